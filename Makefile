@@ -8,7 +8,7 @@ UNIT         := $$($(GO) list ./... | grep -v /test/)
 # The Go SDKs are large. Without optimisation they compile in a fraction of the time.
 SDKS         := -gcflags='github.com/openai/openai-go/v3/...=-N -l' -gcflags='github.com/anthropics/anthropic-sdk-go/...=-N -l'
 
-.PHONY: kustomize build test race lint compat gateway python clients examples examples-long firsthour page e2e attack vulnerabilities chaos chaos-short faults fuzz bench bench-store bench-overhead bench-async bench-proxy bench-gateway bench-apo bench-process bench-tokenizers bench-live tinker-sdk tokenizers trackers skyrl proxy-soak seeds apo full clean
+.PHONY: kustomize build test race lint compat gateway python wheels clients examples examples-long firsthour page e2e attack vulnerabilities chaos chaos-short faults fuzz bench bench-store bench-overhead bench-async bench-proxy bench-gateway bench-apo bench-process bench-tokenizers bench-live tinker-sdk tokenizers trackers skyrl proxy-soak seeds apo full clean
 
 build: ## the agl binary, static; what CGO_ENABLED=0 go run has compiled is used again
 	CGO_ENABLED=0 $(GO) build -ldflags='-s -w' -o agl ./cmd/agl
@@ -37,6 +37,9 @@ gateway: ## the real Agent-lightning v1.0 against agl store --gateway and agains
 python: ## the wheel agl-go: types, unit tests, and real runs with it
 	python/check.sh
 
+wheels: ## the wheel agl-go for linux, darwin and windows on amd64 and arm64, in dist/; checks their names, tags and contents
+	python/wheels.sh dist
+
 clients: ## the real SDKs of OpenAI and Anthropic against the proxy
 	vars=$$(test/clients/setup.sh) && env $$vars $(GO) test -count=1 -tags clients $(SDKS) ./test/clients
 
@@ -59,7 +62,7 @@ attack: ## hostile requests to the real servers: clear answers, bounded memory, 
 	$(GO) test -count=1 -timeout 9m -parallel 4 ./test/attack
 
 e2e: ## real processes, real signals
-	AGL_COMPAT_VENV=$$(test/compat/venv.sh) $(GO) test -count=1 ./test/e2e ./test/recording ./test/stores ./test/training
+	AGL_COMPAT_VENV=$$(test/compat/venv.sh) $(GO) test -count=1 ./test/e2e ./test/order ./test/recording ./test/stores ./test/training
 
 examples: ## every template of agl init and every example with real SDKs, in short runs, and the commands of pages as they stand
 	vars=$$(test/examples/setup.sh) && env $$vars $(GO) test -count=1 -tags examples -timeout 30m ./test/examples

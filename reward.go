@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"strings"
 	"time"
 )
 
@@ -37,9 +36,10 @@ func RewardPriority(source string) int {
 type AddRewardParams struct {
 	RolloutID string
 	Rewards   []Reward // at least one dimension, the primary one first; a scalar is named "primary"
-	// Call and SpanID name what is rewarded, instead of the whole rollout: a model call by
-	// the id of its reply, or any span by its id. Give one at most.
-	Call, SpanID string
+	// Call, SpanID and Turn name what is rewarded, instead of the whole rollout: a model call by
+	// the id of its reply, any span by its id, or the last model call of a turn (AttrTurn). Give
+	// one at most.
+	Call, SpanID, Turn string
 	// Source says where the reward comes from, such as RewardFromUser, and with that its
 	// priority, unless Priority is set.
 	Source   string
@@ -67,8 +67,8 @@ func (r *AddedReward) members(w *wireForm) *wireForm {
 
 // AddReward appends a reward to a rollout, at any time after its first attempt began,
 // also after it has finished. The reward is a span of the latest attempt, or of that of
-// the call or span that it names. A rollout, call or span that the store does not have is
-// ErrNotFound, and a rollout without an attempt ErrIllegalState.
+// the call, span or turn that it names. A rollout, call, span or turn that the store does not
+// have is ErrNotFound, and a rollout without an attempt ErrIllegalState.
 func AddReward(ctx context.Context, store Store, p AddRewardParams) (AddedReward, error) {
 	span, err := rewardSpan(&p)
 	if err != nil {
@@ -109,15 +109,21 @@ func rewardSpan(p *AddRewardParams) (Span, error) {
 	if p.RolloutID == "" {
 		return Span{}, Errorf(CodeInvalid, "rollout_id: empty, must be the id of a rollout")
 	}
-	if p.Call != "" && p.SpanID != "" {
-		return Span{}, Errorf(CodeInvalid, "call and span: got %q and %q, must be one of them, or neither for the whole rollout", p.Call, p.SpanID)
+	named := 0
+	for _, name := range [...]string{p.Call, p.SpanID, p.Turn} {
+		if name != "" {
+			named++
+		}
+	}
+	if named > 1 {
+		return Span{}, Errorf(CodeInvalid, "call, span and turn: got %q, %q and %q, must be one of them, or none for the whole rollout", p.Call, p.SpanID, p.Turn)
 	}
 	attrs, err := RewardAttributes(p.Rewards...)
 	if err != nil {
 		return Span{}, err
 	}
 	for _, given := range [...]struct{ key, value string }{
-		{AttrRewardSource, p.Source}, {AttrRewardMessage, p.Message}, {AttrRewardCall, p.Call}, {AttrRewardSpan, p.SpanID},
+		{AttrRewardSource, p.Source}, {AttrRewardMessage, p.Message}, {AttrRewardCall, p.Call}, {AttrRewardSpan, p.SpanID}, {AttrRewardTurn, p.Turn},
 	} {
 		if given.value != "" {
 			attrs = append(attrs, Attr{given.key, given.value})
@@ -160,7 +166,7 @@ func rewardedAttempt(ctx context.Context, store Store, p *AddRewardParams) (stri
 		return "", err
 	case rollout.Attempt == nil:
 		return "", Errorf(CodeIllegalState, "rollout %s is %s and has no attempt that could be rewarded", p.RolloutID, rollout.Status)
-	case p.Call == "" && p.SpanID == "":
+	case p.Call == "" && p.SpanID == "" && p.Turn == "":
 		return rollout.Attempt.AttemptID, nil
 	}
 	page, err := store.QuerySpans(ctx, QuerySpansParams{RolloutID: p.RolloutID, SpanID: p.SpanID, Paging: Paging{Limit: -1, Order: Descending}})
@@ -169,19 +175,24 @@ func rewardedAttempt(ctx context.Context, store Store, p *AddRewardParams) (stri
 	}
 	for i := range page.Items {
 		s := &page.Items[i]
-		if p.SpanID != "" || strings.Contains(string(s.Attributes), p.Call) && s.replyID() == p.Call {
+		if p.SpanID != "" || p.Call != "" && s.says(AttrGenAIResponseID, p.Call) || p.Turn != "" && s.says(AttrTurn, p.Turn) {
 			return s.AttemptID, nil
 		}
 	}
-	if p.SpanID != "" {
+	switch {
+	case p.SpanID != "":
 		return "", Errorf(CodeNotFound, "span: rollout %s has no span %q", p.RolloutID, p.SpanID)
+	case p.Turn != "":
+		return "", Errorf(CodeNotFound, "turn: rollout %s has no model call of a turn %q", p.RolloutID, p.Turn)
 	}
 	return "", Errorf(CodeNotFound, "call: rollout %s has no model call whose reply has the id %q", p.RolloutID, p.Call)
 }
 
-// replyID returns the id of the reply to the model call that a span describes, "" for
-// other spans.
-func (s *Span) replyID() string {
-	id, _ := s.Attributes.GetString(AttrGenAIResponseID)
-	return id
+// says reports whether an attribute of a span is a text that is not empty.
+func (s *Span) says(attribute, text string) bool {
+	if !bytes.Contains(s.Attributes, []byte(`"`+attribute+`"`)) { // most spans do not have it
+		return false
+	}
+	is, _ := s.Attributes.GetString(attribute)
+	return is == text
 }

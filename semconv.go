@@ -22,13 +22,14 @@ const (
 // Attributes and attribute prefixes of agl's own spans.
 const (
 	AttrReward = "agentlightning.reward" // .{i}.name, .{i}.value
-	// AttrRewardSource, AttrRewardPriority, AttrRewardMessage, AttrRewardCall and AttrRewardSpan
-	// are what [AddReward] says of a reward.
+	// AttrRewardSource, AttrRewardPriority, AttrRewardMessage, AttrRewardCall, AttrRewardSpan and
+	// AttrRewardTurn are what [AddReward] says of a reward.
 	AttrRewardSource    = "agentlightning.reward_source"
 	AttrRewardPriority  = "agentlightning.reward_priority"
 	AttrRewardMessage   = "agentlightning.reward_message"
 	AttrRewardCall      = "agentlightning.reward_call"
 	AttrRewardSpan      = "agentlightning.reward_span"
+	AttrRewardTurn      = "agentlightning.reward_turn"
 	AttrLink            = "agentlightning.link" // .{i}.key_match, .{i}.value_match
 	AttrTag             = "agentlightning.tag"  // .{i}
 	AttrMessageBody     = "agentlightning.message.body"
@@ -42,7 +43,14 @@ const (
 	// resources id, if the model came from the store.
 	AttrModelVersion    = "agentlightning.model.version"
 	AttrModelVersionEnd = "agentlightning.model.version_end"
+	// AttrTurn is the turn of its conversation that a model call belongs to, by the name that the program has for it. AttrTurnType
+	// is [TurnSide] for calls beside the conversation, such as one that makes up a title.
+	AttrTurn     = "agentlightning.turn"
+	AttrTurnType = "agentlightning.turn_type"
 )
+
+// TurnSide is the type of model calls that are recorded and that nothing learns from.
+const TurnSide = "side"
 
 // Attributes of model calls: the names of OpenTelemetry's gen_ai conventions
 // and of the instrumentations that the adapters read.

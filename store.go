@@ -350,7 +350,7 @@ type QueryRolloutsParams struct {
 	// After leaves out this rollout and those before it, in the order by creation or by "start_time": a page that begins
 	// there costs the same wherever it is. A rollout that does not exist is ErrInvalid. It holds whatever Logic is.
 	After string
-	Logic                FilterLogic
+	Logic FilterLogic
 	Paging
 }
 

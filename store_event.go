@@ -1,5 +1,7 @@
 package agl
 
+import "time"
+
 // EventKind says what changed in an [Event].
 type EventKind string
 
@@ -31,6 +33,9 @@ type Event struct {
 // EventsParams are the arguments of Store.Events.
 type EventsParams struct {
 	Since string // id of the last event seen; empty starts with the next event
+	// Every lets the store wait so long between what it yields, and yield an EventReset instead of many events. It is for
+	// readers that only want to know whether to look again. 0 yields every event at once. A store may ignore it.
+	Every time.Duration
 }
 
 func (e *Event) members(w *wireForm) *wireForm {

@@ -18,6 +18,7 @@ type Caller struct {
 	// Attempt is the only attempt that a caller with the scope Agent may speak for. Null
 	// is every attempt.
 	Attempt agl.Null[agl.Claim]
+	Rules   Rules  // of the key's calls of models
 	Limits  Limits // of the key; zero: none
 	// Project are the limits of the project that the caller is in, which all callers share.
 	Project Limits
@@ -35,6 +36,11 @@ func (c *Caller) account() string {
 	return ProjectAccount
 }
 
+// Subject is whom the rules of the caller's key are for.
+func (c *Caller) Subject() *Subject {
+	return &Subject{ID: c.KeyID, Name: "the key " + c.KeyID, Rules: c.Rules}
+}
+
 // Root may do everything: it has the server's own token.
 func Root() Caller { return Caller{Name: "root", Scopes: Any} }
 
@@ -46,13 +52,14 @@ type Identity struct {
 	ExpireTime *agl.Timestamp `json:"expire_time"`
 	RolloutID  string         `json:"rollout_id,omitzero"`
 	AttemptID  string         `json:"attempt_id,omitzero"`
-	Limits     Limits         `json:"limits,omitzero"`
-	Project    Limits         `json:"project_limits,omitzero"`
+	Rules
+	Limits  Limits `json:"limits,omitzero"`
+	Project Limits `json:"project_limits,omitzero"`
 }
 
 // Identity returns the JSON form.
 func (c *Caller) Identity() Identity {
-	i := Identity{ID: c.KeyID, Name: c.Name, Scopes: c.Scopes.Names(), RolloutID: c.Attempt.V.RolloutID, AttemptID: c.Attempt.V.AttemptID, Limits: c.Limits, Project: c.Project}
+	i := Identity{ID: c.KeyID, Name: c.Name, Scopes: c.Scopes.Names(), RolloutID: c.Attempt.V.RolloutID, AttemptID: c.Attempt.V.AttemptID, Rules: c.Rules, Limits: c.Limits, Project: c.Project}
 	if !c.Expire.IsZero() {
 		at := agl.TimestampOf(c.Expire)
 		i.ExpireTime = &at
@@ -63,7 +70,7 @@ func (c *Caller) Identity() Identity {
 // Caller reads the JSON form.
 func (i *Identity) Caller() (Caller, error) {
 	scopes, err := ParseScopes(i.Scopes)
-	c := Caller{KeyID: i.ID, Name: i.Name, Scopes: scopes, Limits: i.Limits, Project: i.Project}
+	c := Caller{KeyID: i.ID, Name: i.Name, Scopes: scopes, Rules: i.Rules, Limits: i.Limits, Project: i.Project}
 	if i.ExpireTime != nil {
 		c.Expire = i.ExpireTime.Time()
 	}

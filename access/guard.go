@@ -42,8 +42,8 @@ func (g *Guard) Allow(r *http.Request, scope Scope) error {
 	switch {
 	case err != nil:
 		return err
-	case caller.Limits != (Limits{}):
-		return &ForbiddenError{"the key " + caller.KeyID + " has a budget, which this server does not count; use one without limits, or agl proxy in front of it"}
+	case caller.Limits != (Limits{}) || !caller.Rules.None():
+		return &ForbiddenError{"the key " + caller.KeyID + " has a budget, a list of models or a rate, which this server does not count; use one without limits, or agl proxy in front of it"}
 	}
 	return caller.Allow(scope)
 }

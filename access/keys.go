@@ -42,6 +42,7 @@ type Key struct {
 	ExpireTime *agl.Timestamp `json:"expire_time"` // null: never
 	RevokeTime *agl.Timestamp `json:"revoke_time"` // null: it is valid
 	RevokedBy  string         `json:"revoked_by,omitzero"`
+	Rules                     // of its calls of models
 	Limits     Limits         `json:"limits,omitzero"`
 	// Usage is what a key with limits has used, in the answer of [Keys.List].
 	Usage *Usage `json:"usage,omitzero"`
@@ -77,7 +78,7 @@ func (k *Key) State(now time.Time) State {
 
 // caller is who makes requests with the key.
 func (k *Key) caller() (Caller, error) {
-	i := Identity{ID: k.ID, Name: k.Name, Scopes: k.Scopes, ExpireTime: k.ExpireTime, RolloutID: k.RolloutID, AttemptID: k.AttemptID, Limits: k.Limits}
+	i := Identity{ID: k.ID, Name: k.Name, Scopes: k.Scopes, ExpireTime: k.ExpireTime, RolloutID: k.RolloutID, AttemptID: k.AttemptID, Rules: k.Rules, Limits: k.Limits}
 	return i.Caller()
 }
 
@@ -95,6 +96,7 @@ type NewKey struct {
 	Expire time.Duration // how long it is valid; 0 is for ever
 	// Attempt is required of a key with the scope Agent, which no other may stand beside.
 	Attempt agl.Null[agl.Claim]
+	Rules   Rules
 	Limits  Limits
 	By      string // who makes it
 }
@@ -112,6 +114,9 @@ func (n *NewKey) validate() error {
 	case (n.Scopes == Agent) != n.Attempt.Valid, n.Attempt.Valid && (n.Attempt.V.RolloutID == "" || n.Attempt.V.AttemptID == ""):
 		return agl.Errorf(agl.CodeInvalid, "rollout_id and attempt_id: got %q and %q, must both be given for the scope agent, and for no other", n.Attempt.V.RolloutID, n.Attempt.V.AttemptID)
 	}
+	if err := n.Rules.Validate(""); err != nil {
+		return err
+	}
 	return n.Limits.Validate()
 }
 
@@ -121,6 +126,7 @@ type Keys struct {
 	cache     *Cache
 	ledgers   ledgers
 	project   *ProjectLimits // nil: there are none
+	revoked   *Revocations
 }
 
 var (
@@ -136,6 +142,7 @@ func NewKeys(documents agl.DocumentStore) *Keys { return NewProjectKeys(document
 func NewProjectKeys(documents agl.DocumentStore, limits *ProjectLimits) *Keys {
 	k := &Keys{documents: documents, ledgers: ledgers{documents: documents, seed: maphash.MakeSeed()}, project: limits}
 	k.cache = NewCache(k.lookup, StoreTTL)
+	k.revoked = NewRevocations(k.RevokedAttempts, StoreTTL)
 	return k
 }
 
@@ -145,7 +152,7 @@ func (k *Keys) Create(ctx context.Context, p NewKey) (CreatedKey, error) {
 		return CreatedKey{}, err
 	}
 	now := time.Now()
-	key := Key{ID: strings.ToLower(rand.Text()[:idLength]), Name: p.Name, Scopes: p.Scopes.Names(), CreateTime: agl.TimestampOf(now), CreatedBy: p.By, Limits: p.Limits}
+	key := Key{ID: strings.ToLower(rand.Text()[:idLength]), Name: p.Name, Scopes: p.Scopes.Names(), CreateTime: agl.TimestampOf(now), CreatedBy: p.By, Rules: p.Rules, Limits: p.Limits}
 	if p.Expire > 0 {
 		at := agl.TimestampOf(now.Add(p.Expire))
 		key.ExpireTime = &at

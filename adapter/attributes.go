@@ -60,7 +60,7 @@ func isCallAttribute(name []byte) bool {
 		agl.AttrPromptTokenIDs, agl.AttrResponseTokenIDs, agl.AttrLogprobsContent, agl.AttrGenAICompletion + ".0.finish_reason",
 		attrVLLMPromptTokenIDs, attrVLLMResponseTokenIDs, attrVLLMChoices,
 		agl.AttrModelVersion, agl.AttrModelVersionEnd, agl.AttrGenAIRequestModel,
-		attrDelivered, attrOutcome,
+		attrDelivered, attrOutcome, agl.AttrTurn, agl.AttrTurnType,
 		attrTaskOutput, attrEntityOutput, attrAnnotatedReward:
 		return true
 	}

@@ -24,6 +24,8 @@ type Call struct {
 	Logprobs []float32
 	// Version and VersionEnd are the versions of the model when the call began and when it ended, "" when not recorded.
 	Version, VersionEnd string
+	// Turn is the turn of its conversation, "" when the program did not say.
+	Turn string
 	// Model is the model that the agent asked for, "" when not recorded.
 	Model string
 	// Sampling names the parameters of the request, such as "temperature=0.7", with which the samples are not from the model's
@@ -44,6 +46,9 @@ func (c *Call) describe(span *agl.Span, attrs attributes) {
 	}
 	if version, ok := attrs.str(agl.AttrModelVersionEnd); ok {
 		c.VersionEnd = version
+	}
+	if turn, ok := attrs.str(agl.AttrTurn); ok {
+		c.Turn = turn
 	}
 	if delivered, ok := attrs.get(attrDelivered); ok && delivered.Kind() == 'f' {
 		c.Undelivered = true

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -22,7 +23,7 @@ const (
 
 // ProxyTriplets makes triplets from the spans of an LLM proxy, this project's or LiteLLM's, ordered by sequence id. Rewards
 // are read from any span; in the order of sequence ids, each goes to the last call with a smaller id that has no reward yet.
-// Times are never compared, because the spans may come from several machines.
+// Times are never compared, because the spans may come from several machines. Calls of the type agl.TurnSide are left out.
 //
 // Triplets have token ids, a response id and a reward. The zero value does what
 // LlmProxyTraceToTriplet of the Python package does.
@@ -46,6 +47,7 @@ type callDetails struct {
 
 	id      agl.Null[string]
 	hasIDs  bool
+	side    bool           // it is beside the conversation
 	choices jsontext.Value // the attribute, nil when missing
 	content jsontext.Value // logprobs.content, nil when missing
 }
@@ -76,10 +78,11 @@ func (a ProxyTriplets) AdaptShort(short agl.ShortSpans) ([]Triplet, error) {
 		if err != nil {
 			return nil, spanError(span, err)
 		}
-		if reward := primary(found); reward.Valid && !isPosted(span) {
+		if reward := primary(found); reward.Valid && !IsPosted(span) {
 			rewards = append(rewards, sequencedReward{span.SequenceID, reward.V})
 		}
 	}
+	reader.calls = slices.DeleteFunc(reader.calls, func(c *proxyCall) bool { return c.side })
 	rewardBySequence(reader.calls, rewards)
 	if a.KeepWithoutTokens {
 		reader.addWithoutTokens()
@@ -190,7 +193,7 @@ func (r *proxyReader) addWithoutTokens() {
 		}
 	}
 	for _, details := range r.order {
-		if details.hasIDs || !details.id.Valid && named[details.SequenceID] {
+		if details.hasIDs || details.side || !details.id.Valid && named[details.SequenceID] {
 			continue
 		}
 		call := &proxyCall{sequence: details.SequenceID, callDetails: details}
@@ -211,6 +214,9 @@ func (d *callDetails) add(span *agl.Span, attrs attributes) {
 	}
 	if reason, ok := attrs.str(agl.AttrGenAICompletion + ".0.finish_reason"); ok {
 		d.FinishReason = reason
+	}
+	if kind, ok := attrs.str(agl.AttrTurnType); ok && strings.EqualFold(kind, agl.TurnSide) {
+		d.side = true
 	}
 	d.describe(span, attrs)
 }

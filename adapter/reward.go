@@ -63,7 +63,7 @@ func FinalRewards(spans []agl.Span) ([]agl.Reward, error) {
 	attrs := parseCallAttributes(nil)
 	for i := len(spans) - 1; i >= 0; i-- {
 		s := &spans[i]
-		if final != nil && priority >= 0 && !isPosted(s) {
+		if final != nil && priority >= 0 && !IsPosted(s) {
 			continue
 		}
 		attrs = attrs.parseCall(s.Attributes)

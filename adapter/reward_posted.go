@@ -12,16 +12,16 @@ import (
 // postedReward is a reward that came through [agl.AddReward]: it says what it is for, and
 // how much it counts. It replaces a reward that was matched by its place among the spans.
 type postedReward struct {
-	value      float64
-	priority   float64
-	call, span string // both empty for the whole rollout
-	sequence   int64
+	value            float64
+	priority         float64
+	call, span, turn string // all empty for the whole rollout
+	sequence         int64
 }
 
-func (r *postedReward) whole() bool { return r.call == "" && r.span == "" }
+func (r *postedReward) whole() bool { return r.call == "" && r.span == "" && r.turn == "" }
 
-// isPosted tells the spans of posted rewards from others, nearly all of them without parsing them.
-func isPosted(span *agl.Span) bool {
+// IsPosted tells the spans of rewards that came through [agl.AddReward] from others, nearly all of them without parsing them.
+func IsPosted(span *agl.Span) bool {
 	if !bytes.Contains(span.Attributes, []byte(`"`+agl.AttrRewardPriority+`"`)) {
 		return false
 	}
@@ -38,6 +38,7 @@ func posted(attrs attributes, value float64) (r postedReward, ok bool) {
 	r.value = value
 	r.call, _ = attrs.str(agl.AttrRewardCall)
 	r.span, _ = attrs.str(agl.AttrRewardSpan)
+	r.turn, _ = attrs.str(agl.AttrRewardTurn)
 	return r, true
 }
 
@@ -45,7 +46,7 @@ func posted(attrs attributes, value float64) (r postedReward, ok bool) {
 func postedRewards(spans []agl.Span) ([]postedReward, error) {
 	var found []postedReward
 	for i := range spans {
-		if !isPosted(&spans[i]) {
+		if !IsPosted(&spans[i]) {
 			continue
 		}
 		attrs := parseCallAttributes(spans[i].Attributes)
@@ -92,9 +93,9 @@ func calledBy(triplets []Triplet, r postedReward, spans []agl.Span) int {
 			}
 		}
 	}
-	for i := range triplets {
+	for i := len(triplets) - 1; i >= 0; i-- {
 		t := &triplets[i]
-		if r.span != "" && t.Call.SpanID == r.span || r.call != "" && t.Metadata.ResponseID == agl.Some(r.call) {
+		if r.turn != "" && t.Call.Turn == r.turn || r.span != "" && t.Call.SpanID == r.span || r.call != "" && t.Metadata.ResponseID == agl.Some(r.call) {
 			return i
 		}
 	}

@@ -13,7 +13,7 @@ func postedSpans(t *testing.T, rewards ...[]agl.Attr) []agl.Span {
 	t.Helper()
 	call := func(id string) []agl.Attr {
 		return []agl.Attr{
-			{Key: agl.AttrGenAIResponseID, Value: id}, {Key: agl.AttrPromptTokenIDs, Value: []int{1}}, {Key: agl.AttrResponseTokenIDs, Value: []int{2}},
+			{Key: agl.AttrGenAIResponseID, Value: id}, {Key: agl.AttrPromptTokenIDs, Value: []int{1}}, {Key: agl.AttrResponseTokenIDs, Value: []int{2}}, {Key: agl.AttrTurn, Value: "t"},
 		}
 	}
 	own, err := agl.RewardAttributes(agl.Reward{Name: "primary", Value: 0.25})
@@ -47,6 +47,7 @@ func posted(value float64, priority int, more ...agl.Attr) []agl.Attr {
 func TestPostedRewards(t *testing.T) {
 	t.Parallel()
 	call := func(id string) agl.Attr { return agl.Attr{Key: agl.AttrRewardCall, Value: id} }
+	turn := func(name string) agl.Attr { return agl.Attr{Key: agl.AttrRewardTurn, Value: name} }
 	none := agl.Null[float64]{}
 	for name, c := range map[string]struct {
 		rewards              [][]agl.Attr
@@ -59,6 +60,8 @@ func TestPostedRewards(t *testing.T) {
 		"of a call":                {[][]agl.Attr{posted(1, 30, call("first"))}, agl.Some(0.25), agl.Some(1.0), agl.Some(0.25)},
 		"of a call by a span":      {[][]agl.Attr{posted(1, 30, agl.Attr{Key: agl.AttrRewardSpan, Value: "a"})}, agl.Some(0.25), agl.Some(1.0), agl.Some(0.25)},
 		"of a call and of the all": {[][]agl.Attr{posted(1, 30, call("first")), posted(2, 20)}, agl.Some(2.0), agl.Some(1.0), agl.Some(2.0)},
+		"of a turn":                {[][]agl.Attr{posted(1, 30, turn("t"))}, agl.Some(0.25), none, agl.Some(1.0)},
+		"of an unknown turn":       {[][]agl.Attr{posted(1, 30, turn("u"))}, agl.Some(0.25), none, agl.Some(0.25)},
 		"of an unknown call":       {[][]agl.Attr{posted(1, 30, call("third"))}, agl.Some(0.25), none, agl.Some(0.25)},
 	} {
 		spans := postedSpans(t, c.rewards...)

@@ -79,7 +79,7 @@ func (a *shortAgent) call() {
 	case a.one("again", 8): // the same prompt
 	default:
 		ids = append(ids, a.ids(rapid.IntRange(20, 120).Draw(a.T, "tokens"))...)
-		messages = append(messages, strings.Repeat(fmt.Sprintf("said in call %d ", a.calls), 20))
+		messages = append(messages, strings.Repeat(fmt.Sprintf("said in call %d ", a.calls), 80))
 	}
 	reply := a.ids(rapid.IntRange(0, 20).Draw(a.T, "reply"))
 	var b strings.Builder
@@ -101,7 +101,7 @@ func (a *shortAgent) call() {
 	}
 	fmt.Fprintf(&b, `,"agentlightning.model.version":"%d","agentlightning.proxy.delivered":%t}`, a.calls/5, !a.one("undelivered", 8))
 	raw := fmt.Sprintf(`{"llm.hosted_vllm.id":%q,"llm.hosted_vllm.choices":"[{'token_ids': [%s]}]","llm.hosted_vllm.prompt_token_ids":%s,"llm.hosted_vllm.response_token_ids":"[[%s]]","padding":"%s"}`,
-		id, strings.Join(reply, ","), a.spell(ids, true), strings.Join(reply, ","), strings.Repeat("x", 1000))
+		id, strings.Join(reply, ","), a.spell(ids, true), strings.Join(reply, ","), strings.Repeat("x", 2000))
 	sequence := int64(a.calls)
 	spans := []struct{ name, attributes string }{{agl.SpanLiteLLMRequest, b.String()}, {agl.SpanRawRequest, raw}}
 	if a.one("raw first", 3) {

@@ -42,7 +42,7 @@ func readFacts(nodes []*treeNode) (map[*treeNode]*facts, error) {
 		}
 		f := &facts{attributes: attrs, agent: agentName(node.span.Name, attrs), reward: primary(rewards)}
 		f.judged = f.reward.Valid
-		if isPosted(node.span) { // it says which call it is for
+		if IsPosted(node.span) { // it says which call it is for
 			f.reward = agl.Null[float64]{}
 		}
 		if operation, ok := attrs.str(agl.AttrOperationName); ok && operation == agl.SpanReward && node.span.Name == agl.SpanOperation {

@@ -43,6 +43,13 @@ func (p *PolicyCalls) Published(version string, generation int) {
 	p.versions[version] = generation
 }
 
+// Forget makes the calls of a version those of a wrong one.
+func (p *PolicyCalls) Forget(version string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.versions, version)
+}
+
 // Generation returns the generation of a published version.
 func (p *PolicyCalls) Generation(version string) (generation int, ok bool) {
 	p.mu.RLock()

@@ -16,23 +16,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/durable"
-	"github.com/agl-go/agl/tinker"
 )
-
-// Publication is a snapshot of the model that agents are to call.
-type Publication struct {
-	// Snapshot is its path in the engine, for tinker.Service.NewSamplingClient.
-	Snapshot string
-	// Version is the id of the resources that were added for it. Rollouts are enqueued
-	// with it, and the spans of their calls carry it as the model's version.
-	Version string
-}
-
-// Publisher swaps the model that agents call.
-type Publisher interface {
-	// Publish returns when new calls go to the snapshot. Running calls finish on the one before.
-	Publish(ctx context.Context, p Publication) error
-}
 
 // SessionParams are the arguments of [OpenSession].
 type SessionParams struct {
@@ -50,8 +34,13 @@ type SessionParams struct {
 	Identity map[string]string
 	// Steps is the number of steps of the run.
 	Steps int
+	// Pinned returns the resources of rollouts that are still running and keep the version of the model that they were enqueued with. It
+	// may be called by any goroutine. Nil pins none: calls follow the newest version.
+	Pinned func() []string
 	// State returns the algorithm's own members of a checkpoint, an object; nil has none. See [Session.Own].
 	State func() (any, error)
+	// Release tries the weights in releases; nil gives them to everybody.
+	Release *ReleaseParams
 	// Journal is called with each entry of journal.jsonl; nil means that the algorithm has no journal.
 	Journal func(entry []byte) error
 }
@@ -87,8 +76,9 @@ type Session struct {
 
 	p          SessionParams
 	generation int // of the weights that are published: how often they were published after a step
+	release    release
 	metrics    *Lines
-	snapshots  [][]string // that the engine holds, oldest first: of each publication, that of Model first
+	snapshots  []publishedSnapshots // that the engine holds, oldest first
 }
 
 // Totals adds up a run.
@@ -137,6 +127,7 @@ type sessionState struct {
 	Before      *Report        `json:"before"`
 	After       *Report        `json:"after"`
 	Generation  int            `json:"generation,omitzero"`
+	Release     *release       `json:"release,omitzero"`
 	Own         jsontext.Value `json:",embed"`
 }
 
@@ -213,6 +204,9 @@ func (s *Session) openModel(ctx context.Context) (err error) {
 	}
 	s.Run, s.ResourcesID, s.Totals, s.Before, s.After, s.Own = state.Run, state.ResourcesID, state.Totals, state.Before, state.After, state.Own
 	s.generation = state.Generation
+	if state.Release != nil && p.Release != nil {
+		s.release = *state.Release
+	}
 	if s.Step < p.Steps {
 		s.After = nil // of a run that had fewer steps
 	}
@@ -286,7 +280,11 @@ func openMetrics(path string, step int) (*Lines, error) {
 // recognizes the rollouts of this one, validates, and writes the line that report returns for the validation.
 func (s *Session) Begin(ctx context.Context, report func(v *Report, took time.Duration) any) error {
 	s.p.Progress.OnStart(Start{Step: s.Step, Steps: s.p.Steps, Resumed: s.Resumed, Before: s.Before})
-	if err := s.publish(ctx, s.Step); err != nil {
+	begin := s.publish
+	if s.p.Release != nil {
+		begin = s.beginReleases
+	}
+	if err := begin(ctx); err != nil {
 		return err
 	}
 	if s.Step > 0 {
@@ -303,62 +301,6 @@ func (s *Session) Begin(ctx context.Context, report func(v *Report, took time.Du
 	}
 	s.Before = v
 	return s.AppendMetrics(ctx, report(v, took))
-}
-
-// retainSnapshots is the number of sampler snapshots that the engine keeps: the
-// one that is served, and the one before, on which calls may still be running.
-const retainSnapshots = 2
-
-// Publish makes the weights after a step those that agents call: it saves a sampler snapshot, adds a version of the
-// resources for it, swaps the model, and deletes old snapshots.
-func (s *Session) Publish(ctx context.Context, step int) error {
-	s.generation++
-	return s.publish(ctx, step)
-}
-
-func (s *Session) publish(ctx context.Context, step int) error {
-	var snapshots []string
-	for _, client := range s.Model.clients() {
-		snapshot, err := client.SaveWeightsForSampler(ctx, tinker.SaveWeightsParams{Name: snapshotName(step)})
-		if err != nil {
-			return fmt.Errorf("save weights for sampling: %w", err)
-		}
-		snapshots = append(snapshots, snapshot)
-	}
-	version, err := s.p.Input.Store.AddResources(ctx, agl.AddResourcesParams{Resources: s.p.Input.InitialResources})
-	if err != nil {
-		return fmt.Errorf("add resources: %w", err)
-	}
-	if err := s.publishSnapshot(ctx, s.p.Training.Publisher, s.Calls, snapshots[0], version.ResourcesID); err != nil {
-		return err
-	}
-	for i, role := range s.Roles {
-		if err := s.publishSnapshot(ctx, role.Publisher, role.Calls, snapshots[i+1], role.Version(version.ResourcesID)); err != nil {
-			return fmt.Errorf("role %s: %w", role.Name, err)
-		}
-	}
-	s.ResourcesID, s.snapshots = version.ResourcesID, append(s.snapshots, snapshots)
-	for len(s.snapshots) > retainSnapshots {
-		for _, old := range s.snapshots[0] {
-			if err := deleteWeights(ctx, s.p.Training.Service, old); err != nil {
-				s.p.Logger.WarnContext(ctx, "delete an old sampler snapshot", "error", err)
-			}
-		}
-		s.snapshots = s.snapshots[1:]
-	}
-	return nil
-}
-
-// publishSnapshot makes a snapshot of a model the one that agents call, if there is a publisher.
-func (s *Session) publishSnapshot(ctx context.Context, publisher Publisher, calls *PolicyCalls, snapshot, version string) error {
-	if publisher == nil {
-		return nil
-	}
-	calls.Published(version, s.generation) // calls may come before Publish returns
-	if err := publisher.Publish(ctx, Publication{Snapshot: snapshot, Version: version}); err != nil {
-		return fmt.Errorf("publish snapshot %s: %w", snapshot, err)
-	}
-	return nil
 }
 
 // Store is that of the run.
@@ -428,20 +370,10 @@ func (s *Session) Validate(ctx context.Context, tag Tag) (result *Report, took t
 	if err != nil {
 		return nil, 0, fmt.Errorf("validate: %w", err)
 	}
-	metadata, err := s.metadata(tag)
+	report, err := s.evaluate(ctx, resources, tag)
 	if err != nil {
 		return nil, 0, fmt.Errorf("validate: %w", err)
 	}
-	report, err := Evaluate(ctx, EvaluateParams{
-		Store: p.Input.Store, Flusher: p.Flusher, Tasks: p.Input.Val, N: t.Validation.N,
-		ResourcesID: agl.Some(resources), Rollout: p.Rollout, Metadata: metadata,
-		Seed: p.Seed, PassReward: t.PassReward, Form: t.Form, Logger: p.Logger,
-		Progress: func(done, total int) { p.Progress.OnRollouts(PhaseValidation, s.Step, done, total) },
-	})
-	if err != nil {
-		return nil, 0, fmt.Errorf("validate: %w", err)
-	}
-	s.Totals.Add(len(report.Results), report.Masked)
 	if s.Step == p.Steps {
 		s.After = &report
 	}
@@ -449,11 +381,30 @@ func (s *Session) Validate(ctx context.Context, tag Tag) (result *Report, took t
 	return &report, time.Since(start), nil
 }
 
+// evaluate runs the validation dataset with some resources, and counts its rollouts.
+func (s *Session) evaluate(ctx context.Context, resources string, tag Tag) (Report, error) {
+	p, t := s.p, s.p.Training
+	metadata, err := s.metadata(tag)
+	if err != nil {
+		return Report{}, err
+	}
+	report, err := Evaluate(ctx, EvaluateParams{
+		Store: p.Input.Store, Flusher: p.Flusher, Tasks: p.Input.Val, N: t.Validation.N,
+		ResourcesID: agl.Some(resources), Rollout: p.Rollout, Metadata: metadata,
+		Seed: p.Seed, PassReward: t.PassReward, Form: t.Form, Logger: p.Logger,
+		Progress: func(done, total int) { p.Progress.OnRollouts(PhaseValidation, s.Step, done, total) },
+	})
+	if err == nil {
+		s.Totals.Add(len(report.Results), report.Masked)
+	}
+	return report, err
+}
+
 // Commit ends a step: it writes the line that report returns and, with checkpoint, makes a checkpoint. It saves the weights
 // first and passes the time that this took to report. It writes the state when the line is durable, so that no checkpoint
 // includes a step whose line is lost. A nil report writes no line.
 func (s *Session) Commit(ctx context.Context, checkpoint bool, report func(saving time.Duration) any) error {
-	checkpoint = checkpoint && s.Model.KeepsCheckpoints()
+	checkpoint = (checkpoint || s.release.offered) && s.Model.KeepsCheckpoints()
 	var saving time.Duration
 	if checkpoint {
 		start := time.Now()
@@ -468,12 +419,15 @@ func (s *Session) Commit(ctx context.Context, checkpoint bool, report func(savin
 		}
 	}
 	if !checkpoint {
-		return nil
+		return s.committed(ctx)
 	}
 	if err := s.metrics.Sync(); err != nil {
 		return fmt.Errorf("write metrics: %w", err)
 	}
 	state := sessionState{Run: s.Run, ResourcesID: s.ResourcesID, Totals: s.Totals, Before: s.Before, After: s.After, Generation: s.generation}
+	if s.p.Release != nil {
+		state.Release = &s.release
+	}
 	if s.p.State != nil {
 		own, err := s.p.State()
 		if err != nil {
@@ -483,7 +437,10 @@ func (s *Session) Commit(ctx context.Context, checkpoint bool, report func(savin
 			return fmt.Errorf("encode state: %w", err)
 		}
 	}
-	return s.Model.SaveState(ctx, s.Step, state)
+	if err := s.Model.SaveState(ctx, s.Step, state); err != nil {
+		return err
+	}
+	return s.committed(ctx)
 }
 
 // Checkpoint makes a checkpoint of the steps done, unless there is one. It is for a run that is interrupted between steps:
@@ -540,7 +497,7 @@ func (s *Session) Summary() Summary {
 		}
 	}
 	if n := len(s.snapshots); n > 0 {
-		out.Snapshot = s.snapshots[n-1][0]
+		out.Snapshot = s.snapshots[n-1].paths[0]
 	}
 	return out
 }
@@ -552,6 +509,7 @@ func (s *Session) Close(ctx context.Context) error {
 	}
 	err := errors.Join(s.metrics.Close(), s.Journal.Close())
 	if s.Model != nil {
+		s.deleteSnapshots(ctx, nil) // nothing calls any more
 		err = errors.Join(err, s.Model.Unload(ctx))
 	}
 	return err

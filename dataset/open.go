@@ -60,5 +60,25 @@ func (r *Reader) Records() iter.Seq2[jsontext.Value, error] {
 	}
 }
 
-// Tasks reads the whole file. A file without a task is agl.ErrInvalid and [ErrEmpty].
-func (r *Reader) Tasks() (agl.Tasks, error) { return collect(r.Records(), r.source.path) }
+// Tasks reads the whole file. A file without a task is agl.ErrInvalid and [ErrEmpty]. So is a
+// Parquet file that is a small part of its rows, which would take all memory; [Reader.Records]
+// reads it.
+func (r *Reader) Tasks() (agl.Tasks, error) {
+	info, err := r.source.file.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("read dataset: %w", err)
+	}
+	const fixed, times = 256 << 20, 100
+	most := fixed + times*info.Size()
+	return collect(func(yield func(jsontext.Value, error) bool) {
+		size := int64(0)
+		for record, err := range r.Records() {
+			if size += int64(len(record)); err == nil && size > most {
+				err = agl.Errorf(agl.CodeInvalid, "%s: its rows have more than %d bytes, and the file %d: they are too many to read them all", r.source.path, most, info.Size())
+			}
+			if !yield(record, err) || err != nil {
+				return
+			}
+		}
+	}, r.source.path)
+}

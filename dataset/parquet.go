@@ -13,8 +13,12 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// rowsAtOnce is the number of rows that are decoded together.
-const rowsAtOnce = 64
+const (
+	// rowsAtOnce is the number of rows that are decoded together, if they have no more than
+	// valuesAtOnce.
+	rowsAtOnce   = 64
+	valuesAtOnce = 1 << 20
+)
 
 // readParquet yields the rows, row group by row group. The library panics on some damaged
 // files, which must not end the program.
@@ -62,7 +66,8 @@ func (s *source) openParquet() (*parquet.File, *parquetPlan, error) {
 	if err != nil {
 		return nil, nil, agl.Errorf(agl.CodeInvalid, "%s: not a valid Parquet file: %w", s.path, err)
 	}
-	if err := checkPages(file, s.file); err != nil {
+	longestRow, err := checkPages(file, s.file)
+	if err != nil {
 		return nil, nil, agl.Errorf(agl.CodeInvalid, "%s: not a valid Parquet file: %w", s.path, err)
 	}
 	var names []string
@@ -73,7 +78,7 @@ func (s *source) openParquet() (*parquet.File, *parquetPlan, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	plan := &parquetPlan{}
+	plan := &parquetPlan{batch: max(1, min(rowsAtOnce, int(valuesAtOnce/max(longestRow, 1))))}
 	for i, c := range wanted {
 		plan.fields = append(plan.fields, newParquetField(file.Root().Columns()[index[i]], c.As, 0, 0))
 	}
@@ -85,7 +90,7 @@ func groupRows(group parquet.RowGroup, plan *parquetPlan) func(yield func(jsonte
 	return func(yield func(jsontext.Value, error) bool) {
 		rows := group.Rows()
 		defer rows.Close()
-		batch := make([]parquet.Row, rowsAtOnce)
+		batch := make([]parquet.Row, plan.batch)
 		leaves := make([][]parquet.Value, len(group.ColumnChunks()))
 		for {
 			n, err := rows.ReadRows(batch)
@@ -114,7 +119,10 @@ func groupRows(group parquet.RowGroup, plan *parquetPlan) func(yield func(jsonte
 }
 
 // parquetPlan turns the values of a row into an object.
-type parquetPlan struct{ fields []*parquetField }
+type parquetPlan struct {
+	fields []*parquetField
+	batch  int // rows that are decoded together
+}
 
 func (p *parquetPlan) object(leaves [][]parquet.Value) (jsontext.Value, error) {
 	o := rawjson.NewObject(nil)
@@ -217,6 +225,8 @@ func (f *parquetField) append(dst []byte, leaves [][]parquet.Value) ([]byte, err
 	return f.value(dst, leaves)
 }
 
+var errLongRow = fmt.Errorf("the row has more than %d bytes", MaxLine)
+
 var errTooFewValues = errors.New("the row has too few values")
 
 // present reports whether the next value belongs to the field.
@@ -277,7 +287,7 @@ func (f *parquetField) value(dst []byte, leaves [][]parquet.Value) ([]byte, erro
 			return nil, errTooFewValues
 		}
 		leaves[f.leaf] = values[1:]
-		return f.scalar(dst, values[0])
+		return f.append1(dst, values[0])
 	case f.shape == shapeList:
 		return f.children[0].append(dst, leaves)
 	case f.shape == shapeMap:
@@ -293,6 +303,18 @@ func (f *parquetField) value(dst []byte, leaves [][]parquet.Value) ([]byte, erro
 		}
 	}
 	return o.End(), nil
+}
+
+// append1 appends a value. A row whose values are equal to one another takes hardly any room in the file.
+func (f *parquetField) append1(dst []byte, v parquet.Value) ([]byte, error) {
+	if k := v.Kind(); (k == parquet.ByteArray || k == parquet.FixedLenByteArray) && len(dst)+len(v.ByteArray()) > MaxLine {
+		return nil, errLongRow
+	}
+	dst, err := f.scalar(dst, v)
+	if err == nil && len(dst) > MaxLine {
+		err = errLongRow
+	}
+	return dst, err
 }
 
 // entry appends one entry of a map. A key that is not a string becomes one.

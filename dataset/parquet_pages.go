@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -20,21 +21,60 @@ import (
 // pages of about a megabyte; a page holds at least a value.
 const maxPage = 4 * MaxLine
 
-// checkPages refuses a file with a page that is larger than maxPage, or than it says. The library decodes
-// pages whole, so a few kilobytes could take all memory.
-func checkPages(file *parquet.File, r io.ReaderAt) error {
+// maxGroup bounds the largest pages of all columns of a row group together, which are decoded
+// beside one another.
+const maxGroup = 8 * maxPage
+
+// checkPages refuses a file with a page that is larger than maxPage, or than it says, compressed or when its values are
+// decoded. The library decodes pages whole, so a few kilobytes could take all memory. It returns the most values that a
+// row has.
+func checkPages(file *parquet.File, r io.ReaderAt) (longestRow int64, err error) {
+	leaves := leavesOf(file.Root(), nil)
+	checker := pageChecker{r: r}
 	for g, group := range file.Metadata().RowGroups {
-		for c := range group.Columns {
-			if err := checkChunk(&group.Columns[c].MetaData, r); err != nil {
-				return fmt.Errorf("row group %d, column %d: %w", g, c, err)
+		size, row := int64(0), int64(0)
+		for i := range group.Columns {
+			chunk := &group.Columns[i].MetaData
+			if i >= len(leaves) {
+				return 0, fmt.Errorf("row group %d has %d columns, the schema has %d", g, len(group.Columns), len(leaves))
 			}
+			c := column{kind: chunk.Type, repetition: leaves[i].MaxRepetitionLevel(), definition: leaves[i].MaxDefinitionLevel()}
+			if err := checker.check(chunk, &c); err != nil {
+				return 0, fmt.Errorf("row group %d, column %d: %w", g, i, err)
+			}
+			size += c.dictionary + c.page
+			row += c.longestRow
 		}
+		if size > maxGroup {
+			return 0, fmt.Errorf("row group %d: the pages of its columns have %d bytes, more than %d", g, size, maxGroup)
+		}
+		if row > maxRowValues {
+			return 0, fmt.Errorf("row group %d: a row has %d values, more than %d", g, row, maxRowValues)
+		}
+		longestRow = max(longestRow, row)
 	}
-	return nil
+	return longestRow, nil
 }
 
-// checkChunk reads the headers of a chunk's pages, and what they say of compressed sizes.
-func checkChunk(chunk *format.ColumnMetaData, r io.ReaderAt) error {
+// leavesOf appends the columns that have values, in the order of their chunks.
+func leavesOf(c *parquet.Column, leaves []*parquet.Column) []*parquet.Column {
+	if c.Leaf() {
+		return append(leaves, c)
+	}
+	for _, child := range c.Columns() {
+		leaves = leavesOf(child, leaves)
+	}
+	return leaves
+}
+
+// pageChecker reads pages, into one buffer.
+type pageChecker struct {
+	r    io.ReaderAt
+	page bytes.Buffer
+}
+
+// check adds the pages of a chunk to its column.
+func (p *pageChecker) check(chunk *format.ColumnMetaData, c *column) error {
 	at := chunk.DataPageOffset
 	if first := chunk.DictionaryPageOffset; first > 0 && first < at {
 		at = first
@@ -42,7 +82,7 @@ func checkChunk(chunk *format.ColumnMetaData, r io.ReaderAt) error {
 	end := at + chunk.TotalCompressedSize
 	protocol := new(thrift.CompactProtocol)
 	for at < end {
-		counted := &countingReader{r: io.NewSectionReader(r, at, end-at)}
+		counted := &countingReader{r: io.NewSectionReader(p.r, at, end-at)}
 		buffered := bufio.NewReader(counted)
 		var header format.PageHeader
 		if err := thrift.NewDecoder(protocol.NewReader(buffered)).Decode(&header); err != nil {
@@ -51,11 +91,14 @@ func checkChunk(chunk *format.ColumnMetaData, r io.ReaderAt) error {
 		if header.UncompressedPageSize > maxPage || header.CompressedPageSize > maxPage {
 			return fmt.Errorf("a page has %d bytes, more than %d", max(header.UncompressedPageSize, header.CompressedPageSize), maxPage)
 		}
-		if header.CompressedPageSize < 0 {
+		if header.CompressedPageSize < 0 || header.UncompressedPageSize < 0 {
 			return errors.New("a page has a negative size")
 		}
 		at += counted.n - int64(buffered.Buffered())
-		if err := checkPage(chunk.Codec, &header, io.NewSectionReader(r, at, int64(header.CompressedPageSize))); err != nil {
+		if err := p.inflate(chunk.Codec, &header, io.NewSectionReader(p.r, at, int64(header.CompressedPageSize))); err != nil {
+			return err
+		}
+		if err := c.addPage(&header, p.page.Bytes()); err != nil {
 			return err
 		}
 		at += int64(header.CompressedPageSize)
@@ -63,24 +106,25 @@ func checkChunk(chunk *format.ColumnMetaData, r io.ReaderAt) error {
 	return nil
 }
 
-// checkPage decompresses a page, to refuse one that is larger than its header says: the library
+// inflate decompresses a page into the buffer, and refuses one that is larger than its header says: the library
 // goes by what comes, whatever that is.
-func checkPage(codec format.CompressionCodec, header *format.PageHeader, page io.Reader) error {
+func (p *pageChecker) inflate(codec format.CompressionCodec, header *format.PageHeader, page io.Reader) error {
+	p.page.Reset()
 	most := int64(header.UncompressedPageSize)
 	if v2 := header.DataPageHeaderV2; v2.Valid {
 		levels := int64(v2.V.RepetitionLevelsByteLength) + int64(v2.V.DefinitionLevelsByteLength)
-		if levels < 0 || levels > most {
+		if v2.V.RepetitionLevelsByteLength < 0 || v2.V.DefinitionLevelsByteLength < 0 || levels > most {
 			return errors.New("a page has levels of a wrong size")
 		}
 		if compressed := v2.V.IsCompressed; compressed.Valid && !compressed.V {
-			return nil
+			codec = format.Uncompressed
 		}
-		if _, err := io.CopyN(io.Discard, page, levels); err != nil { // not compressed
+		if _, err := io.CopyN(&p.page, page, levels); err != nil { // not compressed
 			return fmt.Errorf("levels of a page: %w", err)
 		}
 		most -= levels
 	}
-	size, err := inflatedSize(codec, page, most)
+	size, err := inflate(&p.page, codec, page, most)
 	if err != nil {
 		return fmt.Errorf("a page cannot be decompressed: %w", err)
 	}
@@ -90,8 +134,8 @@ func checkPage(codec format.CompressionCodec, header *format.PageHeader, page io
 	return nil
 }
 
-// inflatedSize returns how many bytes a page has, or more than most if it has more.
-func inflatedSize(codec format.CompressionCodec, page io.Reader, most int64) (size int64, err error) {
+// inflate appends a page to the buffer and returns how many bytes it has, or more than most if it has more.
+func inflate(to *bytes.Buffer, codec format.CompressionCodec, page io.Reader, most int64) (size int64, err error) {
 	var stream io.Reader
 	switch codec {
 	case format.Gzip:
@@ -113,16 +157,31 @@ func inflatedSize(codec format.CompressionCodec, page io.Reader, most int64) (si
 			return 0, err
 		}
 		if codec == format.Snappy {
-			n, err := snappy.DecodedLen(block)
-			return int64(n), err
+			if n, err := snappy.DecodedLen(block); err != nil || int64(n) > most {
+				return int64(n), err
+			}
 		}
+		to.Grow(int(most))
+		out := to.AvailableBuffer()[:most]
 		// A block that does not fit is an error, and so is a damaged one, which the library would try for ever.
-		n, err := lz4.UncompressBlock(block, make([]byte, most))
-		return int64(n), err
+		var n int
+		if codec == format.Snappy {
+			out, err = snappy.Decode(out, block)
+			n = len(out)
+		} else {
+			n, err = lz4.UncompressBlock(block, out)
+		}
+		if err != nil {
+			return 0, err
+		}
+		to.Write(out[:n])
+		return int64(n), nil
+	case format.Uncompressed:
+		stream = page
 	default:
-		return 0, nil // not compressed, or unknown to the library
+		return 0, fmt.Errorf("the compression %s is unknown", codec)
 	}
-	return io.Copy(io.Discard, io.LimitReader(stream, most+1))
+	return to.ReadFrom(io.LimitReader(stream, most+1))
 }
 
 type countingReader struct {

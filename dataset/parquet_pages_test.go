@@ -76,6 +76,88 @@ func TestPageThatLies(t *testing.T) {
 	}
 }
 
+// Values that a page hardly has to hold are refused before they are decoded: texts that
+// begin like the one before, and runs of one value.
+func TestPageThatExpands(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	type texts struct {
+		Text string `parquet:"text,delta"`
+	}
+	type words struct {
+		Word string `parquet:"word,dict"`
+	}
+	type lists struct {
+		Words []string `parquet:"words,dict"`
+	}
+	for name, tt := range map[string]struct {
+		write func(path string) error
+		want  string
+		most  uint64 // bytes that reading allocates
+	}{
+		"texts that begin equally": {func(path string) error {
+			schema := parquet.NewSchema("row", parquet.Group{"text": parquet.Encoded(parquet.String(), &parquet.DeltaByteArray)})
+			return parquet.WriteFile(path, slices.Repeat([]texts{{long[:100<<10]}}, 700), schema, parquet.PageBufferSize(1<<30))
+		}, "the values of a page have 716", 32 << 20},
+		"runs": {func(path string) error {
+			return parquet.WriteFile(path, slices.Repeat([]words{{"a"}}, 9<<20), parquet.PageBufferSize(1<<30))
+		}, "a page has 9437184 values", 32 << 20},
+		"one text in a row": {func(path string) error {
+			return parquet.WriteFile(path, []lists{{slices.Repeat([]string{long[:10<<10]}, 2000)}})
+		}, "row 1: column \"words\": the row has more than 16777216 bytes", 128 << 20},
+		"a row of many values": {func(path string) error {
+			return parquet.WriteFile(path, []lists{{slices.Repeat([]string{"a"}, 5<<20)}}, parquet.PageBufferSize(1<<30))
+		}, "a row has 5242880 values", 32 << 20},
+	} {
+		path := filepath.Join(t.TempDir(), "bomb.parquet")
+		if err := tt.write(path); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(path)
+		if err != nil || info.Size() > 3<<20 {
+			t.Fatalf("%s: the file has %d bytes, error %v", name, info.Size(), err)
+		}
+		runtime.GC()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		tasks, err := readAll(path)
+		runtime.ReadMemStats(&after)
+		if !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), tt.want) || len(tasks) > 0 {
+			t.Errorf("%s: %d tasks, error %v", name, len(tasks), err)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > tt.most {
+			t.Errorf("%s: %d bytes were allocated", name, took)
+		}
+	}
+}
+
+// Rows that are a few bytes of the file each are read one by one, and not all into memory.
+func TestRowsThatExpand(t *testing.T) {
+	type row struct {
+		Word string `parquet:"word,dict"`
+	}
+	path := filepath.Join(t.TempDir(), "rows.parquet")
+	if err := parquet.WriteFile(path, slices.Repeat([]row{{strings.Repeat("x", 10<<10)}}, 40_000)); err != nil {
+		t.Fatal(err)
+	}
+	if tasks, err := readAll(path); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), "they are too many to read them all") || len(tasks) > 0 {
+		t.Errorf("%d tasks, error %v", len(tasks), err)
+	}
+	r, err := dataset.Open(path, dataset.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, err := range r.Records() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	if err := r.Close(); err != nil || n != 40_000 {
+		t.Errorf("%d rows, error %v", n, err)
+	}
+}
+
 // Pages of many rows, with dictionaries and in every compression, are read as before.
 func TestManyPages(t *testing.T) {
 	t.Parallel()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/rest/client"
@@ -60,7 +61,11 @@ func ClientURL(listener net.Listener) string {
 // serveStore starts serving a store to other processes. The listener is closed by
 // shutdown.
 func serveStore(listener net.Listener, opened OpenedStore, token string, log *slog.Logger) (*storeServer, error) {
-	api, err := server.New(server.Config{Store: opened.Store, Metrics: opened.Metrics, UI: opened.UI, Token: token, Logger: log})
+	config := server.Config{Store: opened.Store, Metrics: opened.Metrics, UI: opened.UI, Token: token, Logger: log}
+	if documents, ok := opened.Store.(agl.DocumentStore); ok {
+		config.Keys, config.Audit = access.NewKeys(documents), access.NewAudit(documents)
+	}
+	api, err := server.New(config)
 	if err != nil {
 		return nil, err
 	}

@@ -7,25 +7,10 @@ import (
 	"time"
 
 	"github.com/agl-go/agl/access"
-	"github.com/agl-go/agl/internal/rawjson"
-	"github.com/agl-go/agl/proxy/openai"
 )
 
 // settleTimeout bounds how long a budget is settled when the gateway closes.
 const settleTimeout = 10 * time.Second
-
-// reserve reserves what the request uses of its caller's budget.
-func (c *caller) reserve(ctx context.Context, amounts access.Amounts) error {
-	return budgetError(c.lease.Reserve(ctx, amounts))
-}
-
-// budgetError is the answer to a request for which a budget has no room.
-func budgetError(err error) error {
-	if spent, ok := errors.AsType[*access.BudgetError](err); ok {
-		return errStatus(http.StatusTooManyRequests, spent.Error())
-	}
-	return err
-}
 
 // settle spends what a request has reserved, or returns it if it has failed.
 func (g *Gateway) settle(r *http.Request, by *caller, status int) {
@@ -46,45 +31,16 @@ func (g *Gateway) closeMeter(ctx context.Context) {
 	}
 }
 
-// reserveCall reserves what a model call may use at most, and returns the body with the output
-// limit that this takes. settle must be called when the call has ended. Of a caller without a
-// budget it returns the body.
-func (g *Gateway) reserveCall(r *http.Request, path string, body []byte) (bounded []byte, settle func(x *exchange, err error), err error) {
-	by := callerOf(r)
-	if !by.Limited() {
-		return body, func(*exchange, error) {}, nil
-	}
-	if by.Limits.MaxUSD > 0 {
-		return nil, nil, errStatus(http.StatusForbidden, "the key "+by.KeyID+" has a budget in dollars, and this API knows no prices: use agl proxy")
-	}
-	member := "max_completion_tokens"
-	if path == completions {
-		member = "max_tokens"
-	}
-	bounded, output, err := openai.BoundOutput(body, member)
-	if err != nil {
-		return nil, nil, errStatus(http.StatusBadRequest, err.Error())
-	}
-	most := access.Amounts{Tokens: openai.PromptBound(bounded) + output, Calls: 1}
-	got, err := g.meter.Reserve(r.Context(), &by.Caller, most)
-	if err != nil {
-		return nil, nil, budgetError(err)
-	}
-	return bounded, func(x *exchange, err error) { got.Settle(used(x, err, most)) }, nil
-}
-
-// used returns what a call has used: what the backend has counted, nothing if it has failed,
-// and all that was reserved if nobody knows.
-func used(x *exchange, err error, most access.Amounts) access.Amounts {
-	counted, _ := rawjson.Get(x.response, "usage")
-	u, known := openai.ParseUsage(counted)
-	_, answered := errors.AsType[*statusError](err)
+// admit counts a call, if the rules of its caller's key allow it. All calls go to one model.
+func (g *Gateway) admit(by *caller) error {
+	err := g.rates.Admit(by.Subject(), g.cfg.Model, time.Now())
+	broken, ok := errors.AsType[*access.RuleError](err)
 	switch {
-	case known:
-		return access.Amounts{Tokens: u.Prompt + u.Completion}
-	case x.status >= http.StatusMultipleChoices, x.status == 0 && answered && !errors.Is(err, errTimedOut):
-		return access.Amounts{}
+	case !ok:
+		return nil
+	case broken.Wait > 0:
+		return errStatus(http.StatusTooManyRequests, broken.Error())
 	default:
-		return most
+		return errStatus(http.StatusForbidden, broken.Error())
 	}
 }

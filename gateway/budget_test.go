@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/proxy/upstream"
 	"github.com/agl-go/agl/store/memory/memorytest"
 )
 
@@ -118,8 +119,22 @@ func TestBudgets(t *testing.T) {
 	if status, reply = 200, `{"usage":{"prompt_tokens":1}}`; send(large.Text, "POST", chat, `{"messages":[]}`).Code != http.StatusOK || !strings.Contains(asked, `"max_completion_tokens":4096`) {
 		t.Errorf("the backend got %s", asked)
 	}
-	dollars := create(access.Limits{MaxUSD: 5})
-	if w := send(dollars.Text, "POST", chat, body); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "knows no prices") {
+	dollars := create(access.Limits{MaxUSD: 0.001})
+	if w := send(dollars.Text, "POST", chat, body); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "has no price here: set --gateway-price") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	g.cfg.Price = &upstream.Price{Prompt: 2, Completion: 10}
+	status, reply = 200, `{"usage":{"prompt_tokens":100,"completion_tokens":20}}`
+	if w := send(dollars.Text, "POST", chat, body); w.Code != http.StatusOK {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	for spent(dollars.ID).Reserved != (access.Amounts{}) {
+		runtime.Gosched() // until the meter has told
+	}
+	if got := spent(dollars.ID).Spent.NanoUSD; got != 400_000 { // 100 tokens at 2 and 20 at 10 dollars per million
+		t.Errorf("%d billionths of a dollar are spent", got)
+	}
+	if w := send(dollars.Text, "POST", chat, `{"messages":[],"max_tokens":100}`); w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), "0.001 dollars: left are 0.0006") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	g.Close()

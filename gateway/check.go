@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"math"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -220,4 +221,12 @@ func withoutNaN(raw []byte) []byte {
 		out = append(out, "null"...)
 	}
 	return out
+}
+
+// errProblems is the error for a request that is not valid.
+func (c *checker) errProblems() error {
+	if len(c.problems) == 0 {
+		return nil
+	}
+	return &statusError{http.StatusUnprocessableEntity, c.detail(), "the request is not valid"}
 }

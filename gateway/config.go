@@ -33,6 +33,9 @@ type Config struct {
 	// Model is the name by which calls find their backends among the registered models,
 	// whatever model they ask for. Empty is DefaultModel.
 	Model string
+	// Price is what the tokens of Model cost, for keys with a budget in dollars; nil refuses their
+	// calls.
+	Price *upstream.Price
 	// TrainTemperature and ValTemperature replace the temperature of calls. Null is 1,
 	// and 0.7 for validation.
 	TrainTemperature, ValTemperature agl.Null[float64]
@@ -87,6 +90,9 @@ func (c Config) validate() error {
 	}
 	if _, ok := c.Store.(agl.DocumentStore); !ok {
 		return agl.Errorf(agl.CodeInvalid, "gateway: Store: got a %T, must be an agl.DocumentStore", c.Store)
+	}
+	if err := c.Price.Validate("Price"); err != nil {
+		return agl.Errorf(agl.CodeInvalid, "gateway: %w", err)
 	}
 	for _, t := range []struct {
 		name string

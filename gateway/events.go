@@ -2,13 +2,9 @@ package gateway
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
-	"math"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,134 +13,6 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
 )
-
-// The types of events that the gateway knows; any other is kept as it is.
-const (
-	eventModelRequest = "model_request"
-	eventReward       = "reward"
-)
-
-// event is an event of an attempt.
-type event struct {
-	kind      string
-	attemptID string
-	timestamp agl.Timestamp
-	data      jsontext.Value // an object
-}
-
-// appendJSON appends the event as this API shows it; id is that of its rollout.
-func (e *event) appendJSON(dst []byte, id string) []byte {
-	o := rawjson.NewObject(dst)
-	o.String("event_type", e.kind)
-	o.String("rollout_id", id)
-	o.String("attempt_id", e.attemptID)
-	o.Float("timestamp", float64(e.timestamp))
-	o.Raw("data", e.data)
-	return o.End()
-}
-
-// span makes the span in which the event is kept. Its attributes say what our own
-// readers understand of the event.
-func (e *event) span(r *rollout) agl.Span {
-	o := rawjson.NewObject(make([]byte, 0, len(e.data)+192))
-	o.Key(keyRecord)
-	inner := rawjson.NewObject(o)
-	inner.String("event_type", e.kind)
-	inner.String("attempt_id", e.attemptID)
-	inner.Float("timestamp", float64(e.timestamp))
-	inner.Raw("data", e.data)
-	o = inner.End()
-	var ids [24]byte
-	_, _ = rand.Read(ids[:]) // never fails
-	s := agl.Span{
-		RolloutID: r.storeID(), AttemptID: r.Attempt.AttemptID,
-		TraceID: hex.EncodeToString(ids[:16]), SpanID: hex.EncodeToString(ids[16:]), Name: "agl.event." + e.kind,
-		Status:    agl.SpanStatus{Code: agl.StatusOK},
-		StartTime: agl.Some(e.timestamp), EndTime: agl.Some(e.timestamp),
-		Extra: o.End(),
-	}
-	if e.kind == eventReward {
-		value, _ := rawjson.Get(e.data, "value")
-		if f, ok := finite(value); ok {
-			if attrs, err := agl.RewardAttributes(agl.Reward{Name: "primary", Value: f}); err == nil {
-				if s.Attributes, err = agl.NewAttributes(attrs...); err == nil {
-					s.Name = agl.SpanAnnotation
-				}
-			}
-		}
-	}
-	return s
-}
-
-// finite reads a JSON number.
-func finite(raw jsontext.Value) (float64, bool) {
-	if raw.Kind() != '0' {
-		return 0, false
-	}
-	f, err := strconv.ParseFloat(string(raw), 64)
-	return f, err == nil && !math.IsInf(f, 0)
-}
-
-// eventOf reads the event in a stored span; ok is false for spans of other origin.
-func eventOf(payload jsontext.Value) (e event, ok bool) {
-	raw, ok := rawjson.Get(payload, keyRecord)
-	if !ok {
-		return e, false
-	}
-	for name, value := range rawjson.Members(raw) {
-		switch {
-		case rawjson.NameIs(name, "event_type"):
-			e.kind = rawjson.Unquote(value)
-		case rawjson.NameIs(name, "attempt_id"):
-			e.attemptID = rawjson.Unquote(value)
-		case rawjson.NameIs(name, "timestamp"):
-			f, err := strconv.ParseFloat(string(value), 64)
-			if err != nil {
-				return e, false
-			}
-			e.timestamp = agl.Timestamp(f)
-		case rawjson.NameIs(name, "data"):
-			e.data = value
-		}
-	}
-	return e, true
-}
-
-// errNoAttempt is the error for an event of a rollout that waits for one of our runners.
-func errNoAttempt(id string) error {
-	return errStatus(http.StatusConflict, "Rollout "+id+": no runner has begun it; events belong to an attempt")
-}
-
-// record stores the name of an attempt that has no event yet, and then the event. Once
-// it returns, the event survives the end of this process.
-func (g *Gateway) record(ctx context.Context, r rollout, e *event, span agl.Span) error {
-	if !slices.Contains(r.Attempts, e.attemptID) {
-		_, err := g.revise(ctx, r, func(r *rollout) (*change, error) {
-			if slices.Contains(r.Attempts, e.attemptID) {
-				return nil, nil
-			}
-			c := &change{record: r.recordV1}
-			c.record.Attempts = append(slices.Clone(r.Attempts), e.attemptID)
-			return c, nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	added, err := g.cfg.Store.AddSpans(ctx, agl.AddSpansParams{Spans: []agl.Span{span}, IssueSequenceIDs: true})
-	if agl.ErrorCode(err) == agl.CodeNotFound {
-		return errNoRollout(r.id())
-	}
-	if err != nil {
-		return err
-	}
-	if len(added.Cancelled) > 0 { // perhaps because another server has deleted it
-		if _, err := g.find(ctx, r.id()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // attemptOf returns the name of the attempt in a path. What is not UTF-8 in it is
 // replaced, as by the original server.

@@ -17,24 +17,6 @@ import (
 // keyLifetime is how long the key of a rollout is valid.
 const keyLifetime = 7 * 24 * time.Hour
 
-// callerKey is the key of a request's context under which its *caller is.
-type callerKey struct{}
-
-// caller is who makes a request, and what that uses of its budget.
-type caller struct {
-	access.Caller
-
-	lease *access.Lease // nil without a budget
-}
-
-// callerOf returns the caller of a request.
-func callerOf(r *http.Request) *caller {
-	if c, ok := r.Context().Value(callerKey{}).(*caller); ok {
-		return c
-	}
-	return &caller{} // of a route that is public: nobody
-}
-
 // identify returns who makes a request: it has the server's key, the key of the rollout
 // that it is about, or one that Access knows.
 func (g *Gateway) identify(r *http.Request) (access.Caller, error) {
@@ -50,6 +32,9 @@ func (g *Gateway) identify(r *http.Request) (access.Caller, error) {
 		case subtle.ConstantTimeCompare([]byte(key), []byte(g.cfg.Key)) == 1:
 			return access.Root(), nil
 		case id != "" && runkey.Check(g.cfg.Key, key, id, anyAttempt, time.Now()):
+			if g.cfg.Budgets.Revocations().Revoked(r.Context(), agl.Claim{RolloutID: id}) {
+				return access.Caller{}, errStatus(http.StatusUnauthorized, "The key of this rollout is revoked")
+			}
 			return access.Caller{Name: "rollout " + id, Scopes: access.Agent}, nil
 		}
 		if !isKey(key) {
@@ -67,14 +52,6 @@ func (g *Gateway) identify(r *http.Request) (access.Caller, error) {
 		}
 	}
 	return access.Caller{}, errStatus(http.StatusUnauthorized, "Invalid or missing API key")
-}
-
-// allow returns why the caller of a request may not use a route that declares scopes.
-func allow(r *http.Request, scope access.Scope) error {
-	if err := callerOf(r).Allow(scope); err != nil {
-		return errStatus(http.StatusForbidden, err.Error())
-	}
-	return nil
 }
 
 // anyAttempt stands for all attempts of a rollout in its key.

@@ -4,14 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
@@ -137,153 +135,4 @@ func (d *settingsDoc) backend(model, rolloutID string) (Model, bool) {
 	return pool[binary.BigEndian.Uint64(sum[:8])%uint64(len(pool))], true
 }
 
-func (g *Gateway) registerModels(w http.ResponseWriter, r *http.Request) error {
-	doc, err := g.body(w, r)
-	if err != nil {
-		return err
-	}
-	var c checker
-	models := c.models(doc)
-	if err := c.errProblems(); err != nil {
-		return err
-	}
-	_, err = g.settings.update(r.Context(), func(doc settingsDoc) settingsDoc {
-		all := slices.Clone(doc.Models)
-		if len(models) > 0 {
-			doc.Registrations++
-		}
-		for _, m := range models {
-			m.Registration = doc.Registrations
-			i := slices.IndexFunc(all, func(known Model) bool { return known.Model == m.Model && known.Endpoint == m.Endpoint })
-			if i < 0 {
-				all = append(all, m)
-			} else {
-				all[i] = m
-			}
-		}
-		doc.Models = all
-		return doc
-	})
-	if err != nil {
-		return err
-	}
-	out := rawjson.AppendArray(nil, models, func(dst []byte, m Model) []byte {
-		o := rawjson.NewObject(dst)
-		o.String("model", m.Model)
-		o.String("endpoint", m.Endpoint)
-		o.Int("version", m.Version)
-		return o.End()
-	})
-	writeJSON(w, http.StatusCreated, out)
-	return nil
-}
-
-func (c *checker) models(doc jsontext.Value) (out []Model) {
-	path := []any{"body"}
-	if !c.list(doc, path) {
-		return nil
-	}
-	for raw := range rawjson.Elements(doc) {
-		path := at(path, len(out))
-		var m Model
-		if c.object(raw, path) {
-			fields := map[string]jsontext.Value{}
-			for name, value := range rawjson.Members(raw) {
-				fields[rawjson.UnquoteName(name)] = value
-			}
-			for _, f := range []struct {
-				name string
-				to   *string
-			}{{"model", &m.Model}, {"endpoint", &m.Endpoint}} {
-				if !c.missing(fields[f.name], raw, at(path, f.name)) {
-					*f.to = c.text(fields[f.name], at(path, f.name))
-				}
-			}
-			if v := fields["version"]; v != nil {
-				m.Version = c.integer(v, at(path, "version"))
-			}
-		}
-		out = append(out, m)
-	}
-	return out
-}
-
-func (g *Gateway) deleteModels(w http.ResponseWriter, r *http.Request) error {
-	_, err := g.settings.update(r.Context(), func(doc settingsDoc) settingsDoc {
-		doc.Models = nil
-		return doc
-	})
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, []byte(`{"status":"ok"}`))
-	return nil
-}
-
 const defaultRetryAfter = 5 // seconds
-
-func (g *Gateway) pause(w http.ResponseWriter, r *http.Request) error {
-	doc, err := g.body(w, r)
-	if err != nil {
-		return err
-	}
-	var c checker
-	retryAfter, reason := int64(defaultRetryAfter), agl.Null[string]{}
-	if path := []any{"body"}; c.object(doc, path) {
-		for name, value := range rawjson.Members(doc) {
-			value := jsontext.Value(value)
-			switch {
-			case rawjson.NameIs(name, "retry_after_seconds"):
-				retryAfter = c.integer(value, at(path, "retry_after_seconds"))
-			case rawjson.NameIs(name, "reason") && value.Kind() != 'n':
-				reason = agl.Some(c.text(value, at(path, "reason")))
-			}
-		}
-	}
-	if err := c.errProblems(); err != nil {
-		return err
-	}
-	return g.setPause(w, r, func(doc settingsDoc) settingsDoc {
-		doc.Paused, doc.RetryAfter, doc.Reason = true, retryAfter, reason
-		return doc
-	})
-}
-
-func (g *Gateway) resume(w http.ResponseWriter, r *http.Request) error {
-	return g.setPause(w, r, func(doc settingsDoc) settingsDoc {
-		doc.Paused, doc.Reason = false, agl.Null[string]{}
-		return doc
-	})
-}
-
-// setPause changes the pause. The count which is answered has every call that the old
-// state has let through, see forward.
-func (g *Gateway) setPause(w http.ResponseWriter, r *http.Request, edit func(doc settingsDoc) settingsDoc) error {
-	doc, err := g.settings.update(r.Context(), edit)
-	if err != nil {
-		return err
-	}
-	g.writePause(w, doc)
-	return nil
-}
-
-func (g *Gateway) proxyState(w http.ResponseWriter, r *http.Request) error {
-	if err := g.settings.read(r.Context()); err != nil {
-		return err
-	}
-	doc, err := g.settings.get(r.Context())
-	if err != nil {
-		return err
-	}
-	g.writePause(w, doc)
-	return nil
-}
-
-func (g *Gateway) writePause(w http.ResponseWriter, doc settingsDoc) {
-	o := rawjson.NewObject(nil)
-	o.Bool("paused", doc.Paused)
-	o.Int("retry_after_seconds", doc.RetryAfter)
-	o.NullString("reason", doc.Reason.V, doc.Reason.Valid)
-	o.Int("inflight", g.calls.inflight())
-	writeJSON(w, http.StatusOK, o.End())
-}

@@ -4,13 +4,10 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"net/http"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/backoff"
@@ -222,54 +219,5 @@ func (t *terminal) slice(ctx context.Context, after, limit int) (ids []string, t
 	return slices.Clone(t.ids[from:min(from+min(limit, total), total)]), total, nil
 }
 
-func (g *Gateway) listTerminal(w http.ResponseWriter, r *http.Request) error {
-	var c checker
-	query := r.URL.Query()
-	after := max(int(c.queryInteger(query, "after", 0)), 0)
-	limit := max(int(c.queryInteger(query, "limit", 1000)), 1)
-	if err := c.errProblems(); err != nil {
-		return err
-	}
-	if err := g.waitForMore(r, after); err != nil {
-		return err
-	}
-	ids, total, err := g.terminal.slice(r.Context(), after, limit)
-	if err != nil {
-		return err
-	}
-	found := map[string]agl.AttemptedRollout{}
-	if len(ids) > 0 {
-		page, err := g.cfg.Store.QueryRollouts(r.Context(), agl.QueryRolloutsParams{RolloutIDIn: ids, Paging: agl.Paging{Limit: -1}})
-		if err != nil {
-			return err
-		}
-		for _, stored := range page.Items {
-			found[stored.RolloutID] = stored
-		}
-	}
-	items := []byte{'['}
-	for _, id := range ids {
-		one, ok, err := rolloutOf(found[id])
-		if err != nil {
-			return err
-		}
-		if !ok || one.DeletedAt != 0 {
-			continue
-		}
-		if len(items) > 1 {
-			items = append(items, ',')
-		}
-		o := rawjson.NewObject(items)
-		o.String("rollout_id", one.id())
-		o.String("state", string(one.status().state))
-		o.String("data_id", one.dataID())
-		o.Bool("is_train", one.Mode != agl.ModeVal)
-		items = o.End()
-	}
-	o := rawjson.NewObject(nil)
-	o.Raw("items", jsontext.Value(append(items, ']')))
-	o.Int("next_after", int64(after+len(ids)))
-	o.Int("total_terminal", int64(total))
-	writeJSON(w, http.StatusOK, o.End())
-	return nil
-}
+// listPage is how many rollouts are read at once.
+const listPage = 1000

@@ -51,20 +51,3 @@ func (g *Gateway) waitForEnd(r *http.Request, of *rollout) error {
 		return err
 	})
 }
-
-// waitForMore waits until the terminal log is longer than after.
-func (g *Gateway) waitForMore(r *http.Request, after int) error {
-	return g.waiting(r, func(ctx context.Context) error {
-		for {
-			total, changed := g.terminal.length()
-			if total > after {
-				return nil
-			}
-			select {
-			case <-changed:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-	})
-}

@@ -37,6 +37,14 @@ const (
 	valueMap           = 6
 	arrayValues        = 1
 	mapValues          = 1
+	metricGauge        = 5
+	metricSum          = 7
+	metricHistogram    = 9
+	metricExponential  = 10
+	metricSummary      = 11
+	metricMetadata     = 12
+	dataPoints         = 1
+	exemplarAttributes = 7
 )
 
 // checkDepth refuses a document whose values nest too deep, before a decoder that calls itself for each level sees it.
@@ -76,13 +84,40 @@ func jsonTooDeep(data []byte) bool {
 // fields says which fields of a message hold messages to look into, and how.
 type fields map[protowire.Number]func(message []byte) (tooDeep bool)
 
+// keyValue looks into an attribute.
+func keyValue(message []byte) bool {
+	return fields{keyValueValue: func(v []byte) bool { return valueTooDeep(v, MaxDepth) }}.in(message)
+}
+
 func protobufTooDeep(request []byte) bool {
-	keyValue := fields{keyValueValue: func(v []byte) bool { return valueTooDeep(v, MaxDepth) }}.in
 	event := fields{eventAttributes: keyValue}.in
 	link := fields{linkAttributes: keyValue}.in
 	span := fields{spanAttributes: keyValue, spanEvents: event, spanLinks: link}.in
+	return scopedTooDeep(request, span)
+}
+
+func metricsTooDeep(request []byte) bool {
+	exemplar := fields{exemplarAttributes: keyValue}.in
+	// A type of metric holds data points, whose attributes and exemplars have numbers of their own.
+	points := func(attributes, exemplars protowire.Number) func([]byte) bool {
+		point := fields{attributes: keyValue}
+		if exemplars != 0 {
+			point[exemplars] = exemplar
+		}
+		return fields{dataPoints: point.in}.in
+	}
+	number := points(7, 5)
+	metric := fields{
+		metricGauge: number, metricSum: number, metricHistogram: points(9, 8), metricExponential: points(1, 11), metricSummary: points(7, 0),
+		metricMetadata: keyValue,
+	}.in
+	return scopedTooDeep(request, metric)
+}
+
+// scopedTooDeep looks into the resources, the scopes and the items of a request: they have the same numbers in all signals.
+func scopedTooDeep(request []byte, item func([]byte) bool) bool {
 	scope := fields{scopeAttributes: keyValue}.in
-	scoped := fields{scopeScope: scope, scopeSpans: span}.in
+	scoped := fields{scopeScope: scope, scopeSpans: item}.in
 	resource := fields{resourceAttributes: keyValue}.in
 	resourced := fields{resourceResource: resource, resourceScopeSpans: scoped}.in
 	return fields{requestResourceSpans: resourced}.in(request)

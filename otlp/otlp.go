@@ -4,6 +4,9 @@
 // The attributes agentlightning.rollout_id and agentlightning.attempt_id of a span, or of its resource, say which attempt
 // the span belongs to. A span without them is rejected, and the other spans of the request are not affected.
 //
+// [DecodeMetrics] reads a metrics export request. The attributes agl.run_id and agl.step of a data point, or of its resource,
+// say which run the metric belongs to.
+//
 // The package must not know who sends the spans or what is done with them.
 package otlp
 

@@ -11,11 +11,21 @@ import (
 // AppendResponse appends an ExportTraceServiceResponse: an empty one if no span was
 // rejected, else one that reports a partial success.
 func AppendResponse(dst []byte, encoding Encoding, rejected int, reason string) []byte {
+	return appendResponse(dst, encoding, "rejectedSpans", rejected, reason)
+}
+
+// AppendMetricsResponse is AppendResponse for data points.
+func AppendMetricsResponse(dst []byte, encoding Encoding, rejected int, reason string) []byte {
+	return appendResponse(dst, encoding, "rejectedDataPoints", rejected, reason)
+}
+
+// appendResponse appends a response. In protobuf those of all signals are alike.
+func appendResponse(dst []byte, encoding Encoding, what string, rejected int, reason string) []byte {
 	if encoding == JSON {
 		if rejected == 0 {
 			return append(dst, "{}"...)
 		}
-		dst = append(dst, `{"partialSuccess":{"rejectedSpans":"`...)
+		dst = append(dst, `{"partialSuccess":{"`+what+`":"`...)
 		dst = strconv.AppendInt(dst, int64(rejected), 10)
 		dst = append(dst, `","errorMessage":`...)
 		return append(rawjson.AppendString(dst, reason), "}}"...)

@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"errors"
-	"math"
 	"net/http"
 
 	"github.com/agl-go/agl/access"
@@ -102,11 +101,5 @@ func (p *Proxy) price(model string) *Price {
 
 // amounts are what a call uses; a nil price costs nothing.
 func amounts(price *Price, u exchange.Usage) access.Amounts {
-	a := access.Amounts{Tokens: u.Sum(), Calls: 1}
-	if price != nil {
-		const nanoPerToken = 1000 // of a price of one dollar per million
-		nano := math.Ceil((float64(u.Prompt)*price.Prompt + float64(u.Completion)*price.Completion) * nanoPerToken)
-		a.NanoUSD = int64(min(nano, math.MaxInt64/8)) //nolint:mnd // sums of it must not overflow
-	}
-	return a
+	return access.Amounts{Tokens: u.Sum(), NanoUSD: price.NanoUSD(u.Prompt, u.Completion), Calls: 1}
 }

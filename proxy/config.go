@@ -102,6 +102,8 @@ type Config struct {
 	// that is given must be valid and have the scope of its route, even where none is
 	// required. Keys are not forwarded to backends.
 	Access access.Checker
+	// Revoked knows the attempts whose keys are revoked; nil knows none.
+	Revoked *access.Revocations
 	// Audit keeps what callers do under /admin with the scope train; nil keeps nothing.
 	Audit Audit
 	// Budgets reserves and spends the budgets of keys; nil refuses keys that have one.
@@ -145,6 +147,9 @@ type Config struct {
 	CacheBytes   int64
 	// Sessions records the calls of live programs.
 	Sessions Sessions
+	// Rollouts says with which resources a rollout was enqueued, for models of which several versions are served
+	// (Model.Resources). Every agl.Store does. Nil pins no rollout.
+	Rollouts Rollouts
 	// Capture says what happens to calls whose records might not be kept; empty is
 	// CaptureRequire.
 	Capture CaptureMode

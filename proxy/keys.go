@@ -20,11 +20,12 @@ const defaultKeyTTL = 7 * 24 * time.Hour
 
 // keys makes and checks the virtual keys of attempts. The zero value requires none.
 type keys struct {
-	secret string         // may be "env:NAME"; empty requires no keys
-	token  string         // required of calls outside of attempts if there is a secret
-	access access.Checker // knows the keys of a store; nil knows none
-	always bool           // keys are required without a secret, too
-	lookup func(name string) (value string, ok bool)
+	secret  string         // may be "env:NAME"; empty requires no keys
+	token   string         // required of calls outside of attempts if there is a secret
+	access  access.Checker // knows the keys of a store; nil knows none
+	always  bool           // keys are required without a secret, too
+	revoked *access.Revocations
+	lookup  func(name string) (value string, ok bool)
 }
 
 // attempt returns the key of an attempt, valid for ttl, or a week if that is 0.
@@ -78,6 +79,9 @@ func (k *keys) authorize(r *http.Request, rt route, scope access.Scope) (*access
 		return nil, openai.NewError(http.StatusInternalServerError, openai.APIError, "no_key_secret", err.Error())
 	}
 	if runkey.Check(secret, key, rt.rolloutID, rt.attemptID, time.Now()) {
+		if k.revoked.Revoked(r.Context(), agl.Claim{RolloutID: rt.rolloutID, AttemptID: rt.attemptID}) {
+			return nil, errKey("the API key of this attempt is revoked")
+		}
 		return nil, nil
 	}
 	message := "the API key is missing, expired or not that of this attempt; use the key in the attempt's resource"

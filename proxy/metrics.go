@@ -30,6 +30,8 @@ import (
 //	agl_proxy_records_spooled             call records on disk, while the store is unavailable
 //	agl_proxy_records_lost_total          call records that will never be stored
 //	agl_proxy_cache_bytes                 held by the cache
+//	agl_proxy_rewards_total               rewards of sessions, by source
+//	agl_proxy_reward_failures_total       sessions in which the judge or the program failed, by source
 //	go_…, process_…                       of the Go runtime and the process
 //
 // Latencies are histograms of seconds. A status of 499 is an agent that left.
@@ -39,6 +41,7 @@ type metrics struct {
 	handler  http.Handler
 
 	total, tokens, cached              *prometheus.CounterVec
+	rewards, rewardFailures            *prometheus.CounterVec
 	latency, firstByte, queue          *prometheus.HistogramVec
 	up, load, states, paused, captured *prometheus.Desc
 	kept, tries, spooled, lost         *prometheus.Desc
@@ -70,6 +73,7 @@ func newMetrics(pool *upstream.Pool, recorder *capture.Recorder) *metrics {
 		tokens:    counter("agl_proxy_tokens_total", "Tokens of prompts and completions.", "model", "kind"),
 		tries:     described("agl_proxy_tries_total", "Requests sent to backends.", "model", "backend"),
 		cached:    counter("agl_proxy_cache_total", "Calls that the cache answered.", "model"),
+		rewards:   counter("agl_proxy_rewards_total", "Rewards of sessions.", "source"),
 		up:        described("agl_proxy_backend_up", "Whether a backend gets calls.", "model", "backend"),
 		load:      described("agl_proxy_backend_calls", "Calls that run on a backend or wait for it.", "model", "backend"),
 		states:    described("agl_proxy_calls", "Calls by state.", "state"),
@@ -79,9 +83,10 @@ func newMetrics(pool *upstream.Pool, recorder *capture.Recorder) *metrics {
 		spooled:   described("agl_proxy_records_spooled", "Call records that are on disk until the store takes them."),
 		lost:      described("agl_proxy_records_lost_total", "Call records that will never be stored."),
 	}
+	m.rewardFailures = counter("agl_proxy_reward_failures_total", "Sessions in which a source of rewards failed.", "source")
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	registry.MustRegister(m.total, m.latency, m.firstByte, m.queue, m.tokens, m.cached, collector{m})
+	registry.MustRegister(m.total, m.latency, m.firstByte, m.queue, m.tokens, m.cached, m.rewards, m.rewardFailures, collector{m})
 	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	return m
 }

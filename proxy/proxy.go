@@ -50,6 +50,7 @@ type Proxy struct {
 	cfg      Config
 	guard    *httpserver.Guard
 	keys     keys
+	rates    access.Rates  // of attempts and keys
 	meter    *access.Meter // of the budgets of keys; nil without Config.Budgets
 	upstream *upstream.Pool
 	quota    *quota.Quota
@@ -61,6 +62,7 @@ type Proxy struct {
 	sessions *session.Manager // nil if none are recorded
 	unheard  sync.Once        // somebody has named a session nonetheless
 	releases *releases
+	pins     pins
 }
 
 // New returns a proxy. It refuses an invalid configuration or list of models with
@@ -70,7 +72,7 @@ func New(cfg Config) (*Proxy, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	p := &Proxy{cfg: cfg, keys: keys{cfg.KeySecret, cfg.Token, cfg.Access, cfg.RequireKeys, cfg.LookupEnv}, quota: quota.New(cfg.Control), running: newRunning()}
+	p := &Proxy{cfg: cfg, keys: keys{cfg.KeySecret, cfg.Token, cfg.Access, cfg.RequireKeys, cfg.Revoked, cfg.LookupEnv}, quota: quota.New(cfg.Control), running: newRunning()}
 	var err error
 	if p.guard, err = httpserver.NewGuard(nil, nil); err != nil {
 		return nil, err
@@ -135,16 +137,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.refuse(w, r, refused)
 		return
 	}
-	rt.allowance = p.allowance(r.Context(), caller)
+	rt.charge(p, r, caller)
 	if rt.rolloutID == "" {
 		rt.models = p.releases.stable()
 	}
 	to.serve(w, r, rt)
-}
-
-func errUnknownURL(r *http.Request) *openai.Error {
-	return openai.NewError(http.StatusNotFound, openai.InvalidRequestError, "unknown_url",
-		"unknown request URL: "+r.Method+" "+r.URL.Path+"; the proxy serves POST …/chat/completions, …/completions, …/responses, …/embeddings and …/messages, and GET …/models; forward_paths adds others")
 }
 
 // endpoint serves a request, and says who may make it. Without a scope nobody may.
@@ -180,48 +177,6 @@ func (p *Proxy) forwards(path string) bool {
 	return path == "/embeddings" || path == exchange.CountTokens || slices.Contains(p.cfg.ForwardPaths, path)
 }
 
-// route is the parsed path of a request.
-type route struct {
-	rolloutID, attemptID string             // both or neither
-	path                 string             // the rest, from its slash, without /v1
-	allowance            exchange.Allowance // the budget of the caller; nil without one
-	models               map[string]string  // see exchange.Origin
-}
-
-// maxID bounds the ids of rollouts and attempts in paths, in bytes.
-const maxID = 1024
-
-// parseRoute reads an escaped path. Ids may hold escaped slashes, those of rollouts
-// also plain ones, because Anthropic's Go SDK unescapes base URLs. An incomplete
-// prefix, or one with an empty, too long or wrongly escaped id, stays part of the path.
-func parseRoute(escaped string) route {
-	r := route{path: escaped}
-	if rest, ok := strings.CutPrefix(escaped, "/rollout/"); ok {
-		rollout, rest, ok := strings.Cut(rest, "/attempt/")
-		attempt, path, slash := strings.Cut(rest, "/")
-		if ok {
-			rolloutID, err := url.PathUnescape(rollout)
-			attemptID, err2 := url.PathUnescape(attempt)
-			if err == nil && err2 == nil && rolloutID != "" && attemptID != "" && max(len(rolloutID), len(attemptID)) <= maxID {
-				r.rolloutID, r.attemptID, r.path = rolloutID, attemptID, "/"
-				if slash {
-					r.path += path
-				}
-			}
-		}
-	}
-	// Anthropic's clients append /v1 to base URLs that may already end in it.
-	for range 2 {
-		if rest, ok := strings.CutPrefix(r.path, "/v1"); ok && (rest == "" || rest[0] == '/') {
-			r.path = rest
-			if rest == "" {
-				r.path = "/"
-			}
-		}
-	}
-	return r
-}
-
 // serveCall serves a call of a model.
 func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, rt route) {
 	ctx, cancel := context.WithCancelCause(r.Context())
@@ -232,7 +187,16 @@ func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, rt route) {
 		return
 	}
 	defer leave()
-	p.exchange.Serve(ctx, w, r, exchange.Origin{RolloutID: rt.rolloutID, AttemptID: rt.attemptID, Path: rt.path, Cancel: cancel, Models: rt.models, Allowance: rt.allowance})
+	if rt.rolloutID != "" && rt.models == nil {
+		if rt.models, refused = p.pinned(ctx, rt.rolloutID); refused != nil {
+			p.refuse(w, r, refused)
+			return
+		}
+	}
+	p.exchange.Serve(ctx, w, r, exchange.Origin{
+		RolloutID: rt.rolloutID, AttemptID: rt.attemptID, Path: rt.path, Cancel: cancel, Models: rt.models, Admit: p.admit(rt), Allowance: rt.allowance,
+		Turn: r.Header.Get(HeaderTurn), TurnType: r.Header.Get(HeaderTurnType),
+	})
 }
 
 type listedModel struct {
@@ -251,6 +215,9 @@ type modelList struct {
 func (p *Proxy) serveModels(w http.ResponseWriter, r *http.Request, rt route) {
 	list := modelList{Object: "list", Data: []listedModel{}}
 	for _, id := range p.upstream.Names() {
+		if !p.mayAskFor(rt, id) {
+			continue
+		}
 		list.Data = append(list.Data, listedModel{ID: id, Object: "model", OwnedBy: "agl"})
 	}
 	name, one := strings.CutPrefix(rt.path, "/models/")

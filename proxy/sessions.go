@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -18,6 +19,7 @@ import (
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/proxy/admin"
 	"github.com/agl-go/agl/proxy/exchange"
+	"github.com/agl-go/agl/proxy/extract"
 	"github.com/agl-go/agl/proxy/openai"
 	"github.com/agl-go/agl/proxy/session"
 )
@@ -28,7 +30,14 @@ const (
 	HeaderSession = "X-Agl-Session" // any name that the program has for it
 	HeaderUser    = "X-Agl-User"    // whose it is
 	HeaderDone    = "X-Agl-Done"    // true: this is the session's last call
-	HeaderRollout = "Agl-Rollout"
+	// HeaderConsent says, in the program's words, whether the user has agreed to learning from the
+	// session.
+	HeaderConsent = "X-Agl-Consent"
+	// HeaderTurn is any name of the turn of the conversation that a call belongs to, and
+	// HeaderTurnType is main or side. They are recorded with every call that is recorded.
+	HeaderTurn     = "X-Agl-Turn"
+	HeaderTurnType = "X-Agl-Turn-Type"
+	HeaderRollout  = "Agl-Rollout"
 
 	// Other programs' names of HeaderUser and HeaderDone.
 	headerSessionUser = "X-Agl-Session-User"
@@ -42,6 +51,12 @@ type Sessions struct {
 	Store agl.Store
 	// IdleTimeout ends a session that has made no call for this long; 0 records no sessions.
 	IdleTimeout time.Duration
+	// Events are the events that an application may report of a session, and the rewards that
+	// they stand for.
+	Events map[string]float64
+	// Judge and Program, if not nil, give each session rewards when it ends.
+	Judge   *extract.Judge
+	Program *extract.Program
 	// Releases says what sessions that begin now are served by; nil is what they ask for.
 	Releases Releases
 	// RewardWindow is how long a session that has ended waits for its reward, see
@@ -57,6 +72,24 @@ func (s *Sessions) Check() error {
 	case s.IdleTimeout == 0 && s.RewardWindow > 0:
 		return agl.Errorf(agl.CodeInvalid, "Sessions: got a RewardWindow of %s, needs an IdleTimeout, without which no session is recorded", s.RewardWindow)
 	}
+	if s.IdleTimeout == 0 && (len(s.Events) > 0 || s.Judge != nil || s.Program != nil) {
+		return agl.Errorf(agl.CodeInvalid, "Sessions: Events, Judge or Program is given, needs an IdleTimeout, without which no session is recorded")
+	}
+	for name, value := range s.Events {
+		if name == "" || math.IsNaN(value) || math.IsInf(value, 0) {
+			return agl.Errorf(agl.CodeInvalid, "Events: got %q: %v, must be a name and a finite number", name, value)
+		}
+	}
+	if s.Judge != nil {
+		if err := s.Judge.Check(); err != nil {
+			return agl.Errorf(agl.CodeInvalid, "Judge: %w", err)
+		}
+	}
+	if s.Program != nil {
+		if err := s.Program.Check(); err != nil {
+			return agl.Errorf(agl.CodeInvalid, "Program: %w", err)
+		}
+	}
 	return nil
 }
 
@@ -69,10 +102,14 @@ func (p *Proxy) newSessions() (*session.Manager, error) {
 	if c.Store == nil || p.cfg.Spans == nil {
 		return nil, agl.Errorf(agl.CodeInvalid, "Sessions: got an IdleTimeout of %s, needs Sessions.Store and Spans", c.IdleTimeout)
 	}
-	return session.New(session.Config{
+	config := session.Config{
 		Store: c.Store, Flush: p.FlushAttempt, IdleTimeout: c.IdleTimeout, RewardWindow: c.RewardWindow, StoreTimeout: p.cfg.StoreTimeout, Logger: p.cfg.Logger,
 		Assign: p.releases.assignments,
-	}), nil
+	}
+	if c.Judge != nil || c.Program != nil {
+		config.Reward = p.rewardEnd
+	}
+	return session.New(config), nil
 }
 
 // sessionRoute serves a request about a session. s is the session of the caller's key,
@@ -96,6 +133,8 @@ func sessionEndpoint(r *http.Request, path string) (to sessionRoute, scope acces
 		return (*Proxy).rlEnd, access.Agent
 	}
 	switch id, what := sessionPath(path); {
+	case path == pathEvent, id != "" && what == "event":
+		return (*Proxy).reportEvent, access.Senders
 	case id == "":
 	case what == "reward":
 		return (*Proxy).rewardSession, access.Senders
@@ -152,7 +191,7 @@ func (p *Proxy) serveSession(w http.ResponseWriter, r *http.Request, rt route) b
 	}
 	if !exchange.Generates(rt.path) || r.Method != http.MethodPost {
 		if found { // such as the list of models
-			p.serveFound(w, r, rt)
+			p.serveFound(w, r, rt, s)
 		}
 		return found
 	}
@@ -161,21 +200,21 @@ func (p *Proxy) serveSession(w http.ResponseWriter, r *http.Request, rt route) b
 	}
 	to := p.endpoint(r, rt)
 	if found {
-		rt.allowance = p.allowance(r.Context(), nil)
+		rt.charge(p, r, nil)
 	} else {
 		caller, refused := p.keys.authorize(r, rt, to.scope)
 		if refused != nil {
 			p.refuse(w, r, refused)
 			return true
 		}
-		rt.allowance = p.allowance(r.Context(), caller)
+		rt.charge(p, r, caller)
 	}
 	p.serveSessionCall(w, r, rt, s)
 	return true
 }
 
 // serveFound serves a request with a session's key that is no call of a model.
-func (p *Proxy) serveFound(w http.ResponseWriter, r *http.Request, rt route) {
+func (p *Proxy) serveFound(w http.ResponseWriter, r *http.Request, rt route, s *session.Session) {
 	caller := access.Caller{Name: "a session", Scopes: access.Agent}
 	to := p.endpoint(r, rt)
 	if to.serve == nil {
@@ -186,6 +225,8 @@ func (p *Proxy) serveFound(w http.ResponseWriter, r *http.Request, rt route) {
 		p.refuse(w, r, admin.AccessError(err))
 		return
 	}
+	rt.charge(p, r, nil)
+	rt.subject = p.quota.Subject(s.RolloutID, s.AttemptID)
 	to.serve(w, r, rt)
 }
 
@@ -196,7 +237,13 @@ const maxNaming = 2 * time.Second
 func (p *Proxy) named(r *http.Request) (*session.Session, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), maxNaming)
 	defer cancel()
-	return p.sessions.Named(ctx, r.Header.Get(HeaderSession), cmp.Or(r.Header.Get(HeaderUser), r.Header.Get(headerSessionUser)))
+	name, user := namedBy(r.Header)
+	return p.sessions.Named(ctx, name, user, r.Header.Get(HeaderConsent))
+}
+
+// namedBy returns the name and the user of a session, as headers have them.
+func namedBy(h http.Header) (name, user string) {
+	return h.Get(HeaderSession), cmp.Or(h.Get(HeaderUser), h.Get(headerSessionUser))
 }
 
 // serveSessionCall serves a call of the session s, or, if that is nil, of the one that
@@ -263,9 +310,9 @@ func (p *Proxy) mayAskAboutSession(r *http.Request, rt route, scope access.Scope
 		return errKey("the key of a session is needed, which the start of the session returns")
 	}
 	caller, refused := p.keys.authorize(r, rt, scope)
-	if refused == nil && id == "" && caller != nil && caller.Limits != (access.Limits{}) {
+	if refused == nil && id == "" && rt.path != pathEvent && caller != nil && (caller.Limits != (access.Limits{}) || !caller.Rules.None()) {
 		return openai.NewError(http.StatusForbidden, "permission_error", "key_has_limits",
-			"the key "+caller.KeyID+" has limits, which the key of a session would not have; name sessions with the header "+HeaderSession+" instead")
+			"the key "+caller.KeyID+" has limits, a list of models or a rate, which the key of a session would not have; name sessions with the header "+HeaderSession+" instead")
 	}
 	return refused
 }
@@ -366,60 +413,6 @@ func (p *Proxy) startSession(r *http.Request, _ route, _ *session.Session) (int,
 		}
 	}
 	return http.StatusCreated, startedSession{s.RolloutID, key, strings.TrimSuffix(strings.TrimSuffix(base, "/"), "/v1") + "/v1", s.ResourcesID}, nil
-}
-
-// sessionReward is the body of POST /v1/agl/sessions/{id}/reward.
-type sessionReward struct {
-	Value          jsontext.Value `json:"value"`
-	Dimensions     jsontext.Value `json:"dimensions"`
-	Call           *string        `json:"call"`
-	Source         string         `json:"source"`
-	Message        string         `json:"message"`
-	At             *agl.Timestamp `json:"at"`
-	IdempotencyKey string         `json:"idempotency_key"`
-}
-
-func (p *Proxy) rewardSession(r *http.Request, rt route, _ *session.Session) (int, any, error) {
-	var body sessionReward
-	if err := p.readSessionBody(r, &body); err != nil {
-		return 0, nil, err
-	}
-	if (len(body.Value) > 0) == (len(body.Dimensions) > 0) {
-		return 0, nil, agl.Errorf(agl.CodeInvalid, "value and dimensions: got both or neither, must be one of them")
-	}
-	said := emission{Reward: body.Value, Rewards: body.Dimensions}
-	rewards, err := said.rewards()
-	if err != nil {
-		return 0, nil, agl.Errorf(agl.CodeInvalid, "%w", err)
-	}
-	id, _ := sessionPath(rt.path)
-	reward := agl.AddRewardParams{RolloutID: id, Rewards: rewards, Source: body.Source, Message: body.Message, IdempotencyKey: body.IdempotencyKey}
-	if body.Call != nil {
-		reward.Call = *body.Call
-	}
-	if body.At != nil {
-		reward.Time = agl.Some(*body.At)
-	}
-	added, err := p.addReward(r.Context(), reward)
-	return http.StatusOK, &added, err
-}
-
-// addReward adds a reward behind the calls that have ended.
-func (p *Proxy) addReward(ctx context.Context, reward agl.AddRewardParams) (agl.AddedReward, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*p.cfg.StoreTimeout)
-	defer cancel()
-	s, name, err := p.sessions.ByID(ctx, reward.RolloutID)
-	switch {
-	case err != nil && !errors.Is(err, agl.ErrIllegalState):
-		return agl.AddedReward{}, err
-	case name == "":
-		return agl.AddedReward{}, agl.Errorf(agl.CodeNotFound, "rollout %s is no session", reward.RolloutID)
-	case err == nil:
-		if err := p.FlushAttempt(ctx, s.RolloutID, s.AttemptID); err != nil {
-			return agl.AddedReward{}, err
-		}
-	}
-	return agl.AddReward(ctx, p.cfg.Sessions.Store, reward)
 }
 
 func (p *Proxy) endSession(r *http.Request, rt route, _ *session.Session) (int, any, error) {

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -149,6 +151,42 @@ func TestSessionsByHeader(t *testing.T) {
 				t.Errorf("the model gets %s", name)
 			}
 		}
+	}
+}
+
+// A reward for a turn goes to its last call, also when that comes after the reward, and calls beside the conversation are
+// recorded, and not learned from.
+func TestSessionsHaveTurns(t *testing.T) {
+	t.Parallel()
+	l := startLive(t, memorytest.Open(t), nil)
+	call := func(header ...string) (id, rollout string) {
+		answer, rollout := l.call(t, completions, hello, 200, append(header, "X-Agl-Session", "s")...)
+		return fmt.Sprint(answer["id"]), rollout
+	}
+	first, id := call("X-Agl-Turn", "t-1")
+	tool, _ := call("X-Agl-Turn", "t-2")
+	reward := "/v1/agl/sessions/" + id + "/reward"
+	said, _ := l.call(t, reward, `{"value":0.5,"turn":"t-2","idempotency_key":"k"}`, 200)
+	answer, _ := call("X-Agl-Turn", "t-2")
+	call("X-Agl-Turn", "t-2", "X-Agl-Turn-Type", "Side")
+	plain, _ := call("X-Agl-Turn-Type", "main")
+	if again, _ := l.call(t, reward, `{"value":0.5,"turn":"t-2","idempotency_key":"k"}`, 200); !maps.Equal(again, said) {
+		t.Errorf("the reward again, after another call: got %v, want %v", again, said)
+	}
+	l.call(t, reward, `{"value":1,"turn":"t-9"}`, 404)
+	l.call(t, reward, `{"value":1,"turn":"t-1","call":"`+first+`"}`, 400)
+	var got []string
+	for _, c := range l.triplets(t, id) {
+		got = append(got, fmt.Sprintf("%s %s %v", c.Metadata.ResponseID.V, c.Call.Turn, c.Reward))
+	}
+	none, half := agl.Null[float64]{}, agl.Some(0.5)
+	want := []string{fmt.Sprintf("%s t-1 %v", first, none), fmt.Sprintf("%s t-2 %v", tool, none), fmt.Sprintf("%s t-2 %v", answer, half), fmt.Sprintf("%s  %v", plain, none)}
+	if !slices.Equal(got, want) {
+		t.Errorf("learned is %q, want %q", got, want)
+	}
+	page, err := l.store.QuerySpans(t.Context(), agl.QuerySpansParams{RolloutID: id, Name: agl.SpanLiteLLMRequest})
+	if err != nil || page.Total != 5 {
+		t.Errorf("%d calls are recorded, %v, want 5", page.Total, err)
 	}
 }
 

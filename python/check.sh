@@ -3,6 +3,7 @@
 #
 #   python/check.sh            everything
 #   python/check.sh NAME...    only these tests, such as tests.test_agent
+#   python/check.sh --setup    only the environment in which they run
 #
 #   AGL_GO_PYTHON   the interpreter    (default python3)
 set -eu
@@ -20,6 +21,7 @@ if [ "$(cat "$venv/agl-stamp" 2>/dev/null)" != "$want" ]; then
 	printf '%s\n' "$want" >"$venv/agl-stamp"
 fi
 
+[ "${1-}" != --setup ] || exit 0
 # Of a run that this one may be a part of.
 unset AGL_TOKEN AGL_STORE_URL AGL_TASK AGL_TASK_FILE AGL_RESULT_FILE AGL_RESOURCES_FILE AGL_KEEPALIVE
 export PYTHONDONTWRITEBYTECODE=1

@@ -44,6 +44,11 @@ const (
 	MetricLatency     = "latency"           // seconds of the slowest call
 )
 
+// MetricKL is how much likelier a session's tokens were to the version that answered than to the stable one: the mean of log p − log q,
+// in nats a token, which estimates the Kullback-Leibler divergence of the two. That of the stable version's own sessions is 0, but for
+// how much an engine that samples differs from one that computes. It is measured where a [Watcher] has a KL.
+const MetricKL = "kl"
+
 // DefaultGuards are the guards of a release that names none.
 func DefaultGuards() []Guard {
 	return []Guard{

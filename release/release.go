@@ -1,6 +1,7 @@
 package release
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/agl-go/agl"
@@ -39,6 +40,7 @@ type Release struct {
 	Share     float64  `json:"share"` // of the sessions that get the candidate, in (0, 1)
 	Gates     Gates    `json:"gates"`
 	Evidence  Evidence `json:"evidence"`
+	Suite     *Suite   `json:"suite,omitzero"` // before any session, if there was one
 	// Cursor is of the collector: what the evidence counts.
 	Cursor     string        `json:"cursor,omitzero"`
 	CreateTime agl.Timestamp `json:"create_time"`
@@ -74,14 +76,34 @@ type Proposal struct {
 	Model     string  // required if Candidate.Model is set
 	Share     float64 // 0 is DefaultShare
 	Gates     Gates   // zero fields are those of Defaults
+	Suite     *Suite  // what it has shown offline; nil is nothing
 	By        string
 }
 
 // DefaultShare is the share of the candidate if a proposal sets none.
 const DefaultShare = 0.05
 
-// maxShare keeps the stable version the one that most are served by.
-const maxShare = 0.5
+// MaxShare keeps the stable version the one that most are served by.
+const MaxShare = 0.5
+
+// Check returns what is wrong with the share and the gates, of which those that are zero have their defaults: CodeInvalid.
+func (p *Proposal) Check() error {
+	d := p.withDefaults()
+	if p.Suite != nil {
+		if err := p.Suite.check(); err != nil {
+			return err
+		}
+	}
+	if !(d.Share > 0 && d.Share <= MaxShare) {
+		return agl.Errorf(agl.CodeInvalid, "share: got %v, must be greater than 0 and at most %v", d.Share, MaxShare)
+	}
+	return d.Gates.Check()
+}
+
+func (p Proposal) withDefaults() Proposal {
+	p.Gates, p.Share = p.Gates.withDefaults(), cmp.Or(p.Share, DefaultShare)
+	return p
+}
 
 func (p *Proposal) check() error {
 	switch {
@@ -89,10 +111,8 @@ func (p *Proposal) check() error {
 		return agl.Errorf(agl.CodeInvalid, "candidate: got nothing, must have a resources_id, a model or both")
 	case (p.Candidate.Model == "") != (p.Model == ""):
 		return agl.Errorf(agl.CodeInvalid, "model: got %q with the candidate's model %q, must both be given or neither: the name that programs ask for, and who answers them", p.Model, p.Candidate.Model)
-	case !(p.Share > 0 && p.Share <= maxShare):
-		return agl.Errorf(agl.CodeInvalid, "share: got %v, must be greater than 0 and at most %v", p.Share, maxShare)
 	}
-	return p.Gates.Check()
+	return p.Check()
 }
 
 // Arm says what a session is served by: always the same for one key, the user or the name

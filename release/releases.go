@@ -94,29 +94,40 @@ func (r *Releases) List(ctx context.Context) ([]Release, error) {
 	return list, nil
 }
 
-// Propose begins a release. While another one has a canary it is ErrIllegalState.
+// Propose begins a release. While another one has a canary it is ErrIllegalState. A candidate that is worse on its offline suite is
+// rolled back at once: no session gets it.
 func (r *Releases) Propose(ctx context.Context, p Proposal) (Release, error) {
-	p.Gates, p.Share = p.Gates.withDefaults(), cmp.Or(p.Share, DefaultShare)
+	p = p.withDefaults()
 	if err := p.check(); err != nil {
 		return Release{}, err
 	}
 	now := agl.TimestampOf(time.Now())
 	release := Release{
-		ID: "re-" + strings.ToLower(rand.Text()[:12]), State: StateCanary, Model: p.Model, Candidate: p.Candidate, Share: p.Share, Gates: p.Gates,
+		ID: "re-" + strings.ToLower(rand.Text()[:12]), State: StateCanary, Model: p.Model, Candidate: p.Candidate, Share: p.Share, Gates: p.Gates, Suite: p.Suite,
 		CreateTime: now, CreatedBy: p.By, Decisions: []Decision{{Action: "propose", By: p.By, Reason: "proposed", Time: now}},
+	}
+	worse := false
+	if p.Suite != nil {
+		if v := p.Suite.Decide(); v.Action == Rollback {
+			worse, release.State = true, StateRolledBack
+			release.Decisions = append(release.Decisions, Decision{Action: string(ActRollback), By: ByGates, Reason: v.Reason, Time: now})
+		}
 	}
 	for range maxTries {
 		current, version, err := r.head(ctx)
 		if err != nil {
 			return Release{}, err
 		}
-		if current.Release != "" {
+		if current.Release != "" && !worse {
 			return Release{}, agl.Errorf(agl.CodeIllegalState, "release %s has a canary; promote it or roll it back first", current.Release)
 		}
 		if release.Stable = current.Stable; current.Model != p.Model {
 			release.Stable.Model = ""
 		}
-		head := Current{Stable: release.Stable, Model: p.Model, Release: release.ID, Candidate: p.Candidate, Share: p.Share}
+		head := current
+		if !worse {
+			head = Current{Stable: release.Stable, Model: p.Model, Release: release.ID, Candidate: p.Candidate, Share: p.Share}
+		}
 		if err := r.write(ctx, &release, 0, &head, version); !errors.Is(err, agl.ErrConflict) {
 			return release, err
 		}

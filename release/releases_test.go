@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -274,6 +275,68 @@ func TestAutomatic(t *testing.T) {
 			last := got.Decisions[len(got.Decisions)-1]
 			if last.By != release.ByGates || last.Evidence.Sessions[release.Candidate] == 0 || last.Reason == "" {
 				t.Errorf("the decision is %+v", last)
+			}
+		})
+	}
+}
+
+// TestKL: a candidate whose replies are far from those of the stable version is rolled back although it earns more. An engine that
+// cannot measure it does not stop a release.
+func TestKL(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		far  float64
+		err  error
+		want release.State
+	}{
+		"far":     {0.5, nil, release.StateRolledBack},
+		"near":    {0.01, nil, release.StatePromoted},
+		"unknown": {0, agl.ErrUnimplemented, release.StatePromoted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			engine := memorytest.Open(t)
+			r := release.New(engine)
+			collector, err := collect.New(collect.Config{Store: engine})
+			if err != nil {
+				t.Fatal(err)
+			}
+			made := propose(t, r, release.Proposal{
+				Candidate: release.Version{ResourcesID: "rs-1"}, Share: 0.5,
+				Gates: release.Gates{MinSessions: 30, Guards: []release.Guard{{Metric: release.MetricKL, Tolerance: 0.2}}},
+			})
+			random := rand.New(rand.NewPCG(3, 3))
+			for n := range 300 {
+				if err := endSession(t.Context(), engine, made.ID, release.Arm(n%2), 4*float64(n%2)+random.NormFloat64()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			calls := 1 // the sessions of the candidate are the odd ones
+			watcher := release.Watcher{Releases: r, Collector: collector, Spans: engine, KL: func(_ context.Context, of *release.Release, spans []agl.Span) (float64, bool, error) {
+				if of.ID != made.ID || len(spans) == 0 {
+					t.Errorf("asked for %s with %d spans", of.ID, len(spans))
+				}
+				calls++
+				return tc.far*float64(calls%2) + 0.05*random.NormFloat64(), true, tc.err
+			}}
+			running.Go(func() { watcher.Run(ctx) })
+			defer func() { stop(); running.Wait() }()
+			for _, err := range engine.Events(t.Context(), agl.EventsParams{Since: "none"}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if current(t, r).Release == "" {
+					break
+				}
+			}
+			got, err := r.Get(t.Context(), made.ID)
+			if err != nil || got.State != tc.want {
+				t.Fatalf("it is %s, %v; want %s", got.State, err, tc.want)
+			}
+			if last := got.Decisions[len(got.Decisions)-1]; tc.want == release.StateRolledBack && !strings.HasPrefix(last.Reason, "kl:") {
+				t.Errorf("it was rolled back because of %s", last.Reason)
 			}
 		})
 	}

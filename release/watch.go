@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -23,7 +24,11 @@ type Watcher struct {
 	Releases  *Releases
 	Collector agl.Collector
 	Spans     Spans
-	Logger    *slog.Logger // nil discards
+	// KL measures MetricKL of a session; ok is false if its calls do not say. Nil measures none.
+	KL     func(ctx context.Context, r *Release, spans []agl.Span) (kl float64, ok bool, err error)
+	Logger *slog.Logger // nil discards
+
+	unmeasured string // the release of which it was told that KL cannot be measured
 }
 
 // pace bounds how late a watcher notices a new release, and that a session is ready.
@@ -68,7 +73,7 @@ func (w *Watcher) step(ctx context.Context, log *slog.Logger) (busy bool, err er
 	}
 	sessions := make([]Observation, 0, len(batch.Rollouts))
 	for i := range batch.Rollouts {
-		o, err := w.observe(ctx, &batch.Rollouts[i])
+		o, err := w.observe(ctx, log, &release, &batch.Rollouts[i])
 		if errors.Is(err, agl.ErrInvalid) {
 			log.Warn("a session of the release does not count", "release", release.ID, "rollout_id", batch.Rollouts[i].Rollout.RolloutID, "error", err)
 			continue
@@ -87,7 +92,7 @@ func (w *Watcher) step(ctx context.Context, log *slog.Logger) (busy bool, err er
 }
 
 // observe reads what a session has shown. A session that cannot count is ErrInvalid.
-func (w *Watcher) observe(ctx context.Context, c *agl.CollectedRollout) (Observation, error) {
+func (w *Watcher) observe(ctx context.Context, log *slog.Logger, r *Release, c *agl.CollectedRollout) (Observation, error) {
 	metadata := agl.Attributes(c.Rollout.Metadata)
 	share, ok := metadata.GetFloat(MetadataShare)
 	if !ok || !(share > 0 && share < 1) {
@@ -109,8 +114,32 @@ func (w *Watcher) observe(ctx context.Context, c *agl.CollectedRollout) (Observa
 	if err != nil {
 		return Observation{}, err
 	}
-	o.Metrics, err = Measure(page.Items)
+	if o.Metrics, err = Measure(page.Items); err == nil && slices.ContainsFunc(r.Gates.Guards, func(g Guard) bool { return g.Metric == MetricKL }) {
+		err = w.measureKL(ctx, log, r, &o, page.Items)
+	}
 	return o, err
+}
+
+// measureKL measures MetricKL of a session. An engine that cannot is told once: the guard then does not count.
+func (w *Watcher) measureKL(ctx context.Context, log *slog.Logger, r *Release, o *Observation, spans []agl.Span) error {
+	measure := w.KL
+	if measure == nil {
+		measure = func(context.Context, *Release, []agl.Span) (float64, bool, error) {
+			return 0, false, agl.Errorf(agl.CodeUnimplemented, "this store has no engine to ask")
+		}
+	}
+	kl, ok, err := measure(ctx, r, spans)
+	if code := agl.ErrorCode(err); code == agl.CodeUnimplemented || code == agl.CodeNotFound || code == agl.CodeInvalid {
+		if w.unmeasured != r.ID {
+			w.unmeasured = r.ID
+			log.Warn("the guard kl of a release does not count", "release", r.ID, "error", err)
+		}
+		ok, err = false, nil
+	}
+	if ok && err == nil {
+		o.Metrics[MetricKL] = kl
+	}
+	return err
 }
 
 // Measure returns the metrics of a session's spans: those of its model calls and its tool

@@ -16,7 +16,7 @@ const eventPage = 512
 func (s *Store) Events(ctx context.Context, p agl.EventsParams) iter.Seq2[agl.Event, error] {
 	return func(yield func(agl.Event, error) bool) {
 		stream := call{store: s, method: "Events", start: time.Now()}
-		err := s.streamEvents(ctx, p.Since, func(e agl.Event) bool { return yield(e, nil) })
+		err := s.streamEvents(ctx, p, func(e agl.Event) bool { return yield(e, nil) })
 		stream.observe(err)
 		if err != nil {
 			yield(agl.Event{}, err)
@@ -27,9 +27,10 @@ func (s *Store) Events(ctx context.Context, p agl.EventsParams) iter.Seq2[agl.Ev
 // streamEvents yields events until an error, or until yield returns false. While the
 // reader handles an event, the stream does not count as a call in flight, so that a slow
 // reader does not delay Close.
-func (s *Store) streamEvents(ctx context.Context, after string, yield func(agl.Event) bool) error {
+func (s *Store) streamEvents(ctx context.Context, p agl.EventsParams, yield func(agl.Event) bool) error {
 	s.readers.Add(1)
 	defer s.readers.Add(-1)
+	after := p.Since
 	if after == "" {
 		list, err := s.readEvents(ctx, "", 0)
 		if err != nil {
@@ -43,6 +44,12 @@ func (s *Store) streamEvents(ctx context.Context, after string, yield func(agl.E
 		if err != nil {
 			return err
 		}
+		if p.Every > 0 && len(list.Events) == eventPage {
+			if list, err = s.readEvents(ctx, "", 0); err != nil {
+				return err
+			}
+			list.Reset = true
+		}
 		if list.Reset {
 			list.Events = append(list.Events, agl.Event{ID: list.Last, Kind: agl.EventReset})
 		}
@@ -52,16 +59,29 @@ func (s *Store) streamEvents(ctx context.Context, after string, yield func(agl.E
 			}
 			after = e.ID
 		}
-		if len(list.Events) > 0 {
-			continue
+		switch {
+		case len(list.Events) == 0:
+			err = awaitEvents(ctx, s, woken)
+		case p.Every > 0:
+			timer, stop := s.clock.NewTimer(p.Every)
+			err = awaitEvents(ctx, s, timer)
+			stop()
 		}
-		select {
-		case <-woken:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-s.closing:
-			return errClosed()
+		if err != nil {
+			return err
 		}
+	}
+}
+
+// awaitEvents waits until there may be events again, or until the stream must end.
+func awaitEvents[T any](ctx context.Context, s *Store, again <-chan T) error {
+	select {
+	case <-again:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.closing:
+		return errClosed()
 	}
 }
 

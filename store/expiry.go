@@ -60,8 +60,9 @@ func (c *committer) expire(ctx context.Context) error {
 		}
 		for i := range cmd.expired {
 			r := &cmd.expired[i]
-			c.log.WarnContext(ctx, "attempt ended by the store", "rollout_id", r.RolloutID,
-				"attempt_id", r.Attempt.AttemptID, "attempt_status", r.Attempt.Status, "rollout_status", r.Status)
+			outcome, _ := r.Attempt.Outcome()
+			c.log.WarnContext(ctx, "attempt ended by the store", "rollout_id", r.RolloutID, "attempt_id", r.Attempt.AttemptID,
+				"attempt_status", r.Attempt.Status, "rollout_status", r.Status, "error", outcome.Message)
 		}
 		if len(ids) < maxBatch {
 			return nil

@@ -25,6 +25,7 @@ type addSpansCommand struct {
 	chains  *spanchain.Shortener
 	layouts []*spandelta.Layout // of their payloads; nil for those that stay whole
 	rewards []agl.Null[agl.AttemptReward]
+	posted  []bool // whether each is a reward that somebody else than the agent gives
 	issue   bool
 	byTime  bool
 
@@ -132,7 +133,12 @@ func (c *addSpansCommand) add(w *unitOfWork, i int) {
 	if !better && ae.cur.LastHeartbeatTime == agl.Some(w.now) && ae.cur.Status == agl.AttemptRunning && re.cur.Status == agl.RolloutRunning {
 		return // an earlier span has made these changes
 	}
-	rollout, attempt := spanStored(*re.cur, *ae.cur, re.latest == ae, w.now)
+	rollout, attempt := *re.cur, *ae.cur
+	if !c.posted[i] {
+		rollout, attempt = spanStored(rollout, attempt, re.latest == ae, w.now)
+	} else if !better {
+		return
+	}
 	if rollout.Status != re.cur.Status {
 		w.setRollout(re, &rollout)
 	}
@@ -228,7 +234,11 @@ func (s *Store) AddSpans(ctx context.Context, p agl.AddSpansParams) (_ agl.AddSp
 			return agl.AddSpansResult{}, inSpans(p.Spans, i, err)
 		}
 	}
-	c := &addSpansCommand{chains: s.chains, spans: slices.Clone(p.Spans), issue: p.IssueSequenceIDs, byTime: p.OrderByTime, records: make([]driver.SpanRecord, len(p.Spans)), layouts: make([]*spandelta.Layout, len(p.Spans)), rewards: make([]agl.Null[agl.AttemptReward], len(p.Spans))}
+	n := len(p.Spans)
+	c := &addSpansCommand{
+		chains: s.chains, spans: slices.Clone(p.Spans), issue: p.IssueSequenceIDs, byTime: p.OrderByTime,
+		records: make([]driver.SpanRecord, n), layouts: make([]*spandelta.Layout, n), rewards: make([]agl.Null[agl.AttemptReward], n), posted: make([]bool, n),
+	}
 	if err := s.encode(c); err != nil {
 		return agl.AddSpansResult{}, err
 	}
@@ -265,6 +275,7 @@ func (s *Store) encode(c *addSpansCommand) (err error) {
 		c.records[i] = driver.NewSpanRecord(span, payload)
 		c.layouts[i] = s.chains.Layout(payload)
 		c.rewards[i] = adapter.SpanReward(span)
+		c.posted[i] = adapter.IsPosted(span)
 	}
 	if cap(*buffer) <= maxBuffer {
 		s.buffers.Put(buffer)

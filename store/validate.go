@@ -12,6 +12,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/store/driver"
 )
 
 func errClosed() error { return agl.Errorf(agl.CodeUnavailable, "the store is closed") }
@@ -109,6 +110,12 @@ func checkRolloutFilters(p *agl.QueryRolloutsParams) error {
 		}
 	}
 	for _, l := range p.Labels {
+		switch {
+		case len(l.Name) > driver.MaxLabelName:
+			return agl.Errorf(agl.CodeInvalid, "label: the name %.60q… has %d bytes; members of metadata with more than %d are no labels", l.Name, len(l.Name), driver.MaxLabelName)
+		case len(l.Value) > driver.MaxLabelValue:
+			return agl.Errorf(agl.CodeInvalid, "label: the value of %q has %d bytes; values of more than %d are no labels, search for the text instead", l.Name, len(l.Value), driver.MaxLabelValue)
+		}
 		if l.Name == "" || !utf8.ValidString(l.Name) || !utf8.ValidString(l.Value) {
 			return agl.Errorf(agl.CodeInvalid, "label: got %.200q, must be a name and a value of UTF-8", l)
 		}

@@ -3,7 +3,9 @@ package store_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -405,5 +407,59 @@ func TestFailedCommitLosesNoWake(t *testing.T) {
 		default:
 			t.Error("the waiter was forgotten")
 		}
+	})
+}
+
+// A reader that only wants to know whether to look again gets what changes at once, then waits, and is told in one event of what
+// were many.
+func TestEventsEvery(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, s *store.Store) {
+		const every = time.Minute
+		type seen struct {
+			kind agl.EventKind
+			at   time.Duration
+		}
+		var mu sync.Mutex // guards:
+		var got []seen
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		start := time.Now()
+		go func() {
+			defer close(done)
+			for e, err := range s.Events(ctx, agl.EventsParams{Every: every}) {
+				if err == nil {
+					mu.Lock()
+					got = append(got, seen{e.Kind, time.Since(start)})
+					mu.Unlock()
+				}
+			}
+		}()
+		synctest.Wait()
+		want := func(what string, wanted ...seen) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.Equal(got, wanted) {
+				t.Fatalf("%s: got %v, want %v", what, got, wanted)
+			}
+			got = nil
+		}
+		enqueue(t, s, 1, agl.RolloutConfig{})
+		want("the first at once", seen{agl.EventRollout, 0})
+		time.Sleep(time.Second)
+		enqueue(t, s, 2, agl.RolloutConfig{})
+		want("later ones wait")
+		time.Sleep(every)
+		want("and come together", seen{agl.EventRollout, every}, seen{agl.EventRollout, every})
+		enqueue(t, s, 3000, agl.RolloutConfig{})
+		time.Sleep(every)
+		want("many are one", seen{agl.EventReset, 2 * every})
+		time.Sleep(every)
+		enqueue(t, s, 1, agl.RolloutConfig{})
+		want("after which it goes on", seen{agl.EventRollout, 3*every + time.Second})
+		cancel()
+		<-done
 	})
 }

@@ -1,16 +1,19 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/collect"
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/internal/httpserver"
@@ -20,7 +23,7 @@ import (
 
 // ProxyConfig configures a [Proxy].
 type ProxyConfig struct {
-	// Config is that of the proxy. The run sets Spans, the store of Sessions, and PublicURL if it is empty.
+	// Config is that of the proxy. The run sets Spans, Rollouts, the store of Sessions, and PublicURL if it is empty.
 	proxy.Config
 	// Listen is host:port; empty means a free port of 127.0.0.1.
 	Listen string
@@ -31,6 +34,9 @@ type ProxyConfig struct {
 	Resource string
 	// Model is the model that agents are told to request; empty means the only one.
 	Model string
+	// KL measures how much likelier the tokens of a session were to the version that answered than to another one, for the guard of
+	// releases; nil measures it not. See release.MetricKL.
+	KL func(ctx context.Context, version string, spans []agl.Span) (kl float64, ok bool, err error)
 	// Sampling is an object, the sampling parameters of the resource; nil means {}.
 	Sampling jsontext.Value
 }
@@ -49,10 +55,11 @@ type Proxy struct {
 var _ agl.AlgorithmProxy = (*Proxy)(nil)
 
 type runningProxy struct {
-	unwatch func()
-	gateway *proxy.Proxy
-	server  *httpserver.Running
-	url     string // where this machine reaches it
+	unwatch  func()
+	releases proxy.Releases // nil for a store without
+	gateway  *proxy.Proxy
+	server   *httpserver.Running
+	url      string // where this machine reaches it
 }
 
 // NewProxy makes a proxy for [Config]. It starts nothing.
@@ -82,6 +89,21 @@ func (p *Proxy) FlushAttempt(ctx context.Context, rolloutID, attemptID string) e
 		return err
 	}
 	return gateway.FlushAttempt(ctx, rolloutID, attemptID)
+}
+
+// Serves reports whether there is a model of a name.
+func (p *Proxy) Serves(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.models, func(m proxy.Model) bool { return m.Name == name })
+}
+
+// Releases are those of the store of the run, as the proxy follows them; nil if it has none, and before and after a run.
+func (p *Proxy) Releases() proxy.Releases {
+	if running := p.now(); running != nil {
+		return running.releases
+	}
+	return nil
 }
 
 // Usage returns the usage of the recorded calls so far, over all runs of this Proxy.
@@ -177,6 +199,7 @@ func (p *Proxy) start(ctx context.Context, spans proxy.Spans, log *slog.Logger) 
 	}
 	cfg := p.cfg.Config
 	cfg.Spans, cfg.Models = p.meter.over(spans), p.models
+	cfg.Rollouts, _ = spans.(proxy.Rollouts)
 	cfg.Sessions.Store, _ = spans.(agl.Store) // proxy.New refuses sessions without one
 	watcher, err := watcherOf(spans, cfg.Logger)
 	if err != nil {
@@ -184,6 +207,9 @@ func (p *Proxy) start(ctx context.Context, spans proxy.Spans, log *slog.Logger) 
 	}
 	if watcher != nil {
 		cfg.Sessions.Releases = watcher.Releases
+		if p.cfg.KL != nil {
+			watcher.KL = p.kl
+		}
 	} else {
 		cfg.Sessions.Releases, _ = spans.(proxy.Releases) // a client, whose server decides
 	}
@@ -193,6 +219,7 @@ func (p *Proxy) start(ctx context.Context, spans proxy.Spans, log *slog.Logger) 
 	if cfg.PublicURL == "" {
 		cfg.PublicURL = httpserver.Scheme(listener) + "://" + listener.Addr().String() + "/v1"
 	}
+	keepActs(&cfg, spans)
 	gateway, err := proxy.New(cfg)
 	if err != nil {
 		return agl.NamedResource{}, errors.Join(err, listener.Close())
@@ -209,9 +236,25 @@ func (p *Proxy) start(ctx context.Context, spans proxy.Spans, log *slog.Logger) 
 		done.Go(func() { watcher.Run(watching) })
 		unwatch = func() { cancel(); done.Wait() }
 	}
-	p.running = &runningProxy{unwatch: unwatch, gateway: gateway, server: httpserver.Start(listener, gateway, log), url: execution.ClientURL(listener)}
+	p.running = &runningProxy{unwatch: unwatch, releases: cfg.Sessions.Releases, gateway: gateway, server: httpserver.Start(listener, gateway, log), url: execution.ClientURL(listener)}
 	log.Info("LLM proxy listens", "url", cfg.PublicURL)
 	return agl.NamedResource{Name: p.cfg.Resource, Resource: resource}, nil
+}
+
+// kl asks for the divergence from what is stable.
+func (p *Proxy) kl(ctx context.Context, r *release.Release, spans []agl.Span) (kl float64, ok bool, err error) {
+	name := cmp.Or(r.Stable.Model, r.Model)
+	p.mu.Lock()
+	i := slices.IndexFunc(p.models, func(m proxy.Model) bool { return m.Name == name })
+	version := ""
+	if i >= 0 {
+		version = p.models[i].Version
+	}
+	p.mu.Unlock()
+	if version == "" {
+		return 0, false, agl.Errorf(agl.CodeNotFound, "the proxy does not know the version of %q", name)
+	}
+	return p.cfg.KL(ctx, version, spans)
 }
 
 // stop lets running calls finish while ctx lasts, and stores their records.
@@ -225,6 +268,30 @@ func (p *Proxy) stop(ctx context.Context) error {
 	}
 	defer r.unwatch()
 	return errors.Join(r.gateway.Close(ctx), r.server.Shutdown(ctx))
+}
+
+// keepActs lets a store keep what is done at the proxy, and say which keys of attempts are revoked,
+// if it can.
+func keepActs(cfg *proxy.Config, store any) {
+	switch store := store.(type) {
+	case interface {
+		proxy.Audit
+		Revocations() *access.Revocations
+	}: // a client, whose server keeps them
+		cfg.Audit, cfg.Revoked = store, store.Revocations()
+	case agl.DocumentStore:
+		cfg.Audit, cfg.Revoked = ownAudit{access.NewAudit(store)}, access.NewKeys(store).Revocations()
+	}
+}
+
+// ownAudit keeps what is done at a proxy that knows one caller, who has its token.
+type ownAudit struct{ audit *access.Audit }
+
+// RecordAct implements [proxy.Audit].
+func (a ownAudit) RecordAct(ctx context.Context, _ string, act access.Act) error {
+	root := access.Root()
+	act.By = root.By()
+	return a.audit.Record(ctx, &act)
 }
 
 // watcherOf returns who lets the releases of a store be decided, with its Releases; nil for a

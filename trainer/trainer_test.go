@@ -18,7 +18,6 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
-	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/proxytest"
@@ -145,65 +144,6 @@ func TestFit(t *testing.T) {
 	if page.Total != 40 || hooked.Load() != 40 {
 		t.Errorf("%d rollouts succeeded and the hook saw %d, want 40 of each", page.Total, hooked.Load())
 	}
-}
-
-// A run from which nothing can be learned is an error, and ends early.
-func TestUselessRun(t *testing.T) {
-	t.Parallel()
-	mute := agl.AgentFunc(func(context.Context, agl.Task) (agl.Result, error) { return agl.Result{}, nil })
-	for name, test := range map[string]struct {
-		agent     agl.Agent
-		algorithm agl.Algorithm
-		tasks     int
-		change    func(c *trainer.Config)
-		want      string // empty is success
-	}{
-		"a reward":           {rewarded, agl.AlgorithmFunc(onePass), 30, nil, ""},
-		"no reward":          {mute, agl.AlgorithmFunc(onePass), 30, nil, "no rollout has a usable reward: 30 of 30 are without\n  the agent ended well without a reward ×30, first in ro-"},
-		"few without reward": {mute, agl.AlgorithmFunc(onePass), 2, nil, "2 of 2 are without"},
-		"none is needed":     {mute, agl.AlgorithmFunc(onePass), 30, func(c *trainer.Config) { c.Unrewarded = true }, ""},
-		"no call":            {rewarded, callLearner{}, 30, nil, "no model call was recorded in 30 rollouts, and the algorithm learns from the calls"},
-		"few without a call": {rewarded, callLearner{}, 1, nil, "no model call was recorded in 1 rollouts"},
-		"an error": {agl.AgentFunc(func(context.Context, agl.Task) (agl.Result, error) {
-			return agl.Result{}, errors.New("boom\nValueError: boom")
-		}), callLearner{}, 3, nil, "ValueError: boom ×3, first in ro-"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cfg := trainer.Config{Agent: test.agent, Algorithm: test.algorithm, Train: tasks(test.tasks), InitialResources: prompt(), Runners: 3, Database: "memory:"}
-			if test.change != nil {
-				test.change(&cfg)
-			}
-			switch err := fit(t.Context(), cfg); {
-			case test.want == "" && err != nil:
-				t.Error(err)
-			case test.want != "" && (!errors.Is(err, agl.ErrIllegalState) || !strings.Contains(err.Error(), test.want)):
-				t.Errorf("got %v, want %q", err, test.want)
-			}
-		})
-	}
-}
-
-// callLearner learns from model calls, and only waits for its rollouts.
-type callLearner struct{}
-
-func (callLearner) LearnsFromCalls() bool { return true }
-
-func (callLearner) Run(ctx context.Context, in agl.AlgorithmInput) error {
-	var wanted []agl.EnqueueRollout
-	for i := range in.Train.Len() {
-		task, err := in.Train.Task(i)
-		if err != nil {
-			return err
-		}
-		wanted = append(wanted, agl.EnqueueRollout{Input: task, Mode: agl.ModeTrain})
-	}
-	for _, err := range algorithm.Rollouts(ctx, algorithm.RolloutsParams{Store: in.Store, Rollouts: wanted, GroupSize: len(wanted)}) {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 type countingHook struct {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
@@ -66,6 +67,29 @@ func newWatch(s agl.Store, calls bool, trip context.CancelCauseFunc) *watch {
 
 // WaitForRollouts implements [agl.Store].
 func (w *watch) WaitForRollouts(ctx context.Context, p agl.WaitForRolloutsParams) ([]agl.Rollout, error) {
+	var deadline time.Time
+	if p.Timeout.Valid {
+		deadline = time.Now().Add(p.Timeout.V)
+	}
+	// Until one rollout has shown that the run can learn, each is looked at when it ends:
+	// there may be many, and the rest of them in vain.
+	for _, id := range p.RolloutIDs {
+		if w.learns() || p.Timeout.Valid && !time.Now().Before(deadline) {
+			break
+		}
+		if _, err := w.wait(ctx, agl.WaitForRolloutsParams{RolloutIDs: []string{id}, Timeout: p.Timeout}, deadline); err != nil {
+			return nil, err
+		}
+	}
+	return w.wait(ctx, p, deadline)
+}
+
+// wait waits for rollouts, until the deadline if they have a timeout, and looks at
+// those that have finished.
+func (w *watch) wait(ctx context.Context, p agl.WaitForRolloutsParams, deadline time.Time) ([]agl.Rollout, error) {
+	if p.Timeout.Valid {
+		p.Timeout.V = max(0, time.Until(deadline))
+	}
 	finished, err := w.Store.WaitForRollouts(ctx, p)
 	if err != nil {
 		return finished, err
@@ -77,13 +101,22 @@ func (w *watch) WaitForRollouts(ctx context.Context, p agl.WaitForRolloutsParams
 	return finished, nil
 }
 
+// learns reports whether a rollout has shown that the run can learn.
+func (w *watch) learns() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.canLearn()
+}
+
+func (w *watch) canLearn() bool { return w.rewarded && (w.called || !w.calls) }
+
 // look reads rollouts that have finished. When one has shown that the run can learn,
 // only those that failed are read.
 func (w *watch) look(ctx context.Context, finished []agl.Rollout) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, r := range finished {
-		learns := w.rewarded && (w.called || !w.calls)
+		learns := w.canLearn()
 		if w.seen[r.RolloutID] || r.Status == agl.RolloutCancelled || learns && r.Status == agl.RolloutSucceeded {
 			continue
 		}
@@ -115,9 +148,12 @@ func (w *watch) read(ctx context.Context, id string, brief bool) error {
 		w.called = w.called || hasCall(e.Spans)
 	}
 	if e.Outcome.Kind != agl.OutcomeOK {
-		w.fail(id, reasonOf(e.Outcome), e.Outcome.Message)
+		w.fail(id, reasonOf(e.Outcome, r.Config.TimeoutSeconds), e.Outcome.Message)
 		w.late = w.late || e.Outcome.Kind == agl.OutcomeTimeout
-		if e.Outcome.Kind == agl.OutcomeAgentError || e.Outcome.Kind == agl.OutcomeSetupError {
+		switch e.Outcome.Kind {
+		case agl.OutcomeUnresponsive, agl.OutcomeCancelled, agl.OutcomeModelError:
+			// A runner or a model server that is away may come back.
+		default:
 			w.useless++
 		}
 		return nil
@@ -154,7 +190,11 @@ func noReward(mask algorithm.Mask) string {
 }
 
 // reasonOf is the last line of a failure, which is where programs say what happened.
-func reasonOf(o agl.Outcome) string {
+// Attempts whose time is up are alike, whether the runner or the store has ended them.
+func reasonOf(o agl.Outcome, timeout agl.Null[float64]) string {
+	if o.Kind == agl.OutcomeTimeout && timeout.Valid {
+		return fmt.Sprintf("timeout: the agent had not ended after %gs", timeout.V)
+	}
 	reason := lastLine(o.Message)
 	if o.Kind == agl.OutcomeAgentError && reason != "" {
 		return reason

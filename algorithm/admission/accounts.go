@@ -92,7 +92,7 @@ func Synchronous(steps, groups int) State {
 type Accounts struct {
 	cfg   Config
 	state State
-	batch []Group // of the step under way; nil if there is none
+	batch []Group // what the step under way has taken
 }
 
 // New opens the accounts. A state that contradicts itself or the Config is agl.ErrInvalid.
@@ -185,16 +185,17 @@ func (a *Accounts) Done(id int) bool {
 	return ok
 }
 
-// Drop drops an open or ready group, which makes room for another. It returns false if there is no such group.
+// Drop drops an open or ready group, which makes room for another. It returns false if there is no such group, or if the step under way
+// has taken it.
 func (a *Accounts) Drop(id int, reason Reason) bool {
+	if slices.ContainsFunc(a.batch, func(g Group) bool { return g.ID == id }) {
+		return false
+	}
 	_, ok := take(&a.state.Open, id)
 	if !ok {
 		_, ok = take(&a.state.Ready, id)
 	}
 	if ok {
-		if slices.ContainsFunc(a.batch, func(g Group) bool { return g.ID == id }) {
-			a.batch = nil
-		}
 		if a.state.Dropped == nil {
 			a.state.Dropped = map[Reason]int{}
 		}
@@ -203,27 +204,39 @@ func (a *Accounts) Drop(id int, reason Reason) bool {
 	return ok
 }
 
-// Batch begins a step: it returns the oldest ready groups, as many as a step needs; nil if there are too few, or if training waits for
-// an open one. They stay ready until Trained, and the batch of the step, whichever older groups become ready meanwhile.
+// Take gives the step under way n more groups: the oldest ready ones. It returns nil if too few are ready, or if training waits for an
+// open one. They stay ready until Trained.
+func (a *Accounts) Take(n int) []Group {
+	free, late := a.cfg.Groups-len(a.batch), 0
+	if a.cfg.OnStale == Wait { // these must be in this step
+		for _, g := range a.state.Open {
+			if a.state.Version+1-g.Version > a.cfg.MaxStaleness {
+				late++
+			}
+		}
+	}
+	rest := slices.DeleteFunc(slices.Clone(a.state.Ready), func(g Group) bool { return slices.Contains(a.batch, g) })
+	if n < 1 || n > free-late || n > len(rest) {
+		return nil
+	}
+	a.batch = append(a.batch, rest[:n]...)
+	return rest[:n:n]
+}
+
+// Batch returns all groups of the step under way. If it has not taken as many as a step needs, it takes the others; it returns nil if
+// [Accounts.Take] does.
 func (a *Accounts) Batch() []Group {
-	if a.batch != nil {
-		return slices.Clone(a.batch)
-	}
-	if len(a.state.Ready) < a.cfg.Groups {
+	if missing := a.cfg.Groups - len(a.batch); missing > 0 && a.Take(missing) == nil {
 		return nil
 	}
-	if a.cfg.OnStale == Wait && slices.ContainsFunc(a.state.Open, func(g Group) bool { return a.state.Version+1-g.Version > a.cfg.MaxStaleness }) {
-		return nil
-	}
-	a.batch = slices.Clone(a.state.Ready[:a.cfg.Groups])
 	return slices.Clone(a.batch)
 }
 
-// Trained ends the step that trained on [Accounts.Batch], which there must be. With Drop it drops, and returns, the groups that are now
-// too old.
+// Trained ends the step that trained on [Accounts.Batch], which must be complete. With Drop it drops, and returns, the groups that are
+// now too old.
 func (a *Accounts) Trained() (stale []Group) {
 	s := &a.state
-	if a.batch == nil {
+	if len(a.batch) < a.cfg.Groups {
 		panic("admission: there is no batch to train on")
 	}
 	for _, g := range a.batch {

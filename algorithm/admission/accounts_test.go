@@ -90,17 +90,18 @@ func TestAccounts(t *testing.T) {
 			},
 			"drop": func(t *rapid.T) {
 				id := pick(t, "open", "ready")
-				if !accounts.Drop(id, admission.Failed) || accounts.Drop(id, admission.Failed) {
-					t.Fatalf("group %d is not dropped once", id)
+				taken := slices.Contains(m.batch, id)
+				if accounts.Drop(id, admission.Failed) == taken || accounts.Drop(id, admission.Failed) {
+					t.Fatalf("group %d (taken: %t) is not dropped once", id, taken)
 				}
-				m.groups[id].status = "dropped"
-				if slices.Contains(m.batch, id) {
-					m.batch = nil
+				if !taken {
+					m.groups[id].status = "dropped"
 				}
 			},
-			"batch": func(t *rapid.T) { m.take(t, accounts) },
+			"batch": func(t *rapid.T) { m.batchOf(t, accounts) },
+			"take":  func(t *rapid.T) { m.take(t, accounts, rapid.IntRange(1, cfg.Groups).Draw(t, "n")) },
 			"train": func(t *rapid.T) {
-				if m.batch == nil {
+				if len(m.batch) < cfg.Groups {
 					t.Skip("no batch")
 				}
 				m.train(t, accounts)
@@ -158,41 +159,59 @@ func (m *model) compare(t *rapid.T, accounts *admission.Accounts) {
 	}
 }
 
-// take begins a step, or looks at the batch of the one under way, which stays the same.
-func (m *model) take(t *rapid.T, accounts *admission.Accounts) {
-	ready := m.with("ready")
-	var ids []int
-	for _, g := range accounts.Batch() {
+// take gives the step n more groups.
+func (m *model) take(t *rapid.T, accounts *admission.Accounts, n int) {
+	var ready, ids []int
+	for _, id := range m.with("ready") {
+		if !slices.Contains(m.batch, id) {
+			ready = append(ready, id)
+		}
+	}
+	for _, g := range accounts.Take(n) {
 		ids = append(ids, g.ID)
 		// Whoever was never overtaken is trained on in time.
 		if age := m.version - g.Version; age > m.cfg.MaxStaleness && (!m.groups[g.ID].passed || m.cfg.OnStale != admission.Train) {
 			t.Fatalf("group %d is trained on at age %d, and was never late", g.ID, age)
 		}
 	}
-	if m.batch != nil {
-		if !slices.Equal(ids, m.batch) {
-			t.Fatalf("the batch was %v, and is %v now", m.batch, ids)
+	room := m.cfg.Groups - len(m.batch)
+	for _, id := range m.with("open") {
+		if m.cfg.OnStale == admission.Wait && m.groups[id].version+m.cfg.MaxStaleness <= m.version {
+			room--
 		}
-		return
 	}
-	waits := m.cfg.OnStale == admission.Wait && slices.ContainsFunc(m.with("open"), func(id int) bool {
-		return m.groups[id].version+m.cfg.MaxStaleness <= m.version
-	})
-	if len(ready) < m.cfg.Groups || waits {
+	if len(ready) < n || room < n {
 		if ids != nil {
-			t.Fatalf("a batch of %v from the ready %v", ids, ready)
+			t.Fatalf("took %v from the ready %v, of which %d could be taken", ids, ready, room)
 		}
 		return
 	}
-	if !slices.Equal(ids, ready[:m.cfg.Groups]) {
-		t.Fatalf("the batch %v is not the oldest of %v", ids, ready)
+	if !slices.Equal(ids, ready[:n]) {
+		t.Fatalf("took %v, not the %d oldest of %v", ids, n, ready)
 	}
-	m.batch = ids
+	m.batch = append(m.batch, ids...)
+}
+
+// batchOf completes the batch of the step, or looks at it: it stays the same.
+func (m *model) batchOf(t *rapid.T, accounts *admission.Accounts) {
+	if missing := m.cfg.Groups - len(m.batch); missing > 0 {
+		m.take(t, accounts, missing)
+	}
+	var ids, want []int
+	for _, g := range accounts.Batch() {
+		ids = append(ids, g.ID)
+	}
+	if len(m.batch) == m.cfg.Groups {
+		want = m.batch
+	}
+	if !slices.Equal(ids, want) {
+		t.Fatalf("the batch is %v, want %v", ids, want)
+	}
 }
 
 // train ends the step under way.
 func (m *model) train(t *rapid.T, accounts *admission.Accounts) {
-	last := m.batch[len(m.batch)-1]
+	last := slices.Max(m.batch)
 	for _, id := range m.batch {
 		m.groups[id].status = "trained"
 	}

@@ -157,6 +157,9 @@ func (e *Endpoint) post(ctx context.Context, body []byte) (reply Reply, after ti
 		return Reply{}, 0, agl.Errorf(agl.CodeUnavailable, "read the model's reply: %w", err)
 	}
 	if res.StatusCode != http.StatusOK {
+		if e.cfg.APIKey != "" { // some servers answer with the key that they refuse
+			data = bytes.ReplaceAll(data, []byte(e.cfg.APIKey), []byte("[the key]"))
+		}
 		return Reply{}, backoff.RetryAfter(res.Header, time.Now()), statusError(res.StatusCode, data)
 	}
 	var answer chatReply

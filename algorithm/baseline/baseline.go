@@ -146,6 +146,7 @@ func (b *Baseline) run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	r := &run{
+		rewards:  map[agl.Mode]float64{},
 		Baseline: b, store: in.Store, stop: stop, changed: make(chan struct{}, 1), metrics: metrics,
 		earlier: make(map[position]string, len(done)),
 		now:     Finished{Total: b.cfg.Epochs * (length(in.Train) + length(in.Val))},
@@ -213,8 +214,9 @@ type run struct {
 	metrics  *algorithm.Lines
 	earlier  map[position]string // tasks that were done before, with their hashes
 
-	mu  sync.Mutex // guards the report, and:
-	now Finished   // the totals so far
+	mu      sync.Mutex           // guards the report, and:
+	now     Finished             // the totals so far
+	rewards map[agl.Mode]float64 // their sums, which depend less on the order of rollouts than running means
 }
 
 // resume counts what earlier runs have done.
@@ -393,9 +395,10 @@ func (r *run) count(f *Finished) {
 	}
 	if f.Reward.Valid {
 		c.Rewarded++
-		c.RewardMean += (f.Reward.V - c.RewardMean) / float64(c.Rewarded)
 		r.now.Rewarded++
-		r.now.RewardMean += (f.Reward.V - r.now.RewardMean) / float64(r.now.Rewarded)
+		r.rewards[f.Mode] += f.Reward.V
+		c.RewardMean = r.rewards[f.Mode] / float64(c.Rewarded)
+		r.now.RewardMean = (r.rewards[agl.ModeTrain] + r.rewards[agl.ModeVal]) / float64(r.now.Rewarded)
 	}
 	if _, before := r.earlier[f.position()]; before {
 		return

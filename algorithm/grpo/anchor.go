@@ -66,8 +66,8 @@ func (a *Anchor) of(step int, seed uint64) []tinker.Datum {
 	return batch
 }
 
-// anchor adds the gradient of the demonstrations to that of a minibatch, and returns their mean loss.
-func (u *updater) anchor(ctx context.Context, step, minibatches int) (loss float64, err error) {
+// anchor adds the gradient of the demonstrations to that of an optimizer step, and returns their mean loss.
+func (u *updater) anchor(ctx context.Context, step int) (loss float64, err error) {
 	if u.cfg.Anchor == nil {
 		return 0, nil
 	}
@@ -77,5 +77,5 @@ func (u *updater) anchor(ctx context.Context, step, minibatches int) (loss float
 	if err != nil {
 		return 0, fmt.Errorf("demonstrations of the anchor: %w", err)
 	}
-	return res.Loss / u.cfg.Anchor.Weight / float64(minibatches), nil
+	return res.Loss / u.cfg.Anchor.Weight, nil
 }

@@ -73,9 +73,11 @@ func TestAnchorTeaches(t *testing.T) {
 	for step := 1; step <= 30; step++ {
 		report := StepReport{Step: step}
 		reward := tinker.Datum{Input: []int32{7, 7, 7}, Targets: []int32{7, 7, 7}, Weights: []float32{1, 1, 1}, Logprobs: []float32{-2, -2, -2}, Advantages: []float32{0, 0, 0}}
-		if err := u.update(t.Context(), []tinker.Datum{reward}, &report); err != nil {
+		update := u.begin(&report)
+		if err := update.train(t.Context(), []tinker.Datum{reward}); err != nil {
 			t.Fatal(err)
 		}
+		update.end()
 		losses = append(losses, report.AnchorLoss)
 	}
 	if first, last := losses[0], losses[len(losses)-1]; math.Abs(first-math.Log(8)) > 1 || last > first/4 {

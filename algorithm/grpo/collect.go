@@ -47,7 +47,7 @@ func (c *collector) read(ctx context.Context, task jsontext.Value, e *algorithm.
 
 // readRole converts a finished rollout to what it is to a role: its calls and its reward.
 func (c *collector) readRole(ctx context.Context, role *trainee, task jsontext.Value, e *algorithm.Episode) sample {
-	s := sample{spans: len(e.Spans)}
+	s := sample{spans: len(e.Spans), failed: e.Outcome.Kind == agl.OutcomeAgentError}
 	if c.cfg.Form != nil {
 		s.form = c.cfg.Form(task)
 	}
@@ -69,7 +69,7 @@ func (c *collector) readRole(ctx context.Context, role *trainee, task jsontext.V
 	s.reward, s.mask = e.Credit(merged.Reward)
 	s.calls, s.continued, s.mismatches = merged.Report.Calls, merged.Report.Continued, len(merged.Report.Mismatches)
 	s.sequences, s.others = merged.Trajectories, len(merged.Report.Others)
-	if mask, why := c.offPolicy(role, merged); mask != "" {
+	if mask, why := c.offPolicy(role, merged, e.Rollout.ResourcesID.V); mask != "" {
 		c.cfg.Logger.WarnContext(ctx, "a call cannot be trained on; the rollout is masked", "rollout_id", e.Rollout.RolloutID, "reason", mask, "call", why)
 		s.mask, s.offPolicy = mask, why
 		return s
@@ -106,8 +106,8 @@ func (c *collector) adapter(role *trainee) agl.Adapter[adapter.Merged] {
 }
 
 // offPolicy returns why a rollout must not be trained on: a call whose tokens are not samples of weights of the run, or whose
-// log-probabilities are not those of the samples.
-func (c *collector) offPolicy(role *trainee, merged adapter.Merged) (mask algorithm.Mask, why string) {
+// log-probabilities are not those of the samples. resources are those with which it was enqueued.
+func (c *collector) offPolicy(role *trainee, merged adapter.Merged, resources string) (mask algorithm.Mask, why string) {
 	for _, t := range merged.Trajectories {
 		for _, reply := range t.Replies {
 			switch owner := role.calls.Owner(reply.Call); {
@@ -115,12 +115,30 @@ func (c *collector) offPolicy(role *trainee, merged adapter.Merged) (mask algori
 				return algorithm.MaskVersion, fmt.Sprintf("span %s was answered by version %q", reply.SpanID, cmp.Or(reply.VersionEnd, reply.Version))
 			case owner == algorithm.OwnerOther:
 				return algorithm.MaskMalformed, fmt.Sprintf("span %s is of the model %q", reply.SpanID, reply.Model)
+			case c.unasked(role, reply.Call, resources):
+				return algorithm.MaskVersion, fmt.Sprintf("span %s was answered by version %q, but the rollout was enqueued with %q, and async.pin is %q",
+					reply.SpanID, cmp.Or(reply.VersionEnd, reply.Version), role.version(resources), c.cfg.Async.Pin)
 			case reply.Sampling != "" && !c.cfg.ProcessedLogprobs:
 				return algorithm.MaskSampling, reply.Sampling
 			}
 		}
 	}
 	return "", ""
+}
+
+// unasked reports whether another version answered a call than the one that was asked for: that with which the rollout was enqueued or,
+// if calls follow the newest, that or a later one. A run that starts no rollouts asks for none.
+func (c *collector) unasked(role *trainee, call adapter.Call, resources string) bool {
+	switch asked := role.version(resources); {
+	case c.cfg.Live != nil:
+		return false
+	case c.cfg.Async.Pin == PinRollout:
+		return call.Version != asked || call.VersionEnd != "" && call.VersionEnd != asked
+	default:
+		least, known := role.calls.Generation(asked)
+		began, answered := role.calls.Generation(call.Version)
+		return known && answered && began < least
+	}
 }
 
 // checkPolicy returns agl.ErrIllegalState if every rollout of a step that got to the model is masked by offPolicy: the next

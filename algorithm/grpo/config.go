@@ -38,7 +38,8 @@ type Config struct {
 	// Loss is importance_sampling (if its name is empty), ppo, cispo or dro. An engine without it is agl.ErrUnimplemented
 	// before any rollout is enqueued. dro takes advantages in units of the reward: it needs PlainAdvantage or LeaveOneOut.
 	Loss tinker.Loss
-	// Minibatches is the number of optimizer steps over the data of a step; zero means 1, which keeps the update on-policy.
+	// Minibatches is the number of optimizer steps over the data of a step; zero means 1, which keeps the update on-policy. See also
+	// Async.Minibatches.
 	Minibatches int
 	// Baseline is what a rollout's reward is compared with; empty means GroupMean.
 	Baseline Baseline
@@ -84,8 +85,10 @@ type Config struct {
 // Async lets sampling run ahead of training. The zero value is the synchronous run: sample, train, sample again.
 type Async struct {
 	// MaxStaleness is by how many versions sampling may run ahead. Groups are admitted only if they will be trained on within it,
-	// so nothing that was sampled is thrown away. Calls follow the newest weights. On an engine whose snapshots change it is 0.
+	// so nothing that was sampled is thrown away. On an engine whose snapshots change it is 0.
 	MaxStaleness int
+	// Pin is which version of the model answers a rollout's calls; empty means PinCall.
+	Pin Pin
 	// Concurrency is the number of groups that may be open at once; zero means all that MaxStaleness admits.
 	Concurrency int
 	// OnStale is what happens to groups that would be older than MaxStaleness all the same, because they take long; empty means
@@ -100,16 +103,45 @@ type Async struct {
 	// Oversample is the number of rollouts of a group beyond GroupSize. When GroupSize have finished that count, the others are
 	// cancelled, and in no figure but StepReport.Stopped and UnusedTokens.
 	Oversample int
+	// Minibatches is in how many parts a step takes its groups: the gradient of the oldest ready ones is computed while the others are
+	// being sampled. Config.Minibatches says how many optimizer steps the parts make; it divides Minibatches, and that PromptsPerStep.
+	// The loss of a token is divided by the tokens of its minibatch. Which groups a minibatch has depends on which are ready. Zero
+	// means 1, which waits for all.
+	Minibatches int
 }
+
+// Pin is which version of the model answers the calls of a rollout.
+type Pin string
+
+// The pins.
+const (
+	// PinCall: each call goes to the newest version, so that a rollout may have samples of several.
+	PinCall Pin = "call"
+	// PinRollout: all calls of a rollout go to the version that was the newest when it was enqueued, for which the Publisher serves
+	// several at once (algorithm.Publication.Pinned). A call that another version answered masks the rollout.
+	PinRollout Pin = "rollout"
+)
+
+// Pins returns all pins.
+func Pins() []Pin { return []Pin{PinCall, PinRollout} }
+
+// parts is the number of parts in which a step's data come.
+func (c Config) parts() int { return max(c.Async.Minibatches, 1) }
 
 // String identifies what is not the default, for checkpoints.
 func (a Async) String() string {
-	if a == (Async{OnStale: admission.Train}) {
+	if a == (Async{OnStale: admission.Train, Pin: PinCall}) {
 		return ""
 	}
 	text := fmt.Sprintf("max_staleness=%d concurrency=%d on_stale=%s min_viable=%d group_timeout=%v", a.MaxStaleness, a.Concurrency, a.OnStale, a.MinViable, a.GroupTimeout)
 	if a.Oversample > 0 {
 		text += fmt.Sprintf(" oversample=%d", a.Oversample)
+	}
+	if a.Pin != PinCall {
+		text += fmt.Sprintf(" pin=%s", a.Pin)
+	}
+	if a.Minibatches > 0 {
+		text += fmt.Sprintf(" minibatches=%d", a.Minibatches)
 	}
 	return text
 }
@@ -134,14 +166,19 @@ func (c Config) withDefaults() Config {
 	c.CheckpointEvery = cmp.Or(c.CheckpointEvery, 25)
 	c.Loss.Name = c.Losses()[0]
 	c.Baseline = cmp.Or(c.Baseline, GroupMean)
-	c.Async.OnStale = cmp.Or(c.Async.OnStale, admission.Train)
+	c.Async.OnStale, c.Async.Pin = cmp.Or(c.Async.OnStale, admission.Train), cmp.Or(c.Async.Pin, PinCall)
+	if c.Async.Minibatches == 1 {
+		c.Async.Minibatches = 0
+	}
 	if c.Overlong.Limit != 0 {
 		c.Overlong.Penalty = cmp.Or(c.Overlong.Penalty, 1)
 	}
 	if a := c.Anchor; a != nil {
 		c.Anchor = &Anchor{Data: a.Data, PerStep: cmp.Or(a.PerStep, 8), Weight: cmp.Or(a.Weight, 0.1)}
 	}
-	c.Live = c.Live.withDefaults()
+	if c.Live = c.Live.withDefaults(); c.Live != nil && c.Live.Replay.Times > 0 {
+		c.Correction.Kind = cmp.Or(c.Correction.Kind, TokenTIS)
+	}
 	c.Credit, c.Discount = cmp.Or(c.Credit, CreditTrajectory), cmp.Or(c.Discount, 1)
 	if c.OnStep == nil {
 		c.OnStep = func(StepReport) {}
@@ -172,6 +209,7 @@ func (c Config) validate() error {
 		algorithm.Minimum{Field: "Async.Concurrency", Value: c.Async.Concurrency},
 		algorithm.Minimum{Field: "Async.MinViable", Value: c.Async.MinViable},
 		algorithm.Minimum{Field: "Async.Oversample", Value: c.Async.Oversample},
+		algorithm.Minimum{Field: "Async.Minibatches", Value: c.Async.Minibatches},
 	)); err != nil {
 		return invalid("%w", err)
 	}
@@ -182,10 +220,16 @@ func (c Config) validate() error {
 		return invalid("Baseline is %q; allowed are %q", c.Baseline, Baselines())
 	case !slices.Contains(admission.OnStales(), c.Async.OnStale):
 		return invalid("Async.OnStale is %q; allowed are %q", c.Async.OnStale, admission.OnStales())
+	case !slices.Contains(Pins(), c.Async.Pin):
+		return invalid("Async.Pin is %q; allowed are %q", c.Async.Pin, Pins())
 	case c.Async.MinViable > c.GroupSize:
 		return invalid("Async.MinViable is %d, must be at most GroupSize (%d)", c.Async.MinViable, c.GroupSize)
 	case c.Async.GroupTimeout < 0:
 		return invalid("Async.GroupTimeout is %v, must not be negative", c.Async.GroupTimeout)
+	case c.Live == nil && c.PromptsPerStep%c.parts() != 0:
+		return invalid("Async.Minibatches is %d, must divide PromptsPerStep (%d)", c.Async.Minibatches, c.PromptsPerStep)
+	case c.Async.Minibatches > 0 && c.Async.Minibatches%c.Minibatches != 0:
+		return invalid("Async.Minibatches is %d, must be a multiple of Minibatches (%d), the optimizer steps that they make", c.Async.Minibatches, c.Minibatches)
 	case !slices.Contains(Credits(), c.Credit):
 		return invalid("Credit is %q; allowed are %q", c.Credit, Credits())
 	case !validDiscount(c.Discount):

@@ -14,6 +14,7 @@ type taskGroup []sample
 // sample is what a rollout contributes.
 type sample struct {
 	id         string // of the rollout, in a live run
+	grouped    bool   // it names its group, in a live run
 	form       string
 	reward     float64
 	overlong   float64        // added to the reward for learning, at most 0
@@ -24,6 +25,7 @@ type sample struct {
 	mismatches int // calls that do not extend the one before
 	others     int // calls to other models
 	truncated  bool
+	failed     bool     // the agent ended with an error
 	lostTokens int      // sampled in a rollout that failed
 	offPolicy  string   // the call because of which the rollout is masked
 	dimensions []string // of the final reward, if the role learns from one of them
@@ -54,12 +56,13 @@ func sampledTokens(t adapter.Trajectory) int {
 	return n
 }
 
-// assemble makes the training data of a step's groups, and counts them in the report.
+// assemble makes the training data of groups, and counts in the report what becomes of them.
 func assemble(c Config, groups []taskGroup, report *StepReport) []tinker.Datum {
-	countSamples(groups, c.PassReward, report)
+	var counts StepReport
+	countSamples(groups, c.PassReward, &counts)
 	var data []tinker.Datum
 	for _, g := range groups {
-		groupData := assembleGroup(c, g, report)
+		groupData := assembleGroup(c, g, &counts)
 		if groupData == nil {
 			report.GroupsSkipped++
 			continue
@@ -67,7 +70,7 @@ func assemble(c Config, groups []taskGroup, report *StepReport) []tinker.Datum {
 		report.GroupsUsed++
 		data = append(data, groupData...)
 	}
-	report.Sequences = len(data)
+	report.Sequences += len(data)
 	return data
 }
 
@@ -91,6 +94,9 @@ func countSamples(groups []taskGroup, passReward float64, r *StepReport) {
 		if s.truncated {
 			r.Truncated++
 		}
+		if s.failed {
+			r.Failed++
+		}
 		r.Calls += s.calls
 		r.ContinuedCalls += s.continued
 		r.PrefixMismatches += s.mismatches
@@ -109,7 +115,7 @@ func countSamples(groups []taskGroup, passReward float64, r *StepReport) {
 }
 
 // assembleGroup returns the data of a group; nil if it has no advantage.
-func assembleGroup(c Config, g taskGroup, report *StepReport) []tinker.Datum {
+func assembleGroup(c Config, g taskGroup, counts *StepReport) []tinker.Datum {
 	g = slices.DeleteFunc(slices.Clone(g), func(s sample) bool { return s.mask != "" })
 	adv, ok := credit(c, g)
 	if !ok {
@@ -120,7 +126,7 @@ func assembleGroup(c Config, g taskGroup, report *StepReport) []tinker.Datum {
 		if s.truncated && c.MaskTruncated {
 			continue
 		}
-		weight := tokenWeight(c, s, report)
+		weight := tokenWeight(c, s, counts)
 		for k, t := range s.sequences {
 			if d, ok := datum(t, float32(weight), adv[i][k]); ok {
 				data = append(data, d)
@@ -131,13 +137,14 @@ func assembleGroup(c Config, g taskGroup, report *StepReport) []tinker.Datum {
 }
 
 // tokenWeight returns the weight of each sampled token of a rollout. It divides by the tokens of a full batch: skipped
-// groups count, and a masked rollout counts as one of mean length.
-func tokenWeight(c Config, s sample, report *StepReport) float64 {
-	tokens := float64(report.ResponseTokens) / float64(report.Rollouts-report.masked()) // of a mean rollout
+// groups count, and a masked rollout counts as one of mean length. With Async.Minibatches it is the batch of a minibatch, and the mean
+// over these counts.
+func tokenWeight(c Config, s sample, counts *StepReport) float64 {
+	tokens := float64(counts.ResponseTokens) / float64(counts.Rollouts-counts.masked()) // of a mean rollout
 	if c.LengthNormalization {
 		tokens = float64(s.sampled())
 	}
-	return float64(c.Minibatches) / (float64(report.Rollouts) * max(tokens, 1))
+	return float64(c.Minibatches) / float64(c.parts()) / (float64(counts.Rollouts) * max(tokens, 1))
 }
 
 // datum converts a trajectory of n+1 tokens to training data of length n: position

@@ -124,9 +124,14 @@ func (r *training) open(ctx context.Context, in agl.AlgorithmInput) (err error) 
 			"the engine changes snapshots that it has published, so sampling cannot run ahead of training: max_staleness is 0 instead of %d", r.cfg.Async.MaxStaleness)})
 		r.cfg.Async.MaxStaleness = 0
 	}
+	var pinned func() []string
+	if r.cfg.Async.Pin == PinRollout {
+		pinned = r.pinned
+	}
 	r.session, err = algorithm.OpenSession(ctx, algorithm.SessionParams{
+		Pinned:    pinned,
 		Algorithm: "grpo", Input: in, RunConfig: r.cfg.RunConfig, Training: r.cfg.TrainingConfig,
-		Roles: r.cfg.Roles[min(1, len(r.cfg.Roles)):], Identity: identity, Steps: r.cfg.Steps, State: r.saveState,
+		Roles: r.cfg.Roles[min(1, len(r.cfg.Roles)):], Identity: identity, Steps: r.cfg.Steps, State: r.saveState, Release: r.cfg.Live.release(),
 	})
 	if err != nil {
 		return err
@@ -157,6 +162,15 @@ func (r *training) open(ctx context.Context, in agl.AlgorithmInput) (err error) 
 	})
 }
 
+// pinned returns the resources of the rollouts that are running.
+func (r *training) pinned() []string {
+	p, ok := r.feeder.(*pump)
+	if !ok { // not open yet
+		return nil
+	}
+	return p.pinned()
+}
+
 // newFeeder opens the feeder, at the position of a checkpoint if there is one.
 func newFeeder(c collector, in agl.AlgorithmInput, own ownState) (feeder, error) {
 	if c.cfg.Live != nil {
@@ -181,22 +195,32 @@ func (r *training) trainStep(ctx context.Context, step int) error {
 	start := time.Now()
 	s := r.session
 	report := StepReport{Step: step, Steps: r.cfg.reported(), ResourcesID: s.ResourcesID}
+	if err := s.Follow(ctx); err != nil {
+		return err
+	}
+	report.Candidate = s.Candidate()
 	before, err := r.saveState()
 	if err != nil {
 		return err
 	}
-	b, err := r.feeder.collect(ctx, step)
-	if err != nil && ctx.Err() != nil {
-		r.keep(ctx, before)
+	lessons := r.begin(&report)
+	var b batch
+	for !b.last {
+		part, err := r.feeder.collect(ctx, step)
+		if err != nil && ctx.Err() != nil && !lessons.updated() {
+			r.keep(ctx, before)
+		}
+		if err != nil {
+			return err
+		}
+		if err := lessons.train(ctx, part.groups); err != nil {
+			return err
+		}
+		part.waited += b.waited
+		b = part
 	}
-	if err != nil {
-		return err
-	}
-	tokens, updates, err := r.learn(ctx, b.groups, &report)
-	if err != nil {
-		return err
-	}
-	report.Learned, report.Stale, report.Crowded = b.learned, b.stale, b.crowded
+	tokens, updates := lessons.end()
+	report.Learned, report.Replayed, report.Stale, report.Crowded, report.Withheld = b.learned, b.replayed, b.stale, b.crowded, b.withheld
 	report.Dropped, report.Stopped = b.dropped, b.stopped
 	report.UnusedTokens += b.unused
 	report.Seconds.Rollouts = b.waited.Seconds()
@@ -232,33 +256,6 @@ func (r *training) trainStep(ctx context.Context, step int) error {
 	r.warn(report)
 	r.cfg.OnStep(report)
 	return nil
-}
-
-// learn trains each role on the groups of a step, and reports on it. It returns the tokens that all have sampled, and their updates.
-func (r *training) learn(ctx context.Context, groups []taskGroup, report *StepReport) (tokens, updates int, err error) {
-	for k, role := range r.roles {
-		own := &StepReport{Step: report.Step, Steps: report.Steps, ResourcesID: role.version(report.ResourcesID)}
-		if k == 0 {
-			own = report
-		}
-		seen := make([]taskGroup, len(groups))
-		for i, g := range groups {
-			seen[i] = g.of(k)
-		}
-		data := assemble(role.cfg, seen, own)
-		own.Staleness = stalenessOf(role, report.ResourcesID, seen)
-		if err := role.updater.update(ctx, data, own); err != nil {
-			return 0, 0, role.failed(err)
-		}
-		tokens, updates = tokens+own.ResponseTokens, updates+own.Updates
-		if k > 0 {
-			if report.Roles == nil {
-				report.Roles = map[string]StepReport{}
-			}
-			report.Roles[role.name] = *own
-		}
-	}
-	return tokens, updates, nil
 }
 
 // keepTimeout limits the checkpoint of a run that is interrupted.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
@@ -55,6 +56,17 @@ type Live struct {
 	// PerUser is how many rollouts of one user, the member MetadataUser, a step learns from; further ones are passed over, so
 	// that nobody decides alone what the model becomes. Zero is no limit.
 	PerUser int
+	// Releaser tries what was learned on a share of the users, and decides whether all get it; nil gives it to all after each step.
+	// While a candidate is tried, learning goes on until the weights are MaxStaleness versions ahead of those that are stable,
+	// and then waits. After a rollback it begins again from the stable weights, without the sessions of what was rolled back.
+	Releaser algorithm.Releaser
+	// ReleaseEvery is how many steps make a candidate, at most MaxStaleness; zero means 4, or MaxStaleness if that is less.
+	ReleaseEvery int
+	// Replay learns from rollouts more than once.
+	Replay Replay
+	// Allow, if not nil, says whether a rollout may be learned from, as a program that looks for personal data does. One for which
+	// it fails may not. It is called for several rollouts at once.
+	Allow func(ctx context.Context, store agl.Store, r agl.AttemptedRollout) (bool, error)
 }
 
 // Members of the metadata of rollouts that a [Live] run reads, both strings.
@@ -66,6 +78,14 @@ const (
 	// MetadataUser names the user of a session.
 	MetadataUser = "agl.user"
 )
+
+// release returns how the session releases its weights; nil gives them to everybody.
+func (l *Live) release() *algorithm.ReleaseParams {
+	if l == nil || l.Releaser == nil {
+		return nil
+	}
+	return &algorithm.ReleaseParams{Releaser: l.Releaser, Every: l.ReleaseEvery, Ahead: l.MaxStaleness}
+}
 
 // endless is the number of steps of a live run without an end, which is reported as 0.
 const endless = math.MaxInt32
@@ -88,6 +108,10 @@ func (l *Live) withDefaults() *Live {
 	d.MaxWait = cmp.Or(d.MaxWait, 10*time.Minute)
 	d.Rate, d.Warm = cmp.Or(d.Rate, 0.02), cmp.Or(d.Warm, 8)
 	d.MaxStaleness = cmp.Or(d.MaxStaleness, 8)
+	if d.Replay.Times > 0 {
+		d.Replay.Rollouts = cmp.Or(d.Replay.Rollouts, (d.Rollouts+1)/2)
+	}
+	d.ReleaseEvery = cmp.Or(d.ReleaseEvery, min(4, d.MaxStaleness))
 	return &d
 }
 
@@ -101,6 +125,9 @@ func (l *Live) validate(c Config) error {
 		algorithm.Minimum{Field: "Live.Warm", Value: l.Warm, Least: 1},
 		algorithm.Minimum{Field: "Live.MaxStaleness", Value: l.MaxStaleness, Least: 1},
 		algorithm.Minimum{Field: "Live.PerUser", Value: l.PerUser},
+		algorithm.Minimum{Field: "Live.Replay.Times", Value: l.Replay.Times},
+		algorithm.Minimum{Field: "Live.Replay.Rollouts", Value: l.Replay.Rollouts},
+		algorithm.Minimum{Field: "Live.ReleaseEvery", Value: l.ReleaseEvery, Least: 1},
 	); err != nil {
 		return invalid("%w", err)
 	}
@@ -109,6 +136,12 @@ func (l *Live) validate(c Config) error {
 		return invalid("Live.Collector is nil; it hands out the rollouts")
 	case l.Least > l.Rollouts:
 		return invalid("Live.Least is %d, must be at most Live.Rollouts (%d)", l.Least, l.Rollouts)
+	case l.Replay.Times == 0 && l.Replay.Rollouts > 0:
+		return invalid("Live.Replay.Rollouts is %d without Times", l.Replay.Rollouts)
+	case l.ReleaseEvery > l.MaxStaleness:
+		return invalid("Live.ReleaseEvery is %d, must be at most Live.MaxStaleness (%d): sessions of older weights are not learned from", l.ReleaseEvery, l.MaxStaleness)
+	case l.Releaser != nil && c.Publisher == nil:
+		return invalid("Live.Releaser is given without a Publisher, which serves the weights that the run begins with")
 	case l.MaxWait < 0:
 		return invalid("Live.MaxWait is %v, must not be negative", l.MaxWait)
 	case !(l.Rate > 0 && l.Rate < 1):
@@ -119,7 +152,7 @@ func (l *Live) validate(c Config) error {
 		return invalid("Live and Source are both given; a live run starts no rollouts")
 	case c.Credit != CreditTrajectory:
 		return invalid("Credit is %q, must be %q in a live run", c.Credit, CreditTrajectory)
-	case c.Async != (Async{OnStale: c.Async.OnStale}) || c.DynamicSampling:
+	case c.Async != (Async{OnStale: c.Async.OnStale, Pin: PinCall}) || c.DynamicSampling:
 		return invalid("Async or DynamicSampling is given, which a live run does not have")
 	}
 	return nil
@@ -157,6 +190,8 @@ type livePosition struct {
 	All   expectation             `json:"all"`
 	// Versions are those that may have answered rollouts to come, with their generations.
 	Versions map[string]int `json:"versions"`
+	// Replay are the rollouts that may be learned from again, the newest last.
+	Replay []replayed `json:"replay,omitzero"`
 }
 
 // maxKinds bounds the baselines: further kinds have that of all kinds.
@@ -207,15 +242,24 @@ func (l *live) collect(ctx context.Context, step int) (b batch, err error) {
 			continue // MaxWait is over, and there are too few: the same again, and more
 		}
 		l.next.Since = ready.Next
-		allowed := slices.DeleteFunc(ready.Rollouts, func(r agl.CollectedRollout) bool {
+		live := slices.DeleteFunc(ready.Rollouts, func(r agl.CollectedRollout) bool {
+			return r.Rollout.Mode == agl.ModeVal // the tasks of a validation teach nothing
+		})
+		may, err := l.allow(ctx, live, &b)
+		if err != nil {
+			return batch{}, err
+		}
+		allowed := slices.DeleteFunc(may, func(r agl.CollectedRollout) bool {
 			user := labelsOf(&r.Rollout.Rollout).User
 			if user == "" || settings.PerUser == 0 {
 				return false
 			}
-			users[user]++
-			return users[user] > settings.PerUser
+			if users[user]++; users[user] <= settings.PerUser {
+				return false
+			}
+			b.crowded++
+			return true
 		})
-		b.crowded += len(ready.Rollouts) - len(allowed)
 		samples, err := l.read(ctx, allowed, &b)
 		if err != nil {
 			return batch{}, err
@@ -229,10 +273,53 @@ func (l *live) collect(ctx context.Context, step int) (b batch, err error) {
 			b.add(s, labelsOf(&allowed[i].Rollout.Rollout).Group, siblings)
 		}
 	}
+	fresh := b.groups
+	if err := l.replay(ctx, &b, users); err != nil {
+		return batch{}, err
+	}
+	l.remember(fresh)
 	l.cfg.Progress.OnRollouts(algorithm.PhaseTrain, step, rollouts, settings.Rollouts)
 	b.waited = time.Since(began)
-	b.sampled = b.waited
+	b.sampled, b.last = b.waited, true
 	return b, nil
+}
+
+// allowing is how many rollouts Live.Allow looks at together.
+const allowing = 8
+
+// allow returns the rollouts that Live.Allow lets pass.
+func (l *live) allow(ctx context.Context, ready []agl.CollectedRollout, b *batch) ([]agl.CollectedRollout, error) {
+	if l.cfg.Live.Allow == nil {
+		return ready, nil
+	}
+	may := make([]bool, len(ready))
+	var group errgroup.Group
+	group.SetLimit(allowing)
+	for i := range ready {
+		group.Go(func() error {
+			r := ready[i].Rollout
+			ok, err := l.cfg.Live.Allow(ctx, l.collector.session.Store(), r)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err != nil {
+				l.cfg.Logger.WarnContext(ctx, "a rollout is not learned from, since it is not known whether it may be", "rollout_id", r.RolloutID, "error", err)
+			}
+			may[i] = ok && err == nil
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	var allowed []agl.CollectedRollout
+	for i := range ready {
+		if may[i] {
+			allowed = append(allowed, ready[i])
+		}
+	}
+	b.withheld += len(ready) - len(allowed)
+	return allowed, nil
 }
 
 // add adds a sample to its group, or as one of its own.
@@ -280,7 +367,7 @@ func (l *live) read(ctx context.Context, rollouts []agl.CollectedRollout, b *bat
 			return nil, err
 		}
 		s := l.collector.read(ctx, r.Rollout.Input, &e)
-		s.id = r.Rollout.RolloutID
+		s.id, s.grouped = r.Rollout.RolloutID, labelsOf(&r.Rollout.Rollout).Group != ""
 		coverage = append(coverage, s.coverage)
 		if s.mask == "" {
 			s.expected = l.expect(labelsOf(&r.Rollout.Rollout).Kind, s.score())
@@ -319,7 +406,7 @@ func (l *live) expect(kind string, reward float64) *expectation {
 
 // age is by how many versions the oldest weights that answered a call are behind.
 func (l *live) age(s sample) int {
-	return stalenessOf(l.collector.roles[0], l.collector.session.ResourcesID, []taskGroup{{s}}).Max
+	return stalenessOf(l.collector.roles[0], l.collector.session.Generation(), []taskGroup{{s}}).Max
 }
 
 // trained moves the position behind the batch.
@@ -334,7 +421,7 @@ func (l *live) save() (jsontext.Value, *savedPump, error) {
 }
 
 func (p livePosition) clone() livePosition {
-	c := livePosition{Since: p.Since, All: p.All, Kinds: make(map[string]*expectation, len(p.Kinds)), Versions: maps.Clone(p.Versions)}
+	c := livePosition{Since: p.Since, All: p.All, Kinds: make(map[string]*expectation, len(p.Kinds)), Versions: maps.Clone(p.Versions), Replay: slices.Clone(p.Replay)}
 	for kind, e := range p.Kinds {
 		copied := *e
 		c.Kinds[kind] = &copied

@@ -54,14 +54,15 @@ func traffic(ctx context.Context, s agl.Store) error {
 }
 
 // learnLive trains a model that a service calls, and returns the reports.
-func learnLive(t *testing.T, s *store.Store, model *engine.Engine, dir string, steps, perUser int) (reports []grpo.StepReport) {
+func learnLive(t *testing.T, s *store.Store, model *engine.Engine, dir string, steps int, live grpo.Live) (reports []grpo.StepReport) {
 	t.Helper()
 	collector, err := collect.New(collect.Config{Store: s})
 	if err != nil {
 		t.Fatal(err)
 	}
 	llm := trainer.NewProxy(trainer.ProxyConfig{Config: proxy.Config{Models: []proxy.Model{model.Model()}, Transport: model.Transport(nil)}})
-	config := grpo.Config{Steps: steps, Live: &grpo.Live{Collector: collector, Rollouts: 32, PerUser: perUser, Filter: agl.CollectFilter{Metadata: map[string]string{grpo.MetadataKind: "say"}}}}
+	config := grpo.Config{Steps: steps, Live: &live}
+	live.Collector, live.Rollouts, live.Filter = collector, 32, agl.CollectFilter{Metadata: map[string]string{grpo.MetadataKind: "say"}}
 	config.Seed, config.Flusher, config.OutDir = 1, llm, dir
 	config.Service, config.Publisher, config.Schedule.Peak = model.Service, model.Publisher(llm), 0.02
 	config.Schedule.Floor = 0.02
@@ -96,11 +97,9 @@ func learnLive(t *testing.T, s *store.Store, model *engine.Engine, dir string, s
 	return reports
 }
 
-// A run learns from rollouts that others start; a second process continues it, and neither
-// learns from a rollout that the other has learned from.
-func TestLive(t *testing.T) {
-	t.Parallel()
-	s := memorytest.Open(t)
+// newSpeller returns a policy of the size that the tests of live runs need. It is closed with the test.
+func newSpeller(t *testing.T) *engine.Engine {
+	t.Helper()
 	model, err := engine.NewPolicy(engine.PolicyConfig{Policy: policy.Config{Context: 16, Layers: 1, Dim: 16, Heads: 1, FF: 16, Dir: t.TempDir()}, Characters: "abcdefgsy "})
 	if err != nil {
 		t.Fatal(err)
@@ -110,9 +109,18 @@ func TestLive(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	return model
+}
+
+// A run learns from rollouts that others start; a second process continues it, and neither
+// learns from a rollout that the other has learned from.
+func TestLive(t *testing.T) {
+	t.Parallel()
+	s := memorytest.Open(t)
+	model := newSpeller(t)
 	dir := t.TempDir()
 	const half = 15
-	reports := slices.Concat(learnLive(t, s, model, dir, half, 0), learnLive(t, s, model, dir, 2*half, 0))
+	reports := slices.Concat(learnLive(t, s, model, dir, half, grpo.Live{}), learnLive(t, s, model, dir, 2*half, grpo.Live{}))
 	if len(reports) != 2*half {
 		t.Fatalf("%d steps, want %d", len(reports), 2*half)
 	}
@@ -142,17 +150,9 @@ func TestLive(t *testing.T) {
 func TestLivePerUser(t *testing.T) {
 	t.Parallel()
 	s := memorytest.Open(t)
-	model, err := engine.NewPolicy(engine.PolicyConfig{Policy: policy.Config{Context: 16, Layers: 1, Dim: 16, Heads: 1, FF: 16, Dir: t.TempDir()}, Characters: "abcdefgsy "})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := model.Close(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
+	model := newSpeller(t)
 	crowded := 0
-	for _, r := range learnLive(t, s, model, t.TempDir(), 4, 9) {
+	for _, r := range learnLive(t, s, model, t.TempDir(), 4, grpo.Live{PerUser: 9}) {
 		crowded += r.Crowded
 		of := map[string]int{}
 		for _, id := range r.Learned {
@@ -211,4 +211,51 @@ func average(values []float64) float64 {
 		sum += v
 	}
 	return sum / float64(len(values))
+}
+
+// TestReplay: each rollout is learned from again at most as often as allowed, within the staleness bound, also over a restart; and the
+// run learns.
+func TestReplay(t *testing.T) {
+	t.Parallel()
+	s := memorytest.Open(t)
+	model := newSpeller(t)
+	dir := t.TempDir()
+	const half, times, stale = 10, 2, 3
+	live := grpo.Live{MaxStaleness: stale, Replay: grpo.Replay{Times: times, Rollouts: 24}}
+	reports := slices.Concat(learnLive(t, s, model, dir, half, live), learnLive(t, s, model, dir, 2*half, live))
+	learned, replays := map[string]int{}, map[string]int{}
+	total, overRestart := 0, 0
+	for _, r := range reports {
+		for _, id := range r.Replayed {
+			total++
+			if replays[id]++; replays[id] > times {
+				t.Errorf("step %d learns for the %d. time from rollout %s", r.Step, replays[id]+1, id)
+			}
+			step, known := learned[id]
+			if !known {
+				t.Errorf("step %d replays rollout %s, which no step has learned from", r.Step, id)
+			}
+			if step <= half && r.Step > half {
+				overRestart++
+			}
+		}
+		for _, id := range r.Learned {
+			if step, twice := learned[id]; twice {
+				t.Errorf("step %d learns from rollout %s as a new one, from which step %d has learned", r.Step, id, step)
+			}
+			learned[id] = r.Step
+		}
+		if n := len(r.Learned) + len(r.Replayed); r.Rollouts < n || len(r.Replayed) > 24 || r.Staleness.Max > stale || r.Updates > 0 && r.Drift == nil {
+			t.Errorf("step %d: %d rollouts, of which %d are new and %d replayed; staleness %v, drift %v", r.Step, r.Rollouts, len(r.Learned), len(r.Replayed), r.Staleness, r.Drift)
+		}
+	}
+	if total < half*times || overRestart == 0 {
+		t.Errorf("%d rollouts were replayed, %d of them after the restart", total, overRestart)
+	}
+	all := rates(reports)
+	t.Logf("pass rates %.2f", all)
+	// Once all rewards are equal, an advantage in units of their deviation is as large as they are rare.
+	if first, then := average(all[:3]), average(all[7:12]); then < first+0.1 || then < 0.9 {
+		t.Errorf("pass rate %v at first and %v then, want it to rise", first, then)
+	}
 }

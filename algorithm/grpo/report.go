@@ -18,6 +18,8 @@ type StepReport struct {
 	Forms      map[string]algorithm.Rate `json:"forms,omitzero"`
 	// Overlong is the mean penalty of Config.Overlong, at most 0, which RewardMean is without.
 	Overlong float64 `json:"overlong,omitzero"`
+	// Failed rollouts are those whose agent ended with an error. They count, with reward 0 unless they have another.
+	Failed int `json:"failed,omitzero"`
 	// Rollouts includes masked ones.
 	Rollouts int                    `json:"rollouts"`
 	Masked   map[algorithm.Mask]int `json:"masked"`
@@ -45,11 +47,17 @@ type StepReport struct {
 	Staleness Staleness `json:"staleness,omitzero"`
 	// Learned are the rollouts of a live run that count, by id.
 	Learned []string `json:"learned,omitempty"`
+	// Replayed are those that it learned from again (Live.Replay). They are among the Rollouts.
+	Replayed []string `json:"replayed,omitempty"`
 	// Stale counts the rollouts that a live run has passed over since the step before, because weights of too many versions
 	// ago had answered. They count in nothing else but UnusedTokens.
 	Stale int `json:"stale,omitzero"`
 	// Crowded counts those that it has passed over because their user already had Live.PerUser in the step.
 	Crowded int `json:"crowded,omitzero"`
+	// Candidate is the version that was tried on a share of the users when the step began, if Live.Releaser tries any.
+	Candidate string `json:"candidate,omitzero"`
+	// Withheld counts those that Live.Allow has not let pass.
+	Withheld int `json:"withheld,omitzero"`
 	// Dropped are the groups that were replaced by others since the step before, by reason. They count in nothing else but
 	// UnusedTokens.
 	Dropped map[admission.Reason]int `json:"dropped,omitempty"`

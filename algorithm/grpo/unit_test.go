@@ -166,11 +166,15 @@ func TestAssemble(t *testing.T) {
 		{"tokens alike", Config{}, [3]float64{1 / 28.8, 1 / 28.8, 1 / 28.8}},
 		{"rollouts alike", Config{LengthNormalization: true}, [3]float64{1.0 / (8 * 3), 1.0 / (8 * 6), 1.0 / (8 * 6)}},
 		{"two minibatches", Config{Minibatches: 2}, [3]float64{2 / 28.8, 2 / 28.8, 2 / 28.8}},
+		{"a minibatch of four", Config{Async: Async{Minibatches: 4}}, [3]float64{1 / 115.2, 1 / 115.2, 1 / 115.2}},
+		{"a minibatch of four for two steps", Config{Minibatches: 2, Async: Async{Minibatches: 4}}, [3]float64{2 / 115.2, 2 / 115.2, 2 / 115.2}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			var report StepReport
-			data := assemble(tc.cfg.withDefaults(), groups, &report)
+			cfg := tc.cfg.withDefaults()
+			data := assemble(cfg, groups, &report)
+			countSamples(groups, cfg.PassReward, &report)
 			if len(data) != 3 {
 				t.Fatalf("%d data, want the 3 of the first group", len(data))
 			}
@@ -209,6 +213,7 @@ func TestWarnings(t *testing.T) {
 		{"no success", func(r *StepReport) { r.GroupsUsed = 0 }, []algorithm.Warning{{Kind: WarnNoVariance, Step: 7, Message: "step 7: nothing was learned: every reward of the 20 rollouts is 0, and a model learns only what it already does now and then; give it demonstrations (warm_start), easier tasks, or a reward for a part of the task"}}},
 		{"no rewards", func(r *StepReport) { r.GroupsUsed = 0; r.Masked = map[algorithm.Mask]int{"missing_reward": 20} }, []algorithm.Warning{{Kind: WarnNoVariance, Step: 7, Message: "step 7: nothing was learned: none of the 20 rollouts has a usable reward (missing_reward 20)"}}},
 		{"no calls", func(r *StepReport) { r.GroupsUsed, r.Calls = 0, 0 }, []algorithm.Warning{{Kind: WarnNoVariance, Step: 7, Message: "step 7: nothing was learned: no model call was recorded in 20 rollouts; the agent must call the model at the address that it is given"}}},
+		{"no agent ends well", func(r *StepReport) { r.GroupsUsed, r.Calls, r.Failed = 0, 0, 16 }, []algorithm.Warning{{Kind: WarnNoVariance, Step: 7, Message: "step 7: nothing was learned: in all 16 rollouts that count the agent ended with an error"}}},
 		{"truncated", func(r *StepReport) { r.Truncated = 16 }, []algorithm.Warning{{Kind: WarnTruncated, Step: 7, Message: "step 7: every rollout has a reply that was cut off at its length limit; raise max_tokens in the agent, or the model's context"}}},
 		{"no variance, all done", func(r *StepReport) { r.GroupsUsed = 0; r.PassRate = 1 }, nil},
 		{"masked", func(r *StepReport) { r.Masked = map[algorithm.Mask]int{"timeout": 4, "panic": 1} }, []algorithm.Warning{{Kind: WarnMasked, Step: 7, Message: "step 7: 5 of 20 rollouts (25 %) are masked: panic 1, timeout 4"}}},

@@ -36,58 +36,140 @@ func openReference(ctx context.Context, c Config) (tinker.TrainingClient, error)
 	return client, nil
 }
 
-// update takes the optimizer steps of a step. Without data it takes none.
-func (u *updater) update(ctx context.Context, data []tinker.Datum, report *StepReport) (err error) {
-	if len(data) == 0 {
+// update takes the optimizer steps of a step whose data come in one part or more.
+type update struct {
+	*updater
+
+	report  *StepReport
+	adam    tinker.AdamParams
+	parts   int        // that came
+	pending bool       // a gradient that no optimizer step has taken
+	tokens  int        // that were compared with the reference of KL
+	first   comparison // of the first optimizer step
+	all     comparison // of what the correction has seen
+	total   int        // tokens that it has seen
+	refused int        // of these
+}
+
+// comparison has the log-probabilities of the trainer for data.
+type comparison struct {
+	data     []tinker.Datum
+	logprobs [][]float32
+}
+
+func (c *comparison) add(data []tinker.Datum, logprobs [][]float32) {
+	c.data, c.logprobs = append(c.data, data...), append(c.logprobs, logprobs...)
+}
+
+// begin begins the update of a step, which report is of.
+func (u *updater) begin(report *StepReport) *update {
+	adam := u.cfg.Adam
+	adam.LearningRate = u.cfg.Schedule.Rate(report.Step-1, u.cfg.Steps)
+	return &update{updater: u, report: report, adam: adam}
+}
+
+// train trains on the next part of the data, of which there are as many as Config.parts says. A part without data takes no part in an
+// optimizer step, and an optimizer step without data is not taken.
+func (u *update) train(ctx context.Context, data []tinker.Datum) (err error) {
+	u.parts++
+	if len(data) == 0 && !u.pending {
 		return nil
 	}
 	start := time.Now()
+	defer func() { u.report.Seconds.Train += time.Since(start).Seconds() }()
 	for i := range data {
 		if err := data[i].Validate(u.cfg.Loss.Name, u.vocab); err != nil {
 			return fmt.Errorf("the recorded tokens do not fit the model in training; do the agents call another model? %w", err)
 		}
 	}
-	if u.reference != nil {
-		if report.KL, err = penalize(ctx, u.reference, data, u.cfg.KL.Coefficient); err != nil {
+	if u.reference != nil && len(data) > 0 {
+		kl, err := penalize(ctx, u.reference, data, u.cfg.KL.Coefficient)
+		if err != nil {
 			return err
 		}
+		n := trainedTokens(data)
+		u.tokens += n
+		u.report.KL += (kl - u.report.KL) * ratio(n, u.tokens)
 	}
-	if data, err = u.correct(ctx, data, report); err != nil || len(data) == 0 {
+	if data, err = u.correct(ctx, data); err != nil {
 		return err
 	}
-	adam := u.cfg.Adam
-	adam.LearningRate = u.cfg.Schedule.Rate(report.Step-1, u.cfg.Steps)
+	if parts := u.cfg.parts(); parts > 1 {
+		return u.forward(ctx, data, u.parts%(parts/u.cfg.Minibatches) == 0)
+	}
 	n := min(u.cfg.Minibatches, len(data))
 	for i := range n {
-		part := data[i*len(data)/n : (i+1)*len(data)/n]
-		anchored, err := u.anchor(ctx, report.Step, n)
-		if err != nil {
+		if err := u.forward(ctx, data[i*len(data)/n:(i+1)*len(data)/n], true); err != nil {
 			return err
 		}
-		report.AnchorLoss += anchored
-		forward, optim, err := tinker.Step(ctx, u.client, tinker.ForwardParams{Data: part, Loss: u.cfg.Loss}, adam)
-		if err != nil {
-			return err
-		}
-		if i == 0 {
-			report.LogprobGap = logprobGap(part, forward.Logprobs)
-			if report.Drift == nil {
-				drift := driftOf(part, forward.Logprobs, u.cfg.Loss)
-				report.Drift = &drift
-			}
-		}
-		report.Loss += forward.Loss / float64(n)
-		report.GradNorm += optim.GradNorm / float64(n)
 	}
-	report.Updates = n
-	report.LearningRate = adam.LearningRate
-	report.Seconds.Train = time.Since(start).Seconds()
 	return nil
 }
 
-// correct applies the correction, for which it asks the engine for the log-probabilities of all data.
-func (u *updater) correct(ctx context.Context, data []tinker.Datum, report *StepReport) ([]tinker.Datum, error) {
-	if u.cfg.Correction.Kind == "" {
+// forward adds the gradient of data and, if they are the last of an optimizer step, takes that.
+func (u *update) forward(ctx context.Context, data []tinker.Datum, last bool) (err error) {
+	var forward tinker.ForwardResult
+	var optim tinker.OptimStepResult
+	switch u.pending = u.pending || len(data) > 0; {
+	case !u.pending:
+		return nil
+	case !last:
+		if len(data) == 0 {
+			return nil
+		}
+		if forward, err = u.client.ForwardBackward(ctx, tinker.ForwardParams{Data: data, Loss: u.cfg.Loss}); err != nil {
+			return fmt.Errorf("forward and backward: %w", err)
+		}
+	default:
+		anchored, err := u.anchor(ctx, u.report.Step)
+		if err != nil {
+			return err
+		}
+		u.report.AnchorLoss += anchored
+		if len(data) > 0 {
+			forward, optim, err = tinker.Step(ctx, u.client, tinker.ForwardParams{Data: data, Loss: u.cfg.Loss}, u.adam)
+		} else if optim, err = u.client.OptimStep(ctx, u.adam); err != nil {
+			err = fmt.Errorf("optimizer: %w", err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if u.report.Updates == 0 {
+		u.first.add(data, forward.Logprobs)
+	}
+	u.report.Loss += forward.Loss
+	if last {
+		u.pending = false
+		u.report.Updates++
+		u.report.GradNorm += optim.GradNorm
+	}
+	return nil
+}
+
+// end completes the report.
+func (u *update) end() {
+	r, n := u.report, float64(u.report.Updates)
+	if u.all.data != nil {
+		drift := driftOf(u.all.data, u.all.logprobs, u.cfg.Loss)
+		drift.Rejected = ratio(u.refused, u.total)
+		r.Drift = &drift
+	}
+	if n == 0 {
+		return
+	}
+	r.LearningRate = u.adam.LearningRate
+	r.Loss, r.GradNorm, r.AnchorLoss = r.Loss/n, r.GradNorm/n, r.AnchorLoss/n
+	r.LogprobGap = logprobGap(u.first.data, u.first.logprobs)
+	if r.Drift == nil {
+		drift := driftOf(u.first.data, u.first.logprobs, u.cfg.Loss)
+		r.Drift = &drift
+	}
+}
+
+// correct applies the correction, for which it asks the engine for the log-probabilities of the data.
+func (u *update) correct(ctx context.Context, data []tinker.Datum) ([]tinker.Datum, error) {
+	if u.cfg.Correction.Kind == "" || len(data) == 0 {
 		return data, nil
 	}
 	proximal, err := u.client.Forward(ctx, tinker.ForwardParams{Data: data, Loss: u.cfg.Loss})
@@ -97,22 +179,27 @@ func (u *updater) correct(ctx context.Context, data []tinker.Datum, report *Step
 	if len(proximal.Logprobs) != len(data) {
 		return nil, fmt.Errorf("the engine returned log-probabilities for %d sequences, but was given %d", len(proximal.Logprobs), len(data))
 	}
-	tokens := 0
 	for k := range data {
 		if len(proximal.Logprobs[k]) != len(data[k].Weights) {
 			return nil, fmt.Errorf("the engine returned %d log-probabilities for %d tokens", len(proximal.Logprobs[k]), len(data[k].Weights))
 		}
-		for _, w := range data[k].Weights {
+	}
+	u.all.add(data, proximal.Logprobs)
+	kept, refused := u.cfg.Correction.Apply(data, proximal.Logprobs)
+	u.total, u.refused = u.total+trainedTokens(data), u.refused+refused
+	return kept, nil
+}
+
+// trainedTokens counts the tokens that have a weight.
+func trainedTokens(data []tinker.Datum) (n int) {
+	for _, d := range data {
+		for _, w := range d.Weights {
 			if w != 0 {
-				tokens++
+				n++
 			}
 		}
 	}
-	drift := driftOf(data, proximal.Logprobs, u.cfg.Loss)
-	kept, rejected := u.cfg.Correction.Apply(data, proximal.Logprobs)
-	drift.Rejected = ratio(rejected, tokens)
-	report.Drift = &drift
-	return kept, nil
+	return n
 }
 
 // logprobGap compares the sampler's log-probabilities with the trainer's.

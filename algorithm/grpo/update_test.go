@@ -29,10 +29,40 @@ func TestMeanOfMinibatches(t *testing.T) {
 	d, _ := datum(trajectory(), 1, []float32{1, 1})
 	u := updater{cfg: Config{Minibatches: 2, Steps: 1}.withDefaults(), client: &ledger{}}
 	report := StepReport{Step: 1}
-	if err := u.update(t.Context(), []tinker.Datum{d, d, d}, &report); err != nil {
+	step := u.begin(&report)
+	if err := step.train(t.Context(), []tinker.Datum{d, d, d}); err != nil {
 		t.Fatal(err)
 	}
+	step.end()
 	if report.Updates != 2 || report.Loss != 4 || report.GradNorm != 1.5 {
 		t.Errorf("%d updates of loss %v and norm %v, want 2 of 4 and 1.5", report.Updates, report.Loss, report.GradNorm)
+	}
+}
+
+// An optimizer step follows its last part, with data or without, unless none of its parts has any.
+func TestParts(t *testing.T) {
+	t.Parallel()
+	d, _ := datum(trajectory(), 1, []float32{1, 1})
+	engine := &ledger{}
+	u := updater{cfg: Config{Minibatches: 2, Steps: 1, Async: Async{Minibatches: 4}}.withDefaults(), client: engine}
+	for name, tc := range map[string]struct {
+		parts [4][]tinker.Datum
+		want  int
+	}{
+		"all": {[4][]tinker.Datum{{d}, {d}, {d}, {d}}, 2}, "first": {[4][]tinker.Datum{{d}, nil, nil, nil}, 1},
+		"last": {[4][]tinker.Datum{nil, nil, nil, {d}}, 1}, "none": {[4][]tinker.Datum{}, 0},
+	} {
+		engine.steps = 0
+		report := StepReport{Step: 1}
+		step := u.begin(&report)
+		for _, data := range tc.parts {
+			if err := step.train(t.Context(), data); err != nil {
+				t.Fatal(err)
+			}
+		}
+		step.end()
+		if report.Updates != tc.want || engine.steps != tc.want || (report.Drift != nil) != (tc.want > 0) {
+			t.Errorf("%s: %d updates, and %d in the report %+v; want %d", name, engine.steps, report.Updates, report, tc.want)
+		}
 	}
 }

@@ -66,6 +66,8 @@ func whyNothing(r StepReport, masked int) string {
 	switch {
 	case masked == r.Rollouts:
 		return fmt.Sprintf("nothing was learned: none of the %d rollouts has a usable reward (%s)", r.Rollouts, describeMasked(r))
+	case r.Failed == r.Rollouts-masked:
+		return fmt.Sprintf("nothing was learned: in all %d rollouts that count the agent ended with an error", r.Failed)
 	case r.Calls == 0:
 		return fmt.Sprintf("nothing was learned: no model call was recorded in %d rollouts; the agent must call the model at the address that it is given", r.Rollouts)
 	case r.PassRate == 0 && r.RewardMean == 0:

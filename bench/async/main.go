@@ -1,22 +1,27 @@
 // Command async measures what it brings to sample ahead of training: the calculator example with a tool of log-normal latency, at
 // several bounds of staleness, the same seeds each. It prints wall time, the trainer's idle time, the age of the tokens, the tokens
-// in no loss, and the pass rate on held-out questions.
+// in no loss, the pass rate on held-out questions with the interval of its difference from the first bound, and whether tasks that take
+// long were trained on as often as others.
 package main
 
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/algorithm/admission"
 	"github.com/agl-go/agl/algorithm/grpo"
 	"github.com/agl-go/agl/bench/internal/bench"
+	"github.com/agl-go/agl/examples/calculator/recipe"
 )
 
 type options struct {
@@ -41,13 +46,19 @@ type result struct {
 	oldest  int
 	unused  float64 // share of the tokens
 	passed  float64
+	bins    []int // groups that were trained on until the last checkpoint but one, by how long they take; nil where all were that began
 }
 
 func run(ctx context.Context, opt options) error {
-	fmt.Printf("| max_staleness | seconds | of synchronous | trainer waits | staleness | oldest | unused tokens | pass rate |\n|---|---|---|---|---|---|---|---|\n")
-	base := map[int]float64{} // seconds of the first bound by seed
+	if opt.Seeds < 1 || opt.Seeds > len(student)+1 {
+		return fmt.Errorf("--seeds: got %d, must be from 1 to %d", opt.Seeds, len(student)+1)
+	}
+	fmt.Printf("| max_staleness | seconds | of synchronous | trainer waits | staleness | oldest | unused tokens | pass rate | difference, 95 %% interval | slow tasks: χ², p |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	base := map[int]result{} // of the first bound, by seed
 	for _, staleness := range opt.Staleness {
 		var seconds, ratio, idle, mean, unused, passed []float64
+		var differences []float64
+		bins := make([]int, durations)
 		oldest := 0
 		for seed := 1; seed <= opt.Seeds; seed++ {
 			r, err := measure(ctx, opt, staleness, seed)
@@ -55,16 +66,111 @@ func run(ctx context.Context, opt options) error {
 				return err
 			}
 			if _, ok := base[seed]; !ok {
-				base[seed] = r.seconds
+				base[seed] = r
 			}
-			seconds, ratio, idle = append(seconds, r.seconds), append(ratio, r.seconds/base[seed]), append(idle, r.idle)
+			seconds, ratio, idle = append(seconds, r.seconds), append(ratio, r.seconds/base[seed].seconds), append(idle, r.idle)
+			differences = append(differences, r.passed-base[seed].passed)
+			for i, n := range r.bins {
+				bins[i] += n
+			}
 			mean, unused, passed = append(mean, r.mean), append(unused, r.unused), append(passed, r.passed)
 			oldest = max(oldest, r.oldest)
 		}
-		fmt.Printf("| %d | %.1f | %.2f | %.0f %% | %.2f | %d | %.2f %% | %.3f %.3f |\n", staleness, bench.Median(seconds), bench.Median(ratio),
-			100*bench.Median(idle), bench.Median(mean), oldest, 100*bench.Median(unused), bench.Median(passed), passed)
+		fmt.Printf("| %d | %.1f | %.2f | %.0f %% | %.2f | %d | %.2f %% | %.3f %.3f | %s | %s |\n", staleness, bench.Median(seconds), bench.Median(ratio),
+			100*bench.Median(idle), bench.Median(mean), oldest, 100*bench.Median(unused), bench.Median(passed), passed, interval(differences), starvation(bins))
 	}
 	return nil
+}
+
+// student has the 0.975 quantiles of Student's distribution with 1, 2, … degrees of freedom.
+var student = [...]float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093}
+
+// interval is the mean of the differences of the same seeds, with its interval.
+func interval(differences []float64) string {
+	n := float64(len(differences))
+	mean, squares := 0.0, 0.0
+	for _, d := range differences {
+		mean += d / n
+	}
+	for _, d := range differences {
+		squares += (d - mean) * (d - mean)
+	}
+	if squares == 0 {
+		return fmt.Sprintf("%+.3f", mean)
+	}
+	half := student[len(differences)-2] * math.Sqrt(squares/(n-1)/n)
+	return fmt.Sprintf("%+.3f (%+.3f to %+.3f)", mean, mean-half, mean+half)
+}
+
+// durations is the number of equally likely bins of how long a group takes. It is odd, so that the p of χ² is a short sum.
+const durations = 11
+
+// starvation is χ² of the groups that were trained on, by how long they take, and the probability of as much if that did not matter.
+func starvation(bins []int) string {
+	total := 0
+	for _, n := range bins {
+		total += n
+	}
+	if total == 0 {
+		return "–"
+	}
+	expected, chi := float64(total)/durations, 0.0
+	for _, n := range bins {
+		chi += (float64(n) - expected) * (float64(n) - expected) / expected
+	}
+	p, term := 0.0, math.Exp(-chi/2)
+	for i := range (durations - 1) / 2 { // Q(k/2, χ²/2) for an even k
+		p += term
+		term *= chi / 2 / float64(i+1)
+	}
+	return fmt.Sprintf("%.1f, %.2f", chi, p)
+}
+
+// binsOf reads from the checkpoints of a run which groups were trained on when others were still under way, and counts them by how long
+// they take. It is nil if there is no such checkpoint.
+func binsOf(dir string, seed uint64) ([]int, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "checkpoint-*.json"))
+	if err != nil || len(paths) < 2 {
+		return nil, err
+	}
+	slices.Sort(paths)
+	data, err := os.ReadFile(paths[len(paths)-2])
+	if err != nil {
+		return nil, err
+	}
+	var file struct {
+		State struct {
+			Async struct {
+				Accounts admission.State `json:"accounts"`
+			} `json:"async"`
+		} `json:"state"`
+	}
+	if err := json.Unmarshal(data, &file); err != nil {
+		return nil, err
+	}
+	accounts := file.State.Async.Accounts
+	if accounts.Admitted == 0 {
+		return nil, nil
+	}
+	waiting := map[int]bool{}
+	for _, g := range slices.Concat(accounts.Ready, accounts.Open) {
+		waiting[g.ID] = true
+	}
+	bins := make([]int, durations)
+	for id := range accounts.Admitted {
+		if waiting[id] {
+			continue
+		}
+		slowest := 0.0 // rollout
+		for sample := range recipe.GroupSize {
+			rollout := algorithm.DeriveSeed(seed, "train", id/recipe.PromptsPerStep+1, id%recipe.PromptsPerStep, sample)
+			slowest = max(slowest, recipe.ToolLatency(int64(rollout)+2))
+		}
+		// The probability that a rollout takes less, and that all of the group do.
+		less := 0.5 * math.Erfc(-math.Log(slowest)/recipe.ToolSigma/math.Sqrt2)
+		bins[min(int(durations*math.Pow(less, recipe.GroupSize)), durations-1)]++
+	}
+	return bins, nil
 }
 
 func measure(ctx context.Context, opt options, staleness, seed int) (r result, err error) {
@@ -90,6 +196,9 @@ func measure(ctx context.Context, opt options, staleness, seed int) (r result, e
 		return r, err
 	}
 	r.passed = end.After.PassRate
+	if r.bins, err = binsOf(filepath.Join(dir, "run", "grpo", "checkpoints"), uint64(seed)); err != nil {
+		return r, err
+	}
 	steps, err := algorithm.ReadLines[grpo.StepReport](filepath.Join(dir, "run", "grpo", "metrics.jsonl"))
 	if err != nil {
 		return r, err

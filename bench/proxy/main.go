@@ -29,7 +29,7 @@ type options struct {
 	Rounds      int           `default:"3" help:"How often everything is measured; medians of the rounds' ratios count."`
 	Streams     int           `default:"1000" help:"Streams that are open when memory is read."`
 	Spool       bool          `help:"With a spool directory, too."`
-	Only        []string      `enum:"memory,small,39KB,stream,first-byte" default:"memory,small,39KB,stream,first-byte" help:"Measure only these: ${enum}." placeholder:"NAME"`
+	Only        []string      `enum:"memory,small,39KB,stream,first-byte,keys" default:"memory,small,39KB,stream,first-byte,keys" help:"Measure only these: ${enum}." placeholder:"NAME"`
 	Profile     string        `help:"Write CPU profiles of the recording gateway there, one for each workload." placeholder:"DIR"`
 }
 
@@ -125,7 +125,12 @@ func run(ctx context.Context, opt options) (err error) {
 		}
 	}
 	if slices.Contains(opt.Only, "first-byte") {
-		return b.reportFirstByte(ctx)
+		if err := b.reportFirstByte(ctx); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(opt.Only, "keys") {
+		return b.reportKeys(ctx)
 	}
 	return nil
 }

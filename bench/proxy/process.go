@@ -46,6 +46,7 @@ func serveAgl() error {
 	}
 	p, err := proxy.New(proxy.Config{
 		Models: []proxy.Model{{Name: "m", BaseURL: os.Getenv(backendEnv) + "/v1"}}, Spans: store, SpoolDir: os.Getenv(spoolEnv),
+		Access: store.Keys(), Budgets: store,
 	})
 	if err != nil {
 		return err

@@ -24,15 +24,18 @@ type contender struct {
 	name  string
 	start func(ctx context.Context) (*server, error)
 	work  func(urls []string, opt options) worker
+	tabs  int // of the dashboard, open meanwhile
 }
 
 // The names of the servers, as they are reported.
 const (
 	namePython       = "python"
 	nameMemory       = "agl"
+	nameMemoryTabs   = "agl-tabs"
 	nameCeiling      = "ceiling"
 	nameMemoryClient = "agl-client"
 	nameFull         = "sqlite"
+	nameFullTabs     = "sqlite-tabs"
 	nameNormal       = "sqlite-normal"
 	nameFullClient   = "sqlite-client"
 	nameLarge        = "sqlite-large"
@@ -51,21 +54,23 @@ func contenders(opt options, dir string) []contender {
 	all := []contender{
 		{namePython, func(ctx context.Context) (*server, error) {
 			return start(ctx, []string{"LITELLM_LOCAL_MODEL_COST_MAP=True"}, opt.Python, "store", "--backend", "memory", "--log-level", "ERROR")
-		}, wire(true)},
-		{nameMemory, memory, wire(true)},
-		{nameCeiling, func(ctx context.Context) (*server, error) { return serverOf(bench.StartRole(ctx, roleCanned)) }, wire(false)},
-		{nameMemoryClient, memory, client},
-		{nameFull, sqlite("full"), wire(true)},
-		{nameNormal, sqlite("normal"), wire(true)},
-		{nameFullClient, sqlite("full"), client},
+		}, wire(true), 0},
+		{nameMemory, memory, wire(true), 0},
+		{nameMemoryTabs, memory, wire(true), openTabs},
+		{nameCeiling, func(ctx context.Context) (*server, error) { return serverOf(bench.StartRole(ctx, roleCanned)) }, wire(false), 0},
+		{nameMemoryClient, memory, client, 0},
+		{nameFull, sqlite("full"), wire(true), 0},
+		{nameFullTabs, sqlite("full"), wire(true), openTabs},
+		{nameNormal, sqlite("normal"), wire(true), 0},
+		{nameFullClient, sqlite("full"), client, 0},
 		{nameLarge, func(ctx context.Context) (*server, error) {
 			path, err := largeDatabase(ctx, opt, dir)
 			if err != nil {
 				return nil, err
 			}
 			return startAgl(ctx, opt, "--db", "sqlite:"+path, "--sync", "full")
-		}, wire(true)},
-		{namePostgres, func(ctx context.Context) (*server, error) { return startPostgres(ctx, opt, 2) }, wire(true)},
+		}, wire(true), 0},
+		{namePostgres, func(ctx context.Context) (*server, error) { return startPostgres(ctx, opt, 2) }, wire(true), 0},
 	}
 	var picked []contender
 	for _, c := range all {

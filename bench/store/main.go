@@ -104,7 +104,13 @@ func measure(ctx context.Context, c contender, opt options) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
+	open := openOn(ctx, srv.urls[0], c.tabs)
 	res, err := load(ctx, c.work(srv.urls, opt), opt)
+	loads, tabErr := open.close()
+	if c.tabs > 0 {
+		fmt.Fprintf(os.Stderr, "%s: the tabs have loaded their data %d times\n", c.name, loads)
+	}
+	err = errors.Join(err, tabErr)
 	cpu := srv.stop()
 	if err != nil {
 		return result{}, err

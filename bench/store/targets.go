@@ -47,6 +47,8 @@ func reportTargets(w io.Writer, medians map[string]result, starts []time.Duratio
 		ratio("sqlite --sync full, against Python", nameFull, namePython, 14),
 		ratio("sqlite --sync normal, against Python", nameNormal, namePython, 16),
 		ratio("sqlite --sync full with the Go client, against Python", nameFullClient, namePython, 40),
+		ratio("memory with ten tabs of the dashboard, against none", nameMemoryTabs, nameMemory, 0.97),
+		ratio("sqlite with ten tabs of the dashboard, against none", nameFullTabs, nameFull, 0.97),
 		ratio("two servers on one PostgreSQL, against Python", namePostgres, namePython, 7),
 		ratio("sqlite with many spans, against an empty one", nameLarge, nameFull, 0.8),
 		{what: "p99 of the slowest call, memory, against Python", got: worstP99(medians), want: 0.1, most: true, unit: "×", given: worstP99(medians) > 0},

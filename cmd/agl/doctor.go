@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -28,18 +29,25 @@ type doctorCommand struct {
 	TextOnly bool          `help:"Do not ask these backends for token ids and log-probabilities."`
 	Timeout  time.Duration `default:"30s" help:"How long a store or a model may take to answer. Default: ${default}."`
 	JSON     bool          `name:"json" help:"Print the result as one JSON object."`
+	From     string        `placeholder:"DIR" help:"Then run the first task once, with the weights that the run in this folder has trained, as agl train --dry-run does."`
 }
 
 func (doctorCommand) Help() string {
 	return "Checks what a run needs, without running anything: the file, its secrets, the agent's program, the tasks, the engine, the models, " +
 		"the database, the store with its token, the ports and the output folder. Each model is asked for one token, which may cost a little; " +
 		"the answer shows whether its backend gives the token ids and log-probabilities that grpo learns from. " +
-		"The exit code is 1 when something would fail.\n\nExamples:\n  agl doctor\n  agl doctor agl.yaml\n  agl doctor --model qwen=http://localhost:8000/v1"
+		"The exit code is 1 when something would fail.\n\nExamples:\n  agl doctor\n  agl doctor agl.yaml\n  agl doctor --from runs/agl\n  agl doctor --model qwen=http://localhost:8000/v1"
 }
 
 func (c *doctorCommand) Validate() error {
 	if _, err := os.Stat(defaultFile); c.File == "" && err == nil {
 		c.File = defaultFile
+	}
+	if c.From != "" && c.File == "" {
+		return fmt.Errorf("--from=%s: give the run file, too: there is no %s here", c.From, defaultFile)
+	}
+	if c.From != "" && c.JSON {
+		return errors.New("--from shows a task as it runs; give it without --json")
 	}
 	if c.Timeout <= 0 {
 		return fmt.Errorf("--timeout=%s: must be longer than 0", c.Timeout)
@@ -78,7 +86,14 @@ func (c *doctorCommand) run(ctx context.Context, out *console.Console) error {
 	if failed := d.Count(doctor.Fail); err == nil && failed > 0 {
 		err = fmt.Errorf("%s failed", console.Count(failed, "check"))
 	}
-	return err
+	if err != nil || c.From == "" {
+		return err
+	}
+	if err := out.Printf("\n"); err != nil {
+		return err
+	}
+	try := trainCommand{Trust: c.Trust, File: c.File, DryRun: true, From: c.From, Log: flags.Log{LogLevel: flags.LogLevel(slog.LevelWarn)}}
+	return try.run(ctx, out)
 }
 
 // checkFile checks a run file and, if it has no mistakes, what it names.

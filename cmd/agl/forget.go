@@ -126,8 +126,9 @@ func learnedFrom(dir string, sessions map[string]agl.RolloutStatus) (seen learne
 			return seen, err
 		}
 		var step struct {
-			Step    int      `json:"step"`
-			Learned []string `json:"learned"`
+			Step     int      `json:"step"`
+			Learned  []string `json:"learned"`
+			Replayed []string `json:"replayed"` // after they were learned from
 		}
 		if err := json.Unmarshal(line, &step); err != nil {
 			return seen, fmt.Errorf("%s, line %d: %w", file.Name(), n, err)
@@ -140,6 +141,11 @@ func learnedFrom(dir string, sessions map[string]agl.RolloutStatus) (seen learne
 				seen.first = step.Step
 			}
 			seen.last = step.Step
+		}
+		for _, id := range step.Replayed {
+			if _, ok := sessions[id]; ok {
+				seen.last = step.Step
+			}
 		}
 	}
 }

@@ -10,22 +10,24 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/gateway"
 	"github.com/agl-go/agl/proxy"
 )
 
 // gatewayFlags are the flags of agl store for the API of Agent-lightning v1.0.
 type gatewayFlags struct {
-	Gateway          bool     `help:"Also serve the API of Agent-lightning v1.0, under /api and /proxy, for its trainer, controllers and agents."`
-	GatewayKey       string   `env:"AGL_KEY" placeholder:"KEY" help:"Require this key of every request to that API. Default: the value of --token. Without --token, the rest of the store requires it as its token."`
-	GatewayModel     string   `placeholder:"NAME" help:"The model that its agents' calls go to, whatever they ask for. Default: ${gatewayModel}."`
-	GatewayTrainTemp *float64 `name:"gateway-train-temperature" placeholder:"T" help:"The temperature of calls in training. Default: 1."`
-	GatewayValTemp   *float64 `name:"gateway-val-temperature" placeholder:"T" help:"The temperature of calls in validation. Default: 0.7."`
-	GatewayNoLogprob bool     `name:"gateway-no-logprobs" help:"Do not ask for log-probabilities in training."`
-	GatewayExperts   bool     `name:"gateway-routed-experts" help:"Ask for the routed experts of each token in training."`
-	GatewayStreams   bool     `help:"Let agents ask for streams. Without it they are refused, as by the original server."`
-	GatewayTranslate bool     `help:"Let agents use OpenAI's Responses and Anthropic's Messages, too; backends get chat completions."`
-	GatewayRunners   bool     `help:"Let runners of this store run its rollouts whose config names no local agent and no Kubernetes job."`
+	Gateway          bool         `help:"Also serve the API of Agent-lightning v1.0, under /api and /proxy, for its trainer, controllers and agents."`
+	GatewayKey       string       `env:"AGL_KEY" placeholder:"KEY" help:"Require this key of every request to that API. Default: the value of --token. Without --token, the rest of the store requires it as its token."`
+	GatewayModel     string       `placeholder:"NAME" help:"The model that its agents' calls go to, whatever they ask for. Default: ${gatewayModel}."`
+	GatewayPrice     *flags.Price `placeholder:"PROMPT,COMPLETION" help:"What the tokens of that model cost, in dollars per million (0.15,0.6), for keys with a budget in dollars."`
+	GatewayTrainTemp *float64     `name:"gateway-train-temperature" placeholder:"T" help:"The temperature of calls in training. Default: 1."`
+	GatewayValTemp   *float64     `name:"gateway-val-temperature" placeholder:"T" help:"The temperature of calls in validation. Default: 0.7."`
+	GatewayNoLogprob bool         `name:"gateway-no-logprobs" help:"Do not ask for log-probabilities in training."`
+	GatewayExperts   bool         `name:"gateway-routed-experts" help:"Ask for the routed experts of each token in training."`
+	GatewayStreams   bool         `help:"Let agents ask for streams. Without it they are refused, as by the original server."`
+	GatewayTranslate bool         `help:"Let agents use OpenAI's Responses and Anthropic's Messages, too; backends get chat completions."`
+	GatewayRunners   bool         `help:"Let runners of this store run its rollouts whose config names no local agent and no Kubernetes job."`
 }
 
 func (f *gatewayFlags) validate() error {
@@ -62,7 +64,12 @@ func (c *storeCommand) openGateway(ctx context.Context, store interface {
 	}
 	backends := proxy.NewTransport()
 	backends.TLSClientConfig = settings
+	var price *proxy.Price
+	if f.GatewayPrice != nil {
+		price = &proxy.Price{Prompt: f.GatewayPrice.Prompt, Completion: f.GatewayPrice.Completion}
+	}
 	g, err := gateway.New(gateway.Config{
+		Price:     price,
 		Transport: backends,
 		Store:     store, Key: cmp.Or(f.GatewayKey, c.token()), Access: keys, Budgets: keys, Audit: access.NewAudit(store), Origins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Model: f.GatewayModel,
 		TrainTemperature: null(f.GatewayTrainTemp), ValTemperature: null(f.GatewayValTemp),

@@ -101,9 +101,9 @@ func (c *initCommand) run(_ context.Context, out *console.Console) error {
 	for i, f := range files {
 		names[i] = f.name
 	}
-	next := "agl train agl.yaml"
+	next := programName() + " train agl.yaml"
 	if c.Template == templateLive {
-		next = "agl train live.yaml, and python3 shop.py and python3 customers.py beside it"
+		next = programName() + " train live.yaml, and python3 shop.py and python3 customers.py beside it"
 	}
 	if filepath.Clean(c.Dir) != "." {
 		next = "cd " + terminal.ShellWord(c.Dir) + " && " + next

@@ -201,3 +201,59 @@ func watchUntil(t *testing.T, args []string, want string, change func(n int) err
 		}
 	}
 }
+
+// TestWatchLabel: of all changes only those of rollouts with the labels are printed.
+func TestWatchLabel(t *testing.T) {
+	t.Parallel()
+	url, stop, err := startServer("store", "--port=0", "--db=memory:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	client, err := client.New(client.Config{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	read, write := io.Pipe()
+	m := &Main{Stdout: write, Stderr: io.Discard}
+	if err := m.ParseFlags([]string{"rollouts", "--watch", "--json", "--label=run=mine", "--label=step=2", "--store=" + url}); err != nil {
+		t.Fatal(err)
+	}
+	enqueue := func(input, metadata string) string {
+		made, err := client.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{{Input: jsontext.Value(input), Metadata: jsontext.Value(metadata)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made[0].RolloutID
+	}
+	const labels = `{"run":"mine","step":2}`
+	enqueue(`"listed"`, labels)
+	ended := make(chan error, 1)
+	go func() {
+		err := m.Run(t.Context())
+		ended <- errors.Join(err, write.CloseWithError(io.EOF))
+	}()
+	lines := bufio.NewScanner(read)
+	want := func(text string) {
+		t.Helper()
+		if !lines.Scan() || !strings.Contains(lines.Text(), text) {
+			t.Fatalf("got %q, want %s", lines.Text(), text)
+		}
+	}
+	want(`"listed"`)
+	gone := enqueue(`"of another"`, `{"run":"other","step":2}`)
+	if _, err := client.CancelRollout(t.Context(), agl.CancelRolloutParams{RolloutID: gone}); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.DeleteRollout(t.Context(), agl.DeleteRolloutParams{RolloutID: gone}); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(`"of another step"`, `{"run":"mine","step":3}`)
+	enqueue(`"followed"`, labels)
+	want(`"followed"`)
+	m.Close()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("ended with %v", err)
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ type keyCommand struct {
 type keyCreateCommand struct {
 	flags.Store
 	flags.Limits
+	flags.Rules
 
 	Name    string         `arg:"" help:"What the key is for, such as the machine that has it."`
 	Scope   []string       `required:"" placeholder:"SCOPE" help:"What it may do: read, ingest, agent, live, runner, train, admin; repeat it or separate several by commas."`
@@ -39,7 +41,7 @@ type keyCreateCommand struct {
 func (keyCreateCommand) Help() string {
 	return "Needs the store's token or a key with the scope admin. The key goes to standard output.\n\n" +
 		"Examples:\n  agl key create gpu-7 --scope runner --expire 30d\n  agl key create collector --scope ingest\n" +
-		"  agl key create intern --scope live --max-usd 20 --max-calls 8"
+		"  agl key create intern --scope live --max-usd 20 --max-calls 8 --allow-model qwen --calls-per-minute 30"
 }
 
 func (c *keyCreateCommand) Validate() (err error) {
@@ -53,7 +55,7 @@ func (c *keyCreateCommand) Validate() (err error) {
 }
 
 func (c *keyCreateCommand) run(ctx context.Context, out *console.Console) error {
-	p := access.NewKey{Name: c.Name, Scopes: c.scopes, Expire: time.Duration(c.Expire), Limits: c.Limits.Limits()}
+	p := access.NewKey{Name: c.Name, Scopes: c.scopes, Expire: time.Duration(c.Expire), Rules: c.Rules.Rules(), Limits: c.Limits.Limits()}
 	if c.Rollout != "" {
 		p.Attempt = agl.Some(agl.Claim{RolloutID: c.Rollout, AttemptID: c.Attempt})
 	}
@@ -131,12 +133,19 @@ func (c *keyListCommand) run(ctx context.Context, out *console.Console) error {
 	})
 }
 
-// used says what a key has used of its limits.
+// used says what a key has used of its limits, and the rules of its calls.
 func used(k *access.Key) string {
-	if k.Usage == nil {
-		return ""
+	var parts []string
+	if k.Usage != nil {
+		parts = append(parts, limitsText(&k.Limits, k.Usage))
 	}
-	return limitsText(&k.Limits, k.Usage)
+	if k.CallsPerMinute > 0 {
+		parts = append(parts, fmt.Sprintf("%d calls/min", k.CallsPerMinute))
+	}
+	if len(k.Models) > 0 {
+		parts = append(parts, "of "+strings.Join(k.Models, " "))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // limitsText lists limits, with what is used of them if that is known.
@@ -172,14 +181,21 @@ func limitsText(l *access.Limits, usage *access.Usage) string {
 type keyRevokeCommand struct {
 	flags.Store
 
-	Keys []string `arg:"" name:"key" help:"Ids of the keys: what stands between the two underscores of a key."`
+	Keys    []string `arg:"" optional:"" name:"key" help:"Ids of the keys: what stands between the two underscores of a key."`
+	Rollout string   `placeholder:"ID" help:"Instead of a key: end the keys that proxies and runners have made for the attempts of this rollout, and stand in no list."`
+	Attempt string   `placeholder:"ID" help:"With --rollout: for this attempt only."`
 }
 
 func (keyRevokeCommand) Help() string {
-	return "The id of a key is what agl key list shows, not the key itself.\n\nExample:\n  agl key revoke b5xw2n7kq4ta"
+	return "The id of a key is what agl key list shows, not the key itself. With --rollout, the keys are those of the agents: " +
+		"of an attempt at proxies with a key_secret, and for its spans.\n\n" +
+		"Examples:\n  agl key revoke b5xw2n7kq4ta\n  agl key revoke --rollout ro-1 --attempt at-1"
 }
 
 func (c *keyRevokeCommand) Validate() error {
+	if (len(c.Keys) > 0) == (c.Rollout != "") || c.Attempt != "" && c.Rollout == "" {
+		return errors.New("give ids of keys, or --rollout, with or without --attempt")
+	}
 	if slices.ContainsFunc(c.Keys, access.Is) {
 		return errors.New("got a whole key, must be its id, the part between the underscores: command lines are seen by others")
 	}
@@ -188,6 +204,9 @@ func (c *keyRevokeCommand) Validate() error {
 
 func (c *keyRevokeCommand) run(ctx context.Context, out *console.Console) error {
 	return withClient(&c.Store, func(store *client.Client) error {
+		if c.Rollout != "" {
+			return c.revokeAttempt(ctx, store, out)
+		}
 		for _, id := range c.Keys {
 			key, err := store.RevokeKey(ctx, id)
 			if err != nil {
@@ -199,6 +218,14 @@ func (c *keyRevokeCommand) run(ctx context.Context, out *console.Console) error 
 		}
 		return nil
 	})
+}
+
+func (c *keyRevokeCommand) revokeAttempt(ctx context.Context, store *client.Client, out *console.Console) error {
+	revoked, err := store.RevokeAttempt(ctx, agl.Claim{RolloutID: c.Rollout, AttemptID: c.Attempt})
+	if err != nil {
+		return err
+	}
+	return out.Printf("%s  %s  %s\n", revoked.RolloutID, cmp.Or(revoked.AttemptID, "all attempts"), access.StateRevoked)
 }
 
 // withClient calls do with a client of the store.

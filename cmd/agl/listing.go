@@ -70,7 +70,7 @@ type listing[T any, P interface {
 	query   func(context.Context, agl.Paging) (agl.Page[T], error)
 
 	// wanted and get are for watch: wanted reports whether an event is about an item
-	// that the flags select, get returns that item.
+	// that the flags select, get returns that item, or errNotSelected if the event did not tell.
 	wanted func(agl.Event) bool
 	get    func(context.Context, agl.Event) (T, error)
 }
@@ -130,12 +130,17 @@ func (l *listing[T, P]) watch(ctx context.Context, out *console.Console, store a
 	return watchEnded(ctx, l.flags.Wrap(errors.New("the stream of events has ended")))
 }
 
+// errNotSelected means that an item is not one that the flags select.
+var errNotSelected = errors.New("not selected")
+
 // deleted is the status in the event of a deleted item.
 const deleted = "deleted"
 
 func (l *listing[T, P]) printChange(ctx context.Context, out *console.Console, event agl.Event) error {
 	item, err := l.get(ctx, event)
 	switch {
+	case errors.Is(err, errNotSelected):
+		return nil
 	case event.Status == deleted || errors.Is(err, agl.ErrNotFound):
 		if l.flags.JSON {
 			return out.JSON(&event)

@@ -89,7 +89,7 @@ func (c *proxyCommand) readFile() error {
 	if c.settings.SpoolDir == "" {
 		c.settings.SpoolDir = c.SpoolDir
 	}
-	if c.settings.Sessions == (proxy.Sessions{}) {
+	if c.settings.Sessions.IdleTimeout == 0 {
 		c.settings.Sessions = c.sessions()
 	}
 	c.settings.LogContents = c.settings.LogContents || c.LogContents
@@ -146,9 +146,9 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 	backends := proxy.NewTransport()
 	backends.TLSClientConfig = settings
 	cfg.Transport = backends
-	cfg.Spans, cfg.Token, cfg.LookupEnv, cfg.Logger = spans, c.Token, os.LookupEnv, log
+	cfg.Spans, cfg.Rollouts, cfg.Token, cfg.LookupEnv, cfg.Logger = spans, spans, c.Token, os.LookupEnv, log
 	cfg.Access, cfg.Budgets, cfg.Audit, cfg.RequireKeys = spans.Keys(), spans, spans, c.Keys
-	cfg.Project = spans.ProjectLimits()
+	cfg.Revoked, cfg.Project = spans.Revocations(), spans.ProjectLimits()
 	cfg.Sessions.Store, cfg.Sessions.Releases = spans, spans
 	gateway, err := proxy.New(cfg)
 	if err != nil {

@@ -193,6 +193,12 @@ func printRelease(out *console.Console, r *release.Release) error {
 		[]string{"sessions", strconv.FormatInt(r.Evidence.Sessions[release.Candidate], 10), strconv.FormatInt(r.Evidence.Sessions[release.Stable], 10), "", ""},
 		[]string{"with a reward", strconv.FormatInt(r.Evidence.Reward.Arms[release.Candidate].N, 10), strconv.FormatInt(r.Evidence.Reward.Arms[release.Stable].N, 10), "", ""},
 		[]string{"reward", mean(&r.Evidence.Reward, release.Candidate), mean(&r.Evidence.Reward, release.Stable), interval(reward), fmt.Sprintf("more than %g", r.Gates.MinGain)})
+	if suite := r.Suite; suite != nil {
+		table.Rows = append(table.Rows, []string{
+			fmt.Sprintf("offline, %d tasks", suite.Tasks), strconv.FormatFloat(suite.Candidate, 'g', 3, 64), strconv.FormatFloat(suite.Stable, 'g', 3, 64),
+			interval(suite.Difference), "not worse",
+		})
+	}
 	for _, g := range r.Gates.Guards {
 		s := r.Evidence.Guards[g.Metric]
 		difference := "-"

@@ -10,6 +10,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/store/driver"
 )
 
 type rolloutsCommand struct {
@@ -32,8 +33,8 @@ func (rolloutsCommand) Help() string {
 
 func (c *rolloutsCommand) Validate() error {
 	switch {
-	case c.Watch && (c.RewardBelow != nil || c.Sort != "started" || len(c.Label) > 0):
-		return errors.New("--watch prints changes as they happen; give neither --sort nor --label nor --reward-below")
+	case c.Watch && (c.RewardBelow != nil || c.Sort != "started"):
+		return errors.New("--watch prints changes as they happen; give neither --sort nor --reward-below")
 	case c.RewardBelow != nil && (math.IsNaN(*c.RewardBelow) || math.IsInf(*c.RewardBelow, 0)):
 		return fmt.Errorf("--reward-below=%g: must be a finite number", *c.RewardBelow)
 	}
@@ -75,7 +76,12 @@ func (c *rolloutsCommand) listing(store agl.Store) *listing[agl.AttemptedRollout
 			return event.Kind == agl.EventRollout && (len(c.Status) == 0 || slices.Contains(c.Status, agl.RolloutStatus(event.Status)))
 		},
 		get: func(ctx context.Context, event agl.Event) (agl.AttemptedRollout, error) {
-			return store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: event.RolloutID})
+			r, err := store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: event.RolloutID})
+			labels := driver.LabelsOf(r.Metadata) // a rollout that is gone has none
+			if (err == nil || errors.Is(err, agl.ErrNotFound)) && slices.ContainsFunc(c.Label, func(l agl.Label) bool { return !labels.Has(l) }) {
+				return r, errNotSelected
+			}
+			return r, err
 		},
 	}
 	if c.Sort == "tokens" || c.Sort == "took" {

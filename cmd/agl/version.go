@@ -3,8 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
+	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 )
@@ -57,4 +60,14 @@ func version() string {
 		return "devel-" + commit[:short]
 	}
 	return "devel"
+}
+
+// programName is what a person types to run this program. The wheel installs it as agl-go,
+// since Python's agentlightning has an agl of its own.
+func programName() string {
+	const installed, wheel = "agl", "agl-go"
+	if strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe") == wheel {
+		return wheel
+	}
+	return installed
 }

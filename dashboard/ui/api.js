@@ -122,9 +122,10 @@ export async function* spans(rolloutID, attemptID, abort) {
 }
 
 // events yields the changes of the store after the event since, until abort. A new
-// stream begins with the event "reset", since what happened before is not told.
+// stream begins with the event "reset", since what happened before is not told. So does
+// each half second in which there were too many changes to tell.
 export async function* events(since, abort) {
-  const response = await call("GET", "events", { params: { since }, signal: abort });
+  const response = await call("GET", "events", { params: { since, every: 0.5 }, signal: abort });
   if (!since) yield { kind: "reset" };
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";

@@ -4,6 +4,7 @@ import { onEvent } from "./live.js";
 import { signIns } from "./api.js";
 
 const refreshEvery = 500; // ms; a change is seen within a second
+const pause = 4; // times what the last load took: a page that is slow to load leaves the store to others
 
 // useQuery loads data, and loads it again when a change concerns it. What was loaded
 // stays until it is replaced. concerns(event) says which changes matter; a reset
@@ -14,12 +15,12 @@ export function useQuery(load, deps, concerns = () => false) {
   useEffect(() => {
     let current = null;
     let timer = 0;
-    let last = 0;
+    let next = 0; // when it may be loaded again
     let ended = false;
     const run = async () => {
       clearTimeout(timer);
       timer = 0;
-      last = performance.now();
+      const began = performance.now();
       const mine = new AbortController();
       current?.abort();
       current = mine;
@@ -30,6 +31,7 @@ export function useQuery(load, deps, concerns = () => false) {
         if (current === mine && error.name !== "AbortError") setState((s) => ({ data: s.data, error, loading: false }));
       } finally {
         if (current === mine) current = null;
+        next = Math.max(began + refreshEvery, performance.now() + pause * (performance.now() - began));
       }
     };
     const soon = () => {
@@ -38,7 +40,7 @@ export function useQuery(load, deps, concerns = () => false) {
         timer = 0;
         if (current) soon(); // the answer that is on its way comes first
         else run();
-      }, Math.max(0, last + refreshEvery - performance.now()));
+      }, Math.max(0, next - performance.now()));
     };
     again.current = run;
     setState({ data: undefined, error: undefined, loading: true });

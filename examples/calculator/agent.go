@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/examples/calculator/arithmetic"
+	"github.com/agl-go/agl/examples/calculator/recipe"
 	"github.com/agl-go/agl/tracer"
 )
 
@@ -30,15 +29,12 @@ type calculator struct {
 	toolLatency time.Duration
 }
 
-// useTool waits as long as the tool takes: a log-normal time, of which one in a hundred is over 16 times the median. It depends
-// on the seed alone.
+// useTool waits as long as the tool takes.
 func (c calculator) useTool(ctx context.Context, seed int64) error {
 	if c.toolLatency == 0 {
 		return nil
 	}
-	const sigma = 1.2
-	random := rand.New(rand.NewPCG(uint64(seed), 1))
-	timer := time.NewTimer(time.Duration(float64(c.toolLatency) * math.Exp(sigma*random.NormFloat64())))
+	timer := time.NewTimer(time.Duration(float64(c.toolLatency) * recipe.ToolLatency(seed)))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	// MinSize is the size of a document from which deltas are tried, in bytes.
-	MinSize = 1 << 10
+	// MinSize is the size of a document from which deltas are tried, in bytes. Below it, a delta
+	// saves at most a page of a database, and finding it takes as long as storing the document.
+	MinSize = 2 << 10
 	// MaxHeads is how many spans of an attempt later ones may continue. Conversations that run
 	// beside each other continue their own.
 	MaxHeads = 8

@@ -9,6 +9,7 @@
 package configfile
 
 import (
+	"reflect"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -50,7 +51,7 @@ func (f *File) Frozen(next *File) []string {
 		{"request_size", a.MaxRequestBytes == b.MaxRequestBytes},
 		{"queue_timeout", a.QueueTimeout == b.QueueTimeout},
 		{"idle_timeout", a.IdleTimeout == b.IdleTimeout},
-		{"sessions", a.Sessions == b.Sessions},
+		{"sessions", reflect.DeepEqual(a.Sessions, b.Sessions)},
 		{"log", a.LogCalls == b.LogCalls && a.LogContents == b.LogContents},
 	} {
 		if !part.same {

@@ -10,8 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/configfile"
+	"github.com/agl-go/agl/proxy/extract"
 )
 
 func TestParse(t *testing.T) {
@@ -45,6 +47,7 @@ func TestParse(t *testing.T) {
 				Force:   []byte(`{"temperature":1.0,"seed":12345678901234567890}`),
 				Default: []byte(`{"max_tokens":512,"stop":["\n",null],"logit_bias":{"50256":-100}}`),
 				Forbid:  []string{"n", "top_k"},
+				Rules:   access.Rules{Models: []string{"tiny"}, CallsPerMinute: 120},
 				Budget:  proxy.Budget{Calls: 50, Tokens: 100000, Seconds: 600, Over: proxy.OverLength},
 			},
 			Retry:        proxy.Retry{Attempts: 4, Delay: 50 * time.Millisecond, MaxDelay: 2 * time.Second},
@@ -196,4 +199,44 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("taken, and then refused: %v", err)
 		}
 	})
+}
+
+// Sources of rewards are read, checked, and compared by what they say.
+func TestRewards(t *testing.T) {
+	t.Parallel()
+	const file = `models: [{name: m, base_url: "http://127.0.0.1:1/v1"}]
+sessions: {idle_timeout: 1m, rewards: {events: {accepted: 1}, judge: m, program: {command: [sh, x]}}}
+`
+	parse := func(text string) (*configfile.File, error) { return configfile.Parse("f", []byte(text)) }
+	f, err := parse(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := proxy.Sessions{
+		IdleTimeout: time.Minute, Events: map[string]float64{"accepted": 1}, Judge: &extract.Judge{Model: "m"},
+		Program: &extract.Program{Command: []string{"sh", "x"}},
+	}
+	if diff := cmp.Diff(want, f.Proxy.Sessions); diff != "" {
+		t.Error(diff)
+	}
+	same, err := parse(file)
+	if err != nil || len(f.Frozen(same)) > 0 {
+		t.Errorf("the same file differs: %v, %v", f.Frozen(same), err)
+	}
+	other, err := parse(strings.Replace(file, "accepted: 1", "accepted: 2", 1))
+	if err != nil || len(f.Frozen(other)) != 1 {
+		t.Errorf("another reward: %v, %v", f.Frozen(other), err)
+	}
+	for from, mistakes := range map[string]map[string]string{
+		"judge: m":                      {"judge: n": "got the model n, but models has none", `judge: {model: m, prompt: "good?"}`: "has no {next}", "judge: {model: m, votes: 0}": "votes: got the number 0"},
+		"accepted: 1":                   {"accepted: yes": "rewards.events.accepted: got a text"},
+		"command: [sh, x]":         {"command: []": "command", "command: [./nothing]": "nothing", "timeout: 1s": "command"},
+		"sessions: {idle_timeout: 1m, ": {"sessions: {": "needs an IdleTimeout"},
+	} {
+		for to, want := range mistakes {
+			if _, err := parse(strings.Replace(file, from, to, 1)); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: got %v, want %q", to, err, want)
+			}
+		}
+	}
 }

@@ -1,10 +1,12 @@
 package configfile
 
 import (
+	"slices"
 	"time"
 
 	"github.com/agl-go/agl/internal/yamlfile"
 	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/proxy/extract"
 )
 
 // declare declares the whole file.
@@ -20,7 +22,11 @@ func declare(f *File) yamlfile.Value {
 		}
 		keys = append(keys, k)
 	}
-	return yamlfile.Mapping(keys...)
+	return yamlfile.Mapping(keys...).Check(func(s *yamlfile.Scope) {
+		if judge := f.Proxy.Sessions.Judge; s.Clean() && judge != nil && !slices.ContainsFunc(f.Proxy.Models, func(m proxy.Model) bool { return m.Name == judge.Model }) {
+			s.Failf("sessions.rewards.judge", "got the model %s, but models has none of that name", judge.Model)
+		}
+	})
 }
 
 // Keys declares the keys of a proxy, bound to c, for files that configure a proxy
@@ -56,6 +62,7 @@ func Keys(c *proxy.Config) []yamlfile.Field {
 		yamlfile.Key("sessions", "Records the calls of live programs, which name their session in the header X-Agl-Session or have its key.", yamlfile.Mapping(
 			yamlfile.Key("idle_timeout", "A session ends after this long without a call; 0 records none.", yamlfile.Duration(&c.Sessions.IdleTimeout)).Default("0s"),
 			yamlfile.Key("reward_window", "How long a session that has ended waits for its reward; 0 leaves it to the store.", yamlfile.Duration(&c.Sessions.RewardWindow)).Default("0s"),
+			yamlfile.Key("rewards", "What gives sessions rewards, beside the requests that send them.", rewards(&c.Sessions)),
 		)),
 		yamlfile.Key("forward_paths", "Further paths whose POSTs are forwarded to a backend, without /v1: [/rerank]. Others get 404.",
 			yamlfile.List(&c.ForwardPaths, yamlfile.Text)),
@@ -67,6 +74,46 @@ func Keys(c *proxy.Config) []yamlfile.Field {
 			yamlfile.Key("contents", "Requests and replies in these lines, as they are.", yamlfile.Bool(&c.LogContents)).Default(false),
 		)),
 	}
+}
+
+func rewards(to *proxy.Sessions) yamlfile.Value {
+	type event = yamlfile.Entry[float64]
+	return yamlfile.Mapping(
+		yamlfile.Key("events", "The events that the application may report with POST /v1/agl/event, and their rewards, such as {accepted: 1, rejected: -1}. Their source is event, of priority 20.",
+			yamlfile.Via(func(list *[]event) yamlfile.Value {
+				return yamlfile.Map(list, "the name of an event", `.`, func(v *float64) yamlfile.Value { return yamlfile.Number(v, yamlfile.Min(-1000), yamlfile.Max(1000)) })
+			}, func(list []event) {
+				to.Events = make(map[string]float64, len(list))
+				for _, e := range list {
+					to.Events[e.Name] = e.Value
+				}
+			})),
+		yamlfile.Key("program", "A program that reads each session when it ends, as JSON on its standard input, and writes the reward, as a number or JSON. Its source is program, of priority 10.",
+			yamlfile.Via(program, func(p extract.Program) { to.Program = &p })),
+		yamlfile.Key("judge", "A model, or its name alone, that says for each reply 1, 0 or -1, by the message that came after it. Its source is judge, of priority 0.",
+			yamlfile.Via(judge, func(j extract.Judge) { to.Judge = &j })),
+	)
+}
+
+func program(p *extract.Program) yamlfile.Value {
+	return yamlfile.Mapping(
+		yamlfile.Key("command", "The program and its arguments.", yamlfile.NonEmptyList(&p.Command, yamlfile.Text)).Required(),
+		yamlfile.Key("timeout", "How long a run may take; then it is killed, and the session gets no reward of it.", yamlfile.Duration(&p.Timeout)).Default("30s"),
+	)
+}
+
+func judge(j *extract.Judge) yamlfile.Value {
+	return yamlfile.Short(yamlfile.Text(&j.Model), yamlfile.Mapping(
+		yamlfile.Key("model", "One of the models of the proxy.", yamlfile.Text(&j.Model)).Required(),
+		yamlfile.Key("prompt", "What it is asked, with {next} for the next message, {reply} and {conversation}; by default whether the next message shows that the reply was good.", yamlfile.Text(&j.Prompt)),
+		yamlfile.Key("votes", "How often it is asked about a reply; the reward is the mean.", yamlfile.Integer(&j.Votes, yamlfile.Min(1), yamlfile.Max(100))).Default(1),
+		yamlfile.Key("max_tokens", "Limit of an answer; by default that of the model.", yamlfile.Integer(&j.MaxTokens, yamlfile.Min(1))),
+		yamlfile.Key("timeout", "How long the votes about a reply may take; then it gets no reward of the judge.", yamlfile.Duration(&j.Timeout)).Default("1m"),
+	)).Check(func(s *yamlfile.Scope) {
+		if s.Clean() {
+			s.Fail(j.Check())
+		}
+	})
 }
 
 func capture(c *proxy.Config) yamlfile.Value {
@@ -128,6 +175,8 @@ func control(c *proxy.Control) yamlfile.Value {
 		yamlfile.Key("force", "Members that every request gets, whatever the agent sent.", yamlfile.Object(&c.Force)),
 		yamlfile.Key("default", "Members that a request gets where the agent sent none.", yamlfile.Object(&c.Default)),
 		yamlfile.Key("forbid", "Members with which a request is refused.", yamlfile.List(&c.Forbid, yamlfile.Text)),
+		yamlfile.Key("models", "The models that attempts may ask for; none is all.", yamlfile.List(&c.Models, yamlfile.Text)),
+		yamlfile.Key("calls_per_minute", "Calls that each attempt may begin within any 60 seconds; 0 is no limit.", yamlfile.Integer(&c.CallsPerMinute)).Default(0),
 		yamlfile.Key("budget", "What each attempt may use; what is left out is unlimited.", yamlfile.Mapping(
 			yamlfile.Key("calls", "Calls.", yamlfile.Integer(&c.Budget.Calls)),
 			yamlfile.Key("tokens", "Tokens of prompts and replies.", yamlfile.Integer(&c.Budget.Tokens)),

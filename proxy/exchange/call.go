@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/agl-go/agl/proxy/capture"
 	"github.com/agl-go/agl/proxy/openai"
@@ -24,6 +25,7 @@ type call struct {
 	meter    meter
 	account  *quota.Account // of the attempt's budget; nil when there is none
 	cancel   context.CancelCauseFunc
+	admit    func(model string, start time.Time) error // see Origin
 	// allowance is the caller's budget, most what the call uses of it at most, and settle ends
 	// the reservation; all nil or zero without one.
 	allowance Allowance

@@ -63,11 +63,15 @@ func New(cfg Config) *Exchange { return &Exchange{cfg: cfg} }
 type Origin struct {
 	RolloutID, AttemptID string // both or neither
 	Path                 string // without the prefix of the attempt and without /v1
+	Turn, TurnType       string // of its conversation, as the agent says; empty if it does not
 	// Models are the models that answer, by the models that are asked for; others answer
 	// for themselves.
 	Models map[string]string
 	// Cancel cancels the context of Serve, with a cause.
 	Cancel context.CancelCauseFunc
+	// Admit says whether a call of a model that has begun at start may be made. The error is
+	// an *openai.Error.
+	Admit func(model string, start time.Time) error
 	// Allowance is the budget of the caller; nil is none.
 	Allowance Allowance
 }
@@ -76,8 +80,8 @@ type Origin struct {
 // received part of a reply that cannot be completed: closing the connection is then the
 // only way to report the failure.
 func (x *Exchange) Serve(ctx context.Context, w http.ResponseWriter, r *http.Request, of Origin) {
-	c := &call{w: w, cancel: of.Cancel, allowance: of.Allowance, models: of.Models, buffers: &x.buffers, maxReply: x.cfg.MaxReplyBytes, in: &record.Input{
-		RolloutID: of.RolloutID, AttemptID: of.AttemptID, Method: r.Method, Path: of.Path, Form: formOf(of.Path), Start: time.Now(),
+	c := &call{w: w, cancel: of.Cancel, admit: of.Admit, allowance: of.Allowance, models: of.Models, buffers: &x.buffers, maxReply: x.cfg.MaxReplyBytes, in: &record.Input{
+		RolloutID: of.RolloutID, AttemptID: of.AttemptID, Method: r.Method, Path: of.Path, Form: formOf(of.Path), Start: time.Now(), Turn: of.Turn, TurnType: of.TurnType,
 	}}
 	c.recorded = of.RolloutID != "" && Generates(of.Path) && x.cfg.Recorder.Records(of.RolloutID, of.AttemptID)
 	var err error
@@ -202,12 +206,15 @@ func (x *Exchange) read(ctx context.Context, c *call, r *http.Request) (*planner
 	request, err := openai.ParseRequest(body)
 	if err != nil {
 		e := invalid(http.StatusBadRequest, "invalid_body", err.Error())
-		if errors.Is(err, openai.ErrNoModel) {
+		if errors.Is(err, openai.ErrNoModel) || errors.Is(err, openai.ErrTwoModels) {
 			e.Param = "model"
 		}
 		return nil, nil, e
 	}
 	c.in.Model, c.in.Stream, c.serving = request.Model, request.Stream, request.Model
+	if err := c.admit(c.in.Model, c.in.Start); err != nil {
+		return nil, nil, err
+	}
 	if model, ok := c.models[request.Model]; ok {
 		c.serving = model
 	}

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bytes"
 	"errors"
 
 	"github.com/agl-go/agl/internal/rawjson"
@@ -9,6 +10,10 @@ import (
 
 // ErrNotObject is the error for a body that is not a JSON object.
 var ErrNotObject = errors.New("the body must be a JSON object")
+
+// ErrTwoModels is the error for a body with two models: which one answers would depend on the
+// backend.
+var ErrTwoModels = errors.New(`"model" is given twice`)
 
 // ErrNoModel is the error for a body without a model.
 var ErrNoModel = errors.New(`"model" must be a string`)
@@ -34,14 +39,19 @@ type span struct{ start, end int }
 func (s span) given() bool { return s.end > 0 }
 
 // ParseRequest reads a request body. Of repeated members the last one counts, as it
-// does for the backends.
+// does for the backends; a model must not be repeated, also not in another spelling.
 func ParseRequest(body []byte) (Request, error) {
 	r := Request{Hide: Hide{TokenIDs: true, Logprobs: true}, Prompts: 1}
-	modelGiven, usage := false, false
+	models, modelGiven, usage := 0, false, false
 	complete := rawjson.EachMember(body, func(m rawjson.Member) {
 		at := span{m.ValueStart, m.End}
-		switch string(m.Name) {
+		name := m.Name
+		if bytes.IndexByte(name, '\\') >= 0 {
+			name = []byte(Unquote([]byte(`"` + string(name) + `"`)))
+		}
+		switch string(name) {
 		case "model":
+			models++
 			unquoted, err := jsontext.AppendUnquote(nil, m.Value)
 			modelGiven = err == nil
 			r.Model, r.model = string(unquoted), at
@@ -64,6 +74,9 @@ func ParseRequest(body []byte) (Request, error) {
 	})
 	if !complete {
 		return Request{}, ErrNotObject
+	}
+	if models > 1 {
+		return Request{}, ErrTwoModels
 	}
 	if !modelGiven {
 		return Request{}, ErrNoModel

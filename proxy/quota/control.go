@@ -22,6 +22,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/proxy/openai"
 )
 
@@ -35,6 +36,8 @@ type Control struct {
 	// Forbid names members of request bodies. A call that has one of them is refused
 	// with 400, unless its value is null.
 	Forbid []string `json:"forbid,omitzero"`
+	// Rules say which models each attempt may ask for, and how often.
+	access.Rules
 	// Budget limits what each attempt may spend.
 	Budget Budget `json:"budget,omitzero"`
 }
@@ -56,6 +59,9 @@ func (c *Control) Validate() error {
 			return agl.Errorf(agl.CodeInvalid, "%s.forbid[%d]: got %q, must be a sampling parameter", field, i, name)
 		}
 	}
+	if err := c.Rules.Validate(field + "."); err != nil {
+		return err
+	}
 	b := &c.Budget
 	if b.Calls < 0 || b.Tokens < 0 || b.Seconds < 0 {
 		return agl.Errorf(agl.CodeInvalid, "%s.budget: got %d calls, %d tokens, %v seconds, none must be negative", field, b.Calls, b.Tokens, b.Seconds)
@@ -70,6 +76,7 @@ func (c *Control) Validate() error {
 func (c *Control) clone() *Control {
 	copied := *c
 	copied.Force, copied.Default, copied.Forbid = c.Force.Clone(), c.Default.Clone(), slices.Clone(c.Forbid)
+	copied.Models = slices.Clone(c.Models)
 	return &copied
 }
 

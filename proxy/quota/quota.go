@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 )
 
 const (
@@ -80,6 +81,11 @@ func (q *Quota) Of(rolloutID string) *Control {
 		return c
 	}
 	return q.base
+}
+
+// Subject is whom the rules of an attempt are for.
+func (q *Quota) Subject(rolloutID, attemptID string) *access.Subject {
+	return &access.Subject{ID: rolloutID + "\x00" + attemptID, Name: "the attempt", Rules: q.Of(rolloutID).Rules}
 }
 
 // Account charges one call to the budget of its attempt. A nil Account belongs to a call

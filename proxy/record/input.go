@@ -55,6 +55,7 @@ type Input struct {
 	Model                string // as the agent named it
 	Form                 Form   // of BackendRequest and of the reply; empty is Chat
 	Stream               bool   // the agent asked for a stream
+	Turn, TurnType       string // of its conversation, as the agent says; empty if it does not
 
 	Request        []byte    // as the agent sent it
 	BackendRequest []byte    // the same in the backend's form, if that differs; else nil

@@ -136,6 +136,12 @@ func modelCall(a *attrs, in *Input, at *Position, x *parsedCall) {
 	a.text(agl.AttrGenAISystem, system)
 	a.text(agl.AttrGenAIOperation, operation)
 	a.boolean(attrStreaming, in.Stream)
+	if in.Turn != "" {
+		a.text(agl.AttrTurn, in.Turn)
+	}
+	if in.TurnType != "" {
+		a.text(agl.AttrTurnType, in.TurnType)
+	}
 	writeRequest(a, in, x)
 	writeReply(a, x)
 	writeTokens(a, at, x)

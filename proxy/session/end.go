@@ -10,8 +10,9 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// End ends a session when its running calls have ended. A failure of the store is returned,
-// and the end is tried again in the background.
+// End ends a session when its running calls have ended, and in the background if it is given
+// rewards first. A failure of the store is returned, and the end is tried again in the
+// background.
 func (m *Manager) End(ctx context.Context, s *Session, why string) error {
 	m.mu.Lock()
 	if s.end != "" && m.byRollout[s.RolloutID] != s {
@@ -21,7 +22,11 @@ func (m *Manager) End(ctx context.Context, s *Session, why string) error {
 	m.close(s, why)
 	running := s.running
 	m.mu.Unlock()
-	if running > 0 { // the last of them wakes the background work
+	switch {
+	case running > 0: // the last of them wakes the background work
+		return nil
+	case m.config.Reward != nil:
+		m.wakeUp()
 		return nil
 	}
 	return m.finish(ctx, s)
@@ -38,9 +43,9 @@ func (m *Manager) Cancelled(rolloutID string) {
 	}
 }
 
-// finish stores what is left of a session's calls, and ends its attempt.
-func (m *Manager) finish(ctx context.Context, s *Session) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*m.config.StoreTimeout)
+// flush stores what is left of a session's calls.
+func (m *Manager) flush(ctx context.Context, s *Session) error {
+	ctx, cancel := context.WithTimeout(ctx, m.config.StoreTimeout)
 	defer cancel()
 	if err := m.config.Flush(ctx, s.RolloutID, s.AttemptID); err != nil {
 		if agl.Transient(err) || ctx.Err() != nil {
@@ -48,6 +53,21 @@ func (m *Manager) finish(ctx context.Context, s *Session) error {
 		}
 		m.config.Logger.Warn("records of a session were lost", "rollout_id", s.RolloutID, "error", err)
 	}
+	return nil
+}
+
+// finish gives a session its rewards, and ends its attempt.
+func (m *Manager) finish(ctx context.Context, s *Session) error {
+	if err := m.flush(ctx, s); err != nil {
+		return err
+	}
+	if m.config.Reward != nil {
+		if err := m.config.Reward(ctx, s.RolloutID, s.AttemptID); err != nil && !errors.Is(err, agl.ErrNotFound) {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.config.StoreTimeout)
+	defer cancel()
 	doc, err := json.Marshal(map[string]string{MetadataEnd: s.end})
 	if err != nil {
 		return err
@@ -120,7 +140,7 @@ func (m *Manager) endAll(ctx context.Context) {
 	var over, idle []*Session
 	for _, s := range m.byRollout {
 		switch {
-		case s.running > 0:
+		case s.running > 0 || s.ending:
 		case s.end != "":
 			over = append(over, s)
 		case time.Since(s.last) >= s.idle:
@@ -134,13 +154,26 @@ func (m *Manager) endAll(ctx context.Context) {
 		}
 	}
 	for _, s := range over {
-		if ctx.Err() != nil {
+		select {
+		case <-ctx.Done():
 			return
+		case m.slots <- struct{}{}:
 		}
-		if err := m.finish(ctx, s); err != nil {
-			m.warn(ctx, "a session could not be ended yet", s.RolloutID, err)
-		}
+		m.setEnding(s, true)
+		m.ends.Go(func() {
+			if err := m.finish(ctx, s); err != nil {
+				m.warn(ctx, "a session could not be ended yet", s.RolloutID, err)
+			}
+			m.setEnding(s, false)
+			<-m.slots
+		})
 	}
+}
+
+func (m *Manager) setEnding(s *Session, ending bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s.ending = ending
 }
 
 // isIdle closes a session that is idle at the other proxies, too: each record of a call

@@ -33,6 +33,7 @@ import (
 const (
 	MetadataSession = "agl.session" // its name
 	MetadataUser    = "agl.user"
+	MetadataConsent = "consent"         // to learning from it, in the program's words
 	MetadataEnd     = "agl.session_end" // call, header or idle
 )
 
@@ -58,7 +59,10 @@ type Store interface {
 type Config struct {
 	Store Store
 	// Flush stores the records of an attempt's calls.
-	Flush        func(ctx context.Context, rolloutID, attemptID string) error
+	Flush func(ctx context.Context, rolloutID, attemptID string) error
+	// Reward, if not nil, gives a session its rewards before it ends, and is repeated after an
+	// error. Sessions then end in the background.
+	Reward       func(ctx context.Context, rolloutID, attemptID string) error
 	IdleTimeout  time.Duration // ends a session without calls; must be positive
 	RewardWindow time.Duration // 0 leaves it to the store
 	StoreTimeout time.Duration // of one request to the store
@@ -93,6 +97,7 @@ type Session struct {
 	running int
 	calls   int
 	end     string // why it ends; empty while it is open
+	ending  bool   // it is being ended
 }
 
 // Manager knows the open sessions. Its methods are safe for concurrent use.
@@ -101,6 +106,8 @@ type Manager struct {
 	wake   chan struct{} // a session is to be ended
 	stop   context.CancelFunc
 	done   chan struct{} // closed when the background work has ended
+	ends   sync.WaitGroup
+	slots  chan struct{} // holds a token for each session that is being ended in the background
 
 	mu        sync.Mutex
 	byName    map[string]*Session
@@ -109,11 +116,14 @@ type Manager struct {
 	adopted   bool
 }
 
+// maxEnding bounds how many sessions are ended at once.
+const maxEnding = 16
+
 // New returns a manager.
 func New(config Config) *Manager {
 	config.Max = cmp.Or(config.Max, 100_000)
 	return &Manager{
-		config: config, wake: make(chan struct{}, 1),
+		config: config, wake: make(chan struct{}, 1), slots: make(chan struct{}, maxEnding),
 		byName: map[string]*Session{}, byRollout: map[string]*Session{}, starting: map[string]chan struct{}{},
 	}
 }
@@ -125,6 +135,7 @@ func (m *Manager) Start(ctx context.Context) {
 	go func() {
 		defer close(m.done)
 		m.run(ctx)
+		m.ends.Wait()
 	}()
 }
 
@@ -176,8 +187,9 @@ func (m *Manager) named(name string) *Session {
 	return m.byName[name]
 }
 
-// Named returns the open session of a name, and starts one if there is none.
-func (m *Manager) Named(ctx context.Context, name, user string) (*Session, error) {
+// Named returns the open session of a name, and starts one if there is none. consent is for
+// the metadata of one that it starts.
+func (m *Manager) Named(ctx context.Context, name, user, consent string) (*Session, error) {
 	for {
 		m.mu.Lock()
 		s, busy := m.byName[name], m.starting[name]
@@ -196,7 +208,7 @@ func (m *Manager) Named(ctx context.Context, name, user string) (*Session, error
 				return nil, ctx.Err()
 			}
 		}
-		s, err := m.continued(ctx, name, user)
+		s, err := m.continued(ctx, name, user, consent)
 		m.mu.Lock()
 		close(m.starting[name])
 		delete(m.starting, name)
@@ -211,16 +223,24 @@ const maxGenerations = 1000
 
 // continued finds the rollout that a session of this name has, here or at another proxy,
 // or starts one. A name that comes again after its session has ended gets a new rollout.
-func (m *Manager) continued(ctx context.Context, name, user string) (*Session, error) {
+func (m *Manager) continued(ctx context.Context, name, user, consent string) (*Session, error) {
 	sum := sha256.Sum256([]byte(name + "\x00" + user))
 	input, err := json.Marshal(map[string]string{"session": name})
 	if err != nil {
 		return nil, agl.Errorf(agl.CodeInvalid, "session: got %.100q, must be UTF-8", name)
 	}
+	var metadata map[string]jsontext.Value
+	if consent != "" {
+		text, err := json.Marshal(consent)
+		if err != nil {
+			return nil, agl.Errorf(agl.CodeInvalid, "consent: got %.100q, must be UTF-8", consent)
+		}
+		metadata = map[string]jsontext.Value{MetadataConsent: text}
+	}
 	for generation := range maxGenerations {
 		key := "session-" + hex.EncodeToString(sum[:16]) + "-" + strconv.Itoa(generation)
 		for _, assigned := range m.assignments(cmp.Or(user, name)) {
-			s, err := m.begin(ctx, name, NewSession{User: user, Input: input}, assigned, key)
+			s, err := m.begin(ctx, name, NewSession{User: user, Input: input, Metadata: metadata}, assigned, key)
 			if errors.Is(err, agl.ErrConflict) { // it began with an earlier assignment, or another proxy has other settings
 				continue
 			}
@@ -387,6 +407,27 @@ func (m *Manager) ByID(ctx context.Context, rolloutID string) (s *Session, name 
 		s = &Session{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, name: name, end: EndCall}
 	}
 	return s, name, err
+}
+
+// Find returns the rollout of the newest session of a name, open or ended. An empty user is
+// any.
+func (m *Manager) Find(ctx context.Context, name, user string) (rolloutID string, err error) {
+	labels := []agl.Label{{Name: MetadataSession, Value: name}}
+	if user != "" {
+		labels = append(labels, agl.Label{Name: MetadataUser, Value: user})
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.config.StoreTimeout)
+	defer cancel()
+	page, err := m.config.Store.QueryRollouts(ctx, agl.QueryRolloutsParams{
+		Labels: labels, Paging: agl.Paging{Limit: 1, SortBy: "start_time", Order: agl.Descending},
+	})
+	if err != nil {
+		return "", err
+	}
+	if len(page.Items) == 0 {
+		return "", agl.Errorf(agl.CodeNotFound, "there is no session %.100q", name)
+	}
+	return page.Items[0].RolloutID, nil
 }
 
 // Enter begins a call of a session. The call ends with leave, whose argument says whether

@@ -58,7 +58,7 @@ func TestEndIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &failing{Store: memorytest.Open(t)}
 		m := open(t, session.Config{Store: store, IdleTimeout: time.Hour})
-		s, err := m.Named(t.Context(), "s", "")
+		s, err := m.Named(t.Context(), "s", "", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +86,7 @@ func TestIdle(t *testing.T) {
 		const idle = 10 * time.Minute
 		store := memorytest.Open(t)
 		one := open(t, session.Config{Store: store, IdleTimeout: idle})
-		s, err := one.Named(t.Context(), "s", "")
+		s, err := one.Named(t.Context(), "s", "", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestIdle(t *testing.T) {
 		if got := status(t, store, s.RolloutID); got != agl.RolloutRunning {
 			t.Fatalf("a session with calls at another proxy is %s", got)
 		}
-		same, err := other.Named(t.Context(), "s", "")
+		same, err := other.Named(t.Context(), "s", "", "")
 		if err != nil || same.RolloutID != s.RolloutID {
 			t.Fatalf("got %+v, %v, want rollout %s", same, err, s.RolloutID)
 		}

@@ -43,6 +43,7 @@ func (e *engines) request(ctx context.Context, method string, at *url.URL, b *ba
 	if err != nil {
 		return err
 	}
+	b.redact(res, key)
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, 512))
 	if err != nil {

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"cmp"
+	"math"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -39,6 +40,10 @@ type Model struct {
 	// Version says which weights these are, usually a resources id. It is recorded
 	// with each call.
 	Version string `json:"version,omitzero"`
+	// Resources makes the backend answer only the rollouts that were enqueued with these
+	// resources: no other backend of that name answers them, so that they keep the weights
+	// with which they began.
+	Resources string `json:"resources,omitzero"`
 	// TextOnly marks a backend that rejects requests for token ids and
 	// log-probabilities, as hosted services do. The proxy does not ask it for them.
 	TextOnly bool `json:"text_only,omitzero"`
@@ -87,7 +92,18 @@ type Price struct {
 // maxPrice bounds a price, in dollars per million tokens.
 const maxPrice = 1e6
 
-func (p *Price) validate(field string) error {
+// NanoUSD returns what tokens cost, in billionths of a dollar, rounded up. A nil price costs nothing.
+func (p *Price) NanoUSD(prompt, completion int64) int64 {
+	if p == nil {
+		return 0
+	}
+	const nanoPerToken = 1000 // of a price of one dollar per million
+	nano := math.Ceil((float64(prompt)*p.Prompt + float64(completion)*p.Completion) * nanoPerToken)
+	return int64(min(nano, math.MaxInt64/8)) //nolint:mnd // sums of it must not overflow
+}
+
+// Validate reports what is wrong with a price, which a field has: CodeInvalid.
+func (p *Price) Validate(field string) error {
 	if p == nil || p.Prompt >= 0 && p.Completion >= 0 && p.Prompt <= maxPrice && p.Completion <= maxPrice {
 		return nil
 	}
@@ -163,7 +179,7 @@ func newBackend(m Model) (*backend, error) {
 	if m.CacheSalt && (m.API != APIOpenAI || m.TextOnly) {
 		return nil, agl.Errorf(agl.CodeInvalid, "%s: must not be set for services that do not know it (text_only, azure, anthropic)", field("cache_salt"))
 	}
-	if err := m.Price.validate(field("price")); err != nil {
+	if err := m.Price.Validate(field("price")); err != nil {
 		return nil, err
 	}
 	l := &m.Limits

@@ -40,10 +40,10 @@ func newTable(models []Model, before *table) (*table, error) {
 		if err != nil {
 			return nil, err
 		}
-		g := t.groups[b.Name]
+		g := t.groups[b.key()]
 		if g == nil {
 			g = &group{}
-			t.groups[b.Name] = g
+			t.groups[b.key()] = g
 		}
 		same := 0 // replicas behind one base URL are numbered
 		for _, r := range g.replicas {
@@ -53,7 +53,7 @@ func newTable(models []Model, before *table) (*table, error) {
 		}
 		place := b.BaseURL + "\n" + strconv.Itoa(same)
 		b.seed = mix(0, place)
-		key := b.Name + "\n" + place
+		key := b.key() + "\n" + place
 		if before != nil {
 			b.state = before.states[key]
 		}
@@ -66,21 +66,49 @@ func newTable(models []Model, before *table) (*table, error) {
 	return t, nil
 }
 
+// key is the key of the model's group.
+func (m *Model) key() string {
+	if m.Resources == "" {
+		return m.Name
+	}
+	return m.Name + " for " + m.Resources
+}
+
 // names returns the model names in the order of the list.
 func (t *table) names() []string {
 	var names []string
 	for _, m := range t.models {
-		if !slices.Contains(names, m.Name) {
+		if m.Resources == "" && !slices.Contains(names, m.Name) {
 			names = append(names, m.Name)
 		}
 	}
 	return names
 }
 
+// pinned returns the groups that answer rollouts with these resources, by the model that is asked for.
+func (t *table) pinned(resources string) map[string]string {
+	var keys map[string]string
+	for _, m := range t.models {
+		if m.Resources != "" && m.Resources == resources {
+			if keys == nil {
+				keys = map[string]string{}
+			}
+			keys[m.Name] = m.key()
+		}
+	}
+	return keys
+}
+
 // backends visits every backend in the order of the list.
 func (t *table) backends(visit func(b *backend)) {
-	for _, name := range t.names() {
-		for _, b := range t.groups[name].replicas {
+	seen := map[*group]bool{}
+	for i := range t.models {
+		g := t.groups[t.models[i].key()]
+		if seen[g] {
+			continue
+		}
+		seen[g] = true
+		for _, b := range g.replicas {
 			visit(b)
 		}
 	}
@@ -182,7 +210,7 @@ func mix(seed uint64, s string) uint64 {
 // with the same base URL and backend model, the weights were changed in place and its
 // version counts. Otherwise a running call ends on the weights on which it began.
 func (t *table) versionNow(b *backend) string {
-	if g := t.groups[b.Name]; g != nil {
+	if g := t.groups[b.key()]; g != nil {
 		for _, r := range g.replicas {
 			if r.BaseURL == b.BaseURL && r.BackendModel == b.BackendModel {
 				return r.Version

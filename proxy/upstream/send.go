@@ -90,7 +90,11 @@ func (r *Reply) roundTrip(req *Request, m *Message) (*http.Response, error) {
 	r.Sent = time.Now()
 	r.Tries++
 	r.backend.state.tries.Add(1)
-	return r.pool.cfg.Transport.RoundTrip(r.backend.forward(r.ctx, req, m, key))
+	res, err := r.pool.cfg.Transport.RoundTrip(r.backend.forward(r.ctx, req, m, key))
+	if err == nil {
+		r.backend.redact(res, key)
+	}
+	return res, err
 }
 
 // enter waits until the proxy is not paused and admits the call to a backend. It uses

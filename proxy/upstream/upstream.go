@@ -79,6 +79,15 @@ func (p *Pool) Models() []Model { return slices.Clone(p.models.Load().models) }
 // Names returns the names of the models in the order of the list.
 func (p *Pool) Names() []string { return p.models.Load().names() }
 
+// Pins reports whether a model has backends for certain resources; see Model.Resources.
+func (p *Pool) Pins() bool {
+	return slices.ContainsFunc(p.models.Load().models, func(m Model) bool { return m.Resources != "" })
+}
+
+// Pinned returns who answers the rollouts with these resources: Request.Model by the model that is asked for. Models that it does not
+// have are asked for by their names.
+func (p *Pool) Pinned(resources string) map[string]string { return p.models.Load().pinned(resources) }
+
 // Find returns nil if there is a model of a name, and otherwise the *openai.Error
 // that answers its calls.
 func (p *Pool) Find(model string) error {

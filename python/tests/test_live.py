@@ -56,6 +56,11 @@ class Live(unittest.TestCase):
         want = {"value": 1.0, "source": "user", "message": "thanks", "call": "chatcmpl-1", "at": 1577836800.0, "idempotency_key": "k"}
         self.assertEqual(body, want)
 
+    def test_a_turn(self) -> None:
+        agl_go.late_reward("r", 1, turn="t-2")
+        agl_go.Session(f"http://{self.host}", "r", "k", "", None).reward(0, turn="t-3")
+        self.assertEqual([body["turn"] for _, _, body in Server.taken], ["t-2", "t-3"])
+
     def test_dimensions(self) -> None:
         agl_go.late_reward("r", {"b": 1, "a": 0.5}, primary="a", store=f"http://agl:other@{self.host}/", key=None)
         _, headers, body = Server.taken[0]

@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -28,7 +29,7 @@ func (c *Client) Events(ctx context.Context, p agl.EventsParams) iter.Seq2[agl.E
 		for try := 0; ; try++ {
 			var err error
 			alive := false
-			for event, failure := range c.stream(ctx, since) {
+			for event, failure := range c.stream(ctx, since, p.Every) {
 				if err = failure; err != nil {
 					break
 				}
@@ -73,7 +74,7 @@ func (c *Client) Events(ctx context.Context, p agl.EventsParams) iter.Seq2[agl.E
 
 // stream reads one event stream. It yields nil for a line that completes no event, such as a
 // heartbeat, and always ends with an error.
-func (c *Client) stream(ctx context.Context, since string) iter.Seq2[*agl.Event, error] {
+func (c *Client) stream(ctx context.Context, since string, every time.Duration) iter.Seq2[*agl.Event, error] {
 	const name = "Events"
 	return func(yield func(*agl.Event, error) bool) {
 		if c.closed.Load() {
@@ -90,7 +91,11 @@ func (c *Client) stream(ctx context.Context, since string) iter.Seq2[*agl.Event,
 			}
 			yield(nil, err)
 		}
-		res, _, err := c.open(ctx, operation{name: name, method: http.MethodGet, path: wire.Events, since: since})
+		path := wire.Events
+		if every > 0 {
+			path += "?every=" + strconv.FormatFloat(every.Seconds(), 'g', -1, 64)
+		}
+		res, _, err := c.open(ctx, operation{name: name, method: http.MethodGet, path: path, since: since})
 		if err != nil {
 			fail(err)
 			return

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/rest/client"
+	"github.com/agl-go/agl/rest/server"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/memory"
 	"github.com/agl-go/agl/store/memory/memorytest"
@@ -223,4 +226,45 @@ func TestEventsLost(t *testing.T) {
 			t.Errorf("streams were resumed after %q", since)
 		}
 	})
+}
+
+// toldStore is a store that remembers how its events are read, and has one.
+type toldStore struct {
+	agl.UnimplementedStore
+	asked chan agl.EventsParams
+}
+
+func (s toldStore) Events(_ context.Context, p agl.EventsParams) iter.Seq2[agl.Event, error] {
+	return func(yield func(agl.Event, error) bool) {
+		s.asked <- p
+		yield(agl.Event{ID: "1", Kind: agl.EventQueue, Status: "open"}, nil)
+	}
+}
+
+// How often a reader wants to be told goes to the store behind the server, which may hold changes back.
+func TestEventsEvery(t *testing.T) {
+	t.Parallel()
+	for _, every := range []time.Duration{0, 250 * time.Millisecond} {
+		told := toldStore{asked: make(chan agl.EventsParams, 1)}
+		api, err := server.New(server.Config{Store: told})
+		if err != nil {
+			t.Fatal(err)
+		}
+		web := httptest.NewServer(api)
+		defer web.Close()
+		c, err := client.New(client.Config{URL: web.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for e, err := range c.Events(t.Context(), agl.EventsParams{Since: "0", Every: every}) {
+			if err != nil || e.ID != "1" {
+				t.Errorf("event %v, %v", e, err)
+			}
+			break
+		}
+		if got, want := <-told.asked, (agl.EventsParams{Since: "0", Every: every}); got != want {
+			t.Errorf("the store was asked for %+v, want %+v", got, want)
+		}
+	}
 }

@@ -15,7 +15,7 @@ import (
 // CreateKey makes a key. It is not repeated: a key whose answer is lost is known to
 // nobody, and can be revoked.
 func (c *Client) CreateKey(ctx context.Context, p access.NewKey) (access.CreatedKey, error) {
-	body := wire.NewKey{Name: p.Name, Scopes: p.Scopes.Names(), ExpireSeconds: p.Expire.Seconds(), RolloutID: p.Attempt.V.RolloutID, AttemptID: p.Attempt.V.AttemptID, Limits: p.Limits}
+	body := wire.NewKey{Name: p.Name, Scopes: p.Scopes.Names(), ExpireSeconds: p.Expire.Seconds(), RolloutID: p.Attempt.V.RolloutID, AttemptID: p.Attempt.V.AttemptID, Rules: p.Rules, Limits: p.Limits}
 	return call[access.CreatedKey](ctx, c, operation{name: "CreateKey", method: http.MethodPost, path: wire.Keys, body: body.AppendJSON(nil), unsent: true})
 }
 
@@ -35,6 +35,29 @@ func (c *Client) ProjectBudget(ctx context.Context) (access.Budget, error) {
 // RevokeKey ends a key: every server refuses it within a second.
 func (c *Client) RevokeKey(ctx context.Context, id string) (access.Key, error) {
 	return call[access.Key](ctx, c, operation{name: "RevokeKey", method: http.MethodDelete, path: wire.Key(wire.Segment(id))})
+}
+
+// RevokeAttempt ends the keys of an attempt that stand in no list, those that a proxy makes
+// from its secret and the tokens of its spans; every server refuses them within a second. An
+// empty attempt id is every attempt of the rollout.
+func (c *Client) RevokeAttempt(ctx context.Context, of agl.Claim) (access.RevokedAttempt, error) {
+	body, err := json.Marshal(&wire.RevokeAttempt{RolloutID: of.RolloutID, AttemptID: of.AttemptID})
+	if err != nil {
+		return access.RevokedAttempt{}, agl.Errorf(agl.CodeInvalid, "RevokeAttempt: %w", err)
+	}
+	return call[access.RevokedAttempt](ctx, c, operation{name: "RevokeAttempt", method: http.MethodPost, path: wire.RevokedAttempts, body: body})
+}
+
+// RevokedAttempts returns the attempts whose keys are revoked.
+func (c *Client) RevokedAttempts(ctx context.Context) ([]access.RevokedAttempt, error) {
+	found, err := call[wire.RevokedAttemptsAnswer](ctx, c, operation{name: "RevokedAttempts", method: http.MethodGet, path: wire.RevokedAttempts, once: true})
+	return found.Items, err
+}
+
+// Revocations returns what asks the server which attempts' keys are revoked, and goes by its
+// answer for access.AskTTL. A server that keeps no keys has revoked none.
+func (c *Client) Revocations() *access.Revocations {
+	return access.NewRevocations(c.RevokedAttempts, access.AskTTL)
 }
 
 // WhoAmI returns whose key the client has.

@@ -30,7 +30,7 @@ func (c *Client) GetRelease(ctx context.Context, id string) (release.Release, er
 // ProposeRelease begins a release in the name of the client's key. It is not repeated when
 // the answer is lost.
 func (c *Client) ProposeRelease(ctx context.Context, p release.Proposal) (release.Release, error) {
-	body, err := json.Marshal(&wire.NewRelease{Candidate: p.Candidate, Model: p.Model, Share: p.Share, Gates: p.Gates})
+	body, err := json.Marshal(&wire.NewRelease{Candidate: p.Candidate, Model: p.Model, Share: p.Share, Gates: p.Gates, Suite: p.Suite})
 	if err != nil {
 		return release.Release{}, agl.Errorf(agl.CodeInvalid, "ProposeRelease: %w", err)
 	}

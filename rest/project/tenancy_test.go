@@ -176,6 +176,7 @@ func TestTenancy(t *testing.T) {
 	bodies := []string{
 		`{}`, fill.Replace(`{"rollout_id":"{rollout_id}","rollout_ids":["{rollout_id}"],"attempt_id":"{attempt_id}","worker_id":"{worker_id}","resources_id":"{resources_id}","status":"cancelled","limit":100}`),
 		fill.Replace(`{"rollout_ids":["{rollout_id}"],"timeout":0}`), fill.Replace(`["{rollout_id}"]`), fill.Replace(`[{"rollout_id":"{rollout_id}","attempt_id":"{attempt_id}"}]`),
+		fill.Replace(`{"resourceMetrics":[{"resource":{"attributes":[{"key":"agl.run_id","value":{"stringValue":"{run_id}"}}]},"scopeMetrics":[{"metrics":[{"name":"loss","gauge":{"dataPoints":[{"asDouble":1}]}}]}]}]}`),
 	}
 	walked := 0
 	for _, route := range s.routes {

@@ -115,7 +115,7 @@ func (a *auth) find(x *exchange, given string, kind credential) (err error) {
 	}
 	bearer, _ := strings.CutPrefix(x.request.Header.Get("Authorization"), "Bearer ")
 	if x.request.URL.Path == wire.Traces && x.request.Method == http.MethodPost {
-		if attempt, ok := wire.CheckSpanToken(a.spans, bearer, time.Now()); ok {
+		if attempt, ok := wire.CheckSpanToken(a.spans, bearer, time.Now()); ok && !a.keys.Revocations().Revoked(x.context(), attempt) {
 			x.caller = access.Caller{Name: "attempt", Scopes: access.Agent, Attempt: agl.Some(attempt)}
 			return nil
 		}

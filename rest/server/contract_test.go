@@ -197,7 +197,7 @@ func TestContract(t *testing.T) {
 
 	// OpenTelemetry.
 	c.do(t, "POST", "/v1/traces", `{"resourceSpans":[]}`, 200)
-	c.do(t, "POST", "/v1/metrics", "", 501)
+	c.do(t, "POST", "/v1/metrics", `{"resourceMetrics":[]}`, 200)
 	c.do(t, "POST", "/v1/logs", "", 501)
 	c.do(t, "POST", "/v1/development/profiles", "", 501)
 

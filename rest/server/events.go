@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"net/http"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -16,12 +18,25 @@ type events struct {
 	heartbeat time.Duration
 }
 
+const (
+	maxEvery       = 60  // seconds
+	bufferedEvents = 256 // of one stream
+)
+
 // stream sends events until the client leaves, the server drains, or the store ends
 // its stream, whose error is the last event.
 func (s events) stream(x *exchange) error {
-	since := x.request.Header.Get(wire.LastEventID)
-	if since == "" {
-		since = x.request.URL.Query().Get("since")
+	p := agl.EventsParams{Since: x.request.Header.Get(wire.LastEventID)}
+	query := x.request.URL.Query()
+	if p.Since == "" {
+		p.Since = query.Get("since")
+	}
+	if every := query.Get("every"); every != "" {
+		seconds, err := strconv.ParseFloat(every, 64)
+		if err != nil || !(seconds >= 0 && seconds <= maxEvery) {
+			return agl.Errorf(agl.CodeInvalid, "every: got %.40q, must be a number of seconds between 0 and %d", every, maxEvery)
+		}
+		p.Every = time.Duration(seconds * float64(time.Second))
 	}
 	h := x.Header()
 	h.Set("Content-Type", "text/event-stream")
@@ -33,30 +48,34 @@ func (s events) stream(x *exchange) error {
 	}
 
 	ctx, cancel := context.WithCancel(x.context())
-	messages := make(chan []byte)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.read(ctx, since, messages)
-	}()
+	messages := make(chan []byte, bufferedEvents)
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		defer close(messages)
+		s.read(ctx, p, messages)
+	})
 	defer func() {
 		cancel()
-		<-done
+		reading.Wait()
 	}()
 	heartbeat := time.NewTicker(s.heartbeat)
 	defer heartbeat.Stop()
 	for {
-		message := []byte(":\n\n")
+		message, open := []byte(":\n\n"), true
 		select {
 		case <-x.context().Done():
 			x.status = statusClientGone
 			return nil
 		case <-s.drain.started:
 			return nil
-		case <-done:
-			return nil
 		case <-heartbeat.C:
-		case message = <-messages:
+		case message, open = <-messages:
+			for range len(messages) { // one packet for what comes together
+				message = append(message, <-messages...)
+			}
+		}
+		if !open {
+			return nil
 		}
 		if err := x.sendNow(message); err != nil {
 			return err
@@ -65,8 +84,8 @@ func (s events) stream(x *exchange) error {
 }
 
 // read reads events of the store until its stream or ctx ends.
-func (s events) read(ctx context.Context, since string, messages chan<- []byte) {
-	for event, err := range s.store.Events(ctx, agl.EventsParams{Since: since}) {
+func (s events) read(ctx context.Context, p agl.EventsParams, messages chan<- []byte) {
+	for event, err := range s.store.Events(ctx, p) {
 		if agl.IsContextError(err) {
 			return
 		}

@@ -151,7 +151,7 @@ func answerPage[T any, P interface {
 	if err != nil {
 		return err
 	}
-	return x.send(http.StatusOK, wire.AppendPage(x.out, page, func(dst []byte, item *T) []byte { return P(item).AppendJSON(dst) }))
+	return sendPage(x, page, func(dst []byte, item *T) []byte { return P(item).AppendJSON(dst) }, nil)
 }
 
 // net/http counts the bytes of a smaller answer itself.

@@ -58,7 +58,7 @@ func (s keys) create(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	p := access.NewKey{Name: body.Name, Scopes: scopes, Expire: body.Expire(), Limits: body.Limits, By: x.caller.By()}
+	p := access.NewKey{Name: body.Name, Scopes: scopes, Expire: body.Expire(), Rules: body.Rules, Limits: body.Limits, By: x.caller.By()}
 	if body.RolloutID != "" || body.AttemptID != "" {
 		p.Attempt = agl.Some(agl.Claim{RolloutID: body.RolloutID, AttemptID: body.AttemptID})
 	}
@@ -90,6 +90,31 @@ func (s keys) revoke(x *exchange) error {
 		x.log.Info("key revoked", "key", key.ID, "name", key.Name, "by", key.RevokedBy, "from", x.request.RemoteAddr)
 	}
 	return x.answerJSON(http.StatusOK, &key, err)
+}
+
+// revokeAttempt ends the keys of an attempt that stand in no list.
+func (s keys) revokeAttempt(x *exchange) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	var body wire.RevokeAttempt
+	if err := x.decode(&body, bodyRequired); err != nil {
+		return err
+	}
+	revoked, err := s.keys.RevokeAttempt(x.context(), agl.Claim{RolloutID: body.RolloutID, AttemptID: body.AttemptID}, x.caller.By())
+	if err == nil {
+		x.log.Info("keys of an attempt revoked", "rollout", revoked.RolloutID, "attempt", revoked.AttemptID, "by", revoked.RevokedBy, "from", x.request.RemoteAddr)
+	}
+	return x.answerJSON(http.StatusCreated, &revoked, err)
+}
+
+// revokedAttempts is what proxies ask for, again and again.
+func (s keys) revokedAttempts(x *exchange) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	found, err := s.keys.RevokedAttempts(x.context())
+	return x.answerJSON(http.StatusOK, &wire.RevokedAttemptsAnswer{Items: found}, err)
 }
 
 // charge reserves and spends for a proxy.

@@ -20,18 +20,20 @@ import (
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
-// traces receives spans by OTLP over HTTP.
-type traces struct {
+// otlpReceiver receives spans and metrics by OTLP over HTTP.
+type otlpReceiver struct {
 	store     agl.Store
-	emptyGzip []byte // an empty body, compressed
+	runs      agl.Runs // nil if the store keeps none
+	emptyGzip []byte   // an empty body, compressed
 }
 
-func newTraces(store agl.Store) (*traces, error) {
+func newOTLPReceiver(store agl.Store) (*otlpReceiver, error) {
 	empty, err := compress(nil)
-	return &traces{store, empty}, err
+	return &otlpReceiver{store, agl.RunsOf(store), empty}, err
 }
 
-func (t *traces) export(x *exchange) error {
+// open reads the body of a request.
+func (t *otlpReceiver) open(x *exchange) (otlp.Encoding, error) {
 	media, _, _ := strings.Cut(x.request.Header.Get("Content-Type"), ";")
 	media = strings.TrimSpace(media)
 	encoding := otlp.Protobuf
@@ -40,10 +42,14 @@ func (t *traces) export(x *exchange) error {
 	case otlp.ContentTypeJSON:
 		encoding = otlp.JSON
 	default:
-		message := fmt.Sprintf("Unsupported Content-Type '%s', expected '%s'", media, otlp.ContentTypeProtobuf)
-		return t.sendStatus(x, http.StatusBadRequest, encoding, message)
+		return encoding, agl.Errorf(agl.CodeInvalid, "Unsupported Content-Type '%s', expected '%s'", media, otlp.ContentTypeProtobuf)
 	}
-	if err := x.readBody(); err != nil {
+	return encoding, x.readBody()
+}
+
+func (t *otlpReceiver) exportTraces(x *exchange) error {
+	encoding, err := t.open(x)
+	if err != nil {
 		return t.fail(x, encoding, err)
 	}
 	batch, err := otlp.Decode(x.body, encoding)
@@ -64,12 +70,12 @@ func (t *traces) export(x *exchange) error {
 
 // addBatch stores a batch. If the store refuses it for one of its spans, addBatch
 // stores the spans of each attempt separately, so that only bad ones are lost.
-func (t *traces) addBatch(x *exchange, batch *otlp.Batch) error {
+func (t *otlpReceiver) addBatch(x *exchange, batch *otlp.Batch) error {
 	if len(batch.Spans) == 0 {
 		return nil
 	}
 	err := t.add(x, batch.Spans)
-	if !refusedForSpan(err) {
+	if !refused(err) {
 		return err
 	}
 	groups, order := groupByAttempt(batch.Spans)
@@ -79,7 +85,7 @@ func (t *traces) addBatch(x *exchange, batch *otlp.Batch) error {
 	}
 	for _, key := range order {
 		switch err := t.add(x, groups[key]); {
-		case refusedForSpan(err):
+		case refused(err):
 			batch.Reject(len(groups[key]), err.Error())
 		case err != nil:
 			return err
@@ -88,7 +94,7 @@ func (t *traces) addBatch(x *exchange, batch *otlp.Batch) error {
 	return nil
 }
 
-func (t *traces) add(x *exchange, spans []agl.Span) error {
+func (t *otlpReceiver) add(x *exchange, spans []agl.Span) error {
 	byTime := sameMachine(x.request)
 	if byTime && !slices.ContainsFunc(spans, func(s agl.Span) bool { return !s.EndTime.Valid }) {
 		// An exporter groups the spans of a batch by their instrumentation.
@@ -125,8 +131,8 @@ func sameMachine(r *http.Request) bool {
 	return err == nil && at.Addr().Unmap() == from.Addr().Unmap()
 }
 
-// refusedForSpan reports whether the fault is a span's, not the store's.
-func refusedForSpan(err error) bool {
+// refused reports whether the fault is what was sent, not the store.
+func refused(err error) bool {
 	switch agl.ErrorCode(err) {
 	case agl.CodeNotFound, agl.CodeInvalid, agl.CodeIllegalState, agl.CodeConflict:
 		return true
@@ -147,7 +153,7 @@ func groupByAttempt(spans []agl.Span) (groups map[agl.Claim][]agl.Span, order []
 }
 
 // fail answers an export with an error.
-func (t *traces) fail(x *exchange, encoding otlp.Encoding, err error) error {
+func (t *otlpReceiver) fail(x *exchange, encoding otlp.Encoding, err error) error {
 	if decided, ok := errors.AsType[*wire.StatusError](err); ok {
 		return t.sendStatus(x, decided.Status, encoding, wire.DecodeError("body", decided.Status, decided.Body).Error())
 	}
@@ -169,13 +175,13 @@ func (t *traces) fail(x *exchange, encoding otlp.Encoding, err error) error {
 	return t.sendStatus(x, status, encoding, message)
 }
 
-func (t *traces) sendStatus(x *exchange, status int, encoding otlp.Encoding, message string) error {
+func (t *otlpReceiver) sendStatus(x *exchange, status int, encoding otlp.Encoding, message string) error {
 	return t.send(x, status, encoding, otlp.AppendStatus(nil, encoding, message))
 }
 
 // send answers in the encoding of the request, compressed if the client accepts
 // that: Python's exporters expect it even of an empty answer.
-func (t *traces) send(x *exchange, status int, encoding otlp.Encoding, body []byte) error {
+func (t *otlpReceiver) send(x *exchange, status int, encoding otlp.Encoding, body []byte) error {
 	h := x.Header()
 	h["Content-Type"] = []string{encoding.ContentType()}
 	if acceptsGzip(x.request.Header.Get("Accept-Encoding")) {
@@ -217,7 +223,7 @@ func acceptsGzip(accept string) bool {
 }
 
 // unsupported answers the protocol's other signals.
-func (t *traces) unsupported(x *exchange) error {
+func (t *otlpReceiver) unsupported(x *exchange) error {
 	x.WriteHeader(http.StatusNotImplemented)
 	return nil
 }

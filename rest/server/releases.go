@@ -79,7 +79,7 @@ func (s releases) propose(x *exchange) error {
 			return err
 		}
 	}
-	made, err := s.releases.Propose(x.context(), release.Proposal{Candidate: body.Candidate, Model: body.Model, Share: body.Share, Gates: body.Gates, By: x.caller.By()})
+	made, err := s.releases.Propose(x.context(), release.Proposal{Candidate: body.Candidate, Model: body.Model, Share: body.Share, Gates: body.Gates, Suite: body.Suite, By: x.caller.By()})
 	return x.answerJSON(http.StatusCreated, wire.ReleaseOf(made), err)
 }
 

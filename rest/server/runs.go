@@ -17,10 +17,12 @@ func newRuns(store agl.Store) runs { return runs{agl.RunsOf(store)} }
 
 func (s runs) check() error {
 	if s.store == nil {
-		return agl.Errorf(agl.CodeUnimplemented, "this server's store keeps no runs")
+		return errNoRuns()
 	}
 	return nil
 }
+
+func errNoRuns() error { return agl.Errorf(agl.CodeUnimplemented, "this server's store keeps no runs") }
 
 func (s runs) start(x *exchange) error {
 	var p agl.StartRunParams

@@ -157,14 +157,15 @@ func New(config Config) (_ *Server, err error) {
 		routes:  map[string]methods{},
 	}
 	s.login = &login{s.auth, config.SignIn, config.BasePath, config.SecureCookies}
-	traces, err := newTraces(config.Store)
+	receiver, err := newOTLPReceiver(config.Store)
 	if err != nil {
 		return nil, err
 	}
 	s.routeAPI(config)
-	s.route(wire.Traces, methods{http.MethodPost: {access.Senders, traces.export}})
-	for _, signal := range []string{"/v1/metrics", "/v1/logs", "/v1/development/profiles"} {
-		s.route(signal, methods{http.MethodPost: {access.Senders, traces.unsupported}})
+	s.route(wire.Traces, methods{http.MethodPost: {access.Senders, receiver.exportTraces}})
+	s.route(wire.Metrics, methods{http.MethodPost: {access.Train, receiver.exportMetrics}})
+	for _, signal := range []string{"/v1/logs", "/v1/development/profiles"} {
+		s.route(signal, methods{http.MethodPost: {access.Senders, receiver.unsupported}})
 	}
 	for _, path := range []string{"/metrics", "/v1/prometheus", "/v1/prometheus/{$}"} {
 		s.route(path, methods{http.MethodGet: {access.Readers, forward(promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}))}})
@@ -197,6 +198,8 @@ func (s *Server) routeAPI(config Config) {
 		wire.Ready:      {get: {access.Public, p.ready}},
 		wire.Statistics: {get: {read, p.statistics}},
 		wire.Events:     {get: {read, e.stream}},
+
+		wire.StatusCounts: {get: {read, newStatusCounts(store).get}},
 
 		wire.Enqueue: {post: {train, q.enqueue}},
 		wire.Dequeue: {post: {access.Runner, q.dequeue}},
@@ -253,6 +256,7 @@ func (s *Server) routeAPI(config Config) {
 
 		wire.WhoAmI:                           {get: {access.Any, k.whoAmI}},
 		wire.Keys:                             {get: {admin, k.list}, post: {admin, k.create}},
+		wire.RevokedAttempts:                  {get: {run, k.revokedAttempts}, post: {admin, k.revokeAttempt}},
 		wire.Key("{" + keyID + "}"):           {del: {admin, k.revoke}},
 		wire.Audit:                            {get: {admin, s.audit.list}, post: {train, s.audit.add}},
 		wire.Projects:                         {get: {admin, prj.list}, post: {admin, prj.create}},

@@ -88,11 +88,58 @@ func (s spans) query(x *exchange) error {
 		page, err := s.store.QuerySpans(x.context(), p)
 		return answerPage(x, page, err)
 	}
+	limit := p.Limit
+	piecewise := limit < 0 && (p.SortBy == "" || p.SortBy == "sequence_id" && p.Order != agl.Descending)
+	if piecewise {
+		p.Limit = firstSpans
+	}
 	page, err := s.store.QuerySpansJSON(x.context(), p)
 	if err != nil {
 		return err
 	}
-	return x.send(http.StatusOK, wire.AppendPage(x.out, page, func(dst []byte, doc *jsontext.Value) []byte { return append(dst, *doc...) }))
+	page.Limit = limit
+	var more func() ([]jsontext.Value, int, error)
+	if piecewise && page.Total > p.Offset+len(page.Items) {
+		more = s.laterSpans(x, p, page)
+	}
+	return sendPage(x, page, func(dst []byte, doc *jsontext.Value) []byte { return append(dst, *doc...) }, more)
+}
+
+const (
+	// firstSpans is how many of all spans of a rollout are read first, and laterBytes how much
+	// of the others at once.
+	firstSpans = 64
+	maxSpans   = 4096
+	laterBytes = 4 << 20
+)
+
+// laterSpans returns what reads the spans after a page, some at a time. In the order of sequence
+// ids, spans that are added meanwhile come last.
+func (s spans) laterSpans(x *exchange, p agl.QuerySpansParams, page agl.Page[jsontext.Value]) func() ([]jsontext.Value, int, error) {
+	size, read := 0, len(page.Items)
+	for _, doc := range page.Items {
+		size += len(doc)
+	}
+	total := page.Total
+	return func() ([]jsontext.Value, int, error) {
+		if p.Offset+read >= total {
+			return nil, total, nil
+		}
+		p.Offset += read
+		p.Limit = min(max(laterBytes/max(size/max(read, 1), 1), 1), maxSpans)
+		later, err := s.store.QuerySpansJSON(x.context(), p)
+		if err != nil {
+			return nil, 0, err
+		}
+		size, read, total = 0, len(later.Items), later.Total
+		for _, doc := range later.Items {
+			size += len(doc)
+		}
+		if read == 0 { // they have been deleted meanwhile
+			total = p.Offset
+		}
+		return later.Items, total, nil
+	}
 }
 
 func (s spans) nextSequenceID(x *exchange) error {

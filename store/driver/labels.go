@@ -18,10 +18,11 @@ type Labels struct {
 	Text string
 }
 
+// Bounds of the labels of a rollout, see [agl.Label]: how many, and the bytes of a name and of a value.
 const (
-	maxLabels     = 64
-	maxLabelName  = 128
-	maxLabelValue = 256
+	MaxLabels     = 64
+	MaxLabelName  = 128
+	MaxLabelValue = 256
 )
 
 // LabelsOf returns the labels in the metadata of a rollout.
@@ -32,7 +33,7 @@ func LabelsOf(metadata jsontext.Value) (l Labels) {
 	n := 0
 	var text strings.Builder
 	for raw, value := range rawjson.Members(metadata) {
-		if n == maxLabels {
+		if n == MaxLabels {
 			break
 		}
 		name, given, ok := rawjson.UnquoteName(raw), string(value), false
@@ -42,7 +43,7 @@ func LabelsOf(metadata jsontext.Value) (l Labels) {
 		case '0', 't', 'f':
 			ok = true
 		}
-		if !ok || name == "" || len(name) > maxLabelName || len(given) > maxLabelValue || strings.Contains(text.String(), labelName(name)) {
+		if !ok || name == "" || len(name) > MaxLabelName || len(given) > MaxLabelValue || strings.Contains(text.String(), labelName(name)) {
 			continue // of members with one name the first counts
 		}
 		n++

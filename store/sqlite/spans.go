@@ -38,13 +38,13 @@ func (d *Driver) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Pa
 	return q.page, nil
 }
 
-// fromMemory answers the most frequent query, all spans of one attempt by sequence id,
-// if the cache knows the attempt. It needs one statement, which sees one moment
+// fromMemory answers the most frequent query, all spans of one attempt by sequence id, or a page
+// that has them all, if the cache knows the attempt. It needs one statement, which sees one moment
 // without a transaction. It reports whether it has answered.
 func (q *spanQuery) fromMemory(ctx context.Context) (done bool, err error) {
 	p := &q.params
 	plain := agl.QuerySpansParams{RolloutID: p.RolloutID, AttemptID: p.AttemptID, Logic: p.Logic, Paging: agl.Paging{
-		Limit: -1, SortBy: p.SortBy, Order: p.Order,
+		Limit: p.Limit, SortBy: p.SortBy, Order: p.Order,
 	}}
 	if *p != plain || p.SortBy != "" && (p.SortBy != "sequence_id" || p.Order == agl.Descending) {
 		return false, nil
@@ -54,14 +54,18 @@ func (q *spanQuery) fromMemory(ctx context.Context) (done bool, err error) {
 		return false, nil
 	}
 	q.ids[a.stream] = a.cur.AttemptID
+	most := -1 // no limit
+	if p.Limit > 0 {
+		most = p.Limit + 1 // one more than fits a page says that these are not all
+	}
 	err = q.d.readers.do(ctx, func(c *conn) error {
 		q.c = c
-		return c.query(ctx, selectPayloads+" FROM spans AS s WHERE s.stream = ?"+ascending, []any{a.stream}, q.take(ctx))
+		return c.query(ctx, selectPayloads+" FROM spans AS s WHERE s.stream = ?"+ascending+" LIMIT ?", []any{a.stream, most}, q.take(ctx))
 	})
 	q.page.Total = len(q.page.Items)
 	// Spans that were evicted meanwhile must be an error, not missing.
 	now := q.d.cachedAttempt(p.RolloutID, p.AttemptID)
-	if err == nil && (now == nil || now.stream != a.stream) {
+	if err == nil && (now == nil || now.stream != a.stream || p.Limit > 0 && len(q.page.Items) > p.Limit) {
 		q.page.Items, q.page.Total = []driver.StoredSpan{}, 0
 		return false, nil
 	}

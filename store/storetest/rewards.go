@@ -9,6 +9,7 @@ import (
 func rewardTests(a *area) {
 	a.test("after the end, once for each key", testRewardLate)
 	a.test("many repeats at once", testRewardRepeats)
+	a.test("are no sign of life", testRewardRevivesNothing)
 	a.test("of a call and of a span", testRewardOfCall)
 	a.test("refused", testRewardRefused)
 }
@@ -42,6 +43,32 @@ func testRewardLate(h *harness) {
 	equal(h, "spans", h.spans(agl.QuerySpansParams{RolloutID: r.RolloutID, Name: agl.SpanAnnotation}).Total, 3)
 	got := h.wantStatus(r.RolloutID, agl.RolloutSucceeded, agl.AttemptSucceeded)
 	equal(h, "has an end", got.EndTime.Valid && end.Valid, true)
+}
+
+// What others say of an attempt does not mean that its agent is alive, as what the agent records does.
+func testRewardRevivesNothing(h *harness) {
+	retried := agl.RolloutConfig{MaxAttempts: 2, RetryCondition: []agl.AttemptStatus{agl.AttemptUnresponsive}}
+	for _, c := range []struct {
+		config  agl.RolloutConfig
+		status  agl.AttemptStatus // empty leaves the attempt as it was claimed
+		rollout agl.RolloutStatus
+		attempt agl.AttemptStatus
+	}{
+		{agl.RolloutConfig{}, agl.AttemptUnresponsive, agl.RolloutFailed, agl.AttemptUnresponsive},
+		{retried, agl.AttemptUnresponsive, agl.RolloutRequeuing, agl.AttemptUnresponsive},
+		{agl.RolloutConfig{}, "", agl.RolloutPreparing, agl.AttemptPreparing},
+	} {
+		r := h.start(config(c.config), "")
+		if c.status != "" {
+			h.report(r.RolloutID, agl.LatestAttempt, c.status)
+		}
+		before := h.get(r.RolloutID).Attempt
+		h.addReward(reward(r.RolloutID, "k", 0.5))
+		got := h.wantStatus(r.RolloutID, c.rollout, c.attempt)
+		equal(h, "heartbeat", got.Attempt.LastHeartbeatTime, before.LastHeartbeatTime)
+		equal(h, "end", got.Attempt.EndTime, before.EndTime)
+		equal(h, "reward", got.Attempt.Reward.V.Value, 0.5)
+	}
 }
 
 func testRewardRepeats(h *harness) {

@@ -286,6 +286,7 @@ func queries(t *target) {
 
 // credentials tries what is not the token.
 func credentials(t *target) {
+	const most = 10 // paths: the store blocks an address that sends 60 wrong tokens in a minute
 	own := t.header
 	defer func() { t.header = own }()
 	for _, header := range []string{
@@ -295,7 +296,7 @@ func credentials(t *target) {
 		"Authorization: Bearer agl-span-" + strings.Repeat("A", 10_000) + "\r\n", "X-API-Key: \x7f\r\n", "Cookie: token=" + token + "\r\n", "X-Forwarded-User: admin\r\n",
 	} {
 		t.header = header
-		for _, path := range t.posts {
+		for _, path := range t.posts[:min(len(t.posts), most)] {
 			got, err := t.send(t.request(http.MethodPost, path, "", "{}"))
 			t.refused("credentials "+header+path, got, err, false)
 		}

@@ -58,8 +58,8 @@ func targets(t *testing.T) []*target {
 	t.Cleanup(model.Close)
 	store := start(t, "store", dir, []string{"store", "--port", "0", "--gateway", "--db", "sqlite:" + filepath.Join(dir, "agl.db")}, "AGL_TOKEN="+token)
 	store.posts = []string{
-		"/v1/agl/rollouts", "/v1/agl/queues/rollouts/enqueue", "/v1/agl/queues/rollouts/dequeue", "/v1/agl/spans", "/v1/agl/spans/batch",
-		"/v1/agl/resources", "/v1/agl/rollouts/search", "/v1/agl/workers/w", "/v1/agl/spans/next/batch", "/v1/agl/rollouts/ro-x/attempts/at-x", "/v1/traces",
+		"/v1/agl/rollouts", "/v1/agl/queues/rollouts/enqueue", "/v1/traces", "/v1/metrics", "/v1/agl/queues/rollouts/dequeue", "/v1/agl/spans", "/v1/agl/spans/batch",
+		"/v1/agl/resources", "/v1/agl/rollouts/search", "/v1/agl/workers/w", "/v1/agl/spans/next/batch", "/v1/agl/rollouts/ro-x/attempts/at-x",
 	}
 	store.gets = []string{"/", "/v1/agl/rollouts", "/v1/agl/spans", "/v1/agl/resources", "/v1/agl/workers", "/metrics"}
 	store.probe = probeStore

@@ -387,7 +387,7 @@ class OTLP(DifferentialTest):
             await post(s, "gzip wanted", request(r, proto(3)), **{"Accept-Encoding": "br, gzip;q=0.5"})
             await post(s, "text", b"hello", **{"Content-Type": "text/plain"})
             await post(s, "not protobuf", b"\xff\xff\xff", ours=Ours("the parser words its error", {"body": (BROKEN, BROKEN)}))
-            for path in ("/v1/metrics", "/v1/logs", "/v1/development/profiles"):
+            for path in ("/v1/logs", "/v1/development/profiles"):
                 await s.raw("POST", path, body=b"")
             await s.see("stored", s.store.query_spans(r.rollout_id))
 

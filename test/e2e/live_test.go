@@ -65,7 +65,7 @@ func (k *consumer) learn(ctx context.Context, c *client.Client, wait time.Durati
 // are killed again and again in the middle of the traffic.
 func TestCollectOverKills(t *testing.T) {
 	t.Parallel()
-	const kills = 10
+	const kills = liveKills
 	database := "sqlite:" + filepath.Join(t.TempDir(), "agl.db")
 	k := consumer{learned: map[string]int{}, rewards: map[string]int{}}
 	for round := range kills {
@@ -76,7 +76,7 @@ func TestCollectOverKills(t *testing.T) {
 		for writer := range 4 {
 			group.Go(func() { liveTraffic(ctx, c, round, writer) })
 		}
-		for batch := range 6 {
+		for batch := range 3 {
 			if _, err := k.learn(ctx, c, longest, batch%2 == round%2); err != nil {
 				t.Fatal(err)
 			}
@@ -128,7 +128,8 @@ func TestCollectOverKills(t *testing.T) {
 }
 
 // A session goes on in the same rollout when the proxy was killed in its middle, by its name
-// and by its key, and ends when it is idle.
+// and by its key, and ends when it is idle. Meanwhile others have sessions and rate them: what was acknowledged to them is there,
+// once.
 func TestSessionOverKills(t *testing.T) {
 	t.Parallel()
 	model := proxytest.NewServer(proxytest.VLLM(func(string, int) string { return "hi" }))
@@ -154,12 +155,27 @@ func TestSessionOverKills(t *testing.T) {
 	}
 	const call = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
 	var byName, byKey, key string
-	const kills = 3
+	const kills = liveKills
+	rated := map[string]bool{}
+	var mu sync.Mutex
 	for round := range kills {
 		gateway, url := startProxy(t, storeURL, model.BaseURL(), "--session-idle", "1h")
 		if round == 0 {
 			started, _ := do(url+"/v1/agl/sessions", ``, 201, "X-None", "")
 			key = fmt.Sprint(started["key"])
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var users sync.WaitGroup
+		for user := range 3 {
+			users.Go(func() {
+				for n := 0; ctx.Err() == nil; n++ {
+					if id, err := ratedSession(ctx, url, "m", fmt.Sprintf("chat-%d-%d-%d", round, user, n)); err == nil {
+						mu.Lock()
+						rated[id] = true
+						mu.Unlock()
+					}
+				}
+			})
 		}
 		_, named := do(url+"/v1/chat/completions", call, 200, "X-Agl-Session", "chat-81")
 		_, keyed := do(url+"/v1/chat/completions", call, 200, "Authorization", "Bearer "+key)
@@ -170,15 +186,38 @@ func TestSessionOverKills(t *testing.T) {
 			t.Fatalf("round %d: the calls are in the rollouts %q and %q, want %q and %q", round, named, keyed, byName, byKey)
 		}
 		do(url+"/v1/agl/sessions/"+byKey+"/reward", fmt.Sprintf(`{"value":%d}`, round), 200, "Authorization", "Bearer "+key) // flushes
+		eventually(t, "rated sessions", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(rated) > 3*round
+		})
 		gateway.signalGroup(syscall.SIGKILL)
 		gateway.end()
+		stop()
+		users.Wait()
 	}
 	_, url := startProxy(t, storeURL, model.BaseURL(), "--session-idle", "200ms", "--reward-window", "1h")
-	batch, err := c.Collect(t.Context(), agl.CollectParams{Min: 2, MaxWait: longest})
-	if err != nil || len(batch.Rollouts) != 2 {
-		t.Fatalf("got %+v, %v, want both sessions", batch, err)
+	eventually(t, "the end of every session", func() bool {
+		page, err := c.QueryRollouts(t.Context(), agl.QueryRolloutsParams{StatusIn: []agl.RolloutStatus{agl.RolloutPreparing, agl.RolloutRunning}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return page.Total == 0
+	})
+	ready := collectAll(t, c)
+	for id := range rated {
+		if r := ready[id]; len(r) != 1 || r[0].Rewards != 1 || !r[0].Reward.Valid {
+			t.Errorf("rated session %s was handed out as %+v", id, r)
+		}
 	}
-	for _, r := range batch.Rollouts {
+	if len(rated) < kills {
+		t.Errorf("%d sessions were rated in %d rounds", len(rated), kills)
+	}
+	t.Logf("%d rated sessions over %d kills of the proxy", len(rated), kills)
+	if len(ready[byName]) != 1 || len(ready[byKey]) != 1 {
+		t.Fatalf("got %+v and %+v, want both sessions", ready[byName], ready[byKey])
+	}
+	for _, r := range []agl.CollectedRollout{ready[byName][0], ready[byKey][0]} {
 		why, _ := agl.Attributes(r.Rollout.Attempt.Metadata).GetString("agl.session_end")
 		if r.Rollout.Status != agl.RolloutSucceeded || why != "idle" {
 			t.Errorf("got %+v, ended by %q", r, why)
@@ -188,4 +227,21 @@ func TestSessionOverKills(t *testing.T) {
 		}
 	}
 	do(url+"/v1/chat/completions", call, 410, "Authorization", "Bearer "+key)
+}
+
+// collectAll returns what a store hands out, by rollout.
+func collectAll(t *testing.T, c *client.Client) map[string][]agl.CollectedRollout {
+	t.Helper()
+	ready := map[string][]agl.CollectedRollout{}
+	for since, more := "", true; more; {
+		got, err := c.Collect(t.Context(), agl.CollectParams{Since: since})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range got.Rollouts {
+			ready[r.Rollout.RolloutID] = append(ready[r.Rollout.RolloutID], r)
+		}
+		since, more = got.Next, len(got.Rollouts) > 0
+	}
+	return ready
 }

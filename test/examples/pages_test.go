@@ -122,7 +122,11 @@ func walks() []walk {
 			page:  "docs/live.md",
 			setup: standIn + "agl init own --template shell; cp own/demos.jsonl .\n",
 			blocks: map[string]string{
-				"agl train live.yaml":       "stop; cp $BLOCKS/indented.2 live.yaml",
+				"curl http://127.0.0.1:4748/v1/agl/event": "stop; serve standin.log listens python standin.py; serve store.log listens agl store\n" +
+					`printf 'models: [{name: gpt, base_url: "http://127.0.0.1:8000/v1", text_only: true}]\nsessions: {idle_timeout: 15m, rewards: {events: {accepted: 1}}}\n' >proxy.yaml
+serve proxy.log listens agl proxy --port 4748 --config proxy.yaml
+curl -sf http://127.0.0.1:4748/v1/chat/completions -H 'X-Agl-Session: chat-81' -H 'X-Agl-User: ada' -H 'X-Agl-Turn: 3' -d '{"model":"gpt","messages":[{"role":"user","content":"hi"}]}'`,
+				"agl train live.yaml":       "stop; cp $BLOCKS/indented.4 live.yaml",
 				"agl resources":             "stop; serve store.log listens agl store\n" + `curl -sf http://127.0.0.1:4747/v1/agl/resources --json '{"p": {"resource_type": "prompt_template", "template": "a {b}", "engine": "f-string"}}'`,
 				"agl proxy --model support": "stop; rm agl.db*; serve store.log listens agl store",
 			},
@@ -143,8 +147,59 @@ func walks() []walk {
 			page: "docs/proxy.md", setup: standIn, servers: map[string]string{"agl store": "listens", "agl proxy": "listens"},
 			skip: map[string]string{`curl -X PUT localhost:4748/admin/models -d '{"models":[…`: "leaves out what the command before it says"},
 		},
+		{
+			page: "docs/train.md", setup: example,
+			blocks: map[string]string{"agl train --resume runs/agl fixed.yaml": "sed 's/steps: 2,/steps: 3,/' agl.yaml >fixed.yaml", "curl http://127.0.0.1:4750": "cd $ROOT"},
+			servers: map[string]string{
+				"agl serve runs/agl": "listens", "agl policy serve": "listens",
+			},
+			skip: map[string]string{
+				"export AGL_CA=":         "is for three machines; the tests of trainer/job run the roles with TLS",
+				"AGL_PROXY_KEYS=… agl":   "is for three machines",
+				"agl train agl.yaml --r": "is for three machines",
+				"agl runner --store":     "is for three machines",
+			},
+			after: `grep '"step":3,' runs/agl/metrics.jsonl`,
+		},
+		{
+			page: "docs/inspect.md",
+			setup: example + "agl train\nprintf 'question,answer\\nq,4\\n' >tasks.csv; printf '{\"question\": \"q\"}\\n' >tasks.jsonl\n" +
+				"some-program() { cat tasks.jsonl; }\nserve store.log listens agl store; agl enqueue tasks.jsonl\n",
+			blocks: map[string]string{"agl export --what trajectories": "rm -f train.parquet", "agl export --what messages": "rm -f chats.jsonl"},
+			fill:   []string{"ro-b66f639043f4", newest},
+			skip:   map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "needs OpenTelemetry's SDK; make compat runs it"},
+			after:  "test -e chats.jsonl && agl runs show sweep-7 | grep ^loss",
+		},
+		{
+			page: "docs/access.md", setup: standIn,
+			blocks: map[string]string{
+				"AGL_TOKEN=… agl store": "stop", "agl store --tls-cert": "stop; agl cert certs",
+				"AGL_TOKEN=… agl proxy": "stop; serve store.log listens agl store; serve standin.log listens python standin.py",
+			},
+			fill: []string{
+				"AGL_TOKEN=… agl", "env AGL_TOKEN=$AGL_TOKEN agl", "/var/lib/agl", "projects", "HOST", "127.0.0.1", "sqlite:projects", "sqlite:$ROOT/projects",
+				"b5xw2n7kq4ta", "$(agl key list --json | grep -o -m1 '\"id\":\"[a-z0-9]*' | cut -d'\"' -f4)",
+			},
+			servers: map[string]string{"agl store &": "listens", "AGL_TOKEN=… agl store": "listens", "agl store --tls-cert": "listens", "AGL_TOKEN=… agl proxy": "listens"},
+			skip: map[string]string{
+				"export AGL_TOKEN=… AGL_OIDC":         "needs an identity provider; the tests of access/oidc have one",
+				"agl store --host 0.0.0.0 --tls-cert": "needs an identity provider",
+				"agl store --jwt-issuer":              "needs an issuer of tokens",
+			},
+		},
+		{
+			page: "docs/policy-serve.md", setup: example + "agl train\nln -s $(command -v agl) agl; path=agl-policy\n",
+			servers: map[string]string{"./agl policy serve": "listens"},
+			skip:    map[string]string{"make build": "is run with the README"},
+			after:   "test -s exported/model.safetensors",
+		},
 	}
 }
+
+// example is a run file of two short steps, with what it needs.
+const example = `agl init . --template shell
+sed -i 's/steps: 250/steps: 20/; s/steps: 25, prompts_per_step: 16/steps: 2, prompts_per_step: 4/; s/val.jsonl/{file: val.jsonl, limit: 8}/' agl.yaml
+`
 
 // prelude are the functions that the scripts use: serve LOG TEXT COMMAND… starts a server
 // and waits until it has logged the text, unless that is empty; stop ends all of them;

@@ -27,39 +27,16 @@ func TestInterrupt(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "long.yaml"), []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), binary, "train", "long.yaml")
-	cmd.Dir = dir
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	stdout, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	var said strings.Builder
-	for lines := bufio.NewScanner(stdout); lines.Scan(); {
-		said.WriteString(lines.Text() + "\n")
-		if strings.HasPrefix(lines.Text(), "step    2/1000") {
-			if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	var exit *exec.ExitError
-	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 130 {
-		t.Errorf("ended with %v, want exit code 130", err)
-	}
-	repeats := regexp.MustCompile(`resume with:   agl train --resume .*\nwhich continues after step (\d+) and repeats none of the steps done\n`).FindStringSubmatch(said.String())
+	said, stderr := interrupt(t, dir, "step    2/1000", "train", "long.yaml")
+	repeats := regexp.MustCompile(`resume with:   agl train --resume .*\nwhich continues after step (\d+) and repeats none of the steps done\n`).FindStringSubmatch(said)
 	if repeats == nil {
-		t.Fatalf("it does not say what a resumption repeats:\n%s", said.String())
+		t.Fatalf("it does not say what a resumption repeats:\n%s", said)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "runs", "long", "checkpoints", fmt.Sprintf("checkpoint-%08s.json", repeats[1]))); err != nil {
 		t.Error(err)
 	}
-	if strings.Contains(stderr.String(), "attempt failed") {
-		t.Errorf("agents that were told to end are warnings:\n%s", stderr.String())
+	if strings.Contains(stderr, "attempt failed") {
+		t.Errorf("agents that were told to end are warnings:\n%s", stderr)
 	}
 }
 
@@ -76,20 +53,33 @@ func TestTwoSignals(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.CommandContext(t.Context(), binary, "train", "agl.yaml")
+	// The first line comes when the run begins, and the second with the first signal.
+	_, stderr := interrupt(t, dir, "store: |stopping: ", "train", "agl.yaml")
+	const few = 5 // there are three times as many runners
+	if n := strings.Count(stderr, "\n"); n > few {
+		t.Errorf("two signals leave %d lines:\n%s", n, stderr)
+	}
+}
+
+// interrupt runs agl and sends SIGINT for each line of its output that begins with one of
+// the texts. It returns what was written, and wants the exit code of an interrupted run.
+func interrupt(t *testing.T, dir, texts string, args ...string) (stdout, stderr string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), binary, args...)
 	cmd.Dir = dir
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	stdout, err := cmd.StdoutPipe()
+	var said, failures bytes.Buffer
+	cmd.Stderr = &failures
+	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	for lines := bufio.NewScanner(stdout); lines.Scan(); {
-		// The first line comes when the run begins, and the second with the first signal.
-		if strings.HasPrefix(lines.Text(), "store: ") || strings.HasPrefix(lines.Text(), "stopping: ") {
+	when := regexp.MustCompile("^(" + texts + ")")
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		said.WriteString(lines.Text() + "\n")
+		if when.MatchString(lines.Text()) {
 			if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 				t.Fatal(err)
 			}
@@ -99,8 +89,5 @@ func TestTwoSignals(t *testing.T) {
 	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 130 {
 		t.Errorf("ended with %v, want exit code 130", err)
 	}
-	const few = 5 // there are three times as many runners
-	if n := strings.Count(stderr.String(), "\n"); n > few {
-		t.Errorf("two signals leave %d lines:\n%s", n, stderr.String())
-	}
+	return said.String(), failures.String()
 }

@@ -16,6 +16,7 @@ type pane struct {
 	*testing.T
 
 	socket string
+	output *os.File // what the terminal gets, a pipe
 }
 
 func (p pane) tmux(args ...string) string {
@@ -27,21 +28,44 @@ func (p pane) tmux(args ...string) string {
 	return string(out)
 }
 
-// await returns the screen when it holds a text. Flags of capture-pane may add what has
-// scrolled away.
-func (p pane) await(text string, flags ...string) string {
+// await waits until nothing is wrong with the screen. Flags of capture-pane may
+// add what has scrolled away.
+func (p pane) await(wrong func(screen string) string, flags ...string) {
 	p.Helper()
-	deadline := time.Now().Add(time.Minute)
+	if err := p.output.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		p.Fatal(err)
+	}
+	changes := make([]byte, 1<<16)
 	for {
 		screen := p.tmux(append([]string{"capture-pane", "-p", "-t", "run"}, flags...)...)
-		if strings.Contains(screen, text) {
-			return screen
+		what := wrong(screen)
+		if what == "" {
+			return
 		}
-		if time.Now().After(deadline) {
-			p.Fatalf("the screen never showed %q:\n%s", text, screen)
+		if _, err := p.output.Read(changes); err != nil {
+			p.Fatalf("%v, and the screen %s:\n%s", err, what, screen)
 		}
-		time.Sleep(50 * time.Millisecond) // the terminal is another program: there is nothing to wait for
 	}
+}
+
+// fifo makes a named pipe in a folder. It is open for both ends, so that neither waits for
+// the other.
+func fifo(t *testing.T, dir, name string) *os.File {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if out, err := exec.CommandContext(t.Context(), "mkfifo", path).CombinedOutput(); err != nil {
+		t.Fatalf("mkfifo: %v\n%s", err, out)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
 }
 
 // TestTerminal: the live display fits terminals of any size, leaves no row behind when
@@ -57,56 +81,60 @@ func TestTerminal(t *testing.T) {
 			dir := t.TempDir()
 			for name, text := range map[string]string{
 				"agl.yaml": "agent: {command: [sh, agent.sh], concurrency: 1}\ndata: {train: tasks.jsonl}\nalgorithm: {baseline: {}}\n",
-				"agent.sh": "while [ ! -e go$(echo $AGL_TASK | tr -dc 0-9) ]; do sleep 0.05; done; echo '{\"reward\": 0.5}'\n",
-				// The agent waits for a file of its task, so that the test decides when it ends.
+				// The agent reads a line, so that the test decides when it ends.
+				"agent.sh":    "read -r line <go; echo '{\"reward\": 0.5}'\n",
 				"tasks.jsonl": "{\"n\":1}\n{\"n\":2}\n{\"n\":3}\n",
 			} {
 				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
-			let := func(n int) {
+			gate := fifo(t, dir, "go")
+			let := func() {
 				t.Helper()
-				if err := os.WriteFile(filepath.Join(dir, fmt.Sprint("go", n)), nil, 0o600); err != nil {
+				if _, err := gate.WriteString("\n"); err != nil {
 					t.Fatal(err)
 				}
 			}
-			p := pane{t, filepath.Join(dir, "tmux")}
+			p := pane{t, filepath.Join(dir, "tmux"), fifo(t, dir, "output")}
 			p.tmux("-f", "/dev/null", "new-session", "-d", "-s", "run", "-x", fmt.Sprint(size[0]), "-y", fmt.Sprint(size[1]), "-c", dir, "sh")
+			p.tmux("pipe-pane", "-O", "-t", "run", "cat >"+p.output.Name())
 			t.Cleanup(func() {
 				// The context of the test has ended.
 				_ = exec.CommandContext(context.WithoutCancel(t.Context()), "tmux", "-S", p.socket, "kill-server").Run()
 			})
 			p.tmux("send-keys", "-t", "run", binary+" train agl.yaml; echo ended with $?", "Enter")
-			let(1)
-			once(t, p.await("1/3"))
+			let()
+			p.await(progress("1/3"))
 			p.tmux("resize-window", "-t", "run", "-x", fmt.Sprint(size[0]/2+10), "-y", fmt.Sprint(size[1]/2+2))
-			let(2)
-			once(t, p.await("2/3"))
+			let()
+			p.await(progress("2/3"))
 			p.tmux("resize-window", "-t", "run", "-x", fmt.Sprint(size[0]), "-y", fmt.Sprint(size[1]))
-			let(3)
-			last := p.await("ended with 0", "-S", "-")
-			for _, want := range []string{"3/3", "train: 3 tasks, mean reward 0.500"} {
-				if !strings.Contains(strings.ReplaceAll(last, "\n", ""), want) {
-					t.Errorf("the last screen lacks %q:\n%s", want, last)
+			let()
+			p.await(func(screen string) string {
+				for _, want := range []string{"3/3", "train: 3 tasks, mean reward 0.500", "ended with 0"} {
+					if !strings.Contains(strings.ReplaceAll(screen, "\n", ""), want) {
+						return "lacks " + want
+					}
 				}
-			}
+				return ""
+			}, "-S", "-")
 		})
 	}
 }
 
-// once wants each row of the display on the screen once.
-func once(t *testing.T, screen string) {
-	t.Helper()
-	for _, label := range []string{"tasks", "reward"} {
-		n := 0
-		for line := range strings.Lines(screen) {
-			if strings.HasPrefix(line, label+" ") {
-				n++
+// progress wants a text on the screen, and each row of the display once. In the middle of a
+// redraw it is not so; a row that is left behind stays.
+func progress(text string) func(screen string) string {
+	return func(screen string) string {
+		if !strings.Contains(screen, text) {
+			return "lacks " + text
+		}
+		for _, label := range []string{"tasks", "reward"} {
+			if n := strings.Count("\n"+screen, "\n"+label+" "); n != 1 {
+				return fmt.Sprintf("has the row %q %d times", label, n)
 			}
 		}
-		if n != 1 {
-			t.Errorf("the row %q is on the screen %d times:\n%s", label, n, screen)
-		}
+		return ""
 	}
 }

@@ -221,7 +221,7 @@ test("the siblings of a group stand side by side, with rewards, advantages and t
   await page.getByText("What is 2 + 2?").last().waitFor();
   assert.equal(await page.evaluate(() => window.hacked), undefined);
   // The reward of a judge, which comes later, is seen.
-  await page.goto(base + `#/runs/${made.grouped}/steps/1/groups/1`);
+  await page.goto(base + `#/runs/${made.judged}/steps/1/groups/1`);
   await page.getByText("not trained on: all rewards that count are equal").waitFor();
   const link = await page.getByRole("region", { name: "Siblings", exact: true }).locator("tbody a").first().innerText();
   await api(`rollouts/${link}/rewards`, { method: "POST", body: JSON.stringify({ value: 0.25, source: "judge" }) });
@@ -231,6 +231,16 @@ test("the siblings of a group stand side by side, with rewards, advantages and t
   await page.goto(base + `#/runs/${made.grouped}/steps/2/groups/0`);
   await page.getByText("those that the algorithm wrote into the metadata").waitFor();
   await page.getByRole("cell", { name: "-1.75" }).waitFor();
+  // Why the run itself dropped a group, and that the one which took its place is another.
+  await page.goto(base + `#/runs/${made.grouped}/steps/3`);
+  const teaches = page.getByRole("region", { name: "Groups of the step" }).locator("tbody tr");
+  await teaches.nth(1).waitFor();
+  assert.deepEqual(await teaches.evaluateAll((all) => all.map((tr) => [tr.children[0].textContent, tr.lastElementChild.textContent])), [
+    ["1", "nothing: grpo left it out, because its weights had become too old (max_staleness)"], ["1-2", "yes"],
+  ]);
+  await page.goto(base + `#/runs/${made.grouped}/steps/3/groups/1`);
+  await page.getByText("not trained on: grpo left it out, because its weights had become too old").waitFor();
+  await page.getByText("does not count: its group was complete without it").waitFor();
   await done();
 });
 
@@ -285,18 +295,15 @@ test("rollouts are found by label, reward, outcome, version, attribute and what 
   await page.getByText("name=value", { exact: true }).waitFor();
   await page.getByLabel("Label", { exact: true }).fill("run=" + made.grouped);
   await page.keyboard.press("Enter");
-  await page.getByText("7 in all").waitFor();
+  await page.getByText("13 in all").waitFor();
   await page.getByLabel("Reward from").fill("0.5");
   await page.keyboard.press("Enter");
   await page.waitForURL(/min=0.5/);
   await page.getByRole("button", { name: "Reward", exact: true }).click();
   await page.waitForURL(/sort=reward/);
-  await page.waitForFunction(() => {
-    const rewards = [...document.querySelectorAll("tbody tr td:nth-child(5)")].map((td) => Number(td.textContent));
-    return rewards.length > 2 && rewards.every((reward, i) => reward >= 0.5 && (i === 0 || reward <= rewards[i - 1]));
-  });
+  await page.waitForFunction(() => [...document.querySelectorAll("tbody tr td:nth-child(5)")].map((td) => td.textContent).join() === "1,1,1,1,1,1,0.5");
   await page.reload();
-  await page.getByText(/^\d in all$/).waitFor();
+  await page.getByText("7 in all").waitFor();
   // What was said, in any case.
   await page.getByText("What they say and how they ended").click();
   await page.getByLabel("Text", { exact: true }).fill("IT IS ABOUT");
@@ -305,7 +312,7 @@ test("rollouts are found by label, reward, outcome, version, attribute and what 
   assert.equal(await rows.count(), 1);
   await page.getByRole("button", { name: "Remove all filters" }).click();
   await page.getByRole("checkbox", { name: "timeout" }).check();
-  await page.getByText(/^1 match among/).waitFor();
+  await page.getByText(/^3 matches among/).waitFor();
   await page.getByRole("checkbox", { name: "timeout" }).uncheck();
   await page.getByLabel("Attribute", { exact: true }).fill("gen_ai.request.model=seer");
   await page.keyboard.press("Enter");

@@ -62,7 +62,8 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made["run"], made["other"], made["grouped"] = runs.Items[0].RunID, other.RunID, group(t, store)
+	made["run"], made["other"] = runs.Items[0].RunID, other.RunID
+	made["grouped"], made["judged"] = group(t, store), judged(t, store)
 	t.Run("search", func(t *testing.T) { made["apo"] = search(t, store) }) // its runner ends with it
 	made["hostileApo"] = hostileSearch(t, store)
 	// Last, since readers find them on the first page of the list.
@@ -188,41 +189,67 @@ var began = float64(time.Now().Unix())
 // ended by a timeout; the rewards of the second are equal; the group of step 2 has advantages in its metadata.
 func group(t *testing.T, store agl.Store) (run string) {
 	t.Helper()
-	made, err := store.(agl.Runs).StartRun(t.Context(), agl.StartRunParams{Name: "grouped", Algorithm: "grpo"})
+	run = grouped(t, store, "grouped")
+	sibling(t, store, run, `"step":1,"sample":0`, "It is 4.", 1, agl.AttemptSucceeded)
+	sibling(t, store, run, `"step":1,"sample":1`, "<b>It is 5</b>\u202e <img src=x onerror=window.hacked=1>", 0, agl.AttemptSucceeded)
+	sibling(t, store, run, `"step":1,"sample":2`, "It is about 4.", 0.5, agl.AttemptSucceeded)
+	sibling(t, store, run, `"step":1,"sample":3`, "It is", 0, agl.AttemptTimeout)
+	sibling(t, store, run, `"step":1,"group":1,"sample":0`, "It is 4.", 1, agl.AttemptSucceeded)
+	sibling(t, store, run, `"step":1,"group":1,"sample":1`, "It is 4.", 1, agl.AttemptSucceeded)
+	sibling(t, store, run, `"step":2,"sample":0,"advantage":-1.75`, "It is 4.", 1, agl.AttemptSucceeded)
+	for _, dropped := range []string{`,"dropped":"stale"`, ``} { // and what took its place
+		for sample := range 2 {
+			sibling(t, store, run, fmt.Sprintf(`"step":3,"group":1,"sample":%d%s`, sample, dropped), "It is 4.", float64(sample), agl.AttemptSucceeded)
+		}
+		sibling(t, store, run, `"step":3,"group":1,"sample":2,"dropped":"oversampled"`, "It is", 0, agl.AttemptTimeout)
+	}
+	return run
+}
+
+// judged makes a run with a group of two, whose rewards are equal until a judge gives another.
+func judged(t *testing.T, store agl.Store) (run string) {
+	t.Helper()
+	run = grouped(t, store, "judged")
+	for sample := range 2 {
+		sibling(t, store, run, fmt.Sprintf(`"step":1,"group":1,"sample":%d`, sample), "It is 4.", 1, agl.AttemptSucceeded)
+	}
+	return run
+}
+
+// grouped begins a run whose rollouts are in groups.
+func grouped(t *testing.T, store agl.Store, name string) (run string) {
+	t.Helper()
+	made, err := store.(agl.Runs).StartRun(t.Context(), agl.StartRunParams{Name: name, Algorithm: "grpo"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	sibling := func(metadata, reply string, reward float64, status agl.AttemptStatus) {
-		var e agl.EnqueueRollout
-		e.Input, e.Mode = jsontext.Value(`"What is 2 + 2?"`), agl.ModeTrain
-		e.Metadata = jsontext.Value(`{"run":"` + made.RunID + `",` + metadata + `}`)
-		r, err := store.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: e})
-		if err != nil {
-			t.Fatal(err)
-		}
-		spans := []agl.Span{span("litellm_request", began, `{"gen_ai.prompt.0.role":"system","gen_ai.prompt.0.content":"Be brief.","gen_ai.prompt.1.role":"user","gen_ai.prompt.1.content":"What is 2 + 2?",
-			"gen_ai.completion.0.role":"assistant","gen_ai.completion.0.content":`+hostileText(reply)+`,"gen_ai.usage.prompt_tokens":10,"gen_ai.usage.completion_tokens":`+fmt.Sprint(len(strings.Fields(reply)))+`}`)}
-		if status == agl.AttemptSucceeded {
-			spans = append(spans, span("agentlightning.annotation", began, `{"agentlightning.reward.0.name":"primary","agentlightning.reward.0.value":`+fmt.Sprint(reward)+`}`))
-		}
-		for i := range spans {
-			s := &spans[i]
-			s.RolloutID, s.AttemptID, s.SequenceID = r.RolloutID, r.Attempt.AttemptID, int64(i+1)
-			s.TraceID, s.SpanID = strings.Repeat("cd", 16), fmt.Sprintf("%016x", i+1)
-		}
-		if _, err := store.AddSpans(t.Context(), agl.AddSpansParams{Spans: spans}); err != nil {
-			t.Fatal(err)
-		}
-		end(t, store, r, status, nil)
-	}
-	sibling(`"step":1,"sample":0`, "It is 4.", 1, agl.AttemptSucceeded)
-	sibling(`"step":1,"sample":1`, "<b>It is 5</b>\u202e <img src=x onerror=window.hacked=1>", 0, agl.AttemptSucceeded)
-	sibling(`"step":1,"sample":2`, "It is about 4.", 0.5, agl.AttemptSucceeded)
-	sibling(`"step":1,"sample":3`, "It is", 0, agl.AttemptTimeout)
-	sibling(`"step":1,"group":1,"sample":0`, "It is 4.", 1, agl.AttemptSucceeded)
-	sibling(`"step":1,"group":1,"sample":1`, "It is 4.", 1, agl.AttemptSucceeded)
-	sibling(`"step":2,"sample":0,"advantage":-1.75`, "It is 4.", 1, agl.AttemptSucceeded)
 	return made.RunID
+}
+
+// sibling is a rollout of a group.
+func sibling(t *testing.T, store agl.Store, run, metadata, reply string, reward float64, status agl.AttemptStatus) {
+	t.Helper()
+	var e agl.EnqueueRollout
+	e.Input, e.Mode = jsontext.Value(`"What is 2 + 2?"`), agl.ModeTrain
+	e.Metadata = jsontext.Value(`{"run":"` + run + `",` + metadata + `}`)
+	r, err := store.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: e})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spans := []agl.Span{span("litellm_request", began, `{"gen_ai.prompt.0.role":"system","gen_ai.prompt.0.content":"Be brief.","gen_ai.prompt.1.role":"user","gen_ai.prompt.1.content":"What is 2 + 2?",
+		"gen_ai.completion.0.role":"assistant","gen_ai.completion.0.content":`+hostileText(reply)+`,"gen_ai.usage.prompt_tokens":10,"gen_ai.usage.completion_tokens":`+fmt.Sprint(len(strings.Fields(reply)))+`}`)}
+	if status == agl.AttemptSucceeded {
+		spans = append(spans, span("agentlightning.annotation", began, `{"agentlightning.reward.0.name":"primary","agentlightning.reward.0.value":`+fmt.Sprint(reward)+`}`))
+	}
+	for i := range spans {
+		s := &spans[i]
+		s.RolloutID, s.AttemptID, s.SequenceID = r.RolloutID, r.Attempt.AttemptID, int64(i+1)
+		s.TraceID, s.SpanID = strings.Repeat("cd", 16), fmt.Sprintf("%016x", i+1)
+	}
+	if _, err := store.AddSpans(t.Context(), agl.AddSpansParams{Spans: spans}); err != nil {
+		t.Fatal(err)
+	}
+	end(t, store, r, status, nil)
 }
 
 // search runs apo with models and agents in this process.

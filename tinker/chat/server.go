@@ -105,6 +105,15 @@ func (s *Server) SetModel(name string, m Model) {
 	s.models.Store(name, m)
 }
 
+// Model returns the model that is served under name.
+func (s *Server) Model(name string) (Model, bool) {
+	model, ok := s.models.Load(name)
+	if !ok {
+		return Model{}, false
+	}
+	return model.(Model), true
+}
+
 // RemoveModel stops serving name, and reports whether it was served.
 func (s *Server) RemoveModel(name string) (removed bool) {
 	_, removed = s.models.LoadAndDelete(name)
@@ -193,8 +202,8 @@ func (s *Server) complete(ctx context.Context, req *request) (*result, *apiError
 
 // model finds the model of a name.
 func (s *Server) model(ctx context.Context, name string) (Model, *apiError) {
-	if model, ok := s.models.Load(name); ok {
-		return model.(Model), nil
+	if model, ok := s.Model(name); ok {
+		return model, nil
 	}
 	missing := newError(http.StatusNotFound, typeInvalid, "model", "model_not_found", "the model `%s` does not exist", name)
 	if s.cfg.Open == nil {

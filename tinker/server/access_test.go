@@ -87,7 +87,7 @@ func TestKeysThatAreRefused(t *testing.T) {
 	}
 	for want, cfg := range map[int]Config{http.StatusForbidden: {Access: keys}, http.StatusUnauthorized: {APIKey: "s3cret"}} {
 		got := call(t, newServer(t, cfg), "POST", "/create_session", `{}`, want, "X-Api-Key", limited.Text)
-		if want == http.StatusForbidden && !strings.Contains(got["detail"].(string), "has a budget, which this server does not count") {
+		if want == http.StatusForbidden && !strings.Contains(got["detail"].(string), "has a budget, a list of models or a rate, which this server does not count") {
 			t.Errorf("got %v", got)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/internal/yamlfile"
+	"github.com/agl-go/agl/release"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/trainer/display"
 	"github.com/agl-go/agl/trainer/plot"
@@ -68,6 +69,10 @@ type Needs struct {
 	// NoTasks is true if the algorithm learns from what others run: the run then needs
 	// neither tasks nor an agent.
 	NoTasks bool
+	// Demonstrations is a file of conversations that the algorithm reads once it runs; empty is none.
+	Demonstrations string
+	// Sessions is true if the proxy must record the sessions of users.
+	Sessions bool
 	// OwnModel is true if the algorithm may register the model that agents call at the
 	// run's proxy, once it runs.
 	OwnModel bool
@@ -98,6 +103,8 @@ type Parts struct {
 	Training algorithm.TrainingConfig
 	// Demonstrations reads a file of conversations as training data; nil without an engine.
 	Demonstrations func(ctx context.Context, path string) ([]tinker.Datum, error)
+	// Releaser makes a releaser of the weights of the run, whose releases are as the proposal says; nil without an engine.
+	Releaser func(store agl.Store, p release.Proposal) algorithm.Releaser
 	// Roles are the agents in training if the run file has several.
 	Roles []algorithm.Role
 	// Proxied is true if agents call models through the run's proxy, which records

@@ -102,12 +102,16 @@ func async(to *grpo.Async) yamlfile.Value {
 	key, staleness := yamlfile.Key, yamlfile.Integer(&to.MaxStaleness)
 	return yamlfile.Short(staleness, yamlfile.Mapping(
 		key("max_staleness", "By how many versions sampling may run ahead; 0 samples, trains, and samples again.", staleness).Required(),
+		key("pin", "Which version of the model answers: call sends each call to the newest, rollout all calls of a rollout to that with which it was enqueued.",
+			yamlfile.Words(&to.Pin, grpo.Pins()...)).Default(string(grpo.PinCall)),
 		key("concurrency", "Groups that may be open at once; by default all that max_staleness admits.", keys.Count(&to.Concurrency)),
 		key("on_stale", "What happens to groups that take so long that they would be older than max_staleness: they are trained on when they are ready, training waits for them, or they are dropped and other tasks sampled in their place.",
 			yamlfile.Words(&to.OnStale, admission.OnStales()...)).Default(string(admission.Train)),
 		key("min_viable", "Rollouts of a group that must count, or another task is sampled in its place; what the infrastructure failed does not count. 0 drops no group.", yamlfile.Integer(&to.MinViable)).Default(0),
 		key("group_timeout", "How long a group may take; its unfinished rollouts are then cancelled, and the others compared. By default there is no limit.", yamlfile.Duration(&to.GroupTimeout)),
 		key("oversample", "Rollouts of a group beyond group_size. When group_size have finished that count, the others are cancelled.", yamlfile.Integer(&to.Oversample)).Default(0),
+		key("minibatches", "Parts in which a step takes its groups: the gradient of the first is computed while the others are being sampled. A multiple of algorithm.grpo.minibatches, the optimizer steps that they make, that divides prompts_per_step.",
+			keys.Count(&to.Minibatches)).Default(1),
 	))
 }
 

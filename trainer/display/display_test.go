@@ -70,6 +70,12 @@ func TestViewDraws(t *testing.T) {
 				t.Errorf("the view lacks %q:\n%s", want, text)
 			}
 		}
+		send(Update{Rows: []Row{{Label: "steps", Done: 20, Total: 20, Timed: true}}})
+		time.Sleep(time.Minute)
+		send(tickMsg(time.Now()))
+		if full := model.(view).View().Content; !strings.Contains(ansi.Strip(full), "20/20  done after 1m10s") {
+			t.Errorf("the time of what is done goes on:\n%s", full)
+		}
 		if strings.Count(text, "\n") != 4 {
 			t.Errorf("want 3 rows and a notice:\n%s", text)
 		}

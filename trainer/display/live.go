@@ -65,6 +65,7 @@ type viewRow struct {
 
 	first int       // Done of the first update
 	since time.Time // of the last update with that Done
+	ended time.Time // of the first update that has all done
 }
 
 func newView(o Options) view { return view{Options: o, now: o.Began} }
@@ -102,11 +103,19 @@ func (v view) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 
 func replace(rows []viewRow, row Row) []viewRow {
 	i := slices.IndexFunc(rows, func(r viewRow) bool { return r.Label == row.Label })
+	now := time.Now()
 	if i < 0 {
-		return append(rows, viewRow{row, row.Done, time.Now()})
+		i, rows = len(rows), append(rows, viewRow{Row: row, first: row.Done, since: now})
 	}
-	if rows[i].Row = row; row.Done == rows[i].first {
-		rows[i].since = time.Now()
+	r := &rows[i]
+	if r.Row = row; row.Done == r.first {
+		r.since = now
+	}
+	switch {
+	case row.Done < row.Total:
+		r.ended = time.Time{}
+	case r.ended.IsZero():
+		r.ended = now
 	}
 	return rows
 }
@@ -179,9 +188,12 @@ func rowLine(label, text string) string {
 	return labelStyle.Render(fmt.Sprintf("%-11s", label)) + " " + text
 }
 
-// timeLeft returns the time since the beginning of the run and an estimate of the
-// rest, which assumes that the rest goes as fast as what is done.
+// timeLeft returns the time since the beginning of the run, until the row was full, and
+// an estimate of the rest, which assumes that the rest goes as fast as what is done.
 func (v view) timeLeft(r viewRow) string {
+	if !r.ended.IsZero() {
+		return fmt.Sprintf("done after %s", r.ended.Sub(v.Began).Round(time.Second))
+	}
 	text := fmt.Sprintf("%s so far", v.now.Sub(v.Began).Round(time.Second))
 	if done := r.Done - r.first; done > 0 && r.Done < r.Total {
 		rest := v.now.Sub(r.since) / time.Duration(done) * time.Duration(r.Total-r.Done)

@@ -157,6 +157,29 @@ func (e *Engine) Serve(ctx context.Context, path, version string) error {
 	return nil
 }
 
+// Context is the context of a served version, in tokens; 0 is unknown.
+func (e *Engine) Context(version string) int {
+	model, ok := e.chat.Model(version)
+	if !ok {
+		return 0
+	}
+	return model.Client.Spec().Context
+}
+
+// Logprobs returns the log-probabilities that a served version gives to each token but the first. There must be fewer tokens than
+// its context has.
+func (e *Engine) Logprobs(ctx context.Context, version string, tokens []int32) ([]float32, error) {
+	model, ok := e.chat.Model(version)
+	if !ok {
+		return nil, unpublished(version, e.name)
+	}
+	result, err := model.Client.Sample(ctx, tinker.SampleParams{Prompt: tokens, MaxTokens: 1, Temperature: 1, PromptLogprobs: true})
+	if err == nil && len(result.PromptLogprobs) != len(tokens)-1 {
+		err = agl.Errorf(agl.CodeUnimplemented, "engine: it returned %d log-probabilities for %d tokens", len(result.PromptLogprobs), len(tokens))
+	}
+	return result.PromptLogprobs, err
+}
+
 // watched is a sampler that reports when it is lost. An engine that fails to sample
 // by its own fault (agl.CodeInternal) is not lost.
 type watched struct {
@@ -228,12 +251,53 @@ type modelList struct {
 	models []proxy.Model
 }
 
-// serve makes the calls of a model go to a version.
-func (l *modelList) serve(place int, version string) error {
+// served is a version that the chat server has.
+type served struct {
+	version   string
+	resources string // whose rollouts keep it; empty pins none
+}
+
+// serve makes the calls of a model go to the newest of the versions, and those of rollouts that are pinned to one go to that.
+func (l *modelList) serve(place int, versions []served, pinned []string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	models := slices.Clone(l.models)
-	models[place].BackendModel, models[place].Version = version, version
+	name := l.models[place].Name
+	models := slices.DeleteFunc(slices.Clone(l.models), func(m proxy.Model) bool { return m.Name == name && m.Resources != "" })
+	newest := versions[len(versions)-1].version
+	models[place].BackendModel, models[place].Version = newest, newest
+	for _, v := range versions {
+		if v.resources != "" && slices.Contains(pinned, v.resources) {
+			one := models[place]
+			one.BackendModel, one.Version, one.Resources = v.version, v.version, v.resources
+			models = append(models, one)
+		}
+	}
+	if err := l.to.SetModels(models); err != nil {
+		return err
+	}
+	l.models = models
+	return nil
+}
+
+// add makes a version a further model.
+func (l *modelList) add(place int, name, version string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	model := l.models[place]
+	model.Name, model.BackendModel, model.Version = name, version, version
+	models := append(slices.DeleteFunc(slices.Clone(l.models), func(m proxy.Model) bool { return m.Name == name }), model)
+	if err := l.to.SetModels(models); err != nil {
+		return err
+	}
+	l.models = models
+	return nil
+}
+
+// remove removes a model that add has added.
+func (l *modelList) remove(name string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	models := slices.DeleteFunc(slices.Clone(l.models), func(m proxy.Model) bool { return m.Name == name })
 	if err := l.to.SetModels(models); err != nil {
 		return err
 	}
@@ -242,14 +306,15 @@ func (l *modelList) serve(place int, version string) error {
 }
 
 // Publisher is an [algorithm.Publisher] of an engine: new calls go to the new
-// snapshot, running calls finish on the one before.
+// snapshot, running calls finish on the one before, and those of rollouts that are
+// pinned to a version go to that.
 type Publisher struct {
 	engine *Engine
 	list   *modelList
 	place  int // in the list
 
 	mu       sync.Mutex
-	versions []string // that the chat server has, the newest last
+	versions []served // the newest last
 }
 
 var _ algorithm.Publisher = (*Publisher)(nil)
@@ -264,15 +329,36 @@ func (p *Publisher) Publish(ctx context.Context, publication algorithm.Publicati
 	if err := p.engine.Serve(ctx, publication.Snapshot, publication.Version); err != nil {
 		return err
 	}
-	if err := p.list.serve(p.place, publication.Version); err != nil {
+	versions := append(slices.Clone(p.versions), served{publication.Version, publication.ResourcesID})
+	if err := p.list.serve(p.place, versions, publication.Pinned); err != nil {
 		return err
 	}
 	// Calls that the proxy has just forwarded may still request the version before.
-	const served = 2
-	p.versions = append(p.versions, publication.Version)
-	for len(p.versions) > served {
-		p.engine.chat.RemoveModel(p.versions[0])
-		p.versions = p.versions[1:]
+	p.versions = nil
+	for i, v := range versions {
+		if i < len(versions)-2 && !slices.Contains(publication.Pinned, v.resources) {
+			p.engine.chat.RemoveModel(v.version)
+			continue
+		}
+		p.versions = append(p.versions, v)
 	}
+	return nil
+}
+
+// PublishAs serves a snapshot under a model name of its own, beside what [Publisher.Publish] has published, until
+// [Publisher.Remove].
+func (p *Publisher) PublishAs(ctx context.Context, name string, publication algorithm.Publication) error {
+	if err := p.engine.Serve(ctx, publication.Snapshot, publication.Version); err != nil {
+		return err
+	}
+	return p.list.add(p.place, name, publication.Version)
+}
+
+// Remove serves the version of [Publisher.PublishAs] no longer.
+func (p *Publisher) Remove(name, version string) error {
+	if err := p.list.remove(name); err != nil {
+		return err
+	}
+	p.engine.chat.RemoveModel(version)
 	return nil
 }

@@ -48,6 +48,9 @@ type Config struct {
 	// engine, a tracker and models elsewhere. Nil trusts the CAs of the system.
 	TLS *tls.Config
 
+	// Program is what a person types to run agl, in the commands that results name;
+	// empty is agl.
+	Program string
 	// Version of the program, for the record.
 	Version string
 	// Environ is the environment of agents, usually os.Environ().

@@ -12,11 +12,10 @@ import (
 
 // loadData reads the tasks of a run. val is nil when there are none.
 func loadData(d runfile.Data) (train, val agl.Tasks, err error) {
-	if d.Train == nil { // of an algorithm that needs none
-		return nil, nil, nil
-	}
-	if train, err = loadTasks(*d.Train, d.Shuffle, d.Seed); err != nil {
-		return nil, nil, fmt.Errorf("data.train: %w", err)
+	if d.Train != nil { // some algorithms need none
+		if train, err = loadTasks(*d.Train, d.Shuffle, d.Seed); err != nil {
+			return nil, nil, fmt.Errorf("data.train: %w", err)
+		}
 	}
 	switch {
 	case d.Val != nil:

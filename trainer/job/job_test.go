@@ -208,21 +208,48 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// A failure is in the report, too.
-func TestFailureIsReported(t *testing.T) {
+// A run that cannot start leaves no folder, and one that replaces another leaves that.
+func TestFailedStart(t *testing.T) {
 	t.Parallel()
-	cfg := shellJob(t, "true")
+	cfg := shellJob(t, `echo '{"reward": 1}'`)
+	cfg.File.Output = filepath.Join(t.TempDir(), "runs", "agl")
+	baseline, tasks := cfg.File.Algorithm, cfg.File.Data.Train.Path
 	cfg.File.Algorithm = &algorithms.GRPO{Config: grpo.Config{Steps: 1, PromptsPerStep: 1, GroupSize: 2}}
 	cfg.File.Engine = &runfile.Engine{Policy: &runfile.Policy{
 		Config:    policy.Config{Layers: 1, Dim: 16, Heads: 1, FF: 16},
 		WarmStart: &engine.WarmStart{Path: filepath.Join(t.TempDir(), "none.jsonl")},
 	}}
-	result, err := Run(t.Context(), cfg)
-	if err == nil || result == nil || result.State != output.StateFailed {
-		t.Fatalf("result %+v, %v", result, err)
+	fails := func(want string) {
+		t.Helper()
+		if result, err := Run(t.Context(), cfg); result != nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("result %+v, error %v", result, err)
+		}
 	}
-	if report := read(t, result.Report); !strings.Contains(report, "**The run failed**") || !strings.Contains(report, "none.jsonl") {
-		t.Errorf("report:\n%s", report)
+	fails("none.jsonl")
+	if _, err := os.Stat(filepath.Dir(cfg.File.Output)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder above the output: %v", err)
+	}
+	if err := os.MkdirAll(cfg.File.Output, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	fails("none.jsonl")
+	if entries, err := os.ReadDir(cfg.File.Output); err != nil || len(entries) > 0 {
+		t.Errorf("a folder that was there: %v, %v", entries, err)
+	}
+
+	cfg.File.Algorithm, cfg.File.Engine = baseline, nil
+	result, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Overwrite, cfg.File.Data.Train.Path = true, filepath.Join(t.TempDir(), "gone.jsonl")
+	fails("data.train: ")
+	if _, err := os.Stat(result.Report); err != nil {
+		t.Errorf("the earlier run: %v", err)
+	}
+	cfg.File.Data.Train.Path = tasks
+	if _, err := Run(t.Context(), cfg); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -243,7 +270,7 @@ func TestUselessRun(t *testing.T) {
 		}
 	}
 	report := read(t, result.Report)
-	if !strings.Contains(report, "| ValueError: boom | 6 | `ro-") || !strings.Contains(report, " Traceback\n    ValueError: boom\n") {
+	if !strings.Contains(report, "**The run failed**") || !strings.Contains(report, "| ValueError: boom | 6 | `ro-") || !strings.Contains(report, " Traceback\n    ValueError: boom\n") {
 		t.Errorf("report:\n%s", report)
 	}
 

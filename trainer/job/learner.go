@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/release"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/algorithms"
@@ -32,6 +34,20 @@ type learner struct {
 
 	run        algorithms.Run                 // nil before it is built
 	publishers map[string]algorithm.Publisher // of the models of several agents, by name
+	enqueued   atomic.Bool                    // the algorithm has rollouts
+}
+
+// enqueuing notes that rollouts are enqueued.
+type enqueuing struct {
+	agl.Store
+
+	noted *atomic.Bool
+}
+
+// EnqueueRollouts implements [agl.Store].
+func (e enqueuing) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams) ([]agl.Rollout, error) {
+	e.noted.Store(true)
+	return e.Store.EnqueueRollouts(ctx, p)
 }
 
 var (
@@ -44,6 +60,11 @@ func (l *learner) LearnsFromCalls() bool { return l.cfg.File.Algorithm.Needs().C
 
 // Run implements [agl.Algorithm].
 func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
+	if path := l.cfg.File.Algorithm.Needs().Demonstrations; path != "" && l.engine != nil { // a mistake is told before a warm start
+		if _, err := l.engine.Demonstrations(ctx, l.model().BaseModel, path); err != nil {
+			return err
+		}
+	}
 	weights, err := l.initialWeights(ctx)
 	if err != nil {
 		return err
@@ -75,6 +96,7 @@ func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 			return err
 		}
 	}
+	in.Store = enqueuing{in.Store, &l.enqueued}
 	return run.Run(ctx, in)
 }
 
@@ -87,7 +109,11 @@ func (l *learner) parts(weights string, resources agl.Resources) algorithms.Part
 		Resolve: func(m algorithms.Model) (algorithms.Model, error) { return l.resolve(m, resources) },
 	}
 	if l.engine != nil {
-		p.Training = algorithm.TrainingConfig{Service: l.engine.Service, Model: l.model(), InitialWeights: weights, Publisher: l.publisher(), ModelName: l.engine.Model().Name}
+		publisher := l.publisher()
+		p.Training = algorithm.TrainingConfig{Service: l.engine.Service, Model: l.model(), InitialWeights: weights, Publisher: publisher, ModelName: l.engine.Model().Name}
+		p.Releaser = func(store agl.Store, proposal release.Proposal) algorithm.Releaser {
+			return &releaser{proxy: l.proxy, publisher: publisher, store: store, model: l.engine.Model().Name, proposal: proposal}
+		}
 		p.Demonstrations = func(ctx context.Context, path string) ([]tinker.Datum, error) {
 			return l.engine.Demonstrations(ctx, l.model().BaseModel, path)
 		}
@@ -214,7 +240,7 @@ func (l *learner) serveFrozen(ctx context.Context, weights string) error {
 }
 
 // publisher swaps the model in the proxy, beside the models that are not trained.
-func (l *learner) publisher() algorithm.Publisher {
+func (l *learner) publisher() *engine.Publisher {
 	return l.engine.Publisher(l.proxy, l.others()...)
 }
 

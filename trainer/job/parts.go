@@ -146,6 +146,7 @@ func (c Config) newProxy(e *engine.Engine, s *inference.Server, token string) *t
 	cfg.Transport = backends
 	if e != nil {
 		cfg.Transport = e.Transport(backends)
+		cfg.KL = divergence{e}.of
 		cfg.Models = append([]proxy.Model{e.Model()}, cfg.Models...)
 	}
 	if s != nil {

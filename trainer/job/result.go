@@ -30,6 +30,8 @@ type Result struct {
 	// Output is the folder; Report the path of its report.
 	Output string
 	Report string
+	// Program is what a person types to run agl.
+	Program string
 	// Resume says how to continue a run that is not finished: a command, or a call.
 	Resume string
 	// Failures are the rollouts of this process that failed, by reason.
@@ -69,6 +71,9 @@ func writeJSON(path string, value any, options ...json.Options) error {
 	return algorithm.WriteFileAtomic(path, append(data, '\n'))
 }
 
+// program is the name under which agl is installed, but by its wheel.
+const program = "agl"
+
 // shownFailures is the number of reasons that are listed on a terminal.
 const shownFailures = 3
 
@@ -96,10 +101,10 @@ func (r *Result) Print(w io.Writer, terminal bool) error {
 	if r.State == output.StateFinished {
 		fmt.Fprintf(&b, "\nreport: %s, and as a page %s\n", r.Report, htmlFile)
 		if r.hasStore() {
-			fmt.Fprintf(&b, "look at:  agl rollouts %[1]s --sort reward\n          agl trace worst %[1]s\n", r.folder())
+			fmt.Fprintf(&b, "look at:  %[1]s rollouts %[2]s --sort reward\n          %[1]s trace worst %[2]s\n", r.Program, r.folder())
 		}
 		if _, err := trainedWeights(r.Output); err == nil {
-			fmt.Fprintf(&b, "use it:   agl serve %s\n", r.folder())
+			fmt.Fprintf(&b, "use it:   %s serve %s\n", r.Program, r.folder())
 		}
 	} else {
 		fmt.Fprintf(&b, "\nreport so far: %s\nresume with:   %s\n", r.Report, r.Resume)

@@ -1,16 +1,17 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
-	"github.com/agl-go/agl/internal/terminal"
 	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/display"
 	"github.com/agl-go/agl/trainer/output"
@@ -30,6 +31,11 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if cfg.Role == execution.RoleRunner {
 		return nil, cfg.runRunners(ctx)
 	}
+	// What cannot start should not touch the folder: with Overwrite it has an earlier run.
+	start, err := cfg.prepare()
+	if err != nil {
+		return nil, err
+	}
 	folder, err := output.Open(output.Params{
 		Path: cfg.File.Output, Resume: cfg.Resume, Overwrite: cfg.Overwrite, Numbered: cfg.Numbered, Source: cfg.Source, Version: cfg.Version, Algorithm: cfg.File.Algorithm.Name(), Seed: cfg.File.Seed,
 	})
@@ -40,7 +46,10 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if folder.Record.State == output.StateFinished {
 		return r.result(), folder.Close()
 	}
-	failure := r.fit(ctx)
+	failure := r.fit(ctx, start)
+	if failure != nil && !cfg.Resume && !r.started() && !interrupted(failure) {
+		return nil, errors.Join(failure, folder.Discard())
+	}
 	result, err := r.finish(ctx, failure)
 	err = errors.Join(err, folder.Close())
 	if failure != nil {
@@ -62,23 +71,44 @@ type run struct {
 	notes   notes
 }
 
+// started reports whether the run has done anything, or has written what a person should
+// read, such as the output of an inference server that does not start.
+func (r *run) started() bool {
+	if r.learner == nil {
+		return r.cfg.File.Engine != nil && r.cfg.File.Engine.Server != nil
+	}
+	_, err := os.Stat(r.folder.File(warmStartDir))
+	return err == nil || r.learner.enqueued.Load() || r.usage().Calls > 0
+}
+
+func interrupted(failure error) bool {
+	_, signalled := errors.AsType[*execution.InterruptError](failure)
+	return signalled || agl.IsContextError(failure)
+}
+
+// prepared is what a run needs, read before it begins.
+type prepared struct {
+	token      string // of the store
+	train, val agl.Tasks
+	notice     string // for a person, about addresses that others reach; may be empty
+}
+
+func (c Config) prepare() (p prepared, err error) {
+	if p.token, err = c.storeToken(); err != nil {
+		return p, err
+	}
+	if p.train, p.val, err = loadData(c.File.Data); err != nil {
+		return p, err
+	}
+	p.notice, err = c.checkReach(p.token)
+	return p, err
+}
+
 // fit runs the algorithm and, in the role both, the agents.
-func (r *run) fit(ctx context.Context) (err error) {
-	cfg := r.cfg
+func (r *run) fit(ctx context.Context, start prepared) (err error) {
+	cfg, token := r.cfg, start.token
 	fitting, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
-	token, err := cfg.storeToken()
-	if err != nil {
-		return err
-	}
-	train, val, err := loadData(cfg.File.Data)
-	if err != nil {
-		return err
-	}
-	notice, err := cfg.checkReach(token)
-	if err != nil {
-		return err
-	}
 	trained, err := cfg.newEngine(ctx, r.folder.Path, abort)
 	if err != nil {
 		return err
@@ -97,7 +127,7 @@ func (r *run) fit(ctx context.Context) (err error) {
 	}
 	r.learner = &learner{cfg: cfg, outDir: r.folder.Path, runID: r.folder.Record.ID, engine: trained, proxy: cfg.newProxy(trained, served, token), warn: r.notes.add, token: token}
 	config := trainer.Config{
-		Algorithm: r.learner, Train: datasetOf(train), Val: datasetOf(val),
+		Algorithm: r.learner, Train: datasetOf(start.train), Val: datasetOf(start.val),
 		InitialResources: slices.Clone(cfg.File.Prompts), Proxy: r.learner.proxy,
 		Database: cfg.database(r.folder.Path), Unresponsive: cfg.File.Store.Unresponsive,
 		Strategy: strategy, Runners: cfg.File.Agent.Concurrency, Runner: cfg.runnerConfig(), Logger: cfg.Logger,
@@ -120,8 +150,8 @@ func (r *run) fit(ctx context.Context) (err error) {
 	if r.folder.Path != cfg.File.Output {
 		shown.Notice(cfg.File.Output + " has an earlier run, so this one is in " + r.folder.Path)
 	}
-	if notice != "" && r.learner.proxy != nil {
-		shown.Notice(notice)
+	if start.notice != "" && r.learner.proxy != nil {
+		shown.Notice(start.notice)
 	}
 	if untrained := cfg.untrained(); untrained != "" && !cfg.Resume {
 		shown.Notice("warning: " + untrained)
@@ -173,11 +203,10 @@ func (r *run) finish(ctx context.Context, failure error) (*Result, error) {
 			return r.result(), err // the run is as it was
 		}
 	}
-	var interrupt *execution.InterruptError
 	switch {
 	case failure == nil:
 		r.folder.End(output.StateFinished, nil)
-	case errors.As(failure, &interrupt) || agl.IsContextError(failure):
+	case interrupted(failure):
 		r.folder.End(output.StateInterrupted, failure)
 	default:
 		r.folder.End(output.StateFailed, failure)
@@ -194,7 +223,8 @@ func (r *run) finish(ctx context.Context, failure error) (*Result, error) {
 }
 
 func (r *run) result() *Result {
-	result := &Result{Record: r.folder.Record, Output: r.folder.Path, Report: r.folder.File(reportFile), Resume: "agl train --resume " + terminal.ShellWord(r.folder.Path)}
+	result := &Result{Record: r.folder.Record, Output: r.folder.Path, Report: r.folder.File(reportFile), Program: cmp.Or(r.cfg.Program, program)}
+	result.Resume = result.Program + " train --resume " + result.folder()
 	if r.cfg.Agent != nil {
 		result.Resume = fmt.Sprintf("job.Resume(ctx, %q, agent)", r.folder.Path)
 	}

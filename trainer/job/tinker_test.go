@@ -320,8 +320,8 @@ func TestTinkerEngineRefused(t *testing.T) {
 			t.Parallel()
 			cfg := remoteJob(t, tk)
 			result, err := Run(t.Context(), cfg)
-			if err == nil || !strings.Contains(err.Error(), want) || result.State != output.StateFailed {
-				t.Errorf("error is %v", err)
+			if err == nil || !strings.Contains(err.Error(), want) || result != nil {
+				t.Errorf("result %+v, error %v", result, err)
 			}
 		})
 	}

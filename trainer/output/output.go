@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -106,8 +107,9 @@ type Folder struct {
 	Opened time.Time
 
 	lock    *os.File
-	earlier Record // as earlier processes left it
-	kept    []byte // the run file before it was corrected; nil if it was not
+	made    []string // the folders that were made for it, the outermost first
+	earlier Record   // as earlier processes left it
+	kept    []byte   // the run file before it was corrected; nil if it was not
 }
 
 // File returns the path of a file in the folder.
@@ -139,6 +141,7 @@ func (e *takenError) Unwrap() error { return e.error }
 // open takes one folder.
 func open(path string, p Params) (_ *Folder, err error) {
 	const dirMode = 0o755
+	made := missing(path)
 	if err := os.MkdirAll(path, dirMode); err != nil {
 		return nil, fmt.Errorf("output: %w", err)
 	}
@@ -146,7 +149,7 @@ func open(path string, p Params) (_ *Folder, err error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Folder{Path: path, lock: lock, Opened: time.Now()}
+	f := &Folder{Path: path, lock: lock, made: made, Opened: time.Now()}
 	if err = f.begin(p); err == nil && f.Record.State != StateFinished {
 		f.Record.State, f.Record.Error, f.Record.Useless, f.Record.Ended = StateRunning, "", false, agl.Null[time.Time]{}
 		err = f.Save()
@@ -155,6 +158,17 @@ func open(path string, p Params) (_ *Folder, err error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// missing returns the folders of a path that do not exist, the outermost first.
+func missing(path string) (list []string) {
+	for {
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			return list
+		}
+		list = slices.Insert(list, 0, path)
+		path = filepath.Dir(path)
+	}
 }
 
 // takeLock locks the folder until this process ends, however it ends.
@@ -225,6 +239,7 @@ func (f *Folder) begin(p Params) error {
 	}
 	for _, e := range entries {
 		if e.Name() != lockFile {
+			_ = os.Remove(f.File(lockFile)) // which was not there: it may stay where files in use cannot be removed
 			return agl.Errorf(agl.CodeConflict, "output: %s is not empty (%s); a run needs a folder of its own", f.Path, e.Name())
 		}
 	}
@@ -391,6 +406,23 @@ func (f *Folder) End(state State, failure error) {
 	if failure != nil {
 		f.Record.Error = failure.Error()
 	}
+}
+
+// Discard closes the folder of a run that could not start, and leaves nothing of it.
+// Folders that were there before stay.
+func (f *Folder) Discard() error {
+	err := f.clear()
+	if removed := os.Remove(f.File(lockFile)); removed == nil {
+		err = errors.Join(err, f.Close())
+	} else { // where files in use cannot be removed
+		err = errors.Join(err, f.Close(), os.Remove(f.File(lockFile)))
+	}
+	for _, dir := range slices.Backward(f.made) {
+		if os.Remove(dir) != nil {
+			break // another run is in it
+		}
+	}
+	return err
 }
 
 // Close releases the folder.

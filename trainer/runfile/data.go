@@ -14,7 +14,7 @@ import (
 func (d *draft) data(to *Data) yamlfile.Value {
 	key := yamlfile.Key
 	return yamlfile.Mapping(
-		key("train", "The tasks to train with.", yamlfile.Via(tasks, func(t Tasks) { to.Train = &t })).Required(", the file of the tasks to train with"),
+		key("train", "The tasks to train with.", yamlfile.Via(tasks, func(t Tasks) { to.Train = &t })),
 		key("val", "The tasks to validate with.", yamlfile.Via(tasks, func(t Tasks) { to.Val = &t })),
 		key("val_share", "Takes this share of train for validation, instead of val.", yamlfile.Number(&to.ValShare, yamlfile.Above(0), yamlfile.Below(1))),
 		key("shuffle", "Shuffles the tasks first.", yamlfile.Bool(&to.Shuffle)).Default(false),

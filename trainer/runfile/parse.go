@@ -1,6 +1,7 @@
 package runfile
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"github.com/agl-go/agl/internal/yamlfile"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/trainer/algorithms"
+	"github.com/agl-go/agl/trainer/engine"
 )
 
 // Error is the mistakes in a file, in the order of its lines. It matches
@@ -132,6 +134,12 @@ func (d *draft) across(s *yamlfile.Scope) {
 	if !live && !s.Given("data") && !d.elsewhere {
 		s.Failf("data", "missing, the tasks to train with")
 	}
+	if s.Given("data") && !s.Given("data.train") && (!live || s.Given("data.val_share")) {
+		s.Failf("data.train", "missing, the file of the tasks to train with")
+	}
+	if live && s.Given("data.val") && !s.Given("agent") && !s.Given("store.listen") && !s.Given("store.url") {
+		s.Failf("data.val", "there is nobody to do these tasks: give agent, the program that does them, or store.listen or store.url, so that runners elsewhere can join")
+	}
 	if !live && !s.Given("agent") && !s.Given("store.listen") && !s.Given("store.url") {
 		s.Failf("agent", "missing, the program that does the tasks; without it, give store.listen or store.url, so that runners elsewhere can join")
 	}
@@ -149,6 +157,13 @@ func (d *draft) across(s *yamlfile.Scope) {
 	d.checkRoles(s)
 	if f.Algorithm != nil {
 		d.needs(s, "algorithm."+f.Algorithm.Name(), f.Algorithm.Needs())
+	}
+	if f.Proxy != nil && f.Proxy.Config.Sessions.Judge != nil {
+		judge := f.Proxy.Config.Sessions.Judge.Model
+		own := s.Given("engine") && judge == cmp.Or(f.Proxy.Model, engine.DefaultName)
+		if !own && !slices.ContainsFunc(f.Proxy.Config.Models, func(m proxy.Model) bool { return m.Name == judge }) {
+			s.Failf("proxy.sessions.rewards.judge", "got the model %s, but proxy.models has none of that name", judge)
+		}
 	}
 	if s.Given("proxy.model") && f.Proxy != nil && !brings {
 		d.modelName(s)
@@ -177,6 +192,9 @@ func (d *draft) needs(s *yamlfile.Scope, at string, n algorithms.Needs) {
 	}
 	if p := d.file.Proxy; n.Calls && p != nil && p.Config.Capture == proxy.CaptureOff {
 		s.Failf("proxy.capture.mode", "got off, but %s learns from the calls that are recorded", d.file.Algorithm.Name())
+	}
+	if p := d.file.Proxy; n.Sessions && (p == nil || p.Config.Sessions.IdleTimeout == 0) {
+		s.Failf(at, `there are no sessions to try candidates on: give proxy.sessions, such as "proxy: {sessions: {idle_timeout: 15m}}"`)
 	}
 	if n.Prompts && !s.Given("prompts") {
 		s.Failf(at, `there is nothing to tune: give prompts, such as "prompts: {system: system.txt}"`)

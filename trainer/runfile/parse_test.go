@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/admission"
 	"github.com/agl-go/agl/algorithm/apo"
@@ -86,7 +87,7 @@ func TestGRPO(t *testing.T) {
 			Listen: "127.0.0.1:4748", Model: "trained", Sampling: jsontext.Value(`{"temperature":1.0}`), ValSampling: jsontext.Value(`{"temperature":0}`),
 			Config: proxy.Config{
 				Models:   []proxy.Model{{Name: "judge", BaseURL: "https://api.openai.com/v1", APIKey: "env:OPENAI_API_KEY", TextOnly: true}},
-				Control:  proxy.Control{Force: jsontext.Value(`{"seed":1}`)},
+				Control:  proxy.Control{Force: jsontext.Value(`{"seed":1}`), Rules: access.Rules{Models: []string{"tiny"}, CallsPerMinute: 600}},
 				SpoolDir: filepath.Join(dir, "spool"), LogCalls: true,
 			},
 		},
@@ -105,7 +106,7 @@ func TestGRPO(t *testing.T) {
 			},
 			Steps: 40, PromptsPerStep: 4, GroupSize: 6, Loss: tinker.Loss{Name: tinker.PPO, ClipLow: 0.9, ClipHigh: 1.5, Beta: 0.2}, Minibatches: 2,
 			Baseline: grpo.LeaveOneOut, MaskTruncated: true, DynamicSampling: true, Overlong: grpo.Overlong{Limit: 400, Margin: 100, Penalty: 0.5}, Curriculum: &grpo.Curriculum{Explore: 0.3}, Correction: grpo.Correction{Kind: grpo.IcePop, Low: 0.6, High: 4},
-			Async: grpo.Async{MaxStaleness: 2, Concurrency: 6, OnStale: admission.Wait, MinViable: 3, GroupTimeout: 90 * time.Second, Oversample: 2}, KL: grpo.KL{Coefficient: 0.05, Reference: "tinker://m/weights/start"},
+			Async: grpo.Async{MaxStaleness: 2, Pin: grpo.PinRollout, Concurrency: 6, OnStale: admission.Wait, MinViable: 3, GroupTimeout: 90 * time.Second, Oversample: 2, Minibatches: 4}, KL: grpo.KL{Coefficient: 0.05, Reference: "tinker://m/weights/start"},
 			PlainAdvantage: true, Credit: grpo.CreditTurn, Discount: 0.9, LengthNormalization: true, ValidateEvery: 5,
 		}},
 		Store: runfile.Store{

@@ -24,6 +24,9 @@ func (d *draft) proxy(to **Proxy) yamlfile.Value {
 			if spool := &p.Config.SpoolDir; *spool != "" && !filepath.IsAbs(*spool) {
 				*spool = filepath.Join(d.dir, *spool)
 			}
+			if program := p.Config.Sessions.Program; program != nil {
+				program.Dir = d.dir
+			}
 			checkTLS(s)
 			if s.Clean() {
 				s.Fail(p.Config.Validate())

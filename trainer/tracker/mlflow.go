@@ -218,6 +218,9 @@ func (m *MLflow) send(ctx context.Context, method, call string, body []byte, int
 		return fmt.Errorf("%s: %w", call, err)
 	}
 	if resp.StatusCode != http.StatusOK {
+		if m.cfg.Token != "" { // some servers answer with the token that they refuse
+			answer = bytes.ReplaceAll(answer, []byte(m.cfg.Token), []byte("[the token]"))
+		}
 		failure := &mlflowError{Status: resp.StatusCode}
 		if json.Unmarshal(answer, failure) != nil {
 			failure.Code, failure.Message = "not MLflow", fmt.Sprintf("%.200s", answer)

@@ -8,6 +8,9 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 
 const colours = ["--accent", "--good", "--warn", "--bad", "--violet", "--teal", "--pink", "--muted"];
 
+// Between two steps there is none.
+const wholeSteps = [1, 10, 100, 1000, 1e4, 1e5, 1e6, 1e7, 1e8].flatMap((n) => [n, 2 * n, 5 * n]);
+
 // Chart draws series over data, the form of which is uPlot's: [x, y1, y2, …]. bands fill the space between two series. A click
 // calls open with the x of the point that is nearest.
 export function Chart({ label, data, series, height = 160, time = false, range, bands = [], open }) {
@@ -21,7 +24,7 @@ export function Chart({ label, data, series, height = 160, time = false, range, 
         width, height, cursor: { drag: { x: false, y: false } }, legend: { show: series.length > 1 },
         scales: { x: { time }, y: range ? { range } : {} },
         bands: bands.map((b) => ({ ...b, fill: colour(b.fill) + "22" })),
-        axes: [axis, { ...axis, size: 56 }],
+        axes: [{ ...axis, incrs: time ? undefined : wholeSteps }, { ...axis, size: 56 }],
         series: [time ? {} : { label: "step" }, ...series.map((s, i) => ({ label: s.label, stroke: colour(s.colour || colours[i % colours.length]), width: 2, spanGaps: true, points: { show: false }, ...s.options }))],
       },
       data, place.current,

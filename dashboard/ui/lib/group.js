@@ -12,9 +12,18 @@ export function outcome(attempt) {
 
 const ended = (r) => r.end_time !== null && r.end_time !== undefined;
 
+// What grpo writes into the metadata of rollouts that it does not train on. Those that were oversampled are none of their group's.
+const oversampled = "oversampled";
+const recorded = {
+  no_variance: "grpo drew another one instead, because all rewards that count are equal (dynamic_sampling)",
+  failed: "grpo drew another one instead, because fewer rollouts count than min_viable asks for",
+  stale: "grpo left it out, because its weights had become too old (max_staleness)",
+};
+
 // score is what a rollout counts for in its group: {reward}, or {why} it does not count.
 export function score(rollout) {
   const kind = outcome(rollout.attempt).kind;
+  if (rollout.metadata?.dropped === oversampled) return { why: "its group was complete without it" };
   if (!ended(rollout)) return { why: "not finished" };
   if (!counted.includes(kind)) return { why: kind.replace(/_/g, " ") };
   if (rollout.attempt?.reward) return { reward: rollout.attempt.reward.value };
@@ -36,6 +45,8 @@ export function summary(rollouts) {
 
 // dropped says why a group that has ended has no advantages, "" if it has.
 function dropped(rewards, scores, rollouts) {
+  const kept = rollouts.map((r) => r.metadata?.dropped).find((reason) => reason && reason !== oversampled);
+  if (kept) return recorded[kept] || "the run dropped it: " + String(kept);
   if (rollouts.some((r) => !ended(r))) return "";
   const equal = rewards.length > 1 && rewards.every((r) => r === rewards[0]);
   const why = [...new Set(scores.filter((s) => s.why).map((s) => s.why))].join(", ");
@@ -61,13 +72,21 @@ const number = (value) => Number(value) || 0;
 export function groups(rollouts) {
   const numbered = rollouts.some((r) => r.metadata?.group !== undefined);
   const found = new Map();
+  const again = new Map(); // how many groups have had a number before: those that were dropped, and those that took their place
   for (const r of rollouts) {
-    const key = numbered ? String(r.metadata?.group ?? 0) : String(r.metadata?.index ?? JSON.stringify(r.input));
-    if (!found.has(key)) found.set(key, []);
-    found.get(key).push(r);
+    const number = numbered ? String(r.metadata?.group ?? 0) : String(r.metadata?.index ?? JSON.stringify(r.input));
+    const name = () => (again.get(number) ? number + "-" + (again.get(number) + 1) : number);
+    const [first] = found.get(name()) || [];
+    const sample = r.metadata?.sample;
+    const other = numbered && first?.metadata?.index !== r.metadata?.index;
+    if (first && (other || (sample !== undefined && found.get(name()).some((o) => o.metadata?.sample === sample)))) {
+      again.set(number, (again.get(number) || 0) + 1);
+    }
+    if (!found.has(name())) found.set(name(), []);
+    found.get(name()).push(r);
   }
   const all = [...found].map(([key, members]) => ({ key, members: members.sort((a, b) => number(a.metadata?.sample) - number(b.metadata?.sample)) }));
-  all.sort((a, b) => number(a.key) - number(b.key));
+  all.sort((a, b) => (parseInt(a.key, 10) || 0) - (parseInt(b.key, 10) || 0));
   return numbered ? all : all.map((g, i) => ({ ...g, key: String(i) }));
 }
 

@@ -1,8 +1,7 @@
 // What runs, what waits, what fails and why.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
-import { get, post } from "../api.js";
-import { onEvent } from "../live.js";
+import { get, post, signIns } from "../api.js";
 import { useQuery } from "../hooks.js";
 import { href } from "../route.js";
 import { count, oneLine, seconds } from "../lib/format.js";
@@ -12,23 +11,32 @@ import { outcome } from "../lib/group.js";
 
 const states = ["queuing", "preparing", "running", "requeuing", "succeeded", "failed", "cancelled"];
 
+// What is asked again only when its count has changed.
+const unchanged = new Map();
+
+async function since(name, total, load) {
+  const key = signIns.value + "/" + total;
+  if (unchanged.get(name)?.key !== key) unchanged.set(name, { key, data: await load() });
+  return unchanged.get(name).data;
+}
+
 async function load(abort) {
-  const recent = (status) => get("rollouts", { status_in: status, sort_by: "start_time", sort_order: "desc", limit: 8 }, abort);
-  const [statistics, workers, resources, failures, ...pages] = await Promise.all([
+  const [statistics, { by_status: byStatus }, busy] = await Promise.all([
     get("statistics", {}, abort),
-    get("workers", { limit: 200 }, abort),
-    get("resources", { limit: 1, sort_by: "update_time", sort_order: "desc" }, abort),
-    recent("failed"),
-    ...states.map((status) => get("rollouts", { status_in: status, limit: 1 }, abort)),
+    get("statistics/rollouts", {}, abort),
+    get("workers", { status_in: "busy", limit: 1 }, abort),
   ]);
-  return { statistics, workers, resources, failures, byStatus: Object.fromEntries(states.map((s, i) => [s, pages[i].total])) };
+  const [resources, failures] = await Promise.all([
+    since("resources", statistics.total_resources, () => get("resources", { limit: 1, sort_by: "update_time", sort_order: "desc" }, abort)),
+    since("failures", byStatus.failed, () => get("rollouts", { status_in: "failed", sort_by: "start_time", sort_order: "desc", limit: 8 }, abort)),
+  ]);
+  return { statistics, busy: busy.total, resources, failures, byStatus };
 }
 
 export function Overview() {
   const { data, error, reload } = useQuery(load, [], (e) => e.kind === "rollout" || e.kind === "queue" || e.kind === "worker");
   if (!data) return error ? html`<${Failure} error=${error} retry=${reload} />` : html`<${Loading} />`;
-  const { statistics, workers, resources, failures, byStatus } = data;
-  const busy = workers.items.filter((w) => w.status === "busy").length;
+  const { statistics, busy, resources, failures, byStatus } = data;
   return html`
     <h1>Overview</h1>
     ${error && html`<${Failure} error=${error} retry=${reload} />`}
@@ -40,17 +48,19 @@ export function Overview() {
       ${states.map((s) => html`<a key=${s} class="tile" href=${href(["rollouts"], { status: s })}><b>${count(byStatus[s])}</b><${Status} value=${s} /></a>`)}
     </section>
     <section class="tiles" aria-label="The store">
-      <a class="tile" href=${href(["workers"])}><b>${busy} of ${count(workers.total)}</b><span>workers busy</span></a>
+      <a class="tile" href=${href(["workers"])}><b>${count(busy)} of ${count(statistics.total_workers)}</b><span>workers busy</span></a>
       <div class="tile"><b>${count(statistics.total_spans)}</b><span>spans</span></div>
       <a class="tile long" href=${href(["resources"])}><b class="mono">${resources.items[0]?.resources_id || "none"}</b><span>latest resources</span></a>
       <div class="tile"><b>${statistics.name}</b><span>up ${seconds(statistics.uptime)}</span></div>
     </section>
-    <${Rate} />
+    <${Rate} byStatus=${byStatus} />
     <section>
       <h2>Queue</h2>
       <p>A closed queue hands out no more rollouts; runners of agl then end.</p>
-      <${Act} run=${() => post("queues/rollouts/close")} confirm="Close the queue? Runners will end.">Close the queue</${Act}>
-      <${Act} run=${() => post("queues/rollouts/open")}>Open the queue</${Act}>
+      <div class="actions">
+        <${Act} run=${() => post("queues/rollouts/close")} confirm="Close the queue? Runners will end.">Close the queue</${Act}>
+        <${Act} run=${() => post("queues/rollouts/open")}>Open the queue</${Act}>
+      </div>
     </section>
     <section>
       <h2>Latest failures</h2>
@@ -62,33 +72,26 @@ export function Overview() {
 
 const span = 120; // seconds that the chart shows
 
-// Rate draws how many rollouts end each second, counted from the events since the view
-// was opened.
-function Rate() {
-  const counts = useRef(new Map());
+const smooth = 3; // seconds over which a rate is taken
+
+// Rate draws how many rollouts end each second since the view was opened.
+function Rate({ byStatus }) {
+  const totals = useRef(null);
+  totals.current = { good: byStatus.succeeded, bad: byStatus.failed + byStatus.cancelled };
   const [data, setData] = useState([[], [], []]);
   useEffect(() => {
-    const opened = Math.floor(Date.now() / 1000);
-    const off = onEvent((e) => {
-      if (e.kind !== "rollout" || !["succeeded", "failed", "cancelled"].includes(e.status)) return;
-      const second = Math.floor(Date.now() / 1000);
-      const at = counts.current.get(second) || { good: 0, bad: 0 };
-      if (e.status === "succeeded") at.good++;
-      else at.bad++;
-      counts.current.set(second, at);
-    });
+    const seen = [];
     const timer = setInterval(() => {
       if (document.hidden) return;
-      const now = Math.floor(Date.now() / 1000) - 1;
-      const from = Math.max(opened, now - span);
-      const x = Array.from({ length: Math.max(0, now - from + 1) }, (_, i) => from + i);
-      for (const second of counts.current.keys()) if (second < now - span) counts.current.delete(second);
-      setData([x, x.map((s) => counts.current.get(s)?.good || 0), x.map((s) => counts.current.get(s)?.bad || 0)]);
+      seen.push({ at: Date.now() / 1000, ...totals.current });
+      if (seen.length > span) seen.shift();
+      const rates = (name) => seen.map((s, i) => {
+        const before = seen[Math.max(0, i - smooth)];
+        return s.at > before.at ? Math.max(0, s[name] - before[name]) / (s.at - before.at) : 0; // retention deletes some
+      });
+      setData([seen.map((s) => s.at), rates("good"), rates("bad")]);
     }, 1000);
-    return () => {
-      off();
-      clearInterval(timer);
-    };
+    return () => clearInterval(timer);
   }, []);
   if (data[0].length < 2 || !data.slice(1).some((ys) => ys.some(Boolean))) return null; // nothing to draw yet
   return html`<${Chart} label="Rollouts that ended, per second, since this view was opened" time data=${data}

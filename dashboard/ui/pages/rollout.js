@@ -130,15 +130,16 @@ function useSpans(rolloutID, attempt) {
     // No event tells of spans. A running attempt is read again and again; of one that
     // has ended, late rewards are found by its number of spans.
     let ticks = 0;
-    const poll = setInterval(async () => {
-      if (document.hidden || busy) return;
+    const look = async () => {
       if (attempt.end_time === null) return read();
-      if (++ticks % 5 !== 0) return;
       const { total } = await get("spans", { rollout_id: rolloutID, attempt_id: attempt.attempt_id, limit: 1 }, abort.signal).catch(() => ({ total: read.total }));
       if (total !== read.total && !busy) read();
+    };
+    const poll = setInterval(() => {
+      if (!document.hidden && !busy && (attempt.end_time === null || ++ticks % 5 === 0)) look();
     }, 1000);
     const off = onEvent((e) => {
-      if (e.kind !== "reset" && e.rollout_id !== rolloutID) return;
+      if (e.rollout_id !== rolloutID) return; // what a reset leaves out is seen at the next look
       if (busy) wanted = true;
       else read();
     });

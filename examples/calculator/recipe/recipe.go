@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 
 	"github.com/agl-go/agl"
@@ -110,4 +111,13 @@ func ChatMessages(messages []arithmetic.Message) []chat.Message {
 		out[i] = chat.Message{Role: m.Role, Content: m.Content}
 	}
 	return out
+}
+
+// ToolSigma is the standard deviation of the logarithm of the tool's latency.
+const ToolSigma = 1.2
+
+// ToolLatency is the time that a call of the tool takes, in units of the median. It is log-normal with ToolSigma, so that one in a hundred is
+// over 16, and depends on the seed alone of the call of the model that follows: for the first call of the tool, that of the rollout plus 2.
+func ToolLatency(seed int64) float64 {
+	return math.Exp(ToolSigma * rand.New(rand.NewPCG(uint64(seed), 1)).NormFloat64())
 }

@@ -29,6 +29,7 @@ def late_reward(
     primary: Optional[str] = None,
     call: Optional[str] = None,
     span: Optional[str] = None,
+    turn: Optional[str] = None,
     source: str = "event",
     message: str = "",
     at: Union[None, float, datetime.datetime] = None,
@@ -39,8 +40,8 @@ def late_reward(
     """Adds a reward to a rollout, at any time: days after its end, too.
 
     The reward is a number, or one for each dimension, of which algorithms learn from the primary one, as with emit_reward. It is
-    for the whole rollout, unless `call` names a model call by the id of its reply, or `span` any span by its id. Of several
-    rewards that with the highest source counts ("user", then "event", then "program", then all others), of equals the last.
+    for the whole rollout, unless `call` names a model call by the id of its reply, `span` any span by its id, or `turn` the last
+    call of a turn, as the header X-Agl-Turn of the calls named it. Of several rewards that with the highest source counts ("user", then "event", then "program", then all others), of equals the last.
     `at` is when it was earned, now by default. With an `idempotency_key` of the application's own, such as the id of the event,
     the reward is added once, however often this is called.
 
@@ -54,6 +55,8 @@ def late_reward(
         body["call"] = call
     if span is not None:
         body["span"] = span
+    if turn is not None:
+        body["turn"] = turn
     if at is not None:
         body["at"] = at.timestamp() if isinstance(at, datetime.datetime) else float(at)
     request(_base(store, "AGL_STORE_URL"), f"/v1/agl/rollouts/{urllib.parse.quote(rollout_id, safe='')}/rewards", body, key)
@@ -113,16 +116,19 @@ class Session:
         *,
         primary: Optional[str] = None,
         call: Optional[str] = None,
+        turn: Optional[str] = None,
         source: str = "",
         message: str = "",
         idempotency_key: Optional[str] = None,
     ) -> None:
-        """Rewards the whole session, or the model call whose reply has the id `call`; also after its end. See late_reward."""
+        """Rewards the whole session, the model call whose reply has the id `call`, or a `turn`; also after its end. See late_reward."""
         news = said(reward, primary)
         body: dict[str, Any] = {"value": news["reward"]} if "reward" in news else {"dimensions": news["rewards"]}
         body.update(source=source, message=message, idempotency_key=idempotency_key or secrets.token_hex(16))
         if call is not None:
             body["call"] = call
+        if turn is not None:
+            body["turn"] = turn
         request(self._proxy, f"/v1/agl/sessions/{urllib.parse.quote(self.session_id, safe='')}/reward", body, self.key)
 
     def end(self) -> None:

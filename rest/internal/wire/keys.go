@@ -24,7 +24,29 @@ type NewKey struct {
 	RolloutID     string   `json:"rollout_id,omitzero"`
 	AttemptID     string   `json:"attempt_id,omitzero"`
 
+	access.Rules
 	Limits access.Limits `json:"limits,omitzero"`
+}
+
+// RevokeAttempt is the body that posts to [RevokedAttempts].
+type RevokeAttempt struct {
+	RolloutID string `json:"rollout_id"`
+	AttemptID string `json:"attempt_id,omitzero"` // "" is every attempt of the rollout
+}
+
+// UnmarshalJSONFrom refuses members that it does not know: a misspelt attempt_id would
+// revoke the keys of the whole rollout.
+func (r *RevokeAttempt) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	type plain RevokeAttempt
+	if err := json.UnmarshalDecode(dec, (*plain)(r), json.RejectUnknownMembers(true)); err != nil {
+		return agl.Errorf(agl.CodeInvalid, "body: %w; allowed are rollout_id and attempt_id", err)
+	}
+	return nil
+}
+
+// RevokedAttemptsAnswer is the answer of [RevokedAttempts].
+type RevokedAttemptsAnswer struct {
+	Items []access.RevokedAttempt `json:"items"`
 }
 
 // KeysAnswer is the answer of [Keys].
@@ -51,7 +73,7 @@ func (k *NewKey) AppendJSON(dst []byte) []byte {
 func (k *NewKey) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain NewKey
 	if err := json.UnmarshalDecode(dec, (*plain)(k), json.RejectUnknownMembers(true)); err != nil {
-		return agl.Errorf(agl.CodeInvalid, "body: %w; allowed are name, scopes, expire_seconds, rollout_id, attempt_id and limits (max_tokens, max_usd, max_rollouts, max_bytes, max_calls)", err)
+		return agl.Errorf(agl.CodeInvalid, "body: %w; allowed are name, scopes, expire_seconds, rollout_id, attempt_id, models, calls_per_minute and limits (max_tokens, max_usd, max_rollouts, max_bytes, max_calls)", err)
 	}
 	if !(k.ExpireSeconds >= 0 && k.ExpireSeconds <= maxExpire) {
 		return agl.Errorf(agl.CodeInvalid, "expire_seconds: got %v, must be between 0 (for ever) and %d", k.ExpireSeconds, int64(maxExpire))

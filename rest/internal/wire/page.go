@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
@@ -13,18 +12,14 @@ type Page[T any] struct {
 	Total  int `json:"total"`
 }
 
-// AppendPage appends the answer to a query; one appends an item.
-func AppendPage[T any](dst []byte, page agl.Page[T], one func(dst []byte, item *T) []byte) []byte {
-	dst = append(dst, `{"items":[`...)
-	for i := range page.Items {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = one(dst, &page.Items[i])
-	}
+// PageHead begins the answer to a query, up to its first item.
+const PageHead = `{"items":[`
+
+// AppendPageTail appends the rest of the answer after its last item.
+func AppendPageTail(dst []byte, limit, offset, total int) []byte {
 	o := rawjson.Object(append(dst, ']'))
-	o.Int("limit", int64(page.Limit))
-	o.Int("offset", int64(page.Offset))
-	o.Int("total", int64(page.Total))
+	o.Int("limit", int64(limit))
+	o.Int("offset", int64(offset))
+	o.Int("total", int64(total))
 	return o.End()
 }

@@ -77,13 +77,14 @@ type NewRelease struct {
 	Model     string          `json:"model,omitzero"`
 	Share     float64         `json:"share,omitzero"` // 0 is the default
 	Gates     release.Gates   `json:"gates,omitzero"` // zero members are the defaults
+	Suite     *release.Suite  `json:"suite,omitzero"` // what it has shown offline
 }
 
 // UnmarshalJSONFrom refuses members that it does not know: a misspelt gate would be none.
 func (n *NewRelease) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain NewRelease
 	return strict(json.UnmarshalDecode(dec, (*plain)(n), json.RejectUnknownMembers(true)),
-		"candidate (resources_id, model), model, share and gates (alpha, min_gain, min_sessions, max_sessions, guards)")
+		"candidate (resources_id, model), model, share, gates (alpha, min_gain, min_sessions, max_sessions, guards) and suite")
 }
 
 // ActOnRelease is the body that posts to [ReleaseAct].

@@ -14,6 +14,7 @@ type NewReward struct {
 	Dimensions jsontext.Value `json:"dimensions,omitzero"` // an object of numbers, the primary one first
 	Call       *string        `json:"call,omitzero"`
 	Span       *string        `json:"span,omitzero"`
+	Turn       *string        `json:"turn,omitzero"`
 	Source     string         `json:"source,omitzero"`
 	Priority   *int           `json:"priority,omitzero"`
 	Message    string         `json:"message,omitzero"`
@@ -40,7 +41,7 @@ func RewardOf(p *agl.AddRewardParams) *NewReward {
 		}
 		return &text
 	}
-	r.Call, r.Span = given(p.Call), given(p.SpanID)
+	r.Call, r.Span, r.Turn = given(p.Call), given(p.SpanID), given(p.Turn)
 	if p.Priority.Valid {
 		r.Priority = &p.Priority.V
 	}
@@ -64,7 +65,7 @@ func (r *NewReward) AppendJSON(dst []byte) []byte {
 func (r *NewReward) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain NewReward
 	if err := json.UnmarshalDecode(dec, (*plain)(r), json.RejectUnknownMembers(true)); err != nil {
-		return agl.Errorf(agl.CodeInvalid, "body: %w; allowed are value, dimensions, call, span, source, priority, message, at and idempotency_key", err)
+		return agl.Errorf(agl.CodeInvalid, "body: %w; allowed are value, dimensions, call, span, turn, source, priority, message, at and idempotency_key", err)
 	}
 	return nil
 }
@@ -83,6 +84,9 @@ func (r *NewReward) Params(rolloutID, key string) (p agl.AddRewardParams, err er
 	}
 	if r.Span != nil {
 		p.SpanID = *r.Span
+	}
+	if r.Turn != nil {
+		p.Turn = *r.Turn
 	}
 	if r.Priority != nil {
 		p.Priority = agl.Some(*r.Priority)

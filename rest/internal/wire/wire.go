@@ -17,6 +17,8 @@ const (
 	Prefix = "/v1/agl"
 	// Traces is the path of OpenTelemetry's protocol for spans. It has no prefix.
 	Traces = "/v1/traces"
+	// Metrics is its path for metrics.
+	Metrics = "/v1/metrics"
 )
 
 // The paths without ids.
@@ -24,6 +26,7 @@ const (
 	Health               = "/health"
 	Ready                = "/ready"
 	Statistics           = "/statistics"
+	StatusCounts         = "/statistics/rollouts"
 	Events               = "/events"
 	Enqueue              = "/queues/rollouts/enqueue"
 	Dequeue              = "/queues/rollouts/dequeue"
@@ -46,6 +49,7 @@ const (
 	NextSequenceID       = "/spans/next"
 	NextSequenceIDsBatch = "/spans/next/batch"
 	Keys                 = "/keys"
+	RevokedAttempts      = "/keys/revoked"
 	WhoAmI               = "/whoami"
 	Login                = "/login"
 	Logout               = "/logout"

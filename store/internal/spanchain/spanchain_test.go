@@ -114,7 +114,7 @@ func TestBoundedMemory(t *testing.T) {
 func TestMissing(t *testing.T) {
 	t.Parallel()
 	l := newLog(t, spandelta.DefaultMemory)
-	messages := []string{message(1, 1), message(1, 2)}
+	messages := []string{message(1, 1), message(1, 2), message(1, 3)}
 	first := l.add("at", "1", document("1", messages))
 	second := l.add("at", "2", document("2", append(messages, "more")))
 	if first.Base != "" || second.Base != "1" {
@@ -124,7 +124,7 @@ func TestMissing(t *testing.T) {
 	if _, err := l.chains.Expand(t.Context(), l, []driver.StoredSpan{second}); !spanchain.IsMissing(err) || !strings.Contains(err.Error(), "span r/at/2") {
 		t.Errorf("error %v, want that the base of span r/at/2 is missing", err)
 	}
-	first.Payload = []byte(document("1", []string{message(2, 1), message(1, 2)}))
+	first.Payload = []byte(document("1", []string{message(2, 1), message(1, 2), message(1, 3)}))
 	l.stored[first.SpanKey] = first
 	if _, err := l.chains.Expand(t.Context(), l, []driver.StoredSpan{second}); err == nil || spanchain.IsMissing(err) {
 		t.Errorf("error %v, want that the base is another document", err)

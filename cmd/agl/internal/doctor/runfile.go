@@ -15,6 +15,7 @@ import (
 	"github.com/agl-go/agl/dataset"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/trainer/output"
 	"github.com/agl-go/agl/trainer/runfile"
 )
 
@@ -175,9 +176,16 @@ func (d *Doctor) writable(check, path, shown string) {
 	switch {
 	case err != nil:
 		d.Addf(check, Fail, remedy, "%v", err)
+	case folder == path && hasRun(path):
+		d.Addf(check, OK, "", "%s has a run; the next gets a folder with a number beside it, unless --overwrite or --resume is given", shown)
 	case folder == path:
 		d.Addf(check, OK, "", "%s exists", shown)
 	default:
 		d.Addf(check, OK, "", "%s can be created", shown)
 	}
+}
+
+func hasRun(folder string) bool {
+	_, err := os.Stat(filepath.Join(folder, output.RecordFile))
+	return err == nil
 }

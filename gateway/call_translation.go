@@ -3,7 +3,6 @@ package gateway
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"net/http"
 	"time"
 
@@ -77,28 +76,3 @@ func (g *Gateway) translate(path string, body jsontext.Value, start time.Time) (
 func (g *Gateway) named(body jsontext.Value) jsontext.Value {
 	return rawjson.Set(body, "model", rawjson.AppendString(nil, g.cfg.Model))
 }
-
-// translated is the answer in the form of the agent's API.
-func (x *exchange) translated() (answer jsontext.Value, err error) {
-	if x.answered >= http.StatusMultipleChoices {
-		return openai.ErrorFrom(x.answered, x.reply).AppendJSON(nil), nil
-	}
-	if !x.wantsStream {
-		return x.translator.Reply(nil, x.reply)
-	}
-	// The backend has answered in one piece.
-	events, ok := openai.Replay(nil, x.reply, true)
-	if !ok {
-		return nil, errNoCompletion
-	}
-	var split openai.Events
-	split.Write(events)
-	for event := split.Next(); event != nil; event = split.Next() {
-		if answer, err = x.translator.Event(answer, openai.Data(event)); err != nil {
-			return nil, err
-		}
-	}
-	return x.translator.End(answer)
-}
-
-var errNoCompletion = errors.New("it is not a chat completion")

@@ -10,28 +10,6 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// trim reduces the data of an event to what training needs. Other types of events stay
-// as they are.
-func (e *event) trim() {
-	switch e.kind {
-	case eventModelRequest:
-		e.data = tripletOf(e.data)
-	case eventReward:
-		o := rawjson.NewObject(nil)
-		value, ok := rawjson.Get(e.data, "value")
-		if !ok {
-			value = rawjson.Null()
-		}
-		o.Raw("value", value)
-		for _, key := range []string{"source", "reason"} {
-			if v, ok := rawjson.Get(e.data, key); ok {
-				o.Raw(key, v)
-			}
-		}
-		e.data = o.End()
-	}
-}
-
 // tripletOf returns the token ids of a recorded call. Malformed replies have none.
 func tripletOf(data jsontext.Value) jsontext.Value {
 	response, _ := rawjson.Get(data, "response")

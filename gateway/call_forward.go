@@ -2,23 +2,18 @@ package gateway
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"io"
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/internal/rawjson"
-	"github.com/agl-go/agl/proxy/record"
 )
 
 // maxTries and retries are those of Agent-lightning v1.0: 0.5 s, doubled up to 8 s, times
@@ -26,50 +21,6 @@ import (
 const maxTries = 6
 
 var retries = backoff.Exponential{First: 625 * time.Millisecond, Max: 10 * time.Second, Jitter: 0.4}
-
-// calls are the model calls that run.
-type calls struct {
-	count atomic.Int64
-
-	mu      sync.Mutex
-	running map[string]map[*call]struct{} // by the store's id of their rollout
-}
-
-// call is a model call of a rollout.
-type call struct{ deleted atomic.Bool }
-
-func (c *calls) init() { c.running = map[string]map[*call]struct{}{} }
-
-func (c *calls) inflight() int64 { return c.count.Load() }
-
-// enter counts a call in; leave counts it out.
-func (c *calls) enter(storeID string) (in *call, leave func()) {
-	in = &call{}
-	c.count.Add(1)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.running[storeID] == nil {
-		c.running[storeID] = map[*call]struct{}{}
-	}
-	c.running[storeID][in] = struct{}{}
-	return in, func() {
-		c.count.Add(-1)
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if delete(c.running[storeID], in); len(c.running[storeID]) == 0 {
-			delete(c.running, storeID)
-		}
-	}
-}
-
-// deleted tells the calls of a rollout that it was deleted.
-func (c *calls) deleted(storeID string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for in := range c.running[storeID] {
-		in.deleted.Store(true)
-	}
-}
 
 // forward returns the handler of model calls in an API's form. It sends a call to a
 // backend and records it before the agent gets the reply.
@@ -145,25 +96,6 @@ func (g *Gateway) forwardCall(w http.ResponseWriter, r *http.Request, api string
 		return x.stream.finish()
 	}
 	return x.write(w)
-}
-
-// write answers the agent with a reply that came in one piece.
-func (x *exchange) write(w http.ResponseWriter) error {
-	answer := x.reply
-	if x.translator != nil {
-		var err error
-		if answer, err = x.translated(); err != nil {
-			return errStatus(http.StatusBadGateway, "The reply of the model server cannot be translated: "+err.Error())
-		}
-		if x.wantsStream && x.answered < http.StatusMultipleChoices {
-			asStream(w.Header())
-			w.WriteHeader(x.answered)
-			_, err := w.Write(answer)
-			return err
-		}
-	}
-	writeJSON(w, x.answered, answer)
-	return nil
 }
 
 // answer gets the reply to a call and records it. Of a stream the agent has received all
@@ -252,31 +184,6 @@ func (g *Gateway) rewrite(body jsontext.Value, mode string) jsontext.Value {
 	return o.End()
 }
 
-// exchange is one model call and what has become of it.
-type exchange struct {
-	rollout   rollout
-	attemptID string
-	path      string
-	backend   Model
-	request   jsontext.Value
-
-	wantsStream bool
-	stream      *stream    // nil if the agent does not want one
-	translator  translator // nil if the agent speaks the backend's form
-
-	start, sent, end time.Time
-	retries          int
-	status           int            // of the backend
-	answered         int            // that the agent gets
-	reply            jsontext.Value // that the agent gets
-	response         jsontext.Value // that is recorded
-	experts          jsontext.Value // nil is none
-}
-
-var errTimedOut = errStatus(http.StatusGatewayTimeout, "Upstream model server timed out")
-
-var errUpstreamTimeout = errors.New("the backend timed out")
-
 // send sends the call until there is a reply that another try would not change. Its
 // error is that of an agent that has left, or the answer to the agent.
 func (g *Gateway) send(ctx context.Context, x *exchange) error {
@@ -308,14 +215,6 @@ func (g *Gateway) send(ctx context.Context, x *exchange) error {
 
 func repeatable(status int) bool {
 	return status == http.StatusRequestTimeout || status == http.StatusConflict || status == http.StatusTooManyRequests || status >= http.StatusInternalServerError
-}
-
-// reply is what a backend has answered.
-type reply struct {
-	status  int
-	kind    string // the content type
-	body    []byte
-	tooLong bool
 }
 
 // try sends the call once.
@@ -352,116 +251,4 @@ func (g *Gateway) try(ctx context.Context, x *exchange) (got reply, err error) {
 	got.body = buffer.Bytes()
 	got.tooLong = int64(len(got.body)) > g.cfg.MaxBodyBytes
 	return got, nil
-}
-
-// take reads a backend's reply. A reply in another type than JSON is {}; JSON that is
-// not an object is the backend's fault, and is told and recorded as such. Text that is
-// not UTF-8 is repaired, or it could not be recorded.
-func (x *exchange) take(got *reply) {
-	x.status, x.answered = got.status, got.status
-	x.reply = jsontext.Value("{}")
-	if strings.HasPrefix(got.kind, "application/json") || x.stream != nil && x.stream.begun {
-		doc := jsontext.Value(bytes.ToValidUTF8(bytes.TrimSpace(got.body), []byte("\ufffd")))
-		switch {
-		case got.tooLong:
-			x.answered = http.StatusBadGateway
-			x.reply = jsontext.Value(`{"error":{"message":"The reply of the model server is too long"}}`)
-		case doc.Kind() == '{' && doc.IsValid(rawjson.Options()):
-			x.reply = doc
-		default:
-			x.answered = http.StatusBadGateway
-			x.reply = jsontext.Value(`{"error":{"message":"The reply of the model server is not a JSON object"}}`)
-		}
-	}
-	x.popExperts()
-	x.response = x.reply
-}
-
-// popExperts takes the routed experts out of the reply: they are for training only.
-func (x *exchange) popExperts() {
-	if !bytes.Contains(x.reply, []byte(`"routed_experts"`)) {
-		return
-	}
-	choices, _ := rawjson.Get(x.reply, "choices")
-	if choices.Kind() != '[' {
-		return
-	}
-	var out [][]byte
-	for choice := range rawjson.Elements(choices) {
-		if experts, ok := rawjson.Get(choice, "routed_experts"); ok && x.experts == nil {
-			if experts.Kind() != 'n' {
-				x.experts = experts
-			}
-			choice = rawjson.Remove(choice, "routed_experts")
-		}
-		out = append(out, choice)
-	}
-	list := append(append(jsontext.Value{'['}, bytes.Join(out, []byte{','})...), ']')
-	x.reply = rawjson.Set(x.reply, "choices", list)
-}
-
-// event is the event that records the call.
-func (x *exchange) event() *event {
-	e := &event{kind: eventModelRequest, attemptID: x.attemptID, timestamp: agl.TimestampOf(x.end)}
-	o := rawjson.NewObject(make([]byte, 0, len(x.request)+len(x.response)+512))
-	o.String("model", x.backend.Model)
-	o.Int("model_version", x.backend.Version)
-	o.Raw("request", x.request)
-	o.Raw("response", x.response)
-	server := rawjson.NewObject(nil)
-	server.String("model", x.backend.Model)
-	server.String("endpoint", x.backend.Endpoint)
-	server.Int("version", x.backend.Version)
-	o.Raw("server", server.End())
-	o.Float("latency_ms", float64(x.end.Sub(x.sent).Microseconds())/1000)
-	o.Int("http_status", int64(x.answered))
-	state := "ok"
-	if x.answered >= http.StatusBadRequest {
-		state = "error"
-	}
-	o.String("status", state)
-	o.Int("retry_count", int64(x.retries))
-	if x.experts == nil {
-		o.Raw("routed_experts", rawjson.Null())
-	} else {
-		o.Raw("routed_experts", x.experts)
-	}
-	usage, _ := rawjson.Get(x.response, "usage")
-	if usage.Kind() != '{' {
-		usage = rawjson.Null()
-	}
-	o.Raw("usage", usage)
-	reason, _ := rawjson.Get(firstChoice(x.response), "finish_reason")
-	if reason.Kind() != '"' || falsy(reason) {
-		reason = rawjson.Null()
-	}
-	o.Raw("finish_reason", reason)
-	e.data = o.End()
-	return e
-}
-
-// span is the span in which the call is kept: that of a model call, as the proxy records
-// it, with the event.
-func (x *exchange) span(e *event) agl.Span {
-	form := record.Chat
-	if x.path == completions {
-		form = record.Completion
-	}
-	version := strconv.FormatInt(cmp.Or(x.backend.Version, x.backend.Registration), 10)
-	in := &record.Input{
-		RolloutID: x.rollout.storeID(), AttemptID: x.rollout.Attempt.AttemptID, Method: http.MethodPost, Path: "/" + x.path, Model: x.backend.Model,
-		Form: form, Request: x.request, Reply: x.response, Status: x.answered, Delivered: true, Tries: x.retries + 1,
-		Backend: x.backend.Endpoint, Version: version, VersionEnd: version,
-		Start: x.start, Sent: x.sent, LastByte: x.end, End: x.end,
-	}
-	s := e.span(&x.rollout)
-	s.Name = agl.SpanLiteLLMRequest
-	s.StartTime = agl.Some(agl.TimestampOf(x.sent))
-	if x.answered >= http.StatusBadRequest {
-		s.Status = agl.SpanStatus{Code: agl.StatusError, Description: agl.Some("the backend answered " + strconv.Itoa(x.status))}
-		in.Fail(record.SourceProvider, s.Status.Description.V)
-	}
-	var b record.Builder
-	s.Attributes = b.AppendAttributes(make([]byte, 0, len(x.request)+len(x.response)+512), in, &record.Position{Name: s.SpanID})
-	return s
 }

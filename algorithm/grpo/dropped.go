@@ -1,0 +1,44 @@
+package grpo
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm/admission"
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+// MetadataDropped is the member of a rollout's metadata that says why the run does not train on it: no_variance, failed or stale,
+// the reasons of its group, or oversampled.
+const MetadataDropped = "dropped"
+
+// oversampled is the reason of rollouts that a group did not need.
+const oversampled admission.Reason = "oversampled"
+
+// noteTimeout bounds a note.
+const noteTimeout = 10 * time.Second
+
+// note writes into rollouts why they are dropped. It is for people who look at them: a run goes on without.
+func (p *pump) note(ctx context.Context, ids []string, reason admission.Reason) {
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), noteTimeout) // the last ones, too
+	defer done()
+	value := rawjson.AppendString(nil, string(reason))
+	errs := make([]error, len(ids))
+	var all sync.WaitGroup
+	for i, id := range ids {
+		all.Go(func() {
+			r, err := p.store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: id})
+			if err == nil {
+				_, err = p.store.UpdateRollout(ctx, agl.UpdateRolloutParams{RolloutID: id, Metadata: rawjson.Set(r.Metadata, MetadataDropped, value)})
+			}
+			errs[i] = err
+		})
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		p.cfg.Logger.WarnContext(ctx, "the reason why rollouts are dropped is not kept with them", "reason", string(reason), "error", err)
+	}
+}

@@ -1,0 +1,73 @@
+package grpo
+
+import "context"
+
+// lesson is what a role learns in a step.
+type lesson struct {
+	role   *trainee
+	report *StepReport
+	update *update
+	groups []taskGroup // so far
+}
+
+// lessons are those of all roles in a step.
+type lessons struct {
+	report     *StepReport
+	generation int // of the weights at the beginning
+	roles      []*lesson
+}
+
+// begin begins a step.
+func (r *training) begin(report *StepReport) lessons {
+	all := lessons{report: report, generation: r.session.Generation()}
+	for k, role := range r.roles {
+		own := &StepReport{Step: report.Step, Steps: report.Steps, ResourcesID: role.version(report.ResourcesID)}
+		if k == 0 {
+			own = report
+		}
+		all.roles = append(all.roles, &lesson{role: role, report: own, update: role.updater.begin(own)})
+	}
+	return all
+}
+
+// updated reports whether the weights of a role are no longer those at the beginning of the step.
+func (l lessons) updated() bool {
+	for _, one := range l.roles {
+		if one.report.Updates > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// train trains each role on a part of the step's groups.
+func (l lessons) train(ctx context.Context, groups []taskGroup) error {
+	for k, one := range l.roles {
+		seen := make([]taskGroup, len(groups))
+		for i, g := range groups {
+			seen[i] = g.of(k)
+		}
+		one.groups = append(one.groups, seen...)
+		if err := one.update.train(ctx, assemble(one.role.cfg, seen, one.report)); err != nil {
+			return one.role.failed(err)
+		}
+	}
+	return nil
+}
+
+// end completes the reports. It returns the tokens that all roles have sampled, and their updates.
+func (l lessons) end() (tokens, updates int) {
+	for k, one := range l.roles {
+		one.update.end()
+		countSamples(one.groups, one.role.cfg.PassReward, one.report)
+		one.report.Staleness = stalenessOf(one.role, l.generation, one.groups)
+		tokens, updates = tokens+one.report.ResponseTokens, updates+one.report.Updates
+		if k > 0 {
+			if l.report.Roles == nil {
+				l.report.Roles = map[string]StepReport{}
+			}
+			l.report.Roles[one.role.name] = *one.report
+		}
+	}
+	return tokens, updates
+}

@@ -1,0 +1,202 @@
+package grpo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/algorithm/admission"
+)
+
+// await waits for the rollouts of a group and reads them. Those that are not done within the group's time are cancelled, and so are
+// those without which the group is complete.
+func (p *pump) await(ctx context.Context, g *liveGroup) {
+	spare, err := p.deadline(ctx, g.ids)
+	var episodes []algorithm.Episode
+	if err == nil {
+		episodes, err = algorithm.Await(ctx, p.store, p.flusher, algorithm.ReadFor(p.cfg.Adapter), g.ids)
+	}
+	if err != nil {
+		p.fail(err)
+		return
+	}
+	var samples, stopped taskGroup
+	var ids []string
+	for i := range episodes {
+		one := p.collector.read(ctx, g.task.Input, &episodes[i])
+		if slices.Contains(spare, g.ids[i]) && one.mask == algorithm.Mask(agl.OutcomeCancelled) {
+			stopped = append(stopped, one)
+			continue
+		}
+		samples, ids = append(samples, one), append(ids, g.ids[i])
+	}
+	p.mu.Lock()
+	g.ids = ids
+	p.stopped += len(stopped)
+	p.unused += tokensOf(stopped)
+	p.mu.Unlock()
+	reason := p.finish(g, samples)
+	p.note(ctx, spare, oversampled)
+	if reason != "" {
+		p.note(ctx, ids, reason)
+	}
+}
+
+// rewardsOf are the rewards that count.
+func rewardsOf(samples taskGroup) (rewards []float64) {
+	for _, s := range samples {
+		if s.mask == "" {
+			rewards = append(rewards, s.reward)
+		}
+	}
+	return rewards
+}
+
+// deadline waits until a group is complete, or its time is over, and cancels what is then unfinished. It returns the rollouts that were
+// cancelled because the group was complete without them.
+func (p *pump) deadline(ctx context.Context, ids []string) (spare []string, err error) {
+	if p.cfg.Async.GroupTimeout == 0 && p.cfg.Async.Oversample == 0 {
+		return nil, nil
+	}
+	limited, done := ctx, func() {}
+	if p.cfg.Async.GroupTimeout > 0 {
+		limited, done = context.WithTimeout(ctx, p.cfg.Async.GroupTimeout)
+	}
+	defer done()
+	if p.cfg.Async.Oversample > 0 {
+		spare, err = p.enough(limited, ids)
+	} else {
+		_, err = p.store.WaitForRollouts(limited, agl.WaitForRolloutsParams{RolloutIDs: ids})
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case limited.Err() != nil:
+		return nil, algorithm.Cancel(ctx, p.store, ids)
+	case err != nil:
+		return nil, fmt.Errorf("wait for rollouts: %w", err)
+	}
+	return spare, algorithm.Cancel(ctx, p.store, spare)
+}
+
+// enough waits until as many rollouts as a group has count, or all have finished, and returns those that have not.
+func (p *pump) enough(ctx context.Context, ids []string) (unfinished []string, err error) {
+	type end struct {
+		id     string
+		counts bool
+		err    error
+	}
+	ends := make(chan end, len(ids)) // never blocks a sender
+	ctx, stop := context.WithCancel(ctx)
+	var waits sync.WaitGroup
+	defer waits.Wait()
+	defer stop()
+	for _, id := range ids {
+		waits.Go(func() {
+			counts, err := p.counts(ctx, id)
+			ends <- end{id, counts, err}
+		})
+	}
+	unfinished = slices.Clone(ids)
+	for counting := 0; counting < p.cfg.GroupSize && len(unfinished) > 0; {
+		e := <-ends
+		if e.err != nil {
+			return nil, e.err
+		}
+		unfinished = slices.DeleteFunc(unfinished, func(id string) bool { return id == e.id })
+		if e.counts {
+			counting++
+		}
+	}
+	return unfinished, nil
+}
+
+// counts waits for a rollout, and reports whether it may count: the infrastructure has not failed it.
+func (p *pump) counts(ctx context.Context, id string) (bool, error) {
+	if _, err := p.store.WaitForRollouts(ctx, agl.WaitForRolloutsParams{RolloutIDs: []string{id}}); err != nil {
+		return false, err
+	}
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	r, err := p.store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: id})
+	if errors.Is(err, agl.ErrNotFound) { // deleted
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	episode := algorithm.NewEpisode(r)
+	return episode.Failure() == "", nil
+}
+
+// finish makes a group ready, or drops it for the reason that it returns.
+func (p *pump) finish(g *liveGroup, samples taskGroup) (reason admission.Reason) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer signal(p.arrived)
+	defer signal(p.wake)
+	if p.live[g.ID] != g { // dropped as stale
+		p.unused += tokensOf(samples)
+		return ""
+	}
+	if !g.over { // the source of the run that was resumed has heard of it
+		p.heard = append(p.heard, heard{g.ID, g.task, rewardsOf(samples)})
+	}
+	if reason = p.verdict(samples); reason == "" {
+		g.samples, p.failedInRow = samples, 0
+		p.accounts.Done(g.ID)
+		return ""
+	}
+	p.drop(g.ID, reason)
+	p.accounts.Drop(g.ID, reason)
+	p.unused += tokensOf(samples)
+	switch reason {
+	case admission.NoVariance:
+		p.refilled, p.failedInRow = p.refilled+1, 0
+	case admission.Failed:
+		if p.failedInRow++; p.failedInRow >= maxFailures*p.cfg.PromptsPerStep && p.err == nil {
+			var r StepReport
+			countSamples([]taskGroup{samples}, p.cfg.PassReward, &r)
+			p.err = agl.Errorf(agl.CodeIllegalState, "the last %d groups have fewer than min_viable (%d) rollouts that count; of the last one are masked: %s",
+				p.failedInRow, p.cfg.Async.MinViable, describeMasked(r))
+		}
+	case admission.Stale:
+	}
+	return reason
+}
+
+// verdict is why a complete group is not trained on; empty if it is. The lock is held.
+func (p *pump) verdict(samples taskGroup) admission.Reason {
+	varies := false // to a role
+	for k := range p.collector.roles {
+		counting := slices.DeleteFunc(slices.Clone(samples.of(k)), func(s sample) bool { return s.mask != "" })
+		if len(counting) < p.cfg.Async.MinViable {
+			return admission.Failed
+		}
+		_, ok := credit(p.cfg, counting)
+		varies = varies || ok
+	}
+	if p.cfg.DynamicSampling && !varies && p.refilled < maxRefills*p.cfg.PromptsPerStep {
+		return admission.NoVariance
+	}
+	return ""
+}
+
+// drop forgets a group that the accounts drop. The lock is held.
+func (p *pump) drop(id int, reason admission.Reason) {
+	delete(p.live, id)
+	p.dropped[reason]++
+}
+
+func tokensOf(g taskGroup) int {
+	n := 0
+	for _, s := range g {
+		n += s.sampled() + s.lostTokens + tokensOf(s.peers)
+	}
+	return n
+}

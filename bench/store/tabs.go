@@ -1,0 +1,177 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+const (
+	// openTabs is how many tabs of the dashboard are open.
+	openTabs = 10
+	// The pause of a tab between two loads: at least refreshEvery, and loadPause times what the last took. They, and what the pages
+	// ask, are those of dashboard/ui: hooks.js and pages.
+	refreshEvery = 500 * time.Millisecond
+	loadPause    = 4
+)
+
+// page is one of the dashboard's.
+type page struct {
+	kinds []string // of the events that concern it
+	first []string // asked at first; changes of these are rare
+	asks  []string // asked at every change
+}
+
+// pages are those of the tabs, in turn.
+var pages = []page{
+	{
+		kinds: []string{"rollout", "queue", "worker"},
+		first: []string{"resources?limit=1&sort_by=update_time&sort_order=desc", "rollouts?status_in=failed&sort_by=start_time&sort_order=desc&limit=8"},
+		asks:  []string{"statistics", "statistics/rollouts", "workers?status_in=busy&limit=1"},
+	},
+	{kinds: []string{"rollout", "attempt", "spans"}, asks: []string{"rollouts?filter_logic=and&sort_by=start_time&sort_order=desc&limit=50&offset=0"}},
+	{kinds: []string{"worker", "attempt"}, asks: []string{"workers?sort_by=worker_id&sort_order=asc&limit=50&offset=0"}},
+	{kinds: []string{"rollout", "attempt", "spans"}, asks: []string{"rollouts?filter_logic=and&status_in=running&sort_by=start_time&sort_order=desc&limit=50&offset=0"}},
+	{kinds: []string{"document"}, asks: []string{"runs?limit=50&offset=0"}},
+}
+
+// tabs are open tabs of the dashboard.
+type tabs struct {
+	cancel  context.CancelFunc
+	all     sync.WaitGroup
+	loads   atomic.Int64
+	mu      sync.Mutex
+	failure error
+}
+
+// openOn opens n tabs.
+func openOn(ctx context.Context, url string, n int) *tabs {
+	t := &tabs{}
+	ctx, t.cancel = context.WithCancel(ctx)
+	for i := range n {
+		one := &tab{tabs: t, url: url, page: pages[i%len(pages)], http: &http.Client{Transport: &http.Transport{}}, changed: make(chan struct{}, 1)}
+		t.all.Go(func() { t.fail(ctx, one.follow(ctx)) })
+		t.all.Go(func() { t.fail(ctx, one.show(ctx)) })
+	}
+	return t
+}
+
+func (t *tabs) fail(ctx context.Context, err error) {
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.failure = errors.Join(t.failure, err)
+}
+
+// close closes the tabs and says how often they have loaded their data.
+func (t *tabs) close() (int64, error) {
+	t.cancel()
+	t.all.Wait()
+	return t.loads.Load(), t.failure
+}
+
+// tab is one open tab.
+type tab struct {
+	*tabs
+
+	url     string
+	page    page
+	http    *http.Client
+	changed chan struct{}
+}
+
+func (t *tab) open(ctx context.Context, path string) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url+"/v1/agl/"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := t.http.Do(r)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = errors.Join(fmt.Errorf("tab: %s: %s", path, answer.Status), answer.Body.Close())
+	}
+	return answer, err
+}
+
+// follow reads the event stream, and opens it again when it ends.
+func (t *tab) follow(ctx context.Context) error {
+	for ctx.Err() == nil {
+		answer, err := t.open(ctx, "events?every=0.5")
+		if err != nil {
+			return err
+		}
+		lines := bufio.NewScanner(answer.Body)
+		for lines.Scan() {
+			data, ok := strings.CutPrefix(lines.Text(), "data:")
+			var event struct {
+				Kind string `json:"kind"`
+			}
+			if !ok {
+				continue
+			}
+			if err := rawjson.Unmarshal([]byte(data), &event); err != nil {
+				return err
+			}
+			if event.Kind == "reset" || slices.Contains(t.page.kinds, event.Kind) {
+				select {
+				case t.changed <- struct{}{}:
+				default:
+				}
+			}
+		}
+		answer.Body.Close()
+	}
+	return nil
+}
+
+// show loads the page's data at every change.
+func (t *tab) show(ctx context.Context) error {
+	asks := slices.Concat(t.page.first, t.page.asks)
+	for {
+		began := time.Now()
+		if err := t.load(ctx, asks); err != nil {
+			return err
+		}
+		asks = t.page.asks
+		took := time.Since(began)
+		if err := backoff.Sleep(ctx, max(refreshEvery-took, loadPause*took)); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.changed:
+		}
+	}
+}
+
+// load makes all requests at once, as the page does.
+func (t *tab) load(ctx context.Context, paths []string) error {
+	errs := make([]error, len(paths))
+	var all sync.WaitGroup
+	for i, path := range paths {
+		all.Go(func() {
+			answer, err := t.open(ctx, path)
+			if err == nil {
+				_, err = io.Copy(io.Discard, answer.Body)
+				err = errors.Join(err, answer.Body.Close())
+			}
+			errs[i] = err
+		})
+	}
+	all.Wait()
+	t.loads.Add(1)
+	return errors.Join(errs...)
+}

@@ -1,0 +1,50 @@
+package gateway
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// calls are the model calls that run.
+type calls struct {
+	count atomic.Int64
+
+	mu      sync.Mutex
+	running map[string]map[*call]struct{} // by the store's id of their rollout
+}
+
+// call is a model call of a rollout.
+type call struct{ deleted atomic.Bool }
+
+func (c *calls) init() { c.running = map[string]map[*call]struct{}{} }
+
+func (c *calls) inflight() int64 { return c.count.Load() }
+
+// enter counts a call in; leave counts it out.
+func (c *calls) enter(storeID string) (in *call, leave func()) {
+	in = &call{}
+	c.count.Add(1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running[storeID] == nil {
+		c.running[storeID] = map[*call]struct{}{}
+	}
+	c.running[storeID][in] = struct{}{}
+	return in, func() {
+		c.count.Add(-1)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if delete(c.running[storeID], in); len(c.running[storeID]) == 0 {
+			delete(c.running, storeID)
+		}
+	}
+}
+
+// deleted tells the calls of a rollout that it was deleted.
+func (c *calls) deleted(storeID string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for in := range c.running[storeID] {
+		in.deleted.Store(true)
+	}
+}

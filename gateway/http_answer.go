@@ -1,0 +1,91 @@
+package gateway
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+// statusWriter knows the status of an answer.
+type statusWriter struct {
+	http.ResponseWriter
+
+	status int // 0 until the header is written
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *statusWriter) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func notFound(w http.ResponseWriter, r *http.Request) {
+	if path, cut := strings.CutSuffix(r.URL.Path, "/"); cut && path != "" && !strings.HasSuffix(path, "/") {
+		to := url.URL{Path: path, RawQuery: r.URL.RawQuery}
+		w.Header()["Location"] = []string{to.String()}
+		w.WriteHeader(http.StatusTemporaryRedirect)
+		return
+	}
+	writeError(w, errStatus(http.StatusNotFound, "Not Found"))
+}
+
+func writeJSON(w http.ResponseWriter, status int, body []byte) {
+	w.Header()["Content-Type"] = []string{"application/json"}
+	w.WriteHeader(status)
+	_, _ = w.Write(body) //nolint:gosec,nolintlint // it is JSON, and says so; the write fails only if the client has left
+}
+
+// statusError is an error with its HTTP status and its document.
+type statusError struct {
+	status int
+	body   []byte
+	text   string
+}
+
+func (e *statusError) Error() string { return e.text }
+
+// errStatus is an error whose document is {"detail": text}.
+func errStatus(status int, text string) error {
+	o := rawjson.NewObject(nil)
+	o.String("detail", text)
+	return &statusError{status, o.End(), text}
+}
+
+func errorStatus(err error) int {
+	if e, ok := errors.AsType[*statusError](err); ok {
+		return e.status
+	}
+	switch agl.ErrorCode(err) {
+	case agl.CodeInvalid:
+		return http.StatusUnprocessableEntity
+	case agl.CodeNotFound:
+		return http.StatusNotFound
+	case agl.CodeUnavailable, agl.CodeExhausted:
+		return http.StatusServiceUnavailable
+	default:
+		return http.StatusInternalServerError
+	}
+}
+
+func writeError(w http.ResponseWriter, err error) {
+	if e, ok := errors.AsType[*statusError](err); ok {
+		writeJSON(w, e.status, e.body)
+		return
+	}
+	status := errorStatus(err)
+	if status == http.StatusServiceUnavailable {
+		w.Header()["Retry-After"] = []string{"1"}
+	}
+	o := rawjson.NewObject(nil)
+	o.String("detail", err.Error())
+	writeJSON(w, status, o.End())
+}

@@ -1,0 +1,76 @@
+package gateway
+
+import (
+	"net/http"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+func (g *Gateway) pause(w http.ResponseWriter, r *http.Request) error {
+	doc, err := g.body(w, r)
+	if err != nil {
+		return err
+	}
+	var c checker
+	retryAfter, reason := int64(defaultRetryAfter), agl.Null[string]{}
+	if path := []any{"body"}; c.object(doc, path) {
+		for name, value := range rawjson.Members(doc) {
+			value := jsontext.Value(value)
+			switch {
+			case rawjson.NameIs(name, "retry_after_seconds"):
+				retryAfter = c.integer(value, at(path, "retry_after_seconds"))
+			case rawjson.NameIs(name, "reason") && value.Kind() != 'n':
+				reason = agl.Some(c.text(value, at(path, "reason")))
+			}
+		}
+	}
+	if err := c.errProblems(); err != nil {
+		return err
+	}
+	return g.setPause(w, r, func(doc settingsDoc) settingsDoc {
+		doc.Paused, doc.RetryAfter, doc.Reason = true, retryAfter, reason
+		return doc
+	})
+}
+
+func (g *Gateway) resume(w http.ResponseWriter, r *http.Request) error {
+	return g.setPause(w, r, func(doc settingsDoc) settingsDoc {
+		doc.Paused, doc.Reason = false, agl.Null[string]{}
+		return doc
+	})
+}
+
+// setPause changes the pause. The count which is answered has every call that the old
+// state has let through, see forward.
+func (g *Gateway) setPause(w http.ResponseWriter, r *http.Request, edit func(doc settingsDoc) settingsDoc) error {
+	doc, err := g.settings.update(r.Context(), edit)
+	if err != nil {
+		return err
+	}
+	g.writePause(w, doc)
+	return nil
+}
+
+func (g *Gateway) proxyState(w http.ResponseWriter, r *http.Request) error {
+	if err := g.settings.read(r.Context()); err != nil {
+		return err
+	}
+	doc, err := g.settings.get(r.Context())
+	if err != nil {
+		return err
+	}
+	g.writePause(w, doc)
+	return nil
+}
+
+func (g *Gateway) writePause(w http.ResponseWriter, doc settingsDoc) {
+	o := rawjson.NewObject(nil)
+	o.Bool("paused", doc.Paused)
+	o.Int("retry_after_seconds", doc.RetryAfter)
+	o.NullString("reason", doc.Reason.V, doc.Reason.Valid)
+	o.Int("inflight", g.calls.inflight())
+	writeJSON(w, http.StatusOK, o.End())
+}

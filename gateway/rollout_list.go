@@ -1,0 +1,138 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+func (g *Gateway) listTerminal(w http.ResponseWriter, r *http.Request) error {
+	var c checker
+	query := r.URL.Query()
+	after := max(int(c.queryInteger(query, "after", 0)), 0)
+	limit := max(int(c.queryInteger(query, "limit", 1000)), 1)
+	if err := c.errProblems(); err != nil {
+		return err
+	}
+	if err := g.waitForMore(r, after); err != nil {
+		return err
+	}
+	ids, total, err := g.terminal.slice(r.Context(), after, limit)
+	if err != nil {
+		return err
+	}
+	found := map[string]agl.AttemptedRollout{}
+	if len(ids) > 0 {
+		page, err := g.cfg.Store.QueryRollouts(r.Context(), agl.QueryRolloutsParams{RolloutIDIn: ids, Paging: agl.Paging{Limit: -1}})
+		if err != nil {
+			return err
+		}
+		for _, stored := range page.Items {
+			found[stored.RolloutID] = stored
+		}
+	}
+	items := []byte{'['}
+	for _, id := range ids {
+		one, ok, err := rolloutOf(found[id])
+		if err != nil {
+			return err
+		}
+		if !ok || one.DeletedAt != 0 {
+			continue
+		}
+		if len(items) > 1 {
+			items = append(items, ',')
+		}
+		o := rawjson.NewObject(items)
+		o.String("rollout_id", one.id())
+		o.String("state", string(one.status().state))
+		o.String("data_id", one.dataID())
+		o.Bool("is_train", one.Mode != agl.ModeVal)
+		items = o.End()
+	}
+	o := rawjson.NewObject(nil)
+	o.Raw("items", jsontext.Value(append(items, ']')))
+	o.Int("next_after", int64(after+len(ids)))
+	o.Int("total_terminal", int64(total))
+	writeJSON(w, http.StatusOK, o.End())
+	return nil
+}
+
+func (g *Gateway) listRollouts(w http.ResponseWriter, r *http.Request) error {
+	var c checker
+	query := r.URL.Query()
+	var states []State
+	for i, value := range query["state_in"] {
+		states = append(states, c.state(queryText(value), []any{"query", "state_in", i}))
+	}
+	if len(states) == 0 {
+		c.missing(nil, nil, []any{"query", "state_in"})
+	}
+	limit := int(c.queryInteger(query, "limit", 500))
+	if err := c.errProblems(); err != nil {
+		return err
+	}
+	var matches [][]byte
+	for offset := 0; limit < 0 || len(matches) < limit; {
+		page, err := g.cfg.Store.QueryRollouts(r.Context(), agl.QueryRolloutsParams{StatusIn: statusesOf(states), Paging: agl.Paging{Limit: listPage, Offset: offset}})
+		if err != nil {
+			return err
+		}
+		for _, stored := range page.Items {
+			one, ok, err := rolloutOf(stored)
+			if err != nil {
+				return err
+			}
+			if ok && one.DeletedAt == 0 && !one.ofRunners() && slices.Contains(states, one.status().state) {
+				matches = append(matches, one.appendJSON(nil))
+			}
+		}
+		if offset += len(page.Items); len(page.Items) < listPage {
+			break
+		}
+	}
+	end := min(limit, len(matches))
+	if limit < 0 { // as Python slices
+		end = max(len(matches)+limit, 0)
+	}
+	out := []byte{'['}
+	for i, one := range matches[:end] {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, one...)
+	}
+	writeJSON(w, http.StatusOK, append(out, ']'))
+	return nil
+}
+
+// queryInteger reads an integer of a query, or returns the default.
+func (c *checker) queryInteger(query map[string][]string, name string, byDefault int64) int64 {
+	values := query[name]
+	if len(values) == 0 {
+		return byDefault
+	}
+	return c.integer(queryText(values[len(values)-1]), []any{"query", name})
+}
+
+// waitForMore waits until the terminal log is longer than after.
+func (g *Gateway) waitForMore(r *http.Request, after int) error {
+	return g.waiting(r, func(ctx context.Context) error {
+		for {
+			total, changed := g.terminal.length()
+			if total > after {
+				return nil
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+}

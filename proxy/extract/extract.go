@@ -1,0 +1,102 @@
+// Package extract finds the rewards of a session in what was said in it: a program of the user's gives them, or a model that
+// reads what came after each reply.
+//
+//	session, err := extract.Read(rollout, spans)
+//	rewards, err := program.Run(ctx, session)
+//
+// The package must not know routes, stores, or how a model is called.
+package extract
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
+)
+
+// Session is what was said in a session. Its JSON form is what programs read.
+type Session struct {
+	ID       string         `json:"session_id"` // of its rollout
+	Metadata jsontext.Value `json:"metadata"`   // of its rollout
+	Calls    []Call         `json:"calls"`      // in their order, without those beside the conversation
+
+	// Last is the sequence id of the last call, which tells the session from itself with further calls.
+	Last int64 `json:"-"`
+}
+
+// Call is a model call that was answered.
+type Call struct {
+	ID       string            `json:"id"` // of the reply
+	Turn     string            `json:"turn,omitzero"`
+	Model    string            `json:"model"`
+	Messages []adapter.Message `json:"messages"` // of the request
+	Reply    adapter.Message   `json:"reply"`
+}
+
+// Read reads a session from the spans of its rollout, in any order.
+func Read(r *agl.Rollout, spans []agl.Span) (Session, error) {
+	s := Session{ID: r.RolloutID, Metadata: r.Metadata, Calls: []Call{}}
+	if len(s.Metadata) == 0 {
+		s.Metadata = jsontext.Value("{}")
+	}
+	spans = slices.Clone(spans)
+	slices.SortStableFunc(spans, func(a, b agl.Span) int { return cmp.Compare(a.SequenceID, b.SequenceID) })
+	for i := range spans {
+		span := &spans[i]
+		text := func(name string) string {
+			value, _ := span.Attributes.GetString(name)
+			return value
+		}
+		if span.Name != agl.SpanLiteLLMRequest || strings.EqualFold(text(agl.AttrTurnType), agl.TurnSide) {
+			continue
+		}
+		found, err := adapter.Messages{}.Adapt(spans[i : i+1])
+		if err != nil {
+			return Session{}, err
+		}
+		for _, c := range found {
+			n := len(c.Messages) - 1
+			if n < 0 || c.Messages[n].Role != "assistant" { // it failed
+				continue
+			}
+			s.Calls = append(s.Calls, Call{
+				ID: text(agl.AttrGenAIResponseID), Turn: text(agl.AttrTurn), Model: text(agl.AttrGenAIRequestModel),
+				Messages: c.Messages[:n], Reply: c.Messages[n],
+			})
+			s.Last = span.SequenceID
+		}
+	}
+	return s, nil
+}
+
+// next returns the message that came after the reply of a call: of the user, or of a tool. It is in the first later call that
+// has the reply, whatever that has left out before it.
+func (s *Session) next(call int) (message *adapter.Message, found bool) {
+	reply := &s.Calls[call].Reply
+	for i := call + 1; i < len(s.Calls); i++ {
+		messages := s.Calls[i].Messages
+		for at := len(messages) - 2; at >= 0; at-- {
+			if after := &messages[at+1]; same(&messages[at], reply) && (after.Role == "user" || after.Role == "tool") {
+				return after, true
+			}
+		}
+	}
+	return nil, false
+}
+
+// same reports whether a message repeats a reply.
+func same(m, reply *adapter.Message) bool {
+	if m.Role != "assistant" || len(m.ToolCalls) != len(reply.ToolCalls) || strings.TrimSpace(m.Text()) != strings.TrimSpace(reply.Text()) {
+		return false
+	}
+	for i := range m.ToolCalls {
+		if m.ToolCalls[i].Function != reply.ToolCalls[i].Function {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,59 @@
+package proxy
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/proxy/exchange"
+	"github.com/agl-go/agl/proxy/openai"
+)
+
+// route is the parsed path of a request.
+type route struct {
+	rolloutID, attemptID string             // both or neither
+	path                 string             // the rest, from its slash, without /v1
+	subject              *access.Subject    // the caller's key; nil without one
+	allowance            exchange.Allowance // the budget of the caller; nil without one
+	models               map[string]string  // see exchange.Origin
+}
+
+// maxID bounds the ids of rollouts and attempts in paths, in bytes.
+const maxID = 1024
+
+// parseRoute reads an escaped path. Ids may hold escaped slashes, those of rollouts
+// also plain ones, because Anthropic's Go SDK unescapes base URLs. An incomplete
+// prefix, or one with an empty, too long or wrongly escaped id, stays part of the path.
+func parseRoute(escaped string) route {
+	r := route{path: escaped}
+	if rest, ok := strings.CutPrefix(escaped, "/rollout/"); ok {
+		rollout, rest, ok := strings.Cut(rest, "/attempt/")
+		attempt, path, slash := strings.Cut(rest, "/")
+		if ok {
+			rolloutID, err := url.PathUnescape(rollout)
+			attemptID, err2 := url.PathUnescape(attempt)
+			if err == nil && err2 == nil && rolloutID != "" && attemptID != "" && max(len(rolloutID), len(attemptID)) <= maxID {
+				r.rolloutID, r.attemptID, r.path = rolloutID, attemptID, "/"
+				if slash {
+					r.path += path
+				}
+			}
+		}
+	}
+	// Anthropic's clients append /v1 to base URLs that may already end in it.
+	for range 2 {
+		if rest, ok := strings.CutPrefix(r.path, "/v1"); ok && (rest == "" || rest[0] == '/') {
+			r.path = rest
+			if rest == "" {
+				r.path = "/"
+			}
+		}
+	}
+	return r
+}
+
+func errUnknownURL(r *http.Request) *openai.Error {
+	return openai.NewError(http.StatusNotFound, openai.InvalidRequestError, "unknown_url",
+		"unknown request URL: "+r.Method+" "+r.URL.Path+"; the proxy serves POST …/chat/completions, …/completions, …/responses, …/embeddings and …/messages, and GET …/models; forward_paths adds others")
+}

@@ -1,0 +1,60 @@
+package proxy
+
+import (
+	"errors"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/proxy/openai"
+)
+
+// charge sets what a request counts for.
+func (r *route) charge(p *Proxy, request *http.Request, caller *access.Caller) {
+	if caller != nil {
+		r.subject = caller.Subject()
+	}
+	r.allowance = p.allowance(request.Context(), caller)
+}
+
+// mayAskFor reports whether the caller's key and the control of its rollout allow calls of a
+// model.
+func (p *Proxy) mayAskFor(rt route, model string) bool {
+	if rt.subject != nil && !rt.subject.Rules.Allows(model) {
+		return false
+	}
+	return rt.rolloutID == "" || p.quota.Of(rt.rolloutID).Allows(model)
+}
+
+// admit returns what counts a call, if the rules of its caller's key and of its attempt allow it.
+func (p *Proxy) admit(rt route) func(model string, start time.Time) error {
+	return func(model string, start time.Time) error {
+		if rt.subject != nil {
+			if err := p.rates.Admit(rt.subject, model, start); err != nil {
+				return ruleRefusal(err)
+			}
+		}
+		if rt.rolloutID == "" {
+			return nil
+		}
+		return ruleRefusal(p.rates.Admit(p.quota.Subject(rt.rolloutID, rt.attemptID), model, start))
+	}
+}
+
+// ruleRefusal answers a call that breaks a rule.
+func ruleRefusal(err error) error {
+	broken, ok := errors.AsType[*access.RuleError](err)
+	switch {
+	case !ok:
+		return err
+	case broken.Wait > 0:
+		e := openai.NewError(http.StatusTooManyRequests, openai.RateLimitError, "rate_limit_exceeded", broken.Error())
+		e.RetryAfter = int(math.Ceil(broken.Wait.Seconds()))
+		return e
+	default:
+		e := openai.NewError(http.StatusForbidden, "permission_error", "model_forbidden", broken.Error())
+		e.Param = "model"
+		return e
+	}
+}

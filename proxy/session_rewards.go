@@ -1,0 +1,328 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy/exchange"
+	"github.com/agl-go/agl/proxy/extract"
+	"github.com/agl-go/agl/proxy/session"
+)
+
+// sessionReward is the body of POST /v1/agl/sessions/{id}/reward.
+type sessionReward struct {
+	Value          jsontext.Value `json:"value"`
+	Dimensions     jsontext.Value `json:"dimensions"`
+	Call           *string        `json:"call"`
+	Turn           *string        `json:"turn"`
+	Source         string         `json:"source"`
+	Message        string         `json:"message"`
+	At             *agl.Timestamp `json:"at"`
+	IdempotencyKey string         `json:"idempotency_key"`
+}
+
+// params returns the arguments for a rollout.
+func (r *sessionReward) params(rolloutID string) (agl.AddRewardParams, error) {
+	if (len(r.Value) > 0) == (len(r.Dimensions) > 0) {
+		return agl.AddRewardParams{}, agl.Errorf(agl.CodeInvalid, "value and dimensions: got both or neither, must be one of them")
+	}
+	said := emission{Reward: r.Value, Rewards: r.Dimensions}
+	rewards, err := said.rewards()
+	if err != nil {
+		return agl.AddRewardParams{}, agl.Errorf(agl.CodeInvalid, "%w", err)
+	}
+	p := agl.AddRewardParams{RolloutID: rolloutID, Rewards: rewards, Source: r.Source, Message: r.Message, IdempotencyKey: r.IdempotencyKey}
+	for _, named := range [...]struct {
+		given *string
+		to    *string
+	}{{r.Call, &p.Call}, {r.Turn, &p.Turn}} {
+		if named.given != nil {
+			*named.to = *named.given
+		}
+	}
+	if r.At != nil {
+		p.Time = agl.Some(*r.At)
+	}
+	return p, nil
+}
+
+func (p *Proxy) rewardSession(r *http.Request, rt route, _ *session.Session) (int, any, error) {
+	var body sessionReward
+	if err := p.readSessionBody(r, &body); err != nil {
+		return 0, nil, err
+	}
+	id, _ := sessionPath(rt.path)
+	reward, err := body.params(id)
+	if err != nil {
+		return 0, nil, err
+	}
+	added, err := p.addReward(r.Context(), reward)
+	return http.StatusOK, &added, err
+}
+
+// addReward adds a reward behind the calls that have ended.
+func (p *Proxy) addReward(ctx context.Context, reward agl.AddRewardParams) (agl.AddedReward, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*p.cfg.StoreTimeout)
+	defer cancel()
+	s, name, err := p.sessions.ByID(ctx, reward.RolloutID)
+	switch {
+	case err != nil && !errors.Is(err, agl.ErrIllegalState):
+		return agl.AddedReward{}, err
+	case name == "":
+		return agl.AddedReward{}, agl.Errorf(agl.CodeNotFound, "rollout %s is no session", reward.RolloutID)
+	case err == nil:
+		if err := p.FlushAttempt(ctx, s.RolloutID, s.AttemptID); err != nil {
+			return agl.AddedReward{}, err
+		}
+	}
+	added, err := agl.AddReward(ctx, p.cfg.Sessions.Store, reward)
+	if err == nil {
+		p.metrics.rewards.WithLabelValues(sourceLabel(reward.Source)).Inc()
+	}
+	return added, err
+}
+
+// sourceLabel keeps made-up sources from creating an unlimited number of series.
+func sourceLabel(source string) string {
+	switch source {
+	case agl.RewardFromUser, agl.RewardFromEvent, agl.RewardFromProgram, agl.RewardFromJudge:
+		return source
+	}
+	return "other"
+}
+
+// pathEvent takes the events of sessions that the headers of the request, or its key, name.
+const pathEvent = "/agl/event"
+
+// sessionEvent is the body of POST /v1/agl/event and /v1/agl/sessions/{id}/event.
+type sessionEvent struct {
+	Event          string         `json:"event"`
+	Call           *string        `json:"call"`
+	Turn           *string        `json:"turn"`
+	Message        string         `json:"message"`
+	At             *agl.Timestamp `json:"at"`
+	IdempotencyKey string         `json:"idempotency_key"`
+}
+
+// reportEvent adds the reward that an event of the application stands for.
+func (p *Proxy) reportEvent(r *http.Request, rt route, s *session.Session) (int, any, error) {
+	var body sessionEvent
+	if err := p.readSessionBody(r, &body); err != nil {
+		return 0, nil, err
+	}
+	value, known := p.cfg.Sessions.Events[body.Event]
+	if !known {
+		allowed := "there are none, name them in sessions.rewards.events of the file"
+		if names := slices.Sorted(maps.Keys(p.cfg.Sessions.Events)); len(names) > 0 {
+			allowed = "allowed are " + strings.Join(names, ", ")
+		}
+		return 0, nil, agl.Errorf(agl.CodeInvalid, "event: got %.100q, %s", body.Event, allowed)
+	}
+	id, _ := sessionPath(rt.path)
+	switch {
+	case s != nil:
+		id = s.RolloutID
+	case id == "":
+		name, user := namedBy(r.Header)
+		if name == "" {
+			return 0, nil, agl.Errorf(agl.CodeInvalid, "%s: missing, must name the session, or its key must be given", HeaderSession)
+		}
+		var err error
+		if id, err = p.sessions.Find(r.Context(), name, user); err != nil {
+			return 0, nil, err
+		}
+	}
+	message := body.Event
+	if body.Message != "" {
+		message += ": " + body.Message
+	}
+	stands := sessionReward{
+		Value: jsontext.Value(strconv.FormatFloat(value, 'g', -1, 64)), Call: body.Call, Turn: body.Turn,
+		Source: agl.RewardFromEvent, Message: message, At: body.At, IdempotencyKey: body.IdempotencyKey,
+	}
+	reward, err := stands.params(id)
+	if err != nil {
+		return 0, nil, err
+	}
+	added, err := p.addReward(r.Context(), reward)
+	return http.StatusOK, &added, err
+}
+
+// rewardEnd gives a session that ends the rewards of the program and of the judge. What they fail in is told and counted, and
+// the session has no reward of theirs. An error is one of the store that passes. A repeat adds nothing twice.
+func (p *Proxy) rewardEnd(ctx context.Context, rolloutID, attemptID string) error {
+	c := &p.cfg.Sessions
+	said, err := p.readSession(ctx, rolloutID, attemptID)
+	for _, source := range [...]struct {
+		name  string
+		given bool
+		by    func(context.Context, *extract.Session) error
+	}{{agl.RewardFromProgram, c.Program != nil, p.rewardByProgram}, {agl.RewardFromJudge, c.Judge != nil, p.rewardByJudge}} {
+		if !source.given || err == nil && len(said.Calls) == 0 {
+			continue
+		}
+		failed := err
+		if failed == nil {
+			failed = source.by(ctx, &said)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if failed == nil {
+			continue
+		}
+		if store, ok := errors.AsType[storeError](failed); ok && agl.Transient(store.error) {
+			return store.error
+		}
+		p.metrics.rewardFailures.WithLabelValues(source.name).Inc()
+		p.cfg.Logger.Warn("a session gets no reward", "source", source.name, "rollout_id", rolloutID, "error", failed)
+		if failed := p.noteFailure(ctx, rolloutID, attemptID, source.name, failed); failed != nil {
+			if agl.Transient(failed) {
+				return failed
+			}
+			p.cfg.Logger.Warn("that is not in its trace", "rollout_id", rolloutID, "error", failed)
+		}
+	}
+	return nil
+}
+
+// storeError is an error of the store, and not of a source of rewards.
+type storeError struct{ error }
+
+// Unwrap returns the store's error.
+func (e storeError) Unwrap() error { return e.error }
+
+// noteFailure leaves the failure of a source in the trace of a session.
+func (p *Proxy) noteFailure(ctx context.Context, rolloutID, attemptID, source string, failed error) error {
+	e := emission{Exception: &exception{Type: "reward_" + source, Message: strings.ToValidUTF8(failed.Error(), "\uFFFD")}}
+	body, err := json.Marshal(&e)
+	if err != nil {
+		return err
+	}
+	span, err := readEmission(body, "")
+	if err != nil {
+		return err
+	}
+	_, err = p.emit(ctx, span, route{rolloutID: rolloutID, attemptID: attemptID})
+	return err
+}
+
+// readSession reads what was said in a session.
+func (p *Proxy) readSession(ctx context.Context, rolloutID, attemptID string) (extract.Session, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.StoreTimeout)
+	defer cancel()
+	r, err := p.cfg.Sessions.Store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: rolloutID})
+	if err != nil {
+		return extract.Session{}, storeError{err}
+	}
+	page, err := p.cfg.Sessions.Store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: rolloutID, AttemptID: attemptID, Paging: agl.Paging{Limit: -1}})
+	if err != nil {
+		return extract.Session{}, storeError{err}
+	}
+	return extract.Read(&r.Rollout, page.Items)
+}
+
+func (p *Proxy) rewardByProgram(ctx context.Context, said *extract.Session) error {
+	values, err := p.cfg.Sessions.Program.Run(ctx, said)
+	if err != nil {
+		return err
+	}
+	rewards := make([]agl.AddRewardParams, len(values))
+	for i, value := range values {
+		var r sessionReward
+		if value.Kind() == '0' {
+			r.Value = value
+		} else if err := json.Unmarshal(value, &r, json.RejectUnknownMembers(true)); err != nil {
+			return fmt.Errorf("the program wrote %.200s, must be a number, or an object with value or dimensions, and with call, turn, message and at as needed: %w", value, err)
+		}
+		if rewards[i], err = r.params(said.ID); err != nil {
+			return fmt.Errorf("the program wrote %.200s: %w", value, err)
+		}
+		rewards[i].Source = agl.RewardFromProgram
+		// Of a session with further calls it is another reward.
+		rewards[i].IdempotencyKey = fmt.Sprintf("program/%d/%d", said.Last, i)
+	}
+	for i := range rewards {
+		if err := p.addExtracted(ctx, rewards[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Proxy) rewardByJudge(ctx context.Context, said *extract.Session) error {
+	failed, err := p.cfg.Sessions.Judge.Judge(ctx, said, p.ask, func(judged extract.Judged) error {
+		return p.addExtracted(ctx, agl.AddRewardParams{
+			RolloutID: said.ID, Rewards: []agl.Reward{{Name: "primary", Value: judged.Value}}, Call: judged.Call,
+			Source: agl.RewardFromJudge, Message: judged.Message, IdempotencyKey: "judge/" + judged.Call,
+		})
+	})
+	if err != nil {
+		return err
+	}
+	return errors.Join(failed...)
+}
+
+// addExtracted adds a reward. One that an earlier try has added stays as it is.
+func (p *Proxy) addExtracted(ctx context.Context, reward agl.AddRewardParams) error {
+	_, err := p.addReward(ctx, reward)
+	if err == nil || errors.Is(err, agl.ErrConflict) {
+		return nil
+	}
+	return storeError{err}
+}
+
+// ask makes a call that is not recorded.
+func (p *Proxy) ask(ctx context.Context, body []byte) (reply []byte, err error) {
+	defer func() { // what the exchange does to a connection whose reply is cut
+		if cut := recover(); cut == http.ErrAbortHandler { //nolint:errorlint // it is the panic itself
+			err = errors.New("the model's reply was cut off")
+		} else if cut != nil {
+			panic(cut)
+		}
+	}()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	const path = "/chat/completions"
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "/v1"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	w := &keptReply{header: http.Header{}, status: http.StatusOK}
+	p.exchange.Serve(ctx, w, r, exchange.Origin{Path: path, Cancel: cancel, Admit: p.admit(route{path: path})})
+	if w.status != http.StatusOK {
+		return nil, fmt.Errorf("the model's server answered %d: %.300s", w.status, w.body.Bytes())
+	}
+	return w.body.Bytes(), nil
+}
+
+// keptReply keeps a reply.
+type keptReply struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+// Header implements http.ResponseWriter.
+func (w *keptReply) Header() http.Header { return w.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *keptReply) WriteHeader(status int) { w.status = status }
+
+// Write implements http.ResponseWriter.
+func (w *keptReply) Write(p []byte) (int, error) { return w.body.Write(p) }
+
+// FlushError does nothing. The exchange flushes what it writes.
+func (*keptReply) FlushError() error { return nil }

@@ -1,0 +1,122 @@
+package upstream
+
+import (
+	"bytes"
+	"encoding/base64"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// minSecret is the length from which on a key is taken for a secret. Servers without one are
+// given words such as EMPTY, which may stand in any reply.
+const minSecret = 8
+
+// redact hides the secrets of a backend in its reply: some servers answer with the key that they
+// refuse, and neither the agent nor the records of its calls may have it. A secret is replaced by as
+// many asterisks, so that no length changes.
+func (b *backend) redact(res *http.Response, key string) {
+	var secrets [][]byte
+	add := func(text string) {
+		if len(text) >= minSecret {
+			secrets = append(secrets, []byte(text))
+		}
+	}
+	add(key)
+	if at := b.base.User; at != nil {
+		password, _ := at.Password()
+		add(password)
+		add(base64.StdEncoding.EncodeToString([]byte(at.Username() + ":" + password)))
+	}
+	if len(secrets) == 0 {
+		return
+	}
+	for _, values := range res.Header {
+		for i := range values {
+			for _, s := range secrets {
+				values[i] = strings.ReplaceAll(values[i], string(s), strings.Repeat("*", len(s)))
+			}
+		}
+	}
+	longest := 0
+	for _, s := range secrets {
+		longest = max(longest, len(s))
+	}
+	res.Body = &redactedBody{body: res.Body, secrets: secrets, longest: longest}
+}
+
+// redactedBody hides secrets in a body. The beginning of a secret at the end of what has come
+// waits for what comes next.
+type redactedBody struct {
+	body    io.ReadCloser
+	secrets [][]byte
+	longest int    // of them
+	held    []byte // read, and may begin a secret
+	own     []byte // memory for readers with little of their own
+	out     []byte // of own, to be returned
+	err     error  // of body, after all else
+}
+
+// Close implements [io.Closer].
+func (r *redactedBody) Close() error { return r.body.Close() }
+
+// Read implements [io.Reader].
+func (r *redactedBody) Read(p []byte) (int, error) {
+	for len(p) > 0 {
+		if len(r.out) > 0 {
+			n := copy(p, r.out)
+			r.out = r.out[n:]
+			return n, nil
+		}
+		if r.err != nil {
+			return 0, r.err
+		}
+		to, theirs := p, true
+		if len(p) < 2*r.longest {
+			if r.own == nil {
+				r.own = make([]byte, 2*r.longest)
+			}
+			to, theirs = r.own, false
+		}
+		n := copy(to, r.held)
+		more, err := r.body.Read(to[n:])
+		n += more
+		r.err = err
+		kept := r.hide(to[:n])
+		if err != nil {
+			kept = 0
+		}
+		r.held = append(r.held[:0], to[n-kept:n]...)
+		n -= kept
+		switch {
+		case !theirs:
+			r.out = to[:n]
+		case n > 0:
+			return n, nil
+		}
+	}
+	return 0, nil
+}
+
+// hide replaces secrets, and returns how many bytes at the end may begin one.
+func (r *redactedBody) hide(data []byte) (held int) {
+	for _, s := range r.secrets {
+		for rest := data; ; {
+			at := bytes.Index(rest, s)
+			if at < 0 {
+				break
+			}
+			rest = rest[at:]
+			copy(rest, bytes.Repeat([]byte("*"), len(s)))
+			rest = rest[len(s):]
+		}
+	}
+	for _, s := range r.secrets {
+		for n := min(len(s)-1, len(data)); n > held; n-- {
+			if bytes.HasSuffix(data, s[:n]) {
+				held = n
+			}
+		}
+	}
+	return held
+}

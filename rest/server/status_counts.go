@@ -1,0 +1,69 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+const (
+	// countShare bounds the work for counts: an answer is reused for so many times what it took.
+	countShare = 50
+	// countsFor is how long an answer is reused at least. Pages ask about twice a second.
+	countsFor = 200 * time.Millisecond
+	// countsTimeout bounds one count.
+	countsTimeout = 30 * time.Second
+)
+
+// statusCounts counts the rollouts of each status: once for all who ask at about the same time, because a store looks at each of
+// the rollouts that it counts.
+type statusCounts struct {
+	store agl.Store
+
+	turn   chan struct{} // has room for who may use the fields below
+	until  time.Time     // when answer is too old
+	answer []byte
+}
+
+func newStatusCounts(store agl.Store) *statusCounts {
+	return &statusCounts{store: store, turn: make(chan struct{}, 1)}
+}
+
+func (s *statusCounts) get(x *exchange) error {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-x.context().Done():
+		return x.context().Err()
+	}
+	if time.Now().After(s.until) {
+		// Others reuse the answer, even if this client has left.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(x.context()), countsTimeout)
+		defer cancel()
+		began := time.Now()
+		answer, err := s.count(ctx)
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		s.answer, s.until = answer, now.Add(max(countsFor, countShare*now.Sub(began)))
+	}
+	return x.answerText(http.StatusOK, string(s.answer))
+}
+
+func (s *statusCounts) count(ctx context.Context) ([]byte, error) {
+	counts := rawjson.NewObject(nil)
+	for _, status := range agl.RolloutStatuses() {
+		page, err := s.store.QueryRollouts(ctx, agl.QueryRolloutsParams{StatusIn: []agl.RolloutStatus{status}, Paging: agl.Paging{Limit: 1}})
+		if err != nil {
+			return nil, err
+		}
+		counts.Int(string(status), int64(page.Total))
+	}
+	doc := rawjson.NewObject(nil)
+	doc.Raw("by_status", counts.End())
+	return doc.End(), nil
+}

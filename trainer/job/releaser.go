@@ -1,0 +1,176 @@
+package job
+
+import (
+	"context"
+	"strings"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
+	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/release"
+	"github.com/agl-go/agl/rest/client"
+	"github.com/agl-go/agl/trainer"
+	"github.com/agl-go/agl/trainer/engine"
+)
+
+// releaser tries the weights of a run in releases of its store. It serves each version as a model of its own in the run's proxy.
+type releaser struct {
+	proxy     *trainer.Proxy
+	publisher *engine.Publisher
+	store     agl.Store
+	model     string // that programs ask for
+	proposal  release.Proposal
+}
+
+var _ algorithm.Releaser = (*releaser)(nil)
+
+// book is what a releaser needs of the releases of a store.
+type book interface {
+	CurrentRelease(ctx context.Context) (release.Current, error)
+	List(ctx context.Context) ([]release.Release, error)
+	Propose(ctx context.Context, p release.Proposal) (release.Release, error)
+}
+
+// remote are the releases of a store elsewhere.
+type remote struct{ *client.Client }
+
+func (r remote) List(ctx context.Context) ([]release.Release, error) { return r.ListReleases(ctx) }
+
+func (r remote) Propose(ctx context.Context, p release.Proposal) (release.Release, error) {
+	return r.ProposeRelease(ctx, p)
+}
+
+func (r *releaser) book() (book, error) {
+	switch releases := r.proxy.Releases().(type) {
+	case book:
+		return releases, nil
+	case *client.Client:
+		return remote{releases}, nil
+	default:
+		return nil, agl.Errorf(agl.CodeUnimplemented, "the store has no releases")
+	}
+}
+
+// name is the model of a version that is served beside the first.
+func (r *releaser) name(version string) string { return r.model + "@" + version }
+
+// Model implements [algorithm.Releaser].
+func (r *releaser) Model(version string) string {
+	if r.proxy.Serves(r.name(version)) {
+		return r.name(version)
+	}
+	return r.model
+}
+
+// Serve implements [algorithm.Releaser].
+func (r *releaser) Serve(ctx context.Context, p algorithm.Publication) error {
+	return r.publisher.PublishAs(ctx, r.name(p.Version), p)
+}
+
+// find returns the release of a version.
+func (r *releaser) find(ctx context.Context, b book, version string) (found release.Release, ok bool, err error) {
+	list, err := b.List(ctx)
+	for _, one := range list {
+		if one.Model == r.model && one.Candidate.Model == r.name(version) {
+			return one, true, err
+		}
+	}
+	return release.Release{}, false, err
+}
+
+// Propose implements [algorithm.Releaser].
+func (r *releaser) Propose(ctx context.Context, version string, offline algorithm.Offline) error {
+	b, err := r.book()
+	if err != nil {
+		return err
+	}
+	if _, known, err := r.find(ctx, b, version); known || err != nil {
+		return err
+	}
+	p := r.proposal
+	p.By, p.Model, p.Candidate = "algorithm", r.model, release.Version{Model: r.name(version)}
+	if len(offline.Stable) > 1 {
+		suite, err := release.Compare(offline.Stable, offline.Candidate)
+		if err != nil {
+			return err
+		}
+		p.Suite = &suite
+	}
+	_, err = b.Propose(ctx, p)
+	return err
+}
+
+// Standing implements [algorithm.Releaser].
+func (r *releaser) Standing(ctx context.Context, candidate string) (s algorithm.Standing, err error) {
+	b, err := r.book()
+	if err != nil {
+		return s, err
+	}
+	if candidate != "" {
+		found, known, err := r.find(ctx, b, candidate)
+		if err != nil {
+			return s, err
+		}
+		if known {
+			s.State = algorithm.CandidateState(found.State)
+		}
+	}
+	current, err := b.CurrentRelease(ctx)
+	if current.Model == r.model {
+		s.Stable, _ = strings.CutPrefix(current.Stable.Model, r.model+"@")
+	}
+	return s, err
+}
+
+// Withdraw implements [algorithm.Releaser].
+func (r *releaser) Withdraw(ctx context.Context, version string) (gone bool, err error) {
+	open, err := r.store.QueryRollouts(ctx, agl.QueryRolloutsParams{
+		StatusIn: []agl.RolloutStatus{agl.RolloutPreparing, agl.RolloutRunning}, Paging: agl.Paging{Limit: -1},
+	})
+	if err != nil {
+		return false, err
+	}
+	name := `"` + r.name(version) + `"` // among the models that answer a session
+	for i := range open.Items {
+		if strings.Contains(string(open.Items[i].Metadata), name) {
+			return false, nil
+		}
+	}
+	return true, r.publisher.Remove(r.name(version), version)
+}
+
+// divergence measures how far the replies of a session are from another version of the model in training.
+type divergence struct{ engine *engine.Engine }
+
+// of returns the mean of log p − log q over the tokens that the model has sampled in a session, p of the version that answered and q of
+// the given one; ok is false if there are none at temperature 1.
+func (d divergence) of(ctx context.Context, version string, spans []agl.Span) (kl float64, ok bool, err error) {
+	merged, err := adapter.Trajectories{Keep: func(c adapter.Call) bool { return c.Model == d.engine.Model().Name }}.Adapt(spans)
+	if err != nil {
+		return 0, false, agl.Errorf(agl.CodeInvalid, "the session cannot be read: %w", err)
+	}
+	n := 0
+	for _, t := range merged.Trajectories {
+		tokens := t.TokenIDs
+		if limit := d.engine.Context(version); limit > 0 && len(tokens) >= limit {
+			tokens = tokens[:limit-1]
+		}
+		if len(tokens) < 2 {
+			continue
+		}
+		other, err := d.engine.Logprobs(ctx, version, tokens)
+		if err != nil {
+			return 0, false, err
+		}
+		for _, reply := range t.Replies {
+			if reply.Sampling != "" || !reply.HasLogprobs() { // its log-probabilities are not those of the samples
+				continue
+			}
+			for i := max(reply.Start, 1); i < min(reply.End, len(tokens)); i++ {
+				kl += float64(t.Logprobs[i]) - float64(other[i-1])
+				n++
+			}
+		}
+	}
+	return kl / float64(max(n, 1)), n > 0, nil
+}
