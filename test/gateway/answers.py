@@ -90,7 +90,7 @@ def run() -> list[str]:
 def one(between: Between, engine: Engine, kill: str) -> list[str]:
     wrong: list[str] = []
     client = AgentLightningSyncClient(key=KEY, base_url=between.url, timeout=60)
-    direct = between.server.client
+    direct = between.server.reader
     ids = [f"{kill}-{i}" for i in range(3)]
     path = f"/api/rollouts/{ids[0]}"
     call = f"/proxy/rollout/{ids[0]}/attempt/0/mode/train/openai/v1/chat/completions"

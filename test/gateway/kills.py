@@ -118,7 +118,7 @@ def loops() -> list[str]:
 
 def check(server, works: list[Work]) -> list[str]:
     wrong = [x for w in works for x in w.wrong]
-    client = server.client()
+    client = server.reader()
     inputs = {k: v for w in works for k, v in w.inputs.items()}
     if len(inputs) != (wanted := sum(w.rounds for w in works) * BATCH):
         wrong.append(f"{len(inputs)} rollouts were made, wanted {wanted}: a client has failed")

@@ -48,7 +48,7 @@ def run() -> list[str]:
             server.start()
         over.set()
         thread.join()
-        client = server.client()
+        client = server.reader()
         after = [client.get(path).json() for path in ("/api/rollouts/terminal?after=2", "/proxy/state", "/api/rollouts/7")]
         if before != after:
             wrong.append(f"before {before}, after {after}")

@@ -5,12 +5,14 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
+from httpx_retries import Retry, RetryTransport
 
 KEY = "secret"
 MODEL = "m"
@@ -33,21 +35,44 @@ class Server:
 
     def start(self) -> None:
         self.process = subprocess.Popen(
-            self.command(), stdout=self.log, stderr=self.log, pass_fds=self.pass_fds(), start_new_session=True
+            self.command(), stdout=self.log, stderr=self.log, cwd=self.folder.name, pass_fds=self.pass_fds(), start_new_session=True
         )
-        self.client().get("/healthz").raise_for_status()
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                with self.client(timeout=10) as client:
+                    client.get("/healthz").raise_for_status()
+                return
+            except httpx.HTTPError as e:
+                ended = self.process.poll()
+                if ended is None and time.monotonic() < deadline:
+                    threading.Event().wait(0.05)
+                    continue
+                if ended is None:  # what each goroutine waits for goes to the log
+                    self.end(signal.SIGQUIT)
+                state = "is not ready after 60 s" if ended is None else f"has ended with {ended}"
+                raise RuntimeError(f"{self.name} {state} ({e!r}):\n{self.said()}") from e
 
     def pass_fds(self) -> tuple[int, ...]:
         return (self.socket.fileno(),)
 
-    def client(self, **kwargs) -> httpx.Client:
-        return httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=60, **kwargs)
+    def client(self, timeout: float = 60) -> httpx.Client:
+        return httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=timeout)
+
+    def reader(self) -> httpx.Client:
+        """A client that repeats a GET without an answer, as the package's own does."""
+        return httpx.Client(
+            base_url=self.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=60,
+            transport=RetryTransport(retry=Retry(total=5, allowed_methods=["GET"])),
+        )
 
     def end(self, sig: int) -> None:
         self.process.send_signal(sig)
         self.process.wait(timeout=30)
 
     def close(self) -> None:
+        if sys.exc_info()[0]:  # a test has failed: what the server said may tell why
+            print(f"{self.name}, ended with {self.process and self.process.poll()}:\n{self.said()[-8000:]}", file=sys.__stderr__)
         if self.process and self.process.poll() is None:
             self.end(signal.SIGKILL)
         self.socket.close()
@@ -83,20 +108,6 @@ class Theirs(Server):
 
     def command(self) -> list[str]:
         return ["agl-server", f"key={KEY}", f"port={self.port}", "host=127.0.0.1", f"default_proxy.model_name={MODEL}"]
-
-    def start(self) -> None:
-        self.process = subprocess.Popen(
-            self.command(), stdout=self.log, stderr=self.log, cwd=self.folder.name, start_new_session=True
-        )
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                self.client().get("/healthz").raise_for_status()
-                return
-            except httpx.HTTPError:
-                if time.monotonic() > deadline or self.process.poll() is not None:
-                    raise RuntimeError("agl-server does not start:\n" + self.said())
-                threading.Event().wait(0.05)
 
 
 class Engine:
