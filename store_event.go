@@ -32,7 +32,9 @@ type Event struct {
 
 // EventsParams are the arguments of Store.Events.
 type EventsParams struct {
-	Since string // id of the last event seen; empty starts with the next event
+	// Since is the id of the last event seen. Empty starts with the next event: after the call, or with a store behind a network
+	// after the stream has been opened by the first read.
+	Since string
 	// Every lets the store wait so long between what it yields, and yield an EventReset instead of many events. It is for
 	// readers that only want to know whether to look again. 0 yields every event at once. A store may ignore it.
 	Every time.Duration

@@ -12,11 +12,22 @@ import (
 // eventPage is how many events are read at once.
 const eventPage = 512
 
-// Events implements agl.Store.
+// Events implements agl.Store. Without Since it yields what happens after the call, not after the first read: who tells others
+// that a stream has begun can say so before it is read.
 func (s *Store) Events(ctx context.Context, p agl.EventsParams) iter.Seq2[agl.Event, error] {
+	start := time.Now()
+	var newest driver.EventList
+	var failed error
+	if p.Since == "" {
+		newest, failed = s.readEvents(ctx, "", 0)
+		p.Since = newest.Last
+	}
 	return func(yield func(agl.Event, error) bool) {
-		stream := call{store: s, method: "Events", start: time.Now()}
-		err := s.streamEvents(ctx, p, func(e agl.Event) bool { return yield(e, nil) })
+		stream := call{store: s, method: "Events", start: start}
+		err := failed
+		if err == nil {
+			err = s.streamEvents(ctx, p, func(e agl.Event) bool { return yield(e, nil) })
+		}
 		stream.observe(err)
 		if err != nil {
 			yield(agl.Event{}, err)
@@ -24,20 +35,13 @@ func (s *Store) Events(ctx context.Context, p agl.EventsParams) iter.Seq2[agl.Ev
 	}
 }
 
-// streamEvents yields events until an error, or until yield returns false. While the
+// streamEvents yields the events after p.Since until an error, or until yield returns false. While the
 // reader handles an event, the stream does not count as a call in flight, so that a slow
 // reader does not delay Close.
 func (s *Store) streamEvents(ctx context.Context, p agl.EventsParams, yield func(agl.Event) bool) error {
 	s.readers.Add(1)
 	defer s.readers.Add(-1)
 	after := p.Since
-	if after == "" {
-		list, err := s.readEvents(ctx, "", 0)
-		if err != nil {
-			return err
-		}
-		after = list.Last
-	}
 	for {
 		woken := s.signal.next()
 		list, err := s.readEvents(ctx, after, eventPage)

@@ -410,6 +410,24 @@ func TestFailedCommitLosesNoWake(t *testing.T) {
 	})
 }
 
+// A stream of events begins when it is asked for, and each reading of it begins there.
+func TestEventsBeginAtTheCall(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, s *store.Store) {
+		enqueue(t, s, 1, agl.RolloutConfig{})
+		events := s.Events(t.Context(), agl.EventsParams{})
+		want := enqueue(t, s, 1, agl.RolloutConfig{})[0].RolloutID
+		for range 2 {
+			for e, err := range events {
+				if err != nil || e.RolloutID != want {
+					t.Errorf("got %+v, %v, want the first event after the call, of rollout %s", e, err, want)
+				}
+				break
+			}
+		}
+	})
+}
+
 // A reader that only wants to know whether to look again gets what changes at once, then waits, and is told in one event of what
 // were many.
 func TestEventsEvery(t *testing.T) {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"iter"
 	"net/http"
 	"strconv"
 	"sync"
@@ -38,6 +39,9 @@ func (s events) stream(x *exchange) error {
 		}
 		p.Every = time.Duration(seconds * float64(time.Second))
 	}
+	ctx, cancel := context.WithCancel(x.context())
+	defer cancel()
+	changes := s.store.Events(ctx, p) // begins before the client hears that it has
 	h := x.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache")
@@ -47,12 +51,11 @@ func (s events) stream(x *exchange) error {
 		return err
 	}
 
-	ctx, cancel := context.WithCancel(x.context())
 	messages := make(chan []byte, bufferedEvents)
 	var reading sync.WaitGroup
 	reading.Go(func() {
 		defer close(messages)
-		s.read(ctx, p, messages)
+		encodeEvents(ctx, changes, messages)
 	})
 	defer func() {
 		cancel()
@@ -83,9 +86,9 @@ func (s events) stream(x *exchange) error {
 	}
 }
 
-// read reads events of the store until its stream or ctx ends.
-func (s events) read(ctx context.Context, p agl.EventsParams, messages chan<- []byte) {
-	for event, err := range s.store.Events(ctx, p) {
+// encodeEvents sends events as messages until their stream or ctx ends.
+func encodeEvents(ctx context.Context, changes iter.Seq2[agl.Event, error], messages chan<- []byte) {
+	for event, err := range changes {
 		if agl.IsContextError(err) {
 			return
 		}

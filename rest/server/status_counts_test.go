@@ -71,15 +71,3 @@ func TestStatusCountsAreShared(t *testing.T) {
 		}
 	})
 }
-
-// What the stream of events cannot do is refused.
-func TestEventsEveryIsChecked(t *testing.T) {
-	t.Parallel()
-	api := newServer(t, server.Config{Store: memorytest.Open(t)})
-	for _, every := range []string{"-1", "61", "x", "NaN", "1e99"} {
-		w := ask(t, api, "GET", "/v1/agl/events?every="+every, "")
-		if w.Code != 400 || w.Header().Get("Content-Type") == "text/event-stream" {
-			t.Errorf("every=%s: got %d %s", every, w.Code, w.Body)
-		}
-	}
-}
