@@ -83,12 +83,12 @@ func TestStatuses(t *testing.T) {
 
 // times and generated ids differ from run to run.
 var (
-	times = regexp.MustCompile(`[0-9]{10}(\.[0-9]+)?`)
+	times = regexp.MustCompile(`("(?:timestamp|[a-z]+_at)": ?)[0-9]{10}(?:\.[0-9]+)?\b`)
 	ids   = regexp.MustCompile(`"[0-9a-f]{32}"`)
 )
 
 func settled(body string) string {
-	return ids.ReplaceAllString(times.ReplaceAllString(body, "TIME"), `"ID"`)
+	return ids.ReplaceAllString(times.ReplaceAllString(body, "${1}TIME"), `"ID"`)
 }
 
 func (c *client) want(method, path, body string, status int, want string) {
