@@ -57,7 +57,11 @@ func (a *APO) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	if err := s.open(ctx); err != nil {
 		return fmt.Errorf("apo: %w", err)
 	}
-	if err := s.search(ctx); err != nil {
+	do := s.search
+	if s.cfg.Live != nil {
+		do = s.live
+	}
+	if err := do(ctx); err != nil {
 		return fmt.Errorf("apo: %w", errors.Join(err, s.writeReport()))
 	}
 	return nil
@@ -83,6 +87,10 @@ func (s *search) open(ctx context.Context) error {
 	switch {
 	case s.in.Store == nil:
 		return agl.Errorf(agl.CodeInvalid, "the input has no store")
+	case s.cfg.Live != nil:
+		if err := s.cfg.Live.check(s.in); err != nil {
+			return err
+		}
 	case s.in.Train == nil || s.in.Train.Len() == 0:
 		return agl.Errorf(agl.CodeInvalid, "the training dataset is empty; critiques need tasks")
 	case s.in.Val == nil || s.in.Val.Len() == 0:
@@ -92,8 +100,8 @@ func (s *search) open(ctx context.Context) error {
 	if prompts == nil {
 		return agl.Errorf(agl.CodeInvalid, "the initial resources have no prompt_template; there is nothing to tune")
 	}
-	if n := s.in.Val.Len(); n < fewestPairs {
-		s.cfg.Logger.Warn("the validation dataset is too small to show that a prompt is better, so the first one will stay", "tasks", n, "needed", fewestPairs)
+	if s.cfg.Live == nil && s.in.Val.Len() < fewestPairs {
+		s.cfg.Logger.Warn("the validation dataset is too small to show that a prompt is better, so the first one will stay", "tasks", s.in.Val.Len(), "needed", fewestPairs)
 	}
 	identity, err := s.identity(prompts)
 	if err != nil {
@@ -137,7 +145,7 @@ func (s *search) identity(seed []NamedPrompt) (map[string]string, error) {
 	for _, p := range seed {
 		prompts = append(prompts, p.Name, string(templateOf(s.in.InitialResources, p.Name).Engine), p.Prompt)
 	}
-	return map[string]string{
+	identity := map[string]string{
 		"seed": fmt.Sprint(c.Seed), "train": train, "val": val, "prompts": digestText(prompts...),
 		"beam":        fmt.Sprintf("width=%d branch=%d", c.BeamWidth, c.BranchFactor),
 		"batches":     fmt.Sprintf("gradient=%d val=%d final=%d", c.GradientBatch, c.ValBatch, c.FinalSamples),
@@ -146,10 +154,17 @@ func (s *search) identity(seed []NamedPrompt) (map[string]string, error) {
 		"attempts":    fmt.Sprint(c.Attempts),
 		"interval":    fmt.Sprintf("level=%v resamples=%d", c.Level, c.Resamples),
 		"initial":     fmt.Sprintf("skip=%t", c.SkipInitialValidation),
-	}, nil
+	}
+	if c.Live != nil {
+		identity["live"] = fmt.Sprintf("sessions=%d", c.Live.Sessions)
+	}
+	return identity, nil
 }
 
 func digest(data agl.Dataset) (string, error) {
+	if data == nil {
+		return "none", nil
+	}
 	h := sha256.New()
 	for i := range data.Len() {
 		task, err := data.Task(i)

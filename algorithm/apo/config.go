@@ -34,7 +34,7 @@ type Config struct {
 	BeamWidth int
 	// BranchFactor is the number of edits of each parent; zero means 4.
 	BranchFactor int
-	// Rounds is the number of rounds; zero means 3. A resumed run may have more.
+	// Rounds is the number of rounds; zero means 3, and no end of a live run. A resumed run may have more.
 	Rounds int
 	// GradientBatch is the number of training tasks that a critique sees, at most the training dataset; zero means 4.
 	GradientBatch int
@@ -67,8 +67,11 @@ type Config struct {
 	// BatchTimeout limits the wait for the rollouts of an evaluation. Those that have
 	// not finished are cancelled and masked as timeouts. Zero means 1 h.
 	BatchTimeout time.Duration
-	// OnRound is called after every round; nil does nothing.
+	// OnRound is called after every round; nil does nothing. A live run has its own.
 	OnRound func(Round)
+
+	// Live learns from rollouts that others start; nil starts them.
+	Live *Live
 }
 
 // DefaultRounds is the number of rounds of a Config that names none.
@@ -79,8 +82,11 @@ func (c Config) withDefaults() Config {
 	c.Attempts = cmp.Or(c.Attempts, 3)
 	c.BeamWidth = cmp.Or(c.BeamWidth, 4)
 	c.BranchFactor = cmp.Or(c.BranchFactor, 4)
-	c.Rounds = cmp.Or(c.Rounds, DefaultRounds)
 	c.GradientBatch = cmp.Or(c.GradientBatch, 4)
+	if c.Live = c.Live.withDefaults(c.GradientBatch); c.Live != nil {
+		c.Rounds = cmp.Or(c.Rounds, liveEndless)
+	}
+	c.Rounds = cmp.Or(c.Rounds, DefaultRounds)
 	c.ValBatch = cmp.Or(c.ValBatch, 16)
 	c.FinalSamples = cmp.Or(c.FinalSamples, 1)
 	c.Resamples = cmp.Or(c.Resamples, 2000)
@@ -108,7 +114,7 @@ func (c Config) validate() error {
 		return invalid("GradientModel is nil; a model is required")
 	}
 	const fewest = 100 // resamples, and bytes
-	if err := cmp.Or(c.Validate(), algorithm.AtLeast(
+	if err := cmp.Or(c.Validate(), c.Live.validate(), algorithm.AtLeast(
 		algorithm.Minimum{Field: "Attempts", Value: c.Attempts, Least: 1},
 		algorithm.Minimum{Field: "BeamWidth", Value: c.BeamWidth, Least: 1},
 		algorithm.Minimum{Field: "BranchFactor", Value: c.BranchFactor, Least: 1},

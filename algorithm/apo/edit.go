@@ -31,7 +31,8 @@ type proposal struct {
 	old          agl.PromptTemplate
 	critiqueKind *template.Template
 	editKind     *template.Template
-	refused      int // replies that could not be used
+	refused      int      // replies that could not be used
+	sessions     []string // that the critique is shown, of a live run
 }
 
 // draw makes every random choice about an edit of a member of the beam.
@@ -142,12 +143,18 @@ func (p *proposal) ask(ctx context.Context, model Model, price Price, key string
 	})
 	if err != nil {
 		p.admission.cancel()
-		return nil, err
+		return nil, &modelError{err}
 	}
 	p.admission.settle(costOf(reply.Usage, price))
 	done := &modelCall{Reply: reply, Round: p.round, Price: price}
 	return done, p.journal.put(entry{Key: key, Call: done})
 }
+
+// modelError is a failure of a model.
+type modelError struct{ error }
+
+// Unwrap returns the model's error.
+func (e *modelError) Unwrap() error { return e.error }
 
 // experiments runs the parent on training tasks. Rollouts without a score say nothing about the prompt and are left out.
 func (p *proposal) experiments(ctx context.Context) (CritiqueData, error) {
@@ -157,6 +164,9 @@ func (p *proposal) experiments(ctx context.Context) (CritiqueData, error) {
 		if other.Name != p.name {
 			data.Others = append(data.Others, other)
 		}
+	}
+	if p.cfg.Live != nil {
+		return p.experimentsOf(ctx, p.sessions, data)
 	}
 	e := evaluation{
 		key: p.key + "/" + stageGradient, stage: stageGradient, place: []int{p.round, p.place}, candidate: p.parent,

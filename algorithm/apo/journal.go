@@ -17,6 +17,9 @@ type entry struct {
 	Key    string     `json:"key"`
 	Call   *modelCall `json:"call,omitzero"`
 	Scores *evaluated `json:"trial,omitzero"`
+	// Sessions and Decision are of a live run.
+	Sessions *gathered `json:"sessions,omitzero"`
+	Decision *decided  `json:"decision,omitzero"`
 }
 
 // modelCall is a call that was answered.

@@ -25,6 +25,8 @@ type Report struct {
 	// OutOfBudget is true if the budget ended the search.
 	OutOfBudget bool    `json:"out_of_budget"`
 	Rounds      []Round `json:"rounds"`
+	// Live are the rounds of a live run. Best is then what was stable last, and Improved whether that is not the seed.
+	Live []LiveRound `json:"live,omitempty"`
 	// Candidates is the whole history, the seed first.
 	Candidates []Candidate `json:"candidates"`
 	// Refused counts edits whose text could not replace the template. Abandoned counts the edits that were given up: after

@@ -1,0 +1,563 @@
+package apo
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+// Live makes a run tune prompts from rollouts that others start, such as the sessions of a service, and lets a release decide instead
+// of validation tasks.
+//
+// A round waits for sessions of the prompts that are stable, shows some of them to the models, which criticise and edit one template,
+// and proposes the result as a release. When that is decided the next round begins: from the new prompts if they were promoted, and
+// with other sessions. The journal has the collector's cursor with the sessions of a round, so each is shown in one round at most,
+// whoever is killed.
+//
+// A model that fails ends no live run: it is asked again later. Nor does a spent budget: the run serves on, without new prompts. Of
+// Config, the fields of the beam, of validation batches and of the final comparison have no meaning.
+type Live struct {
+	// Releaser tries prompts on a share of the users, and decides. Required.
+	Releaser Releaser
+	// Filter selects the rollouts that may be learned from.
+	Filter agl.CollectFilter
+	// Sessions is how many sessions with a reward a round waits for; zero means 16, and at least Config.GradientBatch. If more are
+	// ready, it takes the newest. Config.GradientBatch of them, from the worst to the best, are shown to the models.
+	Sessions int
+	// PerUser is how many of these may be of one user; zero is no limit.
+	PerUser int
+	// Allow, if not nil, says whether a rollout may be shown to the models. One for which it fails may not.
+	Allow func(ctx context.Context, store agl.Store, r agl.AttemptedRollout) (bool, error)
+	// OnRound is called when a round has a candidate, or none, and when that was decided; nil does nothing.
+	OnRound func(LiveRound)
+}
+
+// Releaser gives prompts to a share of the users first, and knows what became of them. Versions are ids of resources in the store.
+type Releaser interface {
+	// Propose begins a release of a version, with what it has shown offline. If it has begun one already, it does nothing. While
+	// another release has a canary it is agl.ErrIllegalState.
+	Propose(ctx context.Context, version string, offline algorithm.Offline) error
+	// Standing says what is stable now, empty for the latest resources, and where a candidate stands. An empty version asks for none.
+	Standing(ctx context.Context, candidate string) (algorithm.Standing, error)
+}
+
+// LiveRound is the report of a round of a live run. metrics.jsonl has a line when the round has its candidate, and another one, without
+// Learned, when that is decided.
+type LiveRound struct {
+	// Step is the number of the round, from 1.
+	Step int `json:"step"`
+	// Parent is the ResourcesID of the prompts that were stable.
+	Parent string `json:"parent"`
+	// RewardMean is over the Sessions of the round.
+	RewardMean float64 `json:"reward_mean"`
+	Sessions   int     `json:"sessions"`
+	// Learned are the rollouts that were shown to the models, by id.
+	Learned []string `json:"learned,omitempty"`
+	// Passed counts sessions with a reward that were passed over since the round before, because newer ones were there; Crowded those
+	// of users who already had Live.PerUser; Withheld those that Live.Allow has not let pass.
+	Passed   int `json:"passed,omitzero"`
+	Crowded  int `json:"crowded,omitzero"`
+	Withheld int `json:"withheld,omitzero"`
+	// Candidate is the ResourcesID of the edit; empty if there is none. Edited is the template that differs from the parent's.
+	Candidate string `json:"candidate,omitzero"`
+	Edited    string `json:"edited,omitzero"`
+	// State is what became of the candidate; empty while it is tried. Reason is why it is dropped.
+	State  RoundState `json:"state,omitzero"`
+	Reason string     `json:"reason,omitzero"`
+	// Spent since the beginning.
+	Spent Spent `json:"spent"`
+}
+
+// RoundState is how a round of a live run has ended.
+type RoundState string
+
+// The states.
+const (
+	RoundPromoted   RoundState = "promoted"
+	RoundRolledBack RoundState = "rolled_back"
+	RoundDropped    RoundState = "dropped" // without a release
+)
+
+const (
+	// liveEndless is the number of rounds of a live run without an end.
+	liveEndless = math.MaxInt32
+	// livePage is how many sessions are read at once, and liveWait how long a round waits for them before it looks what is stable.
+	livePage = 1000
+	liveWait = 5 * time.Second
+	// livePace is how often it is asked whether a candidate is decided.
+	livePace = time.Second
+	// liveRetry is when a model that has failed is asked again.
+	liveRetry = time.Minute
+	// liveSpare is how many times Sessions are kept while a round reads what is ready, for those that may not be learned from.
+	liveSpare = 4
+)
+
+func (l *Live) withDefaults(gradientBatch int) *Live {
+	if l == nil {
+		return nil
+	}
+	d := *l
+	d.Sessions = max(cmp.Or(d.Sessions, 16), gradientBatch)
+	if d.OnRound == nil {
+		d.OnRound = func(LiveRound) {}
+	}
+	return &d
+}
+
+func (l *Live) validate() error {
+	if l == nil {
+		return nil
+	}
+	return algorithm.AtLeast(
+		algorithm.Minimum{Field: "Live.Sessions", Value: l.Sessions, Least: 1},
+		algorithm.Minimum{Field: "Live.PerUser", Value: l.PerUser},
+	)
+}
+
+// check says what a live run lacks.
+func (l *Live) check(in agl.AlgorithmInput) error {
+	switch {
+	case l.Releaser == nil:
+		return agl.Errorf(agl.CodeInvalid, "Live.Releaser is nil; it decides which prompts users get")
+	case in.Collector == nil:
+		return agl.Errorf(agl.CodeUnimplemented, "the store hands out no finished rollouts")
+	}
+	return nil
+}
+
+// gathered is what a round learns from: an entry of the journal.
+type gathered struct {
+	Parent   string   `json:"parent"`
+	Next     string   `json:"next"` // the collector's cursor behind it
+	Shown    []string `json:"shown"`
+	Sessions int      `json:"sessions"`
+	Mean     float64  `json:"mean"` // reward of the sessions
+	Passed   int      `json:"passed,omitzero"`
+	Crowded  int      `json:"crowded,omitzero"`
+	Withheld int      `json:"withheld,omitzero"`
+}
+
+// decided is how a round has ended: an entry of the journal.
+type decided struct {
+	State  RoundState `json:"state"`
+	Reason string     `json:"reason,omitzero"`
+}
+
+// live runs rounds until ctx ends, or Config.Rounds are done.
+func (s *search) live(ctx context.Context) error {
+	s.seed = &Candidate{ResourcesID: "apo-" + s.editor.runID() + "-seed", Resources: s.in.InitialResources, Prompts: promptsOf(s.in.InitialResources)}
+	s.candidates, s.beam, s.best = []*Candidate{s.seed}, []*Candidate{s.seed}, s.seed
+	// Without a release, sessions get the latest resources.
+	if _, err := s.in.Store.UpdateResources(ctx, agl.UpdateResourcesParams{ResourcesID: s.seed.ResourcesID, Resources: s.seed.Resources}); err != nil {
+		return fmt.Errorf("store resources %s: %w", s.seed.ResourcesID, err)
+	}
+	if err := s.refresh(ctx); err != nil {
+		return err
+	}
+	s.publish(ctx)
+	since := ""
+	for round := 1; round <= s.cfg.Rounds; round++ {
+		next, err := s.liveRound(ctx, round, since)
+		if errors.Is(err, errBudget) {
+			s.report.OutOfBudget = true
+			s.cfg.Logger.WarnContext(ctx, "the budget is spent: users keep the prompts that they have, and no new ones are tried", "round", round)
+			if err := s.writeReport(); err != nil || s.cfg.Rounds < liveEndless {
+				return err
+			}
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+		since = next
+	}
+	s.report.Finished = true
+	s.publish(ctx)
+	return s.writeReport()
+}
+
+// liveRound makes a candidate from sessions behind a cursor, and waits until it is decided. What the journal has is not done again.
+func (s *search) liveRound(ctx context.Context, number int, since string) (next string, err error) {
+	key := fmt.Sprintf("round-%d/", number)
+	g := s.journal.get(key + "sessions").Sessions
+	if g == nil {
+		if g, err = s.gather(ctx, since); err != nil {
+			return "", err
+		}
+		if err := s.journal.put(entry{Key: key + "sessions", Sessions: g}); err != nil {
+			return "", err
+		}
+	}
+	parent, err := s.version(ctx, g.Parent)
+	if err != nil {
+		return "", err
+	}
+	s.best, s.beam = parent, []*Candidate{parent}
+	candidate, err := s.edit(ctx, number, parent, g.Shown)
+	if err != nil {
+		return "", err
+	}
+	round := LiveRound{
+		Step: number, Parent: g.Parent, RewardMean: g.Mean, Sessions: g.Sessions, Learned: g.Shown, Passed: g.Passed, Crowded: g.Crowded, Withheld: g.Withheld,
+		Spent: s.journal.spent(number),
+	}
+	end := s.journal.get(key + "decision").Decision
+	switch {
+	case candidate == nil:
+		end = &decided{State: RoundDropped, Reason: "the models have returned no usable edit"}
+	case s.tried(parent, candidate):
+		end = &decided{State: RoundDropped, Reason: "the edit is one that was tried before"}
+	default:
+		round.Candidate, round.Edited = candidate.ResourcesID, candidate.Edited
+		if err := s.store(ctx, candidate); err != nil {
+			return "", err
+		}
+		s.candidates = append(s.candidates, candidate)
+	}
+	s.report.Live = append(s.report.Live, round)
+	if err := s.tell(ctx, round); err != nil {
+		return "", err
+	}
+	if end == nil {
+		if end, err = s.follow(ctx, parent, candidate); err != nil {
+			return "", err
+		}
+		if err := s.journal.put(entry{Key: key + "decision", Decision: end}); err != nil {
+			return "", err
+		}
+	}
+	if round.State, round.Reason = end.State, end.Reason; end.State == RoundPromoted {
+		s.best, s.beam = candidate, []*Candidate{candidate}
+	}
+	s.report.Improved = s.best.ResourcesID != s.seed.ResourcesID
+	s.report.Live[len(s.report.Live)-1] = round
+	round.Learned = nil
+	return g.Next, s.tell(ctx, round)
+}
+
+// tell reports a round.
+func (s *search) tell(ctx context.Context, r LiveRound) error {
+	if err := errors.Join(s.writeReport(), s.session.AppendMetrics(ctx, r)); err != nil {
+		return err
+	}
+	s.publish(ctx)
+	s.cfg.Live.OnRound(r)
+	return nil
+}
+
+// tried reports whether prompts are those of the parent, or of an edit of it that was released before.
+func (s *search) tried(parent, candidate *Candidate) bool {
+	return slices.ContainsFunc(s.candidates, func(c *Candidate) bool {
+		return (c.Parent == parent.ResourcesID || c.ResourcesID == parent.ResourcesID) && slices.Equal(c.Prompts, candidate.Prompts)
+	}) || slices.Equal(parent.Prompts, candidate.Prompts)
+}
+
+// version returns the prompts of a version: one of this run, or what somebody else has released.
+func (s *search) version(ctx context.Context, id string) (*Candidate, error) {
+	i := slices.IndexFunc(s.candidates, func(c *Candidate) bool { return c.ResourcesID == id })
+	if i >= 0 {
+		return s.candidates[i], nil
+	}
+	stored, err := s.in.Store.GetResources(ctx, agl.GetResourcesParams{ResourcesID: id})
+	if err != nil {
+		return nil, fmt.Errorf("read the prompts that are stable: %w", err)
+	}
+	c := &Candidate{ResourcesID: id, Resources: slices.Clone(stored.Resources), Prompts: promptsOf(stored.Resources)}
+	if c.Prompts == nil {
+		return nil, agl.Errorf(agl.CodeInvalid, "the resources %s, which are stable, have no prompt_template; there is nothing to tune", id)
+	}
+	s.candidates = append(s.candidates, c) // of another run, or of a person
+	return c, nil
+}
+
+// stable returns the version that users get outside of a canary.
+func (s *search) stable(ctx context.Context) (string, error) {
+	var standing algorithm.Standing
+	err := s.untilAvailable(ctx, func() (err error) {
+		standing, err = s.cfg.Live.Releaser.Standing(ctx, "")
+		return err
+	})
+	return cmp.Or(standing.Stable, s.seed.ResourcesID), err
+}
+
+// untilAvailable repeats what the store cannot do at present.
+func (s *search) untilAvailable(ctx context.Context, do func() error) error {
+	for {
+		err := do()
+		if err == nil || ctx.Err() != nil || agl.ErrorCode(err) != agl.CodeUnavailable {
+			return err
+		}
+		s.cfg.Logger.WarnContext(ctx, "the store does not answer; it will be asked again", "error", err)
+		if err := backoff.Sleep(ctx, livePace); err != nil {
+			return err
+		}
+	}
+}
+
+// ready is a session of the stable prompts that a round may learn from.
+type ready struct {
+	rollout agl.AttemptedRollout
+	reward  float64
+	allowed bool // Live.Allow has let it pass
+}
+
+// gather waits for the sessions of a round behind a cursor.
+func (s *search) gather(ctx context.Context, since string) (*gathered, error) {
+	l := s.cfg.Live
+	g := &gathered{Next: since}
+	var pool []ready // the newest last
+	for {
+		stable, err := s.stable(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if stable != g.Parent { // somebody has released other prompts: these sessions say nothing about them
+			g.Parent, g.Passed, pool = stable, g.Passed+len(pool), nil
+		}
+		filter := l.Filter
+		filter.ResourcesIDIn = []string{stable}
+		var batch agl.Collection
+		err = s.untilAvailable(ctx, func() (err error) {
+			batch, err = s.in.Collector.Collect(ctx, agl.CollectParams{
+				Since: g.Next, Min: min(livePage, max(1, l.Sessions-len(pool))), Max: livePage, MaxWait: liveWait, Filter: filter,
+			})
+			return err
+		})
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("wait for sessions: %w", err)
+		}
+		g.Next = batch.Next
+		for _, r := range batch.Rollouts {
+			if r.Reward.Valid && r.Rollout.Mode != agl.ModeVal { // the tasks of a validation teach nothing
+				pool = append(pool, ready{rollout: r.Rollout, reward: r.Reward.V})
+			}
+		}
+		if over := len(pool) - liveSpare*l.Sessions; over > 0 {
+			pool, g.Passed = slices.Clone(pool[over:]), g.Passed+over
+		}
+		if len(batch.Rollouts) == livePage || len(pool) < l.Sessions {
+			continue
+		}
+		if pool, err = s.choose(ctx, pool, g); err != nil || len(pool) == l.Sessions {
+			return g, err
+		}
+	}
+}
+
+// choose returns the newest sessions that may be learned from, at most Live.Sessions, the newest last. With all of them the round is
+// complete.
+func (s *search) choose(ctx context.Context, pool []ready, g *gathered) ([]ready, error) {
+	l := s.cfg.Live
+	var kept []ready
+	users := map[string]int{}
+	for i, r := range slices.Backward(pool) {
+		if len(kept) == l.Sessions {
+			g.Passed += i + 1
+			break
+		}
+		user := userOf(&r.rollout.Rollout)
+		if user != "" && l.PerUser > 0 && users[user] == l.PerUser {
+			g.Crowded++
+			continue
+		}
+		if !r.allowed && l.Allow != nil {
+			ok, err := l.Allow(ctx, s.in.Store, r.rollout)
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			if err != nil {
+				s.cfg.Logger.WarnContext(ctx, "a session is not learned from, since it is not known whether it may be", "rollout_id", r.rollout.RolloutID, "error", err)
+			}
+			if !ok || err != nil {
+				g.Withheld++
+				continue
+			}
+		}
+		r.allowed = true
+		users[user]++
+		kept = append(kept, r)
+	}
+	slices.Reverse(kept)
+	if len(kept) < l.Sessions {
+		return kept, nil
+	}
+	ranked := slices.Clone(kept)
+	slices.SortStableFunc(ranked, func(a, b ready) int { return cmp.Compare(a.reward, b.reward) })
+	for _, r := range ranked {
+		g.Mean += r.reward / float64(len(ranked))
+	}
+	n := min(s.cfg.GradientBatch, len(ranked))
+	for i := range n {
+		g.Shown = append(g.Shown, ranked[i*(len(ranked)-1)/max(n-1, 1)].rollout.RolloutID)
+	}
+	g.Sessions = len(kept)
+	return kept, nil
+}
+
+// userOf is the user of a session; empty if nobody has said.
+func userOf(r *agl.Rollout) string {
+	var labels struct {
+		User string `json:"agl.user"`
+	}
+	_ = rawjson.Unmarshal(r.Metadata, &labels) // other metadata names no user
+	return labels.User
+}
+
+// edit makes the candidate of a round; nil if the models have returned nothing usable. A model that fails is asked again.
+func (s *search) edit(ctx context.Context, round int, parent *Candidate, shown []string) (*Candidate, error) {
+	s.editor.templates = nil
+	for _, p := range parent.Prompts {
+		s.editor.templates = append(s.editor.templates, p.Name)
+	}
+	for {
+		p := s.editor.draw([]*Candidate{parent}, round, 0)
+		p.sessions = shown
+		candidate, err := p.make(ctx)
+		if failed, ok := errors.AsType[*modelError](err); ok && ctx.Err() == nil {
+			s.cfg.Logger.WarnContext(ctx, "a model that makes prompts fails; it will be asked again", "round", round, "error", failed, "after", liveRetry)
+			if err := backoff.Sleep(ctx, liveRetry); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		s.report.Refused += p.refused
+		if err != nil || candidate == nil {
+			if err == nil {
+				s.report.Abandoned++
+			}
+			return nil, err
+		}
+		candidate.Resources = s.own(candidate.Resources)
+		return candidate, nil
+	}
+}
+
+// own replaces what is no prompt by that of this process, such as the address of its proxy.
+func (s *search) own(resources agl.Resources) agl.Resources {
+	out := slices.Clone(resources)
+	for i, r := range out {
+		if _, prompt := r.Resource.(agl.PromptTemplate); prompt {
+			continue
+		}
+		if now, ok := s.in.InitialResources.Get(r.Name); ok {
+			out[i].Resource = now
+		}
+	}
+	return out
+}
+
+// experimentsOf reads the sessions that a critique is shown. Those that were deleted meanwhile, or say nothing, are left out.
+func (p *proposal) experimentsOf(ctx context.Context, sessions []string, data CritiqueData) (CritiqueData, error) {
+	store := p.session.Store()
+	for _, id := range sessions {
+		r, err := store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: id})
+		if errors.Is(err, agl.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return data, fmt.Errorf("read session %s: %w", id, err)
+		}
+		episode, err := algorithm.Read(ctx, store, r)
+		if err != nil {
+			return data, err
+		}
+		if reward, mask := episode.Score(); mask == "" {
+			data.Experiments = append(data.Experiments, experiment(&episode, len(data.Experiments)+1, reward, p.cfg.ExperimentBytes))
+		}
+	}
+	return data, nil
+}
+
+// follow proposes a candidate and waits until its release is decided.
+func (s *search) follow(ctx context.Context, parent, candidate *Candidate) (*decided, error) {
+	told := false
+	for {
+		var standing algorithm.Standing
+		err := s.untilAvailable(ctx, func() (err error) {
+			standing, err = s.cfg.Live.Releaser.Standing(ctx, candidate.ResourcesID)
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("follow the release of %s: %w", candidate.ResourcesID, err)
+		}
+		switch standing.State {
+		case algorithm.CandidatePromoted:
+			return &decided{State: RoundPromoted}, nil
+		case algorithm.CandidateRejected:
+			return &decided{State: RoundRolledBack}, nil
+		case algorithm.CandidateTried:
+		default:
+			if cmp.Or(standing.Stable, s.seed.ResourcesID) != parent.ResourcesID {
+				return &decided{State: RoundDropped, Reason: "other prompts have become stable before it was tried"}, nil
+			}
+			err := s.offer(ctx, parent, candidate)
+			if code := agl.ErrorCode(err); code == agl.CodeIllegalState || code == agl.CodeUnavailable {
+				if !told {
+					s.cfg.Logger.InfoContext(ctx, "the candidate cannot be proposed yet", "resources", candidate.ResourcesID, "error", err)
+				}
+				told = true
+			} else if err != nil {
+				return nil, fmt.Errorf("propose %s: %w", candidate.ResourcesID, err)
+			} else {
+				continue // it may be decided already, by what it has shown offline
+			}
+		}
+		if err := backoff.Sleep(ctx, livePace); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// offer begins the release of a candidate, after the validation dataset if there is one.
+func (s *search) offer(ctx context.Context, parent, candidate *Candidate) error {
+	var offline algorithm.Offline
+	if s.in.Val != nil {
+		before, err := s.validate(ctx, parent)
+		if err != nil {
+			return err
+		}
+		after, err := s.validate(ctx, candidate)
+		if err != nil {
+			return err
+		}
+		for i := range before {
+			if before[i].Valid && after[i].Valid {
+				offline.Stable, offline.Candidate = append(offline.Stable, before[i].V), append(offline.Candidate, after[i].V)
+			}
+		}
+	}
+	return s.cfg.Live.Releaser.Propose(ctx, candidate.ResourcesID, offline)
+}
+
+// refresh makes the stored bundles of this run have the resources of this process.
+func (s *search) refresh(ctx context.Context) error {
+	stable, err := s.stable(ctx)
+	if err != nil || stable == s.seed.ResourcesID || !strings.HasPrefix(stable, "apo-"+s.editor.runID()+"-") {
+		return err
+	}
+	stored, err := s.in.Store.GetResources(ctx, agl.GetResourcesParams{ResourcesID: stable})
+	if err != nil {
+		return fmt.Errorf("read the prompts that are stable: %w", err)
+	}
+	now := s.own(stored.Resources)
+	if bytes.Equal(now.AppendJSON(nil), stored.Resources.AppendJSON(nil)) {
+		return nil
+	}
+	_, err = s.in.Store.UpdateResources(ctx, agl.UpdateResourcesParams{ResourcesID: stable, Resources: now, KeepLatest: true})
+	return err
+}
