@@ -17,6 +17,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/internal/yamlfile"
 	"github.com/agl-go/agl/release"
 	"github.com/agl-go/agl/tinker"
@@ -105,6 +106,8 @@ type Parts struct {
 	Demonstrations func(ctx context.Context, path string) ([]tinker.Datum, error)
 	// Releaser makes a releaser of the weights of the run, whose releases are as the proposal says; nil without an engine.
 	Releaser func(store agl.Store, p release.Proposal) algorithm.Releaser
+	// PromptReleaser makes a releaser of prompts in the store of the run, whose releases are as the proposal says.
+	PromptReleaser func(p release.Proposal) apo.Releaser
 	// Roles are the agents in training if the run file has several.
 	Roles []algorithm.Role
 	// Proxied is true if agents call models through the run's proxy, which records

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -18,6 +19,7 @@ import (
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/internal/yamlfile"
+	"github.com/agl-go/agl/release"
 	"github.com/agl-go/agl/trainer/display"
 	"github.com/agl-go/agl/trainer/keys"
 	"github.com/agl-go/agl/trainer/markdown"
@@ -33,20 +35,24 @@ type APO struct {
 	// Gradient.
 	Gradient apo.EndpointConfig
 	Edit     *apo.EndpointConfig
+
+	// Release is how a live run tries each edit, and Redaction says which sessions it may learn from; nil lets all pass.
+	Release   release.Proposal
+	Redaction *Redaction
 }
 
 func apoKind() Kind {
 	return Kind{
 		Name: "apo",
 		Doc:  "Prompt optimization: a model critiques and rewrites the prompts; those that are best on the validation tasks survive.",
-		Keys: func(string) (yamlfile.Value, Algorithm) {
+		Keys: func(dir string) (yamlfile.Value, Algorithm) {
 			a := &APO{}
-			return apoKeys(a), a
+			return apoKeys(a, dir), a
 		},
 	}
 }
 
-func apoKeys(a *APO) yamlfile.Value {
+func apoKeys(a *APO, dir string) yamlfile.Value {
 	key, count, c := yamlfile.Key, keys.Count, &a.Config
 	return yamlfile.Mapping(
 		key("gradient_model", "The model that critiques prompts, or the name alone of a model of the run's proxy.", critic(&a.Gradient, &c.GradientPrice)).Required(),
@@ -62,8 +68,8 @@ func apoKeys(a *APO) yamlfile.Value {
 		key("attempts", "Requests for one critique or one usable edit.", count(&c.Attempts)).Default(3),
 		key("beam_width", "Candidates that survive a round.", count(&c.BeamWidth)).Default(4),
 		key("branch_factor", "Edits of each of them.", count(&c.BranchFactor)).Default(4),
-		key("rounds", "Number of rounds.", count(&c.Rounds)).Default(apo.DefaultRounds),
-		key("gradient_batch", "Training tasks that a critique sees.", count(&c.GradientBatch)).Default(4),
+		key("rounds", "Number of rounds; with `live` it goes on by default until it is stopped.", count(&c.Rounds)).Default(apo.DefaultRounds),
+		key("gradient_batch", "Training tasks, or live sessions, that a critique sees.", count(&c.GradientBatch)).Default(4),
 		key("val_batch", "Validation tasks on which the candidates of a round are compared.", count(&c.ValBatch)).Default(16),
 		key("skip_initial_validation", "Does not run the validation tasks with the first prompts before the first round.", yamlfile.Bool(&c.SkipInitialValidation)).Default(false),
 		key("final_samples", "Fresh rollouts of each validation task in the final comparison.", count(&c.FinalSamples)).Default(1),
@@ -74,11 +80,37 @@ func apoKeys(a *APO) yamlfile.Value {
 		key("experiment_size", "Limit of the messages of one rollout in a request.", yamlfile.Size(&c.ExperimentBytes)).Default("8KiB"),
 		key("concurrency", "Edits that are made, and candidates that are evaluated, at the same time.", count(&c.Concurrency)).Default(8),
 		key("batch_timeout", "Limits the wait for the rollouts of a candidate.", yamlfile.Duration(&c.BatchTimeout)).Default("1h"),
+		key("live", "Learns from rollouts that others start, such as the sessions of a live service (`proxy.sessions`), for as long as it runs. Each edit is tried on a share of the sessions, as a release whose gates decide.",
+			a.liveKeys(dir)),
 	).Check(func(s *yamlfile.Scope) {
+		for _, name := range []string{"beam_width", "branch_factor", "val_batch", "skip_initial_validation", "final_samples", "level", "resamples"} {
+			if s.Given("live") && s.Given(name) {
+				s.Failf(name, "given together with live, where a release decides and not a search over validation tasks")
+			}
+		}
 		if s.Clean() {
 			s.Fail(a.check())
 		}
 	})
+}
+
+// liveKeys declares the settings of a live run.
+func (a *APO) liveKeys(dir string) yamlfile.Value {
+	var metadata []yamlfile.Entry[string]
+	return yamlfile.Via(func(l *apo.Live) yamlfile.Value {
+		return yamlfile.Mapping(
+			yamlfile.Key("sessions", "Sessions with a reward that a round waits for, at least `gradient_batch`; it takes the newest, and a critique sees `gradient_batch` of them, from the worst to the best.", keys.Count(&l.Sessions)).Default(16),
+			metadataKey(&metadata),
+			perUserKey(&l.PerUser),
+			redactionKey(dir, &a.Redaction),
+			yamlfile.Key("release", "How each edit is tried.", releaseKeys(&a.Release)),
+		).Check(func(s *yamlfile.Scope) {
+			l.Filter = withMetadata(metadata)
+			if slices.ContainsFunc(a.Release.Gates.Guards, func(g release.Guard) bool { return g.Metric == release.MetricKL }) {
+				s.Failf("release.guards", "the guard kl compares weights, and these are prompts; leave it out")
+			}
+		})
+	}, func(l apo.Live) { a.Live = &l })
 }
 
 // critic declares a model, or its name alone.
@@ -127,6 +159,10 @@ func (a *APO) check() error {
 func (a *APO) build(resolve func(Model) (Model, error), trust *tls.Config, run algorithm.RunConfig) (*apo.APO, error) {
 	c := a.Config
 	c.RunConfig = run
+	if c.Live != nil && a.Redaction != nil {
+		live := *c.Live
+		live.Allow, c.Live = a.Redaction.allow, &live
+	}
 	models := a.Needs().Models
 	client := &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: trust}}
 	for i, to := range []*apo.Model{&c.GradientModel, &c.EditModel}[:len(models)] {
@@ -150,16 +186,28 @@ func (a *APO) build(resolve func(Model) (Model, error), trust *tls.Config, run a
 func (*APO) Name() string { return "apo" }
 
 // Describe implements [Algorithm].
-func (a *APO) Describe() string { return plural(a.rounds(), "round") }
+func (a *APO) Describe() string {
+	if a.rounds() == 0 {
+		return "until it is stopped"
+	}
+	return plural(a.rounds(), "round")
+}
 
-func (a *APO) rounds() int { return cmp.Or(a.Rounds, apo.DefaultRounds) }
+// rounds is 0 without an end.
+func (a *APO) rounds() int {
+	if a.Live != nil {
+		return a.Rounds
+	}
+	return cmp.Or(a.Rounds, apo.DefaultRounds)
+}
 
 // Needs implements [Algorithm].
 func (a *APO) Needs() Needs {
 	model := func(key string, e *apo.EndpointConfig) Model {
 		return Model{Key: "algorithm.apo." + key, Name: e.Model, BaseURL: e.BaseURL, APIKey: e.APIKey}
 	}
-	n := Needs{Prompts: true, Validation: true, Models: []Model{model("gradient_model", &a.Gradient)}}
+	live := a.Live != nil
+	n := Needs{Prompts: true, Validation: !live, NoTasks: live, Sessions: live, Models: []Model{model("gradient_model", &a.Gradient)}}
 	if a.Edit != nil {
 		n.Models = append(n.Models, model("edit_model", a.Edit))
 	}
@@ -179,8 +227,43 @@ func (a *APO) New(p Parts) (Run, error) {
 			Rows: []display.Row{rounds, {Label: "best", Text: fmt.Sprintf("%s  gain %s", r.Best, gain)}, {Label: "model calls", Text: spent}},
 		})
 	}
+	if a.Live != nil {
+		live := *a.Live
+		live.Releaser, live.OnRound = p.PromptReleaser(a.Release), showLiveRound(p.Display, rounds)
+		shown.Live = &live
+	}
 	search, err := shown.build(p.Resolve, p.TLS, p.RunConfig)
 	return &apoRun{search}, err
+}
+
+// showLiveRound shows the rounds of a live run.
+func showLiveRound(d display.Display, rounds display.Row) func(apo.LiveRound) {
+	return func(r apo.LiveRound) {
+		line := fmt.Sprintf("round %2d  ", r.Step)
+		switch {
+		case r.State == "" && r.Candidate == "":
+			return // it is told when it ends
+		case r.State == "":
+			line += fmt.Sprintf("%s is tried, made from %d of %d sessions with the mean reward %.3f", r.Candidate, len(r.Learned), r.Sessions, r.RewardMean)
+		default:
+			rounds.Done = r.Step
+			line += liveState(r)
+		}
+		d.Update(display.Update{Line: line, Rows: []display.Row{rounds, {Label: "model calls", Text: spentText(r.Spent)}}})
+	}
+}
+
+// liveState says how a round has ended.
+func liveState(r apo.LiveRound) string {
+	switch r.State {
+	case apo.RoundPromoted:
+		return r.Candidate + " is promoted: all users get it"
+	case apo.RoundRolledBack:
+		return r.Candidate + " is rolled back"
+	case apo.RoundDropped:
+		return "no candidate: " + r.Reason
+	}
+	return r.Candidate + " is tried"
 }
 
 // gainText writes a difference of rewards with its interval.
@@ -237,6 +320,8 @@ func reportAPO(r apo.Report) string {
 	var b strings.Builder
 	b.WriteString("\n## Result\n\n")
 	switch {
+	case r.Live != nil:
+		fmt.Fprintf(&b, "%s of live sessions. The prompts below are what users have, %s.\n", plural(len(r.Live), "round"), stableText(r))
 	case r.Improved:
 		fmt.Fprintf(&b, "The prompts below are better than those of the run file: **%+.3f** reward on the validation tasks, %.0f %% interval %.3f to %.3f from %d pairs.\n",
 			r.Gain.Mean, 100*r.Gain.Level, r.Gain.Low, r.Gain.High, r.Gain.Pairs)
@@ -254,6 +339,13 @@ func reportAPO(r apo.Report) string {
 		b.WriteString("\n| round | new candidates | best | gain | model calls | tokens |\n|---|---|---|---|---|---|\n")
 		for _, one := range r.Rounds {
 			fmt.Fprintf(&b, "| %d | %d | `%s` | %s | %d | %s |\n", one.Round, one.Candidates, markdown.Cell(one.Best), gainText(one.Gain),
+				one.Spent.Calls, display.Count(one.Spent.PromptTokens+one.Spent.CompletionTokens))
+		}
+	}
+	if len(r.Live) > 0 {
+		b.WriteString("\n| round | sessions | mean reward | became of the edit | model calls | tokens |\n|---|---|---|---|---|---|\n")
+		for _, one := range r.Live {
+			fmt.Fprintf(&b, "| %d | %d | %.3f | %s | %d | %s |\n", one.Step, one.Sessions, one.RewardMean, markdown.Cell(liveState(one)),
 				one.Spent.Calls, display.Count(one.Spent.PromptTokens+one.Spent.CompletionTokens))
 		}
 	}
@@ -322,9 +414,19 @@ func score(c apo.Candidate) string {
 	}
 }
 
+// stableText says where the prompts that users have come from.
+func stableText(r apo.Report) string {
+	if r.Improved {
+		return "which a release has promoted"
+	}
+	return "the first ones"
+}
+
 func textAPO(r apo.Report) string {
 	var b strings.Builder
 	switch {
+	case r.Live != nil:
+		fmt.Fprintf(&b, "\n%s of live sessions; users have these prompts, %s\n", plural(len(r.Live), "round"), stableText(r))
 	case r.Improved:
 		fmt.Fprintf(&b, "\nbetter prompts: %+.3f reward (%.3f to %.3f, %d pairs of rollouts)\n", r.Gain.Mean, r.Gain.Low, r.Gain.High, r.Gain.Pairs)
 	case r.Finished:
@@ -362,7 +464,17 @@ func (*APO) Curves(outDir string) ([]Curve, error) {
 		}
 		tokens = append(tokens, plot.Point{X: float64(one.Round), Y: float64(one.Spent.PromptTokens + one.Spent.CompletionTokens)})
 	}
+	for _, one := range r.Live {
+		best = append(best, plot.Point{X: float64(one.Step), Y: one.RewardMean})
+		tokens = append(tokens, plot.Point{X: float64(one.Step), Y: float64(one.Spent.PromptTokens + one.Spent.CompletionTokens)})
+	}
 	const label = "round"
+	if r.Live != nil {
+		return []Curve{
+			{"sessions", plot.Chart{Title: "Mean reward of the sessions that a round was made from", XLabel: label, Series: []plot.Series{{Points: best, Marks: true}}}},
+			{"tokens", plot.Chart{Title: "Tokens of the calls that make prompts", XLabel: label, Series: []plot.Series{{Points: tokens, Marks: true}}}},
+		}, nil
+	}
 	return []Curve{
 		{"validation", plot.Chart{Title: "Mean reward of the best prompts on the validation tasks", XLabel: label, Series: []plot.Series{{Name: "best", Points: best, Marks: true}}}},
 		{"candidates", plot.Chart{Title: "Mean reward of each candidate in its last round", XLabel: label, Series: []plot.Series{{Points: scores, Scatter: true}}}},

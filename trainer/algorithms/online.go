@@ -10,7 +10,6 @@ import (
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/grpo"
 	"github.com/agl-go/agl/internal/yamlfile"
-	"github.com/agl-go/agl/proxy/extract"
 	"github.com/agl-go/agl/release"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/trainer/keys"
@@ -27,7 +26,7 @@ type Online struct {
 	// release is how candidates are tried; nil gives what was learned to everybody.
 	release *release.Proposal
 	// redaction says which sessions may be learned from; nil lets all pass.
-	redaction *extract.Program
+	redaction *Redaction
 }
 
 func onlineKind() Kind {
@@ -49,22 +48,12 @@ func onlineKeys(a *Online, dir string) yamlfile.Value {
 		key("rollouts", "Rollouts of a step.", keys.Count(&l.Rollouts)).Default(64),
 		key("max_wait", "How long a step waits for them; then it takes fewer.", yamlfile.Duration(&l.MaxWait)).Default("10m"),
 		key("least", "The fewest rollouts of a step; by default a quarter of `rollouts`.", keys.Count(&l.Least)),
-		key("metadata", "Learns only from rollouts whose metadata has these texts.", yamlfile.Map(&metadata, "the name of a member", `.`, yamlfile.Text)),
+		metadataKey(&metadata),
 		key("baseline_rate", "How much of the running baseline each rollout replaces.", yamlfile.Number(&l.Rate, yamlfile.Above(0), yamlfile.Below(1))).Default(0.02),
 		key("warm", "Rollouts that a baseline needs before what it is compared with is learned from.", keys.Count(&l.Warm)).Default(8),
 		key("max_staleness", "Passes over rollouts that weights of more versions ago have answered.", keys.Count(&l.MaxStaleness)).Default(8),
-		key("per_user", "The most rollouts of one user (`agl.user` in the metadata, X-Agl-User of sessions) that a step learns from; 0 is no limit.", yamlfile.Integer(&l.PerUser)).Default(0),
-		key("redaction", "A program that reads each session as JSON on its standard input, and writes true if it may be learned from. One for which it fails may not.",
-			yamlfile.Via(func(p *extract.Program) yamlfile.Value {
-				return yamlfile.Mapping(
-					key("command", "The program and its arguments.", yamlfile.NonEmptyList(&p.Command, yamlfile.Text)).Required(),
-					key("timeout", "How long it may take for a session; then it is killed.", yamlfile.Duration(&p.Timeout)).Default("30s"),
-				).Check(func(s *yamlfile.Scope) {
-					if p.Dir = dir; s.Clean() {
-						s.Fail(p.Check())
-					}
-				})
-			}, func(p extract.Program) { a.redaction = &p })),
+		perUserKey(&l.PerUser),
+		redactionKey(dir, &a.redaction),
 		key("anchor", "Conversations that are mixed into every step, against forgetting.", yamlfile.Mapping(
 			key("file", "A JSON Lines file of conversations, as that of a warm start.", yamlfile.File(&a.demos)).Required(),
 			key("per_step", "Conversations of a step.", keys.Count(&a.anchor.PerStep)).Default(8),
@@ -74,7 +63,9 @@ func onlineKeys(a *Online, dir string) yamlfile.Value {
 			key("times", "How often each is learned from again at most.", keys.Count(&l.Replay.Times)).Required(),
 			key("rollouts", "The most that a step replays, beside its new ones; by default half of `rollouts`.", keys.Count(&l.Replay.Rollouts)),
 		)),
-		key("release", "Tries what was learned on a share of the sessions, as a release whose gates decide; without it, everybody gets it after each step.", yamlfile.Via(a.releaseKeys, func(p release.Proposal) { a.release = &p })),
+		key("release", "Tries what was learned on a share of the sessions, as a release whose gates decide; without it, everybody gets it after each step.", yamlfile.Via(func(p *release.Proposal) yamlfile.Value {
+			return releaseKeys(p, key("every", "Steps between candidates, at most `max_staleness`, and its value by default if that is less.", keys.Count(&l.ReleaseEvery)).Default(4))
+		}, func(p release.Proposal) { a.release = &p })),
 		key("loss", "The loss, or its name alone.", loss(&c.Loss)).Default("importance_sampling"),
 		key("correction", "How the loss corrects for samples of older weights beyond its own ratio, or the kind alone; it takes a forward pass a step.", correction(&c.Correction)),
 		key("kl", "A penalty on tokens that became likelier than under a reference, or its coefficient alone.", penalty(&c.KL)).Default(0),
@@ -85,38 +76,9 @@ func onlineKeys(a *Online, dir string) yamlfile.Value {
 	}
 	fields = append(fields, keys.Rate(&c.Schedule, "If neither is given, a constant 0.001, and 0.00004 for a model with `engine.tinker.chat.folder`.")...)
 	return yamlfile.Mapping(fields...).Check(keys.OneRate).Check(func(s *yamlfile.Scope) {
-		for _, m := range metadata {
-			if l.Filter.Metadata == nil {
-				l.Filter.Metadata = map[string]string{}
-			}
-			l.Filter.Metadata[m.Name] = m.Value
-		}
+		l.Filter = withMetadata(metadata)
 		if s.Clean() {
 			s.Fail(a.check())
-		}
-	})
-}
-
-// releaseKeys are those of a release of learned weights, which are also the proposal's of people.
-func (a *Online) releaseKeys(p *release.Proposal) yamlfile.Value {
-	key, gates := yamlfile.Key, release.Defaults()
-	var guards []yamlfile.Entry[float64]
-	return yamlfile.Mapping(
-		key("every", "Steps between candidates, at most `max_staleness`, and its value by default if that is less.", keys.Count(&a.live.ReleaseEvery)).Default(4),
-		key("share", "Share of the sessions that get the candidate, up to 0.5.", yamlfile.Number(&p.Share, yamlfile.Above(0), yamlfile.Max(release.MaxShare))).Default(release.DefaultShare),
-		key("min_gain", "By how much the mean reward must be greater.", yamlfile.Number(&p.Gates.MinGain, yamlfile.Min(0.0))).Default(0),
-		key("min_sessions", "Sessions of the candidate that a promotion needs.", keys.Count(&p.Gates.MinSessions)).Default(gates.MinSessions),
-		key("max_sessions", "Sessions after which a candidate without evidence is rolled back.", keys.Count(&p.Gates.MaxSessions)).Default(gates.MaxSessions),
-		key("guards", "By how much the mean of a metric may be greater, such as {errors: 0.05}; by default those of `agl release propose`.", yamlfile.Map(&guards, "the name of a metric", `.`, func(to *float64) yamlfile.Value { return yamlfile.Number(to, yamlfile.Min(0.0)) })),
-	).Check(func(s *yamlfile.Scope) {
-		if guards != nil {
-			p.Gates.Guards = []release.Guard{} // none is a choice
-		}
-		for _, g := range guards {
-			p.Gates.Guards = append(p.Gates.Guards, release.Guard{Metric: g.Name, Tolerance: g.Value})
-		}
-		if s.Clean() {
-			s.Fail(p.Check())
 		}
 	})
 }
@@ -170,34 +132,11 @@ func (a *Online) New(p Parts) (Run, error) {
 	}
 	live := a.live
 	if a.redaction != nil {
-		live.Allow = a.allow
+		live.Allow = a.redaction.allow
 	}
 	c.Live = &live
 	ShowGRPO(&c, p.Display, p.Warn)
 	return &onlineRun{config: c, parts: p, anchor: a.anchor, demos: a.demos, release: a.release}, a.check()
-}
-
-// allow asks the redaction program about a rollout.
-func (a *Online) allow(ctx context.Context, store agl.Store, r agl.AttemptedRollout) (bool, error) {
-	if r.Attempt == nil {
-		return false, nil
-	}
-	page, err := store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, Paging: agl.Paging{Limit: -1}})
-	if err != nil {
-		return false, err
-	}
-	said, err := extract.Read(&r.Rollout, page.Items)
-	if err != nil {
-		return false, err
-	}
-	values, err := a.redaction.Run(ctx, &said)
-	switch {
-	case err != nil:
-		return false, err
-	case len(values) == 1 && (values[0].Kind() == 't' || values[0].Kind() == 'f'):
-		return values[0].Kind() == 't', nil
-	}
-	return false, fmt.Errorf("the program %s wrote %.200s, must be true or false", a.redaction.Command[0], values)
 }
 
 // onlineRun is a live run, which finds its collector when it begins.

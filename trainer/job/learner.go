@@ -8,6 +8,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/release"
 	"github.com/agl-go/agl/tinker"
@@ -106,6 +107,9 @@ func (l *learner) parts(weights string, resources agl.Resources) algorithms.Part
 	p := algorithms.Parts{
 		RunConfig: algorithm.RunConfig{Flusher: l.flusher(), Rollout: file.Agent.Rollout, Seed: file.Seed, RunID: l.runID, OutDir: l.outDir, Logger: l.cfg.Logger},
 		Proxied:   l.proxy != nil, TLS: l.cfg.TLS, LookupEnv: l.cfg.LookupEnv, Environ: l.cfg.Environ, StoreToken: l.token, Display: l.display, Warn: l.warn,
+		PromptReleaser: func(proposal release.Proposal) apo.Releaser {
+			return &promptReleaser{proxy: l.proxy, proposal: proposal}
+		},
 		Resolve: func(m algorithms.Model) (algorithms.Model, error) { return l.resolve(m, resources) },
 	}
 	if l.engine != nil {

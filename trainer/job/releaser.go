@@ -40,8 +40,10 @@ func (r remote) Propose(ctx context.Context, p release.Proposal) (release.Releas
 	return r.ProposeRelease(ctx, p)
 }
 
-func (r *releaser) book() (book, error) {
-	switch releases := r.proxy.Releases().(type) {
+func (r *releaser) book() (book, error) { return bookOf(r.proxy) }
+
+func bookOf(p *trainer.Proxy) (book, error) {
+	switch releases := p.Releases().(type) {
 	case book:
 		return releases, nil
 	case *client.Client:
@@ -89,12 +91,8 @@ func (r *releaser) Propose(ctx context.Context, version string, offline algorith
 	}
 	p := r.proposal
 	p.By, p.Model, p.Candidate = "algorithm", r.model, release.Version{Model: r.name(version)}
-	if len(offline.Stable) > 1 {
-		suite, err := release.Compare(offline.Stable, offline.Candidate)
-		if err != nil {
-			return err
-		}
-		p.Suite = &suite
+	if p.Suite, err = suiteOf(offline); err != nil {
+		return err
 	}
 	_, err = b.Propose(ctx, p)
 	return err

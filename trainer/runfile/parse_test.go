@@ -23,6 +23,8 @@ import (
 	"github.com/agl-go/agl/dataset"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/proxy/extract"
+	"github.com/agl-go/agl/release"
 	"github.com/agl-go/agl/runner/process"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/chat/pretrained"
@@ -199,6 +201,43 @@ func TestAPO(t *testing.T) {
 		Store:  runfile.Store{URL: "http://store:4747"},
 		Output: filepath.Join(dir, "runs/apo"),
 	})
+}
+
+// TestLivePrompts: a run that tunes prompts on live sessions needs neither tasks nor an agent.
+func TestLivePrompts(t *testing.T) {
+	t.Parallel()
+	dir := testdata(t)
+	compare(t, "apo-live.yaml", &runfile.File{
+		Prompts: []agl.NamedResource{{Name: "system", Resource: agl.PromptTemplate{Template: "Answer {question}\n", Engine: agl.PromptFString}}},
+		Proxy: &runfile.Proxy{Listen: "127.0.0.1:4748", Config: proxy.Config{
+			Models:   []proxy.Model{{Name: "gpt", BaseURL: "https://api.example.com/v1", TextOnly: true}},
+			Sessions: proxy.Sessions{IdleTimeout: 15 * time.Minute, RewardWindow: 24 * time.Hour},
+		}},
+		Algorithm: &algorithms.APO{
+			Gradient: apo.EndpointConfig{Model: "gpt"},
+			Config: apo.Config{GradientBatch: 6, Live: &apo.Live{
+				Sessions: 24, PerUser: 2, Filter: agl.CollectFilter{Metadata: map[string]string{"consent": "yes"}},
+			}},
+			Release: release.Proposal{Share: 0.1, Gates: release.Gates{
+				MinGain: 0.01, MinSessions: 100, MaxSessions: 5000, Guards: []release.Guard{{Metric: "errors", Tolerance: 0.02}},
+			}},
+			Redaction: &algorithms.Redaction{Program: extract.Program{Command: []string{"./agent.sh", "--names"}, Dir: dir, Timeout: 5 * time.Second}},
+		},
+		Output: filepath.Join(dir, "runs/apo-live"),
+	})
+	for text, want := range map[string]string{
+		"live: {release: {guards: {kl: 0.1}}}": "algorithm.apo.live.release.guards: the guard kl compares weights",
+		"beam_width: 2, live: {}":              "algorithm.apo.beam_width: given together with live",
+	} {
+		_, err := runfile.Parse("f", []byte("prompts: {s: {text: a}}\nproxy: {models: [{name: gpt, base_url: 'http://x/v1'}], sessions: {idle_timeout: 1m}}\nalgorithm: {apo: {gradient_model: gpt, "+text+"}}"), dir, runfile.Options{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", text, err, want)
+		}
+	}
+	_, err := runfile.Parse("f", []byte("prompts: {s: {text: a}}\nproxy: {models: [{name: gpt, base_url: 'http://x/v1'}]}\nalgorithm: {apo: {gradient_model: gpt, live: {}}}"), dir, runfile.Options{})
+	if err == nil || !strings.Contains(err.Error(), "give proxy.sessions") {
+		t.Errorf("without sessions: %v", err)
+	}
 }
 
 func TestBaseline(t *testing.T) {
@@ -520,7 +559,7 @@ func TestReadNothing(t *testing.T) {
 // FuzzParse checks that no file brings the reader down, and that what is wrong
 // has a place in the file.
 func FuzzParse(f *testing.F) {
-	for _, name := range []string{"grpo.yaml", "apo.yaml", "baseline.yaml", "tinker.yaml", "characters.yaml", "sft.yaml", "rejection.yaml", "distil.yaml", "agents.yaml"} {
+	for _, name := range []string{"grpo.yaml", "apo.yaml", "apo-live.yaml", "online.yaml", "baseline.yaml", "tinker.yaml", "characters.yaml", "sft.yaml", "rejection.yaml", "distil.yaml", "agents.yaml"} {
 		data, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
 			f.Fatal(err)
@@ -532,7 +571,7 @@ func FuzzParse(f *testing.F) {
 		got, err := runfile.Parse("f", []byte(file), "testdata", runfile.Options{})
 		var wrong *runfile.Error
 		switch {
-		case err == nil && got.Data.Train == nil:
+		case err == nil && got.Data.Train == nil && !got.Algorithm.Needs().NoTasks:
 			t.Error("taken without tasks")
 		case err != nil && (!errors.As(err, &wrong) || len(wrong.Mistakes) == 0):
 			t.Errorf("%v", err)

@@ -217,7 +217,7 @@ func TestSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	given := map[string]bool{}
-	for _, name := range []string{"grpo.yaml", "apo.yaml", "baseline.yaml", "tinker.yaml", "characters.yaml", "sft.yaml", "rejection.yaml", "distil.yaml", "command.yaml", "server.yaml", "online.yaml", "agents.yaml"} {
+	for _, name := range []string{"grpo.yaml", "apo.yaml", "apo-live.yaml", "baseline.yaml", "tinker.yaml", "characters.yaml", "sft.yaml", "rejection.yaml", "distil.yaml", "command.yaml", "server.yaml", "online.yaml", "agents.yaml"} {
 		data, err := os.ReadFile("testdata/" + name)
 		if err != nil {
 			t.Fatal(err)
