@@ -15,6 +15,7 @@ type taskGroup []sample
 type sample struct {
 	id         string // of the rollout, in a live run
 	grouped    bool   // it names its group, in a live run
+	again      bool   // it was learned from before, in a live run
 	form       string
 	reward     float64
 	overlong   float64        // added to the reward for learning, at most 0
@@ -63,11 +64,13 @@ func assemble(c Config, groups []taskGroup, report *StepReport) []tinker.Datum {
 	var data []tinker.Datum
 	for _, g := range groups {
 		groupData := assembleGroup(c, g, &counts)
-		if groupData == nil {
+		switch {
+		case g[0].again: // it was counted when it was new
+		case groupData == nil:
 			report.GroupsSkipped++
-			continue
+		default:
+			report.GroupsUsed++
 		}
-		report.GroupsUsed++
 		data = append(data, groupData...)
 	}
 	report.Sequences += len(data)

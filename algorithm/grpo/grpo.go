@@ -221,6 +221,7 @@ func (r *training) trainStep(ctx context.Context, step int) error {
 	}
 	tokens, updates := lessons.end()
 	report.Learned, report.Replayed, report.Stale, report.Crowded, report.Withheld = b.learned, b.replayed, b.stale, b.crowded, b.withheld
+	report.Late = b.late
 	report.Dropped, report.Stopped = b.dropped, b.stopped
 	report.UnusedTokens += b.unused
 	report.Seconds.Rollouts = b.waited.Seconds()

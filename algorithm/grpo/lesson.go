@@ -59,7 +59,13 @@ func (l lessons) train(ctx context.Context, groups []taskGroup) error {
 func (l lessons) end() (tokens, updates int) {
 	for k, one := range l.roles {
 		one.update.end()
-		countSamples(one.groups, one.role.cfg.PassReward, one.report)
+		fresh, replayed := apart(one.groups)
+		countSamples(fresh, one.role.cfg.PassReward, one.report)
+		if len(replayed) > 0 {
+			var counts StepReport
+			countSamples(replayed, one.role.cfg.PassReward, &counts)
+			one.report.ReplayedReward, one.report.ReplayedTokens = counts.RewardMean, counts.ResponseTokens
+		}
 		one.report.Staleness = stalenessOf(one.role, l.generation, one.groups)
 		tokens, updates = tokens+one.report.ResponseTokens, updates+one.report.Updates
 		if k > 0 {
@@ -70,4 +76,16 @@ func (l lessons) end() (tokens, updates int) {
 		}
 	}
 	return tokens, updates
+}
+
+// apart separates the groups that were learned from before from those that are new.
+func apart(groups []taskGroup) (fresh, replayed []taskGroup) {
+	for _, g := range groups {
+		if len(g) > 0 && g[0].again {
+			replayed = append(replayed, g)
+		} else {
+			fresh = append(fresh, g)
+		}
+	}
+	return fresh, replayed
 }

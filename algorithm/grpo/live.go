@@ -242,6 +242,11 @@ func (l *live) collect(ctx context.Context, step int) (b batch, err error) {
 			continue // MaxWait is over, and there are too few: the same again, and more
 		}
 		l.next.Since = ready.Next
+		for i := range ready.Corrections {
+			if !ready.Corrections[i].Previous.Valid {
+				b.late++
+			}
+		}
 		live := slices.DeleteFunc(ready.Rollouts, func(r agl.CollectedRollout) bool {
 			return r.Rollout.Mode == agl.ModeVal // the tasks of a validation teach nothing
 		})

@@ -224,7 +224,7 @@ func TestReplay(t *testing.T) {
 	live := grpo.Live{MaxStaleness: stale, Replay: grpo.Replay{Times: times, Rollouts: 24}}
 	reports := slices.Concat(learnLive(t, s, model, dir, half, live), learnLive(t, s, model, dir, 2*half, live))
 	learned, replays := map[string]int{}, map[string]int{}
-	total, overRestart := 0, 0
+	total, overRestart, apart := 0, 0, 0
 	for _, r := range reports {
 		for _, id := range r.Replayed {
 			total++
@@ -245,12 +245,16 @@ func TestReplay(t *testing.T) {
 			}
 			learned[id] = r.Step
 		}
-		if n := len(r.Learned) + len(r.Replayed); r.Rollouts < n || len(r.Replayed) > 24 || r.Staleness.Max > stale || r.Updates > 0 && r.Drift == nil {
+		apart += r.ReplayedTokens
+		if len(r.Replayed) == 0 && r.ReplayedTokens > 0 || r.GroupsUsed+r.GroupsSkipped != r.Groups || r.Groups != r.Rollouts {
+			t.Errorf("step %d: replayed rollouts are counted as new: %d groups of %d rollouts, %d used and %d skipped", r.Step, r.Groups, r.Rollouts, r.GroupsUsed, r.GroupsSkipped)
+		}
+		if n := len(r.Learned); r.Rollouts < n || r.Rollouts > 32 || len(r.Replayed) > 24 || r.Staleness.Max > stale || r.Updates > 0 && r.Drift == nil {
 			t.Errorf("step %d: %d rollouts, of which %d are new and %d replayed; staleness %v, drift %v", r.Step, r.Rollouts, len(r.Learned), len(r.Replayed), r.Staleness, r.Drift)
 		}
 	}
-	if total < half*times || overRestart == 0 {
-		t.Errorf("%d rollouts were replayed, %d of them after the restart", total, overRestart)
+	if total < half*times || overRestart == 0 || apart == 0 {
+		t.Errorf("%d rollouts with %d tokens were replayed, %d of them after the restart", total, apart, overRestart)
 	}
 	all := rates(reports)
 	t.Logf("pass rates %.2f", all)

@@ -26,6 +26,7 @@ type batch struct {
 	crowded           int // likewise, because of Live.PerUser
 	// withheld are those that Live.Allow has not let pass.
 	withheld int
+	late     int // rollouts whose first reward came after they were read
 }
 
 // collect waits for the next part of the groups of a step. They stay in the accounts until trained.

@@ -90,7 +90,7 @@ func (l *live) again(ctx context.Context, r replayed) (s sample, user string, er
 		return s, "", err
 	}
 	s = l.collector.read(ctx, rollout.Input, &e)
-	s.id, s.expected = r.ID, r.Expected
+	s.id, s.expected, s.again = r.ID, r.Expected, true
 	if s.mask == "" && l.age(s) > l.cfg.Live.MaxStaleness {
 		s.mask = algorithm.MaskStale
 	}

@@ -47,8 +47,13 @@ type StepReport struct {
 	Staleness Staleness `json:"staleness,omitzero"`
 	// Learned are the rollouts of a live run that count, by id.
 	Learned []string `json:"learned,omitempty"`
-	// Replayed are those that it learned from again (Live.Replay). They are among the Rollouts.
-	Replayed []string `json:"replayed,omitempty"`
+	// Replayed are those that it learned from again (Live.Replay), with the mean of their rewards and the tokens of their replies. They
+	// count in nothing else but Sequences, Staleness and what is measured of the updates.
+	Replayed       []string `json:"replayed,omitempty"`
+	ReplayedReward float64  `json:"replayed_reward,omitzero"`
+	ReplayedTokens int      `json:"replayed_tokens,omitzero"`
+	// Late counts the rollouts whose first reward came after a live run had read them without one. Nothing was learned from them.
+	Late int `json:"late,omitzero"`
 	// Stale counts the rollouts that a live run has passed over since the step before, because weights of too many versions
 	// ago had answered. They count in nothing else but UnusedTokens.
 	Stale int `json:"stale,omitzero"`

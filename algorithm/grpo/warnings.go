@@ -23,6 +23,8 @@ const (
 	// WarnLogprobs: the log-probabilities of sampler and trainer differ by more than
 	// 0.05 on average, so that the importance ratios are wrong.
 	WarnLogprobs = "logprob_gap"
+	// WarnLate: rewards came after a live run had read their rollouts without one.
+	WarnLate = "late_rewards"
 	// WarnSynchronous: the engine cannot sample beside training.
 	WarnSynchronous = "synchronous"
 )
@@ -40,8 +42,12 @@ func warnings(r StepReport) []algorithm.Warning {
 		list = append(list, algorithm.Warning{Kind: kind, Step: r.Step, Message: fmt.Sprintf("step %d: ", r.Step) + fmt.Sprintf(format, args...)})
 	}
 	masked := r.masked()
-	if r.GroupsUsed == 0 && r.PassRate < 1 { // if every rollout passed there is nothing to learn
+	if r.GroupsUsed == 0 && len(r.Replayed) == 0 && r.PassRate < 1 { // if every rollout passed there is nothing to learn
 		add(WarnNoVariance, "%s", whyNothing(r, masked))
+	}
+	if r.Late > 0 {
+		add(WarnLate, "%d sessions got their reward after they were read without one, so nothing is learned from them; set proxy.sessions.reward_window, or agl store --reward-window, to the time that rewards take",
+			r.Late)
 	}
 	if r.Truncated > 0 && r.Truncated == r.Rollouts-masked {
 		add(WarnTruncated, "every rollout has a reply that was cut off at its length limit; raise max_tokens in the agent, or the model's context")

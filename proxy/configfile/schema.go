@@ -61,7 +61,7 @@ func Keys(c *proxy.Config) []yamlfile.Field {
 		yamlfile.Key("capture", "How calls are recorded.", capture(c)),
 		yamlfile.Key("sessions", "Records the calls of live programs, which name their session in the header X-Agl-Session or have its key.", yamlfile.Mapping(
 			yamlfile.Key("idle_timeout", "A session ends after this long without a call; 0 records none.", yamlfile.Duration(&c.Sessions.IdleTimeout)).Default("0s"),
-			yamlfile.Key("reward_window", "How long a session that has ended waits for its reward; 0 leaves it to the store.", yamlfile.Duration(&c.Sessions.RewardWindow)).Default("0s"),
+			yamlfile.Key("reward_window", "How long a session that has ended waits for its reward; 0 leaves it to the store. In a run that learns from sessions (algorithm online, or apo with live) the default is 24h.", yamlfile.Duration(&c.Sessions.RewardWindow)).Default("0s"),
 			yamlfile.Key("rewards", "What gives sessions rewards, beside the requests that send them.", rewards(&c.Sessions)),
 		)),
 		yamlfile.Key("forward_paths", "Further paths whose POSTs are forwarded to a backend, without /v1: [/rerank]. Others get 404.",

@@ -197,8 +197,13 @@ func ShowGRPO(c *grpo.Config, d display.Display, warn func(text string)) {
 		if r.Steps > 0 {
 			of = fmt.Sprintf("/%d", r.Steps)
 		}
+		replayed := ""
+		if n := len(r.Replayed); n > 0 {
+			replayed = fmt.Sprintf("  replayed %d with reward %.3f", n, r.ReplayedReward)
+			rows = append(rows, display.Row{Label: "  replayed", Text: fmt.Sprintf("%d sessions  reward %.2f", n, r.ReplayedReward)})
+		}
 		d.Update(display.Update{
-			Line: fmt.Sprintf("step %4d%s  reward %.3f  pass %.3f%s  masked %d  %.0f tokens/s", r.Step, of, r.RewardMean, r.PassRate, forms, masked, r.TokensPerSecond),
+			Line: fmt.Sprintf("step %4d%s  reward %.3f  pass %.3f%s  masked %d%s  %.0f tokens/s", r.Step, of, r.RewardMean, r.PassRate, forms, masked, replayed, r.TokensPerSecond),
 			Rows: rows,
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -149,6 +150,9 @@ func (d *draft) across(s *yamlfile.Scope) {
 	if s.Given("engine") && !s.Given("proxy") {
 		f.Proxy = &Proxy{}
 	}
+	if sessions := d.sessions(); live && sessions != nil && sessions.IdleTimeout > 0 && !s.Given("proxy.sessions.reward_window") {
+		sessions.RewardWindow = DefaultRewardWindow
+	}
 	// An algorithm that brings its model registers it when it has begun.
 	brings := f.Algorithm != nil && f.Algorithm.Needs().OwnModel && s.Given("proxy.model")
 	if s.Given("proxy") && !s.Given("proxy.models") && !s.Given("engine") && !brings {
@@ -168,6 +172,18 @@ func (d *draft) across(s *yamlfile.Scope) {
 	if s.Given("proxy.model") && f.Proxy != nil && !brings {
 		d.modelName(s)
 	}
+}
+
+// DefaultRewardWindow is how long a session waits for its reward in a run that learns from sessions: without a window it would be read
+// before its reward is there, and nothing learned from it. A session with a reward does not wait.
+const DefaultRewardWindow = 24 * time.Hour
+
+// sessions are those of the proxy; nil without one.
+func (d *draft) sessions() *proxy.Sessions {
+	if d.file.Proxy == nil {
+		return nil
+	}
+	return &d.file.Proxy.Config.Sessions
 }
 
 // modelName checks the name of the model that agents are told to request.

@@ -240,6 +240,23 @@ func TestLivePrompts(t *testing.T) {
 	}
 }
 
+// TestRewardWindow: a run that learns from sessions waits for their rewards unless the file says otherwise; any other leaves it to the store.
+func TestRewardWindow(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{
+		"proxy: {sessions: {idle_timeout: 1m}}\nalgorithm: {online: {}}":                                                           runfile.DefaultRewardWindow,
+		"proxy: {sessions: {idle_timeout: 1m, reward_window: 2h}}\nalgorithm: {online: {}}":                                        2 * time.Hour,
+		"proxy: {sessions: {idle_timeout: 1m, reward_window: 0s}}\nalgorithm: {online: {}}":                                        0,
+		"proxy: {}\nalgorithm: {online: {}}":                                                                                       0,
+		"proxy: {sessions: {idle_timeout: 1m}}\nagent: {command: [sh]}\ndata: {train: tasks.jsonl}\nalgorithm: {grpo: {steps: 1}}": 0,
+	} {
+		f, err := runfile.Parse("f", []byte("engine: {policy: {}}\n"+text), testdata(t), runfile.Options{})
+		if err != nil || f.Proxy.Config.Sessions.RewardWindow != want {
+			t.Errorf("%s: got %v, %v, want %s", text, f, err, want)
+		}
+	}
+}
+
 func TestBaseline(t *testing.T) {
 	t.Parallel()
 	dir := testdata(t)
