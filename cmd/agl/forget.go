@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"github.com/go-json-experiment/json"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
@@ -66,10 +67,8 @@ func (c *forgetCommand) use(ctx context.Context, out *console.Console, store agl
 	if c.DryRun {
 		return out.Summarize("%d sessions of %s would be deleted", len(sessions), c.User)
 	}
-	for id, status := range sessions {
-		if err := forget(ctx, store, id, status); err != nil {
-			return c.Wrap(fmt.Errorf("%s: %w", id, err))
-		}
+	if err := forgetAll(ctx, store, sessions); err != nil {
+		return c.Wrap(err)
 	}
 	return out.Summarize("deleted %d sessions of %s", len(sessions), c.User)
 }
@@ -88,6 +87,27 @@ func (c *forgetCommand) sessions(ctx context.Context, store agl.Store) (map[stri
 		found[r.RolloutID] = r.Status
 	}
 	return found, nil
+}
+
+// forgetting is how many sessions are deleted at once. The store commits what comes together in one transaction.
+const forgetting = 64
+
+// forgetAll deletes sessions. What a kill leaves is found and deleted by a repeat: each session goes with all that belongs to it.
+func forgetAll(ctx context.Context, store agl.Store, sessions map[string]agl.RolloutStatus) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(forgetting)
+	for id, status := range sessions {
+		if ctx.Err() != nil {
+			break
+		}
+		group.Go(func() error {
+			if err := forget(ctx, store, id, status); err != nil {
+				return fmt.Errorf("%s: %w", id, err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
 }
 
 // forget deletes a rollout. One that is gone already is forgotten.
