@@ -74,6 +74,8 @@ type Needs struct {
 	Demonstrations string
 	// Sessions is true if the proxy must record the sessions of users.
 	Sessions bool
+	// Divergence is true if the releases of the algorithm have the guard kl, which the run measures and the store decides by.
+	Divergence bool
 	// OwnModel is true if the algorithm may register the model that agents call at the
 	// run's proxy, once it runs.
 	OwnModel bool

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/agl-go/agl"
@@ -120,6 +121,7 @@ func (a *Online) Needs() Needs {
 		needs.Losses = append(needs.Losses, tinker.CrossEntropy)
 	}
 	needs.NoTasks, needs.Sessions = true, a.release != nil
+	needs.Divergence = a.release != nil && slices.ContainsFunc(a.release.Gates.Guards, func(g release.Guard) bool { return g.Metric == release.MetricKL })
 	return needs
 }
 

@@ -120,6 +120,8 @@ func (c Config) validate() error {
 		return agl.Errorf(agl.CodeInvalid, "store: neither url nor listen is given, the role runner needs a store to take rollouts from")
 	case f.Algorithm.Needs().Losses != nil && !f.Engine.Trains():
 		return agl.Errorf(agl.CodeInvalid, "engine: none given, %s needs one whose weights it trains", f.Algorithm.Name())
+	case f.Algorithm.Needs().Divergence && f.Store.URL != "" && c.Role != execution.RoleRunner:
+		return agl.Errorf(agl.CodeInvalid, "algorithm.%s.release.guards: got kl, which needs the engine of this run, but the store at store.url decides about releases and has none: leave out store.url, or kl", f.Algorithm.Name())
 	case f.Data.Train == nil && !f.Algorithm.Needs().NoTasks && c.Role != execution.RoleRunner:
 		return agl.Errorf(agl.CodeInvalid, "data.train: none given, the algorithm needs tasks")
 	}
