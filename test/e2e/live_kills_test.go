@@ -183,9 +183,61 @@ func learnedOf(t *testing.T, metrics string) (times map[string]int, steps, maske
 	return times, steps, masked
 }
 
+// knownVersions returns the versions of the weights that the last checkpoint of a run knows: all that it has published, but for those of
+// killed steps.
+func knownVersions(t *testing.T, output string) (known map[string]int) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(output, "checkpoints", "*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := -1
+	for _, path := range files {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var checkpoint struct {
+			Step  int `json:"step"`
+			State struct {
+				Source struct {
+					Versions map[string]int `json:"versions"`
+				} `json:"source"`
+			} `json:"state"`
+		}
+		if err := json.Unmarshal(data, &checkpoint); err == nil && checkpoint.Step > last && checkpoint.State.Source.Versions != nil {
+			last, known = checkpoint.Step, checkpoint.State.Source.Versions
+		}
+	}
+	if known == nil {
+		t.Fatalf("no checkpoint with versions in %v", files)
+	}
+	return known
+}
+
+// answeredBy returns the versions of the weights that have answered each of some sessions.
+func answeredBy(t *testing.T, database string, sessions []string) map[string][]string {
+	t.Helper()
+	_, url := startStoreOn(t, database)
+	c := connect(t, url)
+	versions := map[string][]string{}
+	for _, id := range sessions {
+		spans, err := c.QuerySpans(t.Context(), agl.QuerySpansParams{RolloutID: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range spans.Items {
+			if version, _ := spans.Items[i].Attributes.GetString(agl.AttrModelVersion); version != "" {
+				versions[id] = append(versions[id], version)
+			}
+		}
+	}
+	return versions
+}
+
 // A whole live run, learner, store and proxy in one process, is killed again and again while users have sessions and rate them:
 // no session is learned from twice, and each that was rated is learned from, but for those that weights of a killed step have
-// answered.
+// answered, which no checkpoint knows.
 func TestLearnerOverKills(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -256,6 +308,23 @@ algorithm: {online: {rollouts: 8, least: 1, max_wait: 100ms, warm: 2, max_stalen
 	}
 	if len(times) < liveKills || len(left()) > len(times)/4 {
 		t.Errorf("of %d rated sessions %d were learned from in %d steps, %d were masked", len(rated), len(times), steps, masked)
+	}
+	known, killed := knownVersions(t, output), map[string]bool{}
+	answered := answeredBy(t, "sqlite:"+filepath.Join(output, "agl.db"), left())
+	for _, id := range left() {
+		inKilled := false
+		for _, version := range answered[id] {
+			if _, ok := known[version]; !ok {
+				inKilled, killed[version] = true, true
+			}
+		}
+		if !inKilled {
+			t.Errorf("session %s was not learned from, although %v have answered it, of which none is of a killed step", id, answered[id])
+		}
+	}
+	const perKill = 2
+	if len(killed) > perKill*liveKills { // what the process began with, and what its killed step has published
+		t.Errorf("the sessions that were not learned from were answered by %d versions, more than %d kills can lose", len(killed), liveKills)
 	}
 	t.Logf("%d sessions in %d steps over %d kills of learner, store and proxy; %d were answered by weights of a killed step", len(times), steps, liveKills, len(left()))
 }
