@@ -134,6 +134,9 @@ func rewardSpan(p *AddRewardParams) (Span, error) {
 	if span.Attributes, err = NewAttributes(attrs...); err != nil {
 		return Span{}, err
 	}
+	if p.Time.Valid && !(p.Time.V >= 0) {
+		return Span{}, Errorf(CodeInvalid, "at: got %v, must be in Unix seconds", p.Time.V)
+	}
 	at := Some(p.Time.Or(TimestampOf(time.Now())))
 	span.StartTime, span.EndTime = at, at
 	id := sha256.Sum256([]byte("reward\x00" + p.RolloutID + "\x00" + p.IdempotencyKey))

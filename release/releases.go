@@ -206,7 +206,7 @@ func (r *Release) do(current *Current, act Act, by, reason string) (bool, error)
 		if r.State != StateCanary {
 			return refuse("; propose the candidate again")
 		}
-		r.State = StatePromoted
+		r.State, r.Frozen = StatePromoted, false
 		*current = Current{Stable: r.promoted(), Model: cmp.Or(r.Model, current.Model)}
 	case ActRollback:
 		switch {
@@ -215,7 +215,7 @@ func (r *Release) do(current *Current, act Act, by, reason string) (bool, error)
 		case r.State == StatePromoted && (current.Release != "" || current.Stable != r.promoted()):
 			return refuse(", and another release came after it")
 		}
-		r.State = StateRolledBack
+		r.State, r.Frozen = StateRolledBack, false
 		*current = Current{Stable: r.Stable, Model: current.Model}
 	default:
 		if r.State != StateCanary {

@@ -341,3 +341,25 @@ func TestKL(t *testing.T) {
 		})
 	}
 }
+
+// TestFrozenByHand: what is frozen is promoted and rolled back by a person as any other, and is not called frozen any more.
+func TestFrozenByHand(t *testing.T) {
+	t.Parallel()
+	r := release.New(memorytest.Open(t))
+	made := propose(t, r, release.Proposal{Candidate: release.Version{ResourcesID: "rs-1"}})
+	for _, step := range []struct {
+		act    release.Act
+		state  release.State
+		frozen bool
+		stable string
+	}{
+		{release.ActFreeze, release.StateCanary, true, ""},
+		{release.ActPromote, release.StatePromoted, false, "rs-1"},
+		{release.ActRollback, release.StateRolledBack, false, ""},
+	} {
+		after, err := r.Do(t.Context(), made.ID, step.act, "ada", "")
+		if c := current(t, r); err != nil || after.State != step.state || after.Frozen != step.frozen || c.Stable.ResourcesID != step.stable {
+			t.Errorf("after %s it is %s, frozen %t, and %+v is current; %v", step.act, after.State, after.Frozen, c, err)
+		}
+	}
+}
