@@ -200,7 +200,13 @@ func (s *search) liveRound(ctx context.Context, number int, since string) (next 
 			return "", err
 		}
 	}
+	round := LiveRound{
+		Step: number, Parent: g.Parent, RewardMean: g.Mean, Sessions: g.Sessions, Learned: g.Shown, Passed: g.Passed, Crowded: g.Crowded, Withheld: g.Withheld,
+	}
 	parent, err := s.version(ctx, g.Parent)
+	if errors.Is(err, agl.ErrNotFound) {
+		return g.Next, s.orphan(ctx, key, round)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -209,10 +215,7 @@ func (s *search) liveRound(ctx context.Context, number int, since string) (next 
 	if err != nil {
 		return "", err
 	}
-	round := LiveRound{
-		Step: number, Parent: g.Parent, RewardMean: g.Mean, Sessions: g.Sessions, Learned: g.Shown, Passed: g.Passed, Crowded: g.Crowded, Withheld: g.Withheld,
-		Spent: s.journal.spent(number),
-	}
+	round.Spent = s.journal.spent(number)
 	end := s.journal.get(key + "decision").Decision
 	switch {
 	case candidate == nil:
@@ -245,6 +248,20 @@ func (s *search) liveRound(ctx context.Context, number int, since string) (next 
 	s.report.Live[len(s.report.Live)-1] = round
 	round.Learned = nil
 	return g.Next, s.tell(ctx, round)
+}
+
+// orphan ends a round whose prompts were deleted, unless it had ended before.
+func (s *search) orphan(ctx context.Context, key string, round LiveRound) error {
+	end := s.journal.get(key + "decision").Decision
+	if end == nil {
+		end = &decided{State: RoundDropped, Reason: "the prompts that were stable have been deleted"}
+		if err := s.journal.put(entry{Key: key + "decision", Decision: end}); err != nil {
+			return err
+		}
+	}
+	round.State, round.Reason, round.Spent = end.State, end.Reason, s.journal.spent(round.Step)
+	s.report.Live = append(s.report.Live, round)
+	return s.tell(ctx, round)
 }
 
 // tell reports a round.
@@ -292,6 +309,27 @@ func (s *search) stable(ctx context.Context) (string, error) {
 	return cmp.Or(standing.Stable, s.seed.ResourcesID), err
 }
 
+// tunable returns the stable version when it has prompts: while somebody has released resources without any, there is nothing to learn.
+func (s *search) tunable(ctx context.Context) (string, error) {
+	for told := ""; ; {
+		id, err := s.stable(ctx)
+		if err != nil {
+			return "", err
+		}
+		_, err = s.version(ctx, id)
+		if code := agl.ErrorCode(err); code != agl.CodeInvalid && code != agl.CodeNotFound && code != agl.CodeUnavailable {
+			return id, err
+		}
+		if told != id {
+			s.cfg.Logger.WarnContext(ctx, "no prompts are tuned until others are stable", "resources", id, "error", err)
+		}
+		told = id
+		if err := backoff.Sleep(ctx, liveWait); err != nil {
+			return "", err
+		}
+	}
+}
+
 // untilAvailable repeats what the store cannot do at present.
 func (s *search) untilAvailable(ctx context.Context, do func() error) error {
 	for {
@@ -319,7 +357,7 @@ func (s *search) gather(ctx context.Context, since string) (*gathered, error) {
 	g := &gathered{Next: since}
 	var pool []ready // the newest last
 	for {
-		stable, err := s.stable(ctx)
+		stable, err := s.tunable(ctx)
 		if err != nil {
 			return nil, err
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/agl-go/agl/store/memory/memorytest"
 )
 
-// TestLiveGoesOn: days without users, a model that fails for hours and a spent budget end no live run. Users keep what they have.
+// TestLiveGoesOn: resources without a prompt, days without users, a model that fails for hours and a spent budget end no live run. Users keep what they have.
 func TestLiveGoesOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -27,6 +27,11 @@ func TestLiveGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		service := &shop{world: w, store: st, decisions: map[string]algorithm.CandidateState{}}
+		bare, err := st.AddResources(t.Context(), agl.AddResourcesParams{Resources: agl.Resources{{Name: "model", Resource: agl.LLM{Endpoint: "http://x/v1", Model: "m"}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		service.stable = bare.ResourcesID // somebody has released what has no prompt
 		began := time.Now()
 		const outage = 3 * time.Hour
 		var failed, answered int
@@ -54,7 +59,11 @@ func TestLiveGoesOn(t *testing.T) {
 				t.Errorf("it has ended: %v", err)
 			}
 		})
-		time.Sleep(3 * 24 * time.Hour)
+		time.Sleep(24 * time.Hour)
+		service.mu.Lock()
+		service.stable = "" // and has rolled it back
+		service.mu.Unlock()
+		time.Sleep(2 * 24 * time.Hour)
 		open, closing := context.WithCancel(t.Context())
 		running.Go(func() { service.open(open) })
 		time.Sleep(time.Second)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 
@@ -36,6 +38,23 @@ func (g *gathering) DeleteRollout(ctx context.Context, p agl.DeleteRolloutParams
 		return agl.Errorf(agl.CodeUnavailable, "the store is gone")
 	}
 	return g.Store.DeleteRollout(ctx, p)
+}
+
+// TestForgetPrompts: the rounds of a run that tunes prompts on live sessions say what they were made from.
+func TestForgetPrompts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	lines := `{"step":1,"parent":"a","learned":["ro-1","ro-2"],"candidate":"b","spent":{}}
+{"step":1,"parent":"a","candidate":"b","state":"promoted","spent":{}}
+{"step":2,"parent":"b","learned":["ro-3"],"candidate":"c","spent":{}}
+`
+	if err := os.WriteFile(filepath.Join(dir, "metrics.jsonl"), []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	seen, err := learnedFrom(dir, map[string]agl.RolloutStatus{"ro-2": agl.RolloutSucceeded, "ro-3": agl.RolloutSucceeded, "ro-4": agl.RolloutSucceeded})
+	if want := (learned{first: 1, last: 2, sessions: 2}); err != nil || seen != want {
+		t.Errorf("got %+v, %v, want %+v", seen, err, want)
+	}
 }
 
 // TestForgetMany: a user's sessions are deleted many at a time. What is left when the store is gone is deleted by a repeat, and nothing
