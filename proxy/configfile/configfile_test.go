@@ -230,7 +230,7 @@ sessions: {idle_timeout: 1m, rewards: {events: {accepted: 1}, judge: m, program:
 	for from, mistakes := range map[string]map[string]string{
 		"judge: m":                      {"judge: n": "got the model n, but models has none", `judge: {model: m, prompt: "good?"}`: "has no {next}", "judge: {model: m, votes: 0}": "votes: got the number 0"},
 		"accepted: 1":                   {"accepted: yes": "rewards.events.accepted: got a text"},
-		"command: [sh, x]":         {"command: []": "command", "command: [./nothing]": "nothing", "timeout: 1s": "command"},
+		"command: [sh, x]":              {"command: []": "command", "command: [./nothing]": "nothing", "timeout: 1s": "command"},
 		"sessions: {idle_timeout: 1m, ": {"sessions: {": "needs an IdleTimeout"},
 	} {
 		for to, want := range mistakes {
