@@ -48,7 +48,7 @@ func TestSessionsRefuseRewards(t *testing.T) {
 		`{"value":NaN}`, `{"value":"NaN"}`, `{"value":1e999}`, `{"value":-1e999}`, `{"value":Infinity}`, `{"value":null}`, `{}`, `{"value":[1]}`, `{"value":true}`,
 		`{"dimensions":{"primary":1e999}}`, `{"dimensions":{}}`, `{"value":1,"dimensions":{"primary":2}}`, `{"value":1,"at":1e300}`, `{"value":1,"at":-1e300}`,
 	} {
-		t.Run(body, func(t *testing.T) { l.call(t, path, body, 400) })
+		l.call(t, path, body, 400)
 	}
 	first, _ := l.call(t, path, `{"value":1,"idempotency_key":"k"}`, 200)
 	again, _ := l.call(t, path, `{"value":1,"idempotency_key":"k"}`, 200)
