@@ -51,6 +51,27 @@ func (o panicObserver) ObserveRollout(status agl.RolloutStatus, mode agl.Mode, d
 	o.observer.ObserveRollout(status, mode, d)
 }
 
+// callPanicObserver is a panicObserver of calls, too.
+type callPanicObserver struct {
+	panicObserver
+
+	calls CallObserver
+}
+
+// ObserveCall implements CallObserver.
+func (o callPanicObserver) ObserveCall(version string, promptTokens, replyTokens int64) {
+	defer o.recovered()
+	o.calls.ObserveCall(version, promptTokens, replyTokens)
+}
+
+// guarded returns an observer whose panics fail no operation.
+func guarded(o Observer, log *slog.Logger) Observer {
+	if calls, ok := o.(CallObserver); ok {
+		return callPanicObserver{panicObserver{o, log}, calls}
+	}
+	return panicObserver{o, log}
+}
+
 // observedTx reports the calls of a transaction.
 type observedTx struct {
 	driver.Tx

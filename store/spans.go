@@ -250,7 +250,9 @@ func (s *Store) AddSpans(ctx context.Context, p agl.AddSpansParams) (_ agl.AddSp
 		s.log.InfoContext(ctx, "Duplicated span added",
 			"rollout_id", r.RolloutID, "attempt_id", r.AttemptID, "span_id", r.SpanID)
 	}
-	return agl.AddSpansResult{Stored: c.stored(), Cancelled: c.cancelled}, nil
+	stored := c.stored()
+	s.observeCalls(stored)
+	return agl.AddSpansResult{Stored: stored, Cancelled: c.cancelled}, nil
 }
 
 // maxBuffer bounds the memory of a pooled buffer.

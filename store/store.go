@@ -19,7 +19,7 @@ type Config struct {
 	Clock Clock
 	// Logger receives what an operator should know; nil discards it.
 	Logger *slog.Logger
-	// Observer is called for every operation; may be nil.
+	// Observer is called for every operation, and a [CallObserver] for every new span of a model call; may be nil.
 	Observer Observer
 	// DefaultUnresponsive is the time without a heartbeat after which an attempt is
 	// ended if its rollout has no unresponsive_seconds. It also ends attempts whose claim
@@ -37,7 +37,7 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Observer != nil {
-		c.Observer = panicObserver{c.Observer, c.Logger}
+		c.Observer = guarded(c.Observer, c.Logger)
 	}
 	return c
 }

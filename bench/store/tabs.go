@@ -38,7 +38,7 @@ var pages = []page{
 	{
 		kinds: []string{"rollout", "queue", "worker"},
 		first: []string{"resources?limit=1&sort_by=update_time&sort_order=desc", "rollouts?status_in=failed&sort_by=start_time&sort_order=desc&limit=8"},
-		asks:  []string{"statistics", "statistics/rollouts", "workers?status_in=busy&limit=1"},
+		asks:  []string{"statistics", "statistics/rollouts", "workers?status_in=busy&limit=1", "statistics/calls"},
 	},
 	{kinds: []string{"rollout", "attempt", "spans"}, asks: []string{"rollouts?filter_logic=and&sort_by=start_time&sort_order=desc&limit=50&offset=0"}},
 	{kinds: []string{"worker", "attempt"}, asks: []string{"workers?sort_by=worker_id&sort_order=asc&limit=50&offset=0"}},

@@ -37,6 +37,8 @@ type Metrics struct {
 	registry *prometheus.Registry
 
 	requests, operations, driver, finished family
+
+	calls callCounts
 }
 
 // family is a counter and a histogram with the same labels.
@@ -127,6 +129,11 @@ func (m *Metrics) ObserveRollout(status agl.RolloutStatus, mode agl.Mode, d time
 		}
 		return key[:2]
 	})
+}
+
+// ObserveCall counts a call of a model.
+func (m *Metrics) ObserveCall(version string, promptTokens, replyTokens int64) {
+	m.calls.add(time.Now(), version, tokens{1, promptTokens, replyTokens})
 }
 
 func errorLabel(err error) string {

@@ -200,6 +200,7 @@ func (s *Server) routeAPI(config Config) {
 		wire.Events:     {get: {read, e.stream}},
 
 		wire.StatusCounts: {get: {read, newStatusCounts(store).get}},
+		wire.CallCounts:   {get: {read, s.metrics.calls.get}},
 
 		wire.Enqueue: {post: {train, q.enqueue}},
 		wire.Dequeue: {post: {access.Runner, q.dequeue}},

@@ -102,6 +102,30 @@ test("a reader without a key signs in", async () => {
   await done();
 });
 
+test("the overview shows calls and tokens per second, and the versions that answer, as they come", async () => {
+  const { page, done } = await open("");
+  const tiles = page.getByRole("region", { name: "Model calls" });
+  const [task] = await api("queues/rollouts/enqueue", { method: "POST", body: JSON.stringify({ rollouts: [{ input: "called" }] }) });
+  const { attempt } = await api(`rollouts/${task.rollout_id}/attempts`, { method: "POST", body: "{}" });
+  const context = { trace_id: "ab".repeat(16), is_remote: false, trace_state: {} };
+  const now = Date.now() / 1000;
+  const spans = [...Array(30)].map((_, i) => ({
+    rollout_id: task.rollout_id, attempt_id: attempt.attempt_id, sequence_id: i + 1, trace_id: context.trace_id, span_id: String(i).padStart(16, "0"), parent_id: null, name: "litellm_request",
+    status: { status_code: "OK", description: null }, attributes: { "agentlightning.model.version": "<b>w</b>@7", "gen_ai.usage.prompt_tokens": 100, "gen_ai.usage.completion_tokens": 7 },
+    events: [], links: [], start_time: now, end_time: now, context: { ...context, span_id: String(i).padStart(16, "0") }, parent: null, resource: { attributes: {}, schema_url: "" },
+  }));
+  await api("spans/batch", { method: "POST", body: JSON.stringify({ spans }) });
+  await tiles.getByRole("link", { name: "<b>w</b>@7" }).waitFor();
+  // The rates are over ten seconds; other tests add calls of their own.
+  const values = async () => Object.fromEntries((await tiles.locator(".tile").evaluateAll((all) => all.map((t) => [t.lastElementChild.textContent, Number(t.firstElementChild.textContent.replaceAll(",", ""))]))));
+  const seen = await values();
+  assert.ok(seen["calls per second"] >= 3 && seen["prompt tokens per second"] >= 300 && seen["reply tokens per second"] >= 21, JSON.stringify(seen));
+  assert.equal(seen["calls since the store started"], (await api("statistics/calls")).calls);
+  await page.waitForFunction(() => document.querySelector("[aria-label='Model calls'] b").textContent === "0", null, { timeout: 20_000 });
+  await api(`rollouts/${task.rollout_id}/attempts/${attempt.attempt_id}`, { method: "POST", body: JSON.stringify({ status: "succeeded" }) });
+  await done();
+});
+
 test("the page works behind a path", async () => {
   const { page, done } = await open("rollouts", { address: process.env.AGL_PAGE_PREFIX + "/" });
   await page.getByRole("link", { name: made.chat }).click();
@@ -471,6 +495,8 @@ test("a release is frozen, promoted and rolled back, each with a reason", async 
   const reward = page.getByRole("region", { name: "Evidence" }).getByRole("row").nth(1);
   assert.match(await reward.innerText(), /reward\s+0\.8\d*\s+0\.5\d*\s+20 \+ 20\s+more than 0\s+\+0\.\d+ to \+0\.\d+\s+better/);
   await page.getByText("20 of at least 50").waitFor();
+  const suite = page.getByRole("region", { name: "Offline suite" }).locator("tbody tr");
+  assert.deepEqual(await suite.locator("td").allInnerTexts(), ["reward", "0.625", "0.5 (0.4375 to 0.5625)", "60", "not worse", "-0.03125 to +0.2813", "open"]);
   page.on("dialog", (d) => d.accept());
   await page.getByRole("button", { name: "Freeze" }).click();
   await page.locator("h1").getByText("frozen").waitFor();

@@ -16,7 +16,9 @@ import (
 // canary proposes a release and gives both arms sessions, of which the candidate's earn more.
 func canary(t *testing.T, store *client.Client) (id string) {
 	t.Helper()
-	r, err := store.ProposeRelease(t.Context(), release.Proposal{Candidate: release.Version{Model: "support-v2"}, Model: "support", Share: 0.5})
+	r, err := store.ProposeRelease(t.Context(), release.Proposal{Candidate: release.Version{Model: "support-v2"}, Model: "support", Share: 0.5, Suite: &release.Suite{
+		Tasks: 60, Stable: 0.5, Candidate: 0.625, Baseline: [2]float64{0.4375, 0.5625}, Difference: [2]float64{-0.03125, 0.28125},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

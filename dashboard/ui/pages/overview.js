@@ -4,7 +4,7 @@ import { html } from "../lib/html.js";
 import { get, post, signIns } from "../api.js";
 import { useQuery } from "../hooks.js";
 import { href } from "../route.js";
-import { count, oneLine, seconds } from "../lib/format.js";
+import { count, number, oneLine, seconds } from "../lib/format.js";
 import { Act, Empty, Failure, Loading, Status, Time } from "../components/basic.js";
 import { Chart } from "../components/chart.js";
 import { outcome } from "../lib/group.js";
@@ -21,22 +21,23 @@ async function since(name, total, load) {
 }
 
 async function load(abort) {
-  const [statistics, { by_status: byStatus }, busy] = await Promise.all([
+  const [statistics, { by_status: byStatus }, busy, calls] = await Promise.all([
     get("statistics", {}, abort),
     get("statistics/rollouts", {}, abort),
     get("workers", { status_in: "busy", limit: 1 }, abort),
+    get("statistics/calls", {}, abort),
   ]);
   const [resources, failures] = await Promise.all([
     since("resources", statistics.total_resources, () => get("resources", { limit: 1, sort_by: "update_time", sort_order: "desc" }, abort)),
     since("failures", byStatus.failed, () => get("rollouts", { status_in: "failed", sort_by: "start_time", sort_order: "desc", limit: 8 }, abort)),
   ]);
-  return { statistics, busy: busy.total, resources, failures, byStatus };
+  return { statistics, busy: busy.total, resources, failures, byStatus, calls };
 }
 
 export function Overview() {
   const { data, error, reload } = useQuery(load, [], (e) => e.kind === "rollout" || e.kind === "queue" || e.kind === "worker");
   if (!data) return error ? html`<${Failure} error=${error} retry=${reload} />` : html`<${Loading} />`;
-  const { statistics, busy, resources, failures, byStatus } = data;
+  const { statistics, busy, resources, failures, byStatus, calls } = data;
   return html`
     <h1>Overview</h1>
     ${error && html`<${Failure} error=${error} retry=${reload} />`}
@@ -53,6 +54,7 @@ export function Overview() {
       <a class="tile long" href=${href(["resources"])}><b class="mono">${resources.items[0]?.resources_id || "none"}</b><span>latest resources</span></a>
       <div class="tile"><b>${statistics.name}</b><span>up ${seconds(statistics.uptime)}</span></div>
     </section>
+    <${Calls} first=${calls} />
     <${Rate} byStatus=${byStatus} />
     <section>
       <h2>Queue</h2>
@@ -68,6 +70,29 @@ export function Overview() {
         (r) => html`<li key=${r.rollout_id}><a class="mono" href=${href(["rollouts", r.rollout_id])}>${r.rollout_id}</a> <b>${outcome(r.attempt).kind || "failed"}</b> ${oneLine(outcome(r.attempt).message || "", 200)} <${Time} at=${r.end_time} /></li>`,
       )}</ul>`}
     </section>`;
+}
+
+const callsEvery = 2000; // ms: no event tells of calls, and rates fall without any
+
+// Calls says how fast models answer, and which versions have answered in the last minutes.
+function Calls({ first }) {
+  const [later, setLater] = useState(null);
+  useEffect(() => {
+    const abort = new AbortController();
+    const timer = setInterval(() => {
+      if (!document.hidden) get("statistics/calls", {}, abort.signal).then(setLater, () => {}); // the view says what fails
+    }, callsEvery);
+    return () => (clearInterval(timer), abort.abort());
+  }, []);
+  const calls = later && later.calls >= first.calls ? later : first;
+  const rate = calls.per_second;
+  return html`<section class="tiles" aria-label="Model calls">
+    <div class="tile"><b>${number(rate.calls)}</b><span>calls per second</span></div>
+    <div class="tile"><b>${number(rate.prompt_tokens)}</b><span>prompt tokens per second</span></div>
+    <div class="tile"><b>${number(rate.reply_tokens)}</b><span>reply tokens per second</span></div>
+    <div class="tile"><b>${count(calls.calls)}</b><span>calls since the store started</span></div>
+    <div class="tile long"><b class="versions-served">${calls.versions.length === 0 ? "none" : calls.versions.map((v) => html`<a key=${v.version} class="mono" title="${count(v.calls)} calls" href=${href(["rollouts"], { version: v.version })}>${oneLine(v.version, 60)}</a>`)}</b><span>versions that answered in the last ten minutes</span></div>
+  </section>`;
 }
 
 const span = 120; // seconds that the chart shows

@@ -51,12 +51,32 @@ export function Release({ id }) {
       <div><dt>Sessions of the candidate</dt><dd>${r.evidence.sessions[candidate].toLocaleString()} of at least ${r.gates.min_sessions.toLocaleString()}</dd></div>
       <div><dt>Sessions in all</dt><dd>${(r.evidence.sessions[stable] + r.evidence.sessions[candidate]).toLocaleString()} of at most ${r.gates.max_sessions.toLocaleString()}</dd></div>
     </dl>
+    ${r.suite && html`<${Suite} suite=${r.suite} />`}
     <h2>Evidence</h2>
     <p class="muted">A difference lies within its interval at all times at once with a probability of ${percent(1 - r.gates.alpha)}, so you may look whenever you like.</p>
     <${Table} label="Evidence" columns=${evidenceColumns} items=${evidence(r)} id=${(e) => e.metric} />
     <h2>Decisions</h2>
     <${Table} label="Decisions" columns=${decisionColumns} items=${r.decisions.map((d, i) => ({ ...d, i })).reverse()} id=${(d) => d.i} />`;
 }
+
+// Suite is what both versions earned on the same tasks before any session met the candidate.
+function Suite({ suite: s }) {
+  const rows = [{ metric: "reward", tasks: s.tasks, candidate: s.candidate, stable: s.stable, baseline: s.baseline, difference: s.difference, met: s.difference[1] < 0 ? "worse" : s.difference[0] > 0 ? "better" : "open" }];
+  return html`
+    <h2>Offline suite</h2>
+    <p class="muted">Before any session: both versions on the same tasks, with intervals of 95 %. A candidate that is worse meets no user.</p>
+    <${Table} label="Offline suite" columns=${suiteColumns} items=${rows} id=${(e) => e.metric} />`;
+}
+
+const suiteColumns = [
+  { name: "Metric", cell: (e) => e.metric },
+  { name: "Candidate", class: "num", cell: (e) => number(e.candidate) },
+  { name: "Stable, the baseline", class: "num", cell: (e) => `${number(e.stable)} (${number(e.baseline[0])} to ${number(e.baseline[1])})` },
+  { name: "Tasks", class: "num", cell: (e) => e.tasks.toLocaleString() },
+  { name: "Wanted", cell: () => "not worse" },
+  { name: "Difference", class: "num", cell: (e) => interval(e.difference) },
+  { name: "Shown", cell: (e) => html`<${Status} value=${e.met} />` },
+];
 
 function Acts({ release: r, done }) {
   const [reason, setReason] = useState("");

@@ -27,6 +27,7 @@ const (
 	Ready                = "/ready"
 	Statistics           = "/statistics"
 	StatusCounts         = "/statistics/rollouts"
+	CallCounts           = "/statistics/calls"
 	Events               = "/events"
 	Enqueue              = "/queues/rollouts/enqueue"
 	Dequeue              = "/queues/rollouts/dequeue"

@@ -14,11 +14,18 @@ import (
 // closed when the test is over.
 func Open(tb testing.TB) *store.Store {
 	tb.Helper()
+	return OpenWith(tb, store.Config{})
+}
+
+// OpenWith is Open with a configuration, of which the driver is left out.
+func OpenWith(tb testing.TB, config store.Config) *store.Store {
+	tb.Helper()
 	driver, err := memory.New(memory.Config{CapacityBytes: 1 << 30})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	st, err := store.New(tb.Context(), store.Config{Driver: driver})
+	config.Driver = driver
+	st, err := store.New(tb.Context(), config)
 	if err != nil {
 		tb.Fatal(err)
 	}
