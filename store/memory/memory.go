@@ -99,6 +99,8 @@ type Driver struct {
 	ordinal    int64 // counts everything that has an order of creation
 	rollouts   map[string]*rollout
 	ordered    []*rollout // by creation
+	unsorted   bool       // whether one of ordered has an earlier start than the one before it
+	statuses   map[agl.RolloutStatus]int
 	attempts   int
 	queue      queue
 	closed     bool // the queue
@@ -158,8 +160,8 @@ func New(config Config) (*Driver, error) {
 		return nil, err
 	}
 	d := &Driver{
-		config:    config,
-		rollouts:  map[string]*rollout{},
+		config:   config,
+		statuses: map[agl.RolloutStatus]int{}, rollouts: map[string]*rollout{},
 		workers:   map[string]*worker{},
 		resources: map[string]*bundle{},
 		sequences: map[string]int64{},

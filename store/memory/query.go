@@ -3,6 +3,7 @@ package memory
 import (
 	"cmp"
 	"context"
+	"iter"
 	"slices"
 	"strings"
 
@@ -129,8 +130,7 @@ func (d *Driver) QueryRollouts(_ context.Context, p agl.QueryRolloutsParams) (ag
 	f.add(p.RolloutIDContains != "", func(r *rollout) bool { return strings.Contains(r.cur.RolloutID, p.RolloutIDContains) })
 	f.add(p.ModeIn != nil, func(r *rollout) bool { return slices.Contains(p.ModeIn, r.cur.Mode) })
 	for _, label := range p.Labels {
-		line := driver.LabelLine(label)
-		f.add(true, func(r *rollout) bool { return strings.Contains(r.labels.Text, line) })
+		f.add(true, labelled(label))
 	}
 	f.add(p.RewardMin.Valid, func(r *rollout) bool { reward := r.reward(); return reward.Valid && reward.V.Value >= p.RewardMin.V })
 	f.add(p.RewardMax.Valid, func(r *rollout) bool { reward := r.reward(); return reward.Valid && reward.V.Value <= p.RewardMax.V })
@@ -138,11 +138,85 @@ func (d *Driver) QueryRollouts(_ context.Context, p agl.QueryRolloutsParams) (ag
 	if p.SortBy == "reward" {
 		compare = rewardOrder(p.Order)
 	}
-	match := f.match()
+	match, total := f.match(), -1
+	switch {
+	case match == nil:
+		total = len(all)
+	case len(f.all) == 1 && p.StatusIn != nil && p.RolloutIDIn == nil:
+		total = d.countOf(p.StatusIn)
+	}
 	if p.After != "" {
-		match = behind(d.rollouts[p.After], compare, match)
+		match, total = behind(d.rollouts[p.After], compare, match), -1
+	}
+	switch inOrder := p.SortBy == "start_time" && !d.unsorted; {
+	case inOrder && p.Order == agl.Descending:
+		return pick(newestFirst(all), p.Paging, match, total), nil
+	case inOrder || compare == nil:
+		return pick(slices.Values(all), p.Paging, match, total), nil
 	}
 	return find(all, p.Paging, match, compare, (*rollout).attempted), nil
+}
+
+func (d *Driver) countOf(statuses []agl.RolloutStatus) int {
+	n := 0
+	for i, status := range statuses {
+		if !slices.Contains(statuses[:i], status) {
+			n += d.statuses[status]
+		}
+	}
+	return n
+}
+
+// labelled returns the condition that a rollout has a label.
+func labelled(label agl.Label) func(*rollout) bool {
+	wanted := agl.Some(label.Value)
+	switch label.Name {
+	case "run":
+		return func(r *rollout) bool { return r.labels.Run == wanted }
+	case "step":
+		return func(r *rollout) bool { return r.labels.Step == wanted }
+	}
+	line := driver.LabelLine(label)
+	return func(r *rollout) bool { return strings.Contains(r.labels.Text, line) }
+}
+
+// newestFirst returns rollouts that are in the order of their start from the last one on. Those that started at the same time
+// keep their order.
+func newestFirst(all []*rollout) iter.Seq[*rollout] {
+	return func(yield func(*rollout) bool) {
+		for end := len(all); end > 0; {
+			from := end - 1
+			for from > 0 && all[from-1].cur.StartTime == all[end-1].cur.StartTime {
+				from--
+			}
+			for _, r := range all[from:end] {
+				if !yield(r) {
+					return
+				}
+			}
+			end = from
+		}
+	}
+}
+
+// pick returns a page of the rollouts that match (nil matches all), in the order in which they come. If total, the number of those
+// that match, is not -1, it looks at no more than the page needs.
+func pick(all iter.Seq[*rollout], p agl.Paging, match func(*rollout) bool, total int) agl.Page[agl.AttemptedRollout] {
+	page := agl.Page[agl.AttemptedRollout]{Limit: p.Limit, Offset: p.Offset, Items: []agl.AttemptedRollout{}}
+	full := func() bool { return p.Limit >= 0 && len(page.Items) >= p.Limit }
+	for r := range all {
+		if total >= 0 && (full() || page.Total == total) {
+			break
+		}
+		if match != nil && !match(r) {
+			continue
+		}
+		if page.Total++; page.Total > p.Offset && !full() {
+			page.Items = append(page.Items, r.attempted())
+		}
+	}
+	page.Total = max(page.Total, total)
+	return page
 }
 
 // behind returns the condition that a rollout matches and comes behind another one, which is nil if it does not exist.

@@ -227,6 +227,9 @@ func (d *Driver) applyRollout(change driver.RolloutChange) {
 	if r.cur == nil || !bytes.Equal(r.cur.Metadata, change.Rollout.Metadata) {
 		r.labels = driver.LabelsOf(change.Rollout.Metadata)
 	}
+	d.countStatus(r.cur, -1)
+	d.countStatus(change.Rollout, 1)
+	d.checkOrder(r, change.Rollout)
 	finished := r.cur != nil && r.cur.Status.Finished()
 	r.cur = change.Rollout
 	if r.cur.Status.Finished() != finished {
@@ -238,6 +241,23 @@ func (d *Driver) applyRollout(change driver.RolloutChange) {
 		d.queue.left()
 	case r.cur.Status.Queued() && r.ticket == 0 && !change.Front:
 		d.enqueue(r, false)
+	}
+}
+
+// countStatus adds n to the rollouts of a status. A rollout that is new was nil before.
+func (d *Driver) countStatus(r *agl.Rollout, n int) {
+	if r != nil {
+		d.statuses[r.Status] += n
+	}
+}
+
+// checkOrder notes whether rollouts still start in the order of their creation, as they do unless they are imported.
+func (d *Driver) checkOrder(r *rollout, next *agl.Rollout) {
+	switch last := len(d.ordered) - 1; {
+	case r.cur != nil:
+		d.unsorted = d.unsorted || r.cur.StartTime != next.StartTime
+	case last > 0:
+		d.unsorted = d.unsorted || next.StartTime < d.ordered[last-1].cur.StartTime
 	}
 }
 
@@ -321,6 +341,7 @@ func (d *Driver) deleteRollout(id string) {
 		return
 	}
 	d.count(r, -1)
+	d.countStatus(r.cur, -1)
 	d.evictable.forget(r)
 	d.dropSpans(r)
 	d.attempts -= len(r.attempts)
