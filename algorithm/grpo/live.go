@@ -15,6 +15,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/algorithm/admission"
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
@@ -250,7 +251,8 @@ func (l *live) collect(ctx context.Context, step int) (b batch, err error) {
 		live := slices.DeleteFunc(ready.Rollouts, func(r agl.CollectedRollout) bool {
 			return r.Rollout.Mode == agl.ModeVal // the tasks of a validation teach nothing
 		})
-		may, err := l.allow(ctx, live, &b)
+		left := passedOver{}
+		may, err := l.allow(ctx, live, &b, left)
 		if err != nil {
 			return batch{}, err
 		}
@@ -263,6 +265,7 @@ func (l *live) collect(ctx context.Context, step int) (b batch, err error) {
 				return false
 			}
 			b.crowded++
+			left.add(crowded, r.Rollout.RolloutID)
 			return true
 		})
 		samples, err := l.read(ctx, allowed, &b)
@@ -270,12 +273,18 @@ func (l *live) collect(ctx context.Context, step int) (b batch, err error) {
 			return batch{}, err
 		}
 		for i, s := range samples {
+			if s.mask != "" {
+				left.add(admission.Reason(s.mask), s.id)
+			}
 			if s.mask == algorithm.MaskStale {
 				b.unused += s.sampled()
 				continue
 			}
 			rollouts++
 			b.add(s, labelsOf(&allowed[i].Rollout.Rollout).Group, siblings)
+		}
+		for reason, ids := range left {
+			l.collector.note(ctx, ids, reason)
 		}
 	}
 	fresh := b.groups
@@ -289,11 +298,16 @@ func (l *live) collect(ctx context.Context, step int) (b batch, err error) {
 	return b, nil
 }
 
+// passedOver are the ids of rollouts that are not learned from, by the reason.
+type passedOver map[admission.Reason][]string
+
+func (p passedOver) add(reason admission.Reason, id string) { p[reason] = append(p[reason], id) }
+
 // allowing is how many rollouts Live.Allow looks at together.
 const allowing = 8
 
 // allow returns the rollouts that Live.Allow lets pass.
-func (l *live) allow(ctx context.Context, ready []agl.CollectedRollout, b *batch) ([]agl.CollectedRollout, error) {
+func (l *live) allow(ctx context.Context, ready []agl.CollectedRollout, b *batch, left passedOver) ([]agl.CollectedRollout, error) {
 	if l.cfg.Live.Allow == nil {
 		return ready, nil
 	}
@@ -321,6 +335,8 @@ func (l *live) allow(ctx context.Context, ready []agl.CollectedRollout, b *batch
 	for i := range ready {
 		if may[i] {
 			allowed = append(allowed, ready[i])
+		} else {
+			left.add(withheld, ready[i].Rollout.RolloutID)
 		}
 	}
 	b.withheld += len(ready) - len(allowed)

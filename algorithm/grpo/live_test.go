@@ -146,14 +146,19 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// No user has more rollouts in a step than allowed; the others are passed over, and counted.
+// No user has more rollouts in a step than allowed; the others are passed over, and counted. These, and those that may not be
+// learned from, say why.
 func TestLivePerUser(t *testing.T) {
 	t.Parallel()
 	s := memorytest.Open(t)
 	model := newSpeller(t)
-	crowded := 0
-	for _, r := range learnLive(t, s, model, t.TempDir(), 4, grpo.Live{PerUser: 9}) {
-		crowded += r.Crowded
+	crowded, withheld := 0, 0
+	allow := func(_ context.Context, _ agl.Store, r agl.AttemptedRollout) (bool, error) {
+		user, _ := agl.Attributes(r.Metadata).GetString(grpo.MetadataUser)
+		return user != "u1", nil
+	}
+	for _, r := range learnLive(t, s, model, t.TempDir(), 4, grpo.Live{PerUser: 5, Allow: allow}) {
+		crowded, withheld = crowded+r.Crowded, withheld+r.Withheld
 		of := map[string]int{}
 		for _, id := range r.Learned {
 			page, err := s.QueryRollouts(t.Context(), agl.QueryRolloutsParams{RolloutIDIn: []string{id}})
@@ -164,8 +169,8 @@ func TestLivePerUser(t *testing.T) {
 			of[user]++
 		}
 		for user, n := range of {
-			if n > 9 {
-				t.Errorf("step %d learned from %d rollouts of %s, want at most 9", r.Step, n, user)
+			if n > 5 {
+				t.Errorf("step %d learned from %d rollouts of %s, want at most 5", r.Step, n, user)
 			}
 		}
 		if r.Rollouts < 8 || r.Rollouts > 32 {
@@ -174,6 +179,17 @@ func TestLivePerUser(t *testing.T) {
 	}
 	if crowded == 0 {
 		t.Error("no rollout was passed over, although one user of four has five of sixteen")
+	}
+	for reason, reported := range map[string]int{"crowded": crowded, "withheld": withheld} {
+		page, err := s.QueryRollouts(t.Context(), agl.QueryRolloutsParams{Labels: []agl.Label{{Name: grpo.MetadataDropped, Value: reason}}})
+		if err != nil || page.Total != reported || reported == 0 {
+			t.Errorf("%d rollouts say %s (%v), the run reports %d", page.Total, reason, err, reported)
+		}
+		for _, r := range page.Items {
+			if user, _ := agl.Attributes(r.Metadata).GetString(grpo.MetadataUser); user == "" || (user == "u1") != (reason == "withheld") {
+				t.Errorf("rollout %s of the user %q says %s", r.RolloutID, user, reason)
+			}
+		}
 	}
 }
 

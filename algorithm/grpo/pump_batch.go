@@ -127,7 +127,7 @@ func (p *pump) trained(ctx context.Context) {
 	if err := algorithm.Cancel(ctx, p.store, ids); err != nil {
 		p.cfg.Logger.WarnContext(ctx, "cancel stale rollouts", "error", err)
 	}
-	p.note(ctx, stale, admission.Stale)
+	p.collector.note(ctx, stale, admission.Stale)
 	signal(p.wake)
 }
 

@@ -40,9 +40,9 @@ func (p *pump) await(ctx context.Context, g *liveGroup) {
 	p.unused += tokensOf(stopped)
 	p.mu.Unlock()
 	reason := p.finish(g, samples)
-	p.note(ctx, spare, oversampled)
+	p.collector.note(ctx, spare, oversampled)
 	if reason != "" {
-		p.note(ctx, ids, reason)
+		p.collector.note(ctx, ids, reason)
 	}
 }
 

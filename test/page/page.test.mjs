@@ -268,6 +268,20 @@ test("the siblings of a group stand side by side, with rewards, advantages and t
   await done();
 });
 
+test("a session that was not learned from says why, and leads to the others", async () => {
+  const dropped = async (input, reason) => (await api("queues/rollouts/enqueue", { method: "POST", body: JSON.stringify({ rollouts: [{ input, metadata: { dropped: reason } }] }) }))[0].rollout_id;
+  const ids = [await dropped("one session", "withheld"), await dropped("another", "withheld"), await dropped("odd", "<b>odd</b>")];
+  const { page, done } = await open("rollouts/" + ids[0]);
+  await page.getByText("Not learned from: the redaction program did not let it pass.").waitFor();
+  await page.getByRole("link", { name: "All for this reason" }).click();
+  await page.getByText("2 in all").waitFor();
+  await page.getByRole("link", { name: ids[1] }).waitFor();
+  await page.goto(base + "#/rollouts/" + ids[2]);
+  await page.getByText("Not learned from: the run dropped it: <b>odd</b>.").waitFor();
+  for (const id of ids) await api(`rollouts/${id}/cancel`, { method: "POST" });
+  await done();
+});
+
 test("the prompts of a search are a tree with scores, and any two are compared", async () => {
   const { metadata: { search } } = await api("runs/" + made.apo);
   const { page, done } = await open("runs/" + made.apo);

@@ -18,12 +18,28 @@ const recorded = {
   no_variance: "grpo drew another one instead, because all rewards that count are equal (dynamic_sampling)",
   failed: "grpo drew another one instead, because fewer rollouts count than min_viable asks for",
   stale: "grpo left it out, because its weights had become too old (max_staleness)",
+  oversampled: "its group was complete without it",
+  withheld: "the redaction program did not let it pass",
+  crowded: "the step had enough rollouts of the same user (per_user)",
+  missing_reward: "it has no reward",
+  malformed_trace: "its trace cannot be read, or its calls lack what training needs",
+  no_tokens: "no call was recorded with the tokens of its reply",
+  wrong_version: "weights that the run has not published answered a call",
+  sampling: "a call was sampled with settings that change its log-probabilities",
+  context_overflow: "its tokens do not fit the context of the model",
+  evicted: "its spans were evicted before they were read",
 };
+
+// notLearned says why a run did not learn from a rollout, "" if no run has said so.
+export function notLearned(rollout) {
+  const reason = rollout.metadata?.dropped;
+  return typeof reason === "string" && reason !== "" ? (Object.hasOwn(recorded, reason) ? recorded[reason] : "the run dropped it: " + reason) : "";
+}
 
 // score is what a rollout counts for in its group: {reward}, or {why} it does not count.
 export function score(rollout) {
   const kind = outcome(rollout.attempt).kind;
-  if (rollout.metadata?.dropped === oversampled) return { why: "its group was complete without it" };
+  if (rollout.metadata?.dropped === oversampled) return { why: notLearned(rollout) };
   if (!ended(rollout)) return { why: "not finished" };
   if (!counted.includes(kind)) return { why: kind.replace(/_/g, " ") };
   if (rollout.attempt?.reward) return { reward: rollout.attempt.reward.value };
@@ -45,8 +61,8 @@ export function summary(rollouts) {
 
 // dropped says why a group that has ended has no advantages, "" if it has.
 function dropped(rewards, scores, rollouts) {
-  const kept = rollouts.map((r) => r.metadata?.dropped).find((reason) => reason && reason !== oversampled);
-  if (kept) return recorded[kept] || "the run dropped it: " + String(kept);
+  const kept = rollouts.find((r) => r.metadata?.dropped !== oversampled && notLearned(r));
+  if (kept) return notLearned(kept);
   if (rollouts.some((r) => !ended(r))) return "";
   const equal = rewards.length > 1 && rewards.every((r) => r === rewards[0]);
   const why = [...new Set(scores.filter((s) => s.why).map((s) => s.why))].join(", ");

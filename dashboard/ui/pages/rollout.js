@@ -10,7 +10,7 @@ import { calls, conversation } from "../lib/span.js";
 import { Act, Copy, download, Empty, Failure, JSONText, Loading, Status, Text, Time } from "../components/basic.js";
 import { Conversation } from "../components/conversation.js";
 import { Timeline } from "../components/timeline.js";
-import { outcome } from "../lib/group.js";
+import { notLearned, outcome } from "../lib/group.js";
 
 const tabs = [["conversation", "Conversation"], ["timeline", "Timeline"], ["raw", "Raw"]];
 const ended = ["succeeded", "failed", "cancelled"];
@@ -51,6 +51,7 @@ function Facts({ rollout, attempt }) {
   return html`
     <dl class="facts">${facts.map(([k, v]) => html`<div key=${k}><dt>${k}</dt><dd>${v}</dd></div>`)}</dl>
     ${how.message && html`<div class="notice bad"><${Text} value=${how.message} /></div>`}
+    ${notLearned(rollout) && html`<p class="notice" role="note">Not learned from: ${visible(notLearned(rollout))}. <a href=${href(["rollouts"], { label: "dropped=" + rollout.metadata.dropped })}>All for this reason</a></p>`}
     <details class="input" open><summary>Input</summary>${typeof rollout.input === "string" ? html`<${Text} value=${rollout.input} />` : html`<${JSONText} value=${rollout.input} />`}</details>
     ${Object.keys(rollout.metadata || {}).length > 0 && html`<details><summary>Metadata</summary><${JSONText} value=${rollout.metadata} /></details>`}`;
 }
