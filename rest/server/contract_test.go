@@ -210,3 +210,28 @@ func TestContract(t *testing.T) {
 	}
 	golden(t, "contract.golden", c.log.String())
 }
+
+// TestExtensionsAreServed holds the description of what agl adds to the API, by which the dashboard's requests are checked,
+// against the routes.
+func TestExtensionsAreServed(t *testing.T) {
+	t.Parallel()
+	doc, err := openapi3.NewLoader().LoadFromFile("testdata/extensions-openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := doc.Validate(t.Context()); err != nil {
+		t.Error(err)
+	}
+	placeholder := regexp.MustCompile(`\{\w+\}`)
+	served := map[string]bool{}
+	for _, route := range newServer(t, server.Config{Store: memorytest.Open(t)}).Routes() {
+		served[placeholder.ReplaceAllString(route, "{}")] = true
+	}
+	for path, item := range doc.Paths.Map() {
+		for method := range item.Operations() {
+			if !served[method+" "+placeholder.ReplaceAllString(path, "{}")] {
+				t.Errorf("%s %s is described and not served", method, path)
+			}
+		}
+	}
+}
