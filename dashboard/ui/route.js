@@ -2,9 +2,18 @@
 // Every state that a reader may want to send to somebody is in it.
 import { signal } from "@preact/signals";
 
+// decoded is a part of the path, as it is if its escapes are wrong.
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 function parse() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  return { path: path.split("/").filter(Boolean).map(decodeURIComponent), params: Object.fromEntries(new URLSearchParams(query)) };
+  return { path: path.split("/").filter(Boolean).map(decoded), params: Object.fromEntries(new URLSearchParams(query)) };
 }
 
 export const route = signal(parse());

@@ -126,6 +126,25 @@ test("the overview shows calls and tokens per second, and the versions that answ
   await done();
 });
 
+test("addresses that are wrong are answered, and long words break no page", async () => {
+  const { page, done } = await open("rollouts/%E0%A4%A", { width: 390 });
+  await page.getByText("There is no rollout %E0%A4%A.").waitFor();
+  await page.goto(base + "#/rollouts?offset=999999");
+  await page.getByText("There are only").waitFor();
+  await page.getByRole("button", { name: "To the first page" }).click();
+  await page.locator("tbody tr").first().waitFor();
+  await page.goto(base + "#/rollouts/" + "x".repeat(1000));
+  await page.getByText("There is no rollout xxx").waitFor();
+  const [rollout] = await api("queues/rollouts/enqueue", { method: "POST", body: JSON.stringify({ rollouts: [{ input: "long words", metadata: { dropped: "x".repeat(1000) } }] }) });
+  const wide = () => page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  assert.ok((await wide()) <= 0);
+  await page.goto(base + "#/rollouts/" + rollout.rollout_id);
+  await page.getByText("Not learned from").waitFor();
+  assert.ok((await wide()) <= 0);
+  await api(`rollouts/${rollout.rollout_id}/cancel`, { method: "POST" });
+  await done();
+});
+
 test("the page works behind a path", async () => {
   const { page, done } = await open("rollouts", { address: process.env.AGL_PAGE_PREFIX + "/" });
   await page.getByRole("link", { name: made.chat }).click();
