@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl/execution"
 )
 
 // Tracker takes the metrics of a run. Its methods are called one at a time.
@@ -58,14 +60,24 @@ func (s *Set) Line(ctx context.Context, line []byte) {
 	s.failing = err != nil
 }
 
-// Close closes all trackers.
+// Close closes all trackers. Failures are not reported after a second signal (see [execution.Forced]), which ends the store and
+// the requests that trackers need.
 func (s *Set) Close(ctx context.Context, failed error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.trackers {
-		if err := t.Close(ctx, failed); err != nil {
+		if err := t.Close(ctx, failed); err != nil && !isForced(ctx) {
 			s.logger.WarnContext(ctx, "close a tracker", "error", err)
 		}
+	}
+}
+
+func isForced(ctx context.Context) bool {
+	select {
+	case <-execution.Forced(ctx):
+		return true
+	default:
+		return false
 	}
 }
 

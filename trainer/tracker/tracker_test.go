@@ -10,10 +10,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/trainer/tracker"
 )
 
@@ -94,6 +96,25 @@ func TestSetReportsOnce(t *testing.T) {
 	set.Close(t.Context(), nil)
 	if n := strings.Count(log.String(), "the server is away"); n != 1 || away.calls != 3 || !strings.Contains(log.String(), "still away") {
 		t.Errorf("%d calls, log:\n%s", away.calls, log.String())
+	}
+}
+
+// A run that two signals have cut off has lost its store on purpose: trackers that cannot close say nothing. A single signal
+// leaves them the time to close.
+func TestSetForced(t *testing.T) { //nolint:paralleltest // the signals are for the process
+	ctx, stop := execution.NotifyContext(t.Context())
+	defer stop()
+	var log bytes.Buffer
+	for _, ended := range []<-chan struct{}{ctx.Done(), execution.Forced(ctx)} {
+		if log.Reset(); syscall.Kill(os.Getpid(), syscall.SIGINT) != nil {
+			t.Fatal("the process got no signal")
+		}
+		<-ended
+		set := tracker.NewSet(slog.New(slog.NewTextHandler(&log, nil)), &failing{})
+		set.Close(context.WithoutCancel(ctx), context.Cause(ctx))
+		if forced := ended != ctx.Done(); strings.Contains(log.String(), "still away") == forced {
+			t.Errorf("forced %v: log %q", forced, log.String())
+		}
 	}
 }
 
