@@ -68,7 +68,25 @@ func (c *initCommand) Validate() error {
 	if c.Dir == "" && !term.IsTerminal(os.Stdin.Fd()) {
 		return fmt.Errorf("name the folder to write to, such as %s, or . for the current one", suggestedDir)
 	}
-	return nil
+	if c.Dir == "" {
+		return nil
+	}
+	return checkFolder(c.Dir)
+}
+
+// checkFolder refuses a folder that cannot be made, because it or a folder above it is a file.
+func checkFolder(dir string) error {
+	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {
+		info, err := os.Stat(at)
+		switch {
+		case err == nil && info.IsDir(), at == filepath.Dir(at):
+			return nil
+		case err == nil && at == filepath.Clean(dir):
+			return fmt.Errorf("%s is a file; name a folder", dir)
+		case err == nil:
+			return fmt.Errorf("%s: %s is a file, and no folder can be made in it; name another folder", dir, at)
+		}
+	}
 }
 
 // ask reads the folder from the terminal.
@@ -158,8 +176,8 @@ func starterFiles(language string) (files []starterFile, err error) {
 
 // writeStarter writes the files into a folder, or none if one of them exists.
 func writeStarter(dir string, files []starterFile) error {
-	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-		return fmt.Errorf("init: %s is a file; name a folder", dir)
+	if err := checkFolder(dir); err != nil { // the flags were checked; what a person typed was not
+		return fmt.Errorf("init: %w", err)
 	}
 	var there []string
 	for _, f := range files {

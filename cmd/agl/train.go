@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -182,6 +183,9 @@ func (c *trainCommand) read(role execution.Role) (*runfile.File, output.Source, 
 		text, err := os.ReadFile(c.File)
 		if info, failed := os.Stat(c.File); failed == nil && info.IsDir() {
 			return nil, source, fmt.Errorf("%s is a folder; name the run file in it, or run agl train there", c.File)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, source, fmt.Errorf("there is no run file %s; agl init writes one", c.File)
 		}
 		if err != nil {
 			return nil, source, fmt.Errorf("read the run file: %w", err)

@@ -34,12 +34,14 @@ func (*Database) Close() error { return nil }
 // exists checks that there is a file without opening it: closing it again would
 // release the locks that SQLite holds on it in this process.
 func (d *Database) exists() error {
-	_, err := os.Stat(d.path)
+	file, err := os.Stat(d.path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return agl.Errorf(agl.CodeNotFound, "sqlite: there is no file %s", d.path)
 	case err != nil:
-		return agl.Errorf(agl.CodeUnavailable, "sqlite: the file %s: %w", d.path, err)
+		return errPlace(d.path, err)
+	case file.IsDir():
+		return errDirectory(d.path)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	driverimpl "modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
@@ -96,12 +97,18 @@ func broken(err error) bool {
 	return true
 }
 
+func errDirectory(path string) error {
+	return agl.Errorf(agl.CodeInvalid, "sqlite: %s is a directory, name a file", path)
+}
+
 // errPlace explains why a file could not be created or locked.
 func errPlace(path string, err error) error {
 	dir := filepath.Dir(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return agl.Errorf(agl.CodeInvalid, "sqlite: the directory %s of the file %s does not exist", dir, filepath.Base(path))
+	case errors.Is(err, syscall.ENOTDIR):
+		return agl.Errorf(agl.CodeInvalid, "sqlite: %s of the file %s is not a directory", dir, filepath.Base(path))
 	case errors.Is(err, os.ErrPermission) || isReadOnly(err):
 		return agl.Errorf(agl.CodeUnavailable, "sqlite: the directory %s of the file %s must be writable for this process: %w",
 			dir, filepath.Base(path), err)

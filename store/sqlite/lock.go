@@ -55,7 +55,7 @@ func (l *lock) checkNotEmptied(path string) error {
 	case err != nil:
 		return errPlace(path, err)
 	case file.IsDir():
-		return agl.Errorf(agl.CodeInvalid, "sqlite: %s is a directory, name a file", path)
+		return errDirectory(path)
 	case file.Size() > 0:
 		return nil
 	}

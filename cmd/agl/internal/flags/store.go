@@ -2,7 +2,9 @@ package flags
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -57,7 +59,7 @@ func (f *Store) OpenRun(ctx context.Context, folder string) (agl.Store, func(), 
 	}
 	f.folder = folder
 	file := filepath.Join(folder, keys.DatabaseFile)
-	if _, err := os.Stat(file); err != nil {
+	if err := checkRunFolder(folder, file); err != nil {
 		return nil, nil, fmt.Errorf("%s is not the folder of a run with a store of its own: %w", folder, err)
 	}
 	opened, err := store.Open(ctx, "sqlite:"+file, store.Options{})
@@ -65,6 +67,24 @@ func (f *Store) OpenRun(ctx context.Context, folder string) (agl.Store, func(), 
 		return nil, nil, fmt.Errorf("%w\nif the run is under way, use its server instead of the folder: --store with the URL that the run has printed", err)
 	}
 	return opened, func() { _ = opened.Close(context.WithoutCancel(ctx)) }, nil // it has only been read
+}
+
+// checkRunFolder says what keeps a folder from being that of a run with the database.
+func checkRunFolder(folder, database string) error {
+	info, err := os.Stat(folder)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return errors.New("there is no such folder; name the one that agl train has printed, such as runs/agl")
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return errors.New("it is a file; name the folder that agl train has printed, such as runs/agl")
+	}
+	_, err = os.Stat(database)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("it has no %s; the store of a run that names another one in its run file is read with --store", filepath.Base(database))
+	}
+	return err
 }
 
 // IsRun reports whether an argument is the folder of a run.
