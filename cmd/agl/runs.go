@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
@@ -42,7 +43,7 @@ func (c *runsListCommand) use(ctx context.Context, out *console.Console, store a
 		drop:    []string{"UPDATED", "STARTED", "ERROR"},
 		row: plainRow(func(r *agl.Run) []string {
 			return []string{
-				console.Dash(r.RunID), string(r.Status), console.Dash(r.Name), console.Dash(r.Algorithm), stepText(r.Step),
+				console.Dash(r.RunID), runStatus(r, time.Now()), console.Dash(r.Name), console.Dash(r.Algorithm), stepText(r.Step),
 				console.Time(agl.Some(r.StartTime)), console.Time(agl.Some(r.UpdateTime)), console.Dash(r.Error),
 			}
 		}),
@@ -58,6 +59,27 @@ func runsOf(store agl.Store) (agl.Runs, error) {
 		return nil, agl.Errorf(agl.CodeUnimplemented, "the store keeps no runs")
 	}
 	return runs, nil
+}
+
+// silentAfter is how long a run may be silent until that is shown. Steps of most runs take less.
+const silentAfter = 10 * time.Minute
+
+// runStatus is the status of a run. A process that was killed could not end its run, so one that is running and has been
+// silent says for how long.
+func runStatus(r *agl.Run, now time.Time) string {
+	silent := now.Sub(r.UpdateTime.Time())
+	if r.Status != agl.RunRunning || silent < silentAfter {
+		return string(r.Status)
+	}
+	const day = 24 * time.Hour
+	text := fmt.Sprintf("%d min", silent/time.Minute)
+	switch {
+	case silent >= day:
+		text = fmt.Sprintf("%d d", silent/day)
+	case silent >= time.Hour:
+		text = fmt.Sprintf("%d h", silent/time.Hour)
+	}
+	return fmt.Sprintf("%s, not heard from for %s", r.Status, text)
 }
 
 func stepText(step agl.Null[int]) string {
@@ -100,7 +122,7 @@ func (c *runsShowCommand) use(ctx context.Context, out *console.Console, store a
 	if c.JSON {
 		err = out.JSON(&run)
 	} else {
-		err = out.Printf("%s  %s  %s %s  step %s  started %s\n", console.Printable(run.RunID), run.Status, console.Dash(run.Algorithm),
+		err = out.Printf("%s  %s  %s %s  step %s  started %s\n", console.Printable(run.RunID), runStatus(&run, time.Now()), console.Dash(run.Algorithm),
 			console.Dash(run.Name), stepText(run.Step), console.Time(agl.Some(run.StartTime)))
 	}
 	if err == nil && run.Error != "" && !c.JSON {

@@ -21,6 +21,12 @@ export function ago(time, now = Date.now() / 1000) {
   return Math.floor(s / 86400) + " d ago";
 }
 
+// silent says for how long a running run was not heard from, if that is long: a process that was killed could not end its run.
+export function silent(run, now = Date.now() / 1000) {
+  const s = now - run.update_time;
+  return run.status === "running" && s >= 600 ? "not heard from for " + ago(run.update_time, now).replace(/ ago$/, "") : "";
+}
+
 const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
 // dateTime shows a time in seconds in the reader's zone.

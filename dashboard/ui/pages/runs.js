@@ -5,7 +5,7 @@ import { get } from "../api.js";
 import { useQuery } from "../hooks.js";
 import { go, href, route, setParams } from "../route.js";
 import { columns, layout, trained } from "../lib/metrics.js";
-import { count, dateTime, number, oneLine, seconds, visible } from "../lib/format.js";
+import { count, dateTime, number, oneLine, seconds, silent, visible } from "../lib/format.js";
 import { Chart } from "../components/chart.js";
 import { Empty, Failure, JSONText, Loading, Status, Text, Time } from "../components/basic.js";
 import { Pages, Table } from "../components/table.js";
@@ -14,6 +14,8 @@ const limit = 50;
 const list = (text) => (text ? text.split(",") : []);
 const isRun = (e) => e.kind === "document" && e.document.startsWith("run/");
 const reward = (r) => r.metrics["validation/pass_rate"] ?? r.metrics["validation/reward_mean"] ?? r.metrics.reward_mean ?? r.metrics.pass_rate;
+
+const RunStatus = ({ run }) => html`<${Status} value=${run.status} />${silent(run) && html` <small>${silent(run)}</small>`}`;
 
 export function Runs() {
   const { offset: at, compare } = route.value.params;
@@ -26,7 +28,7 @@ export function Runs() {
     { name: "Run", cell: (r) => html`<a class="mono" href=${href(["runs", r.run_id])}>${r.run_id}</a>` },
     { name: "Name", cell: (r) => html`<bdi>${oneLine(r.name, 60)}</bdi>` },
     { name: "Algorithm", cell: (r) => oneLine(r.algorithm, 40) },
-    { name: "Status", cell: (r) => html`<${Status} value=${r.status} />` },
+    { name: "Status", cell: (r) => html`<${RunStatus} run=${r} />` },
     { name: "Step", class: "num", cell: (r) => count(r.step) },
     { name: "Reward", class: "num", cell: (r) => number(reward(r)) },
     { name: "Loss", class: "num", cell: (r) => number(r.metrics.loss) },
@@ -70,7 +72,7 @@ export function Run({ id }) {
   if (!data) return error ? html`<${Failure} error=${error} retry=${reload} /><a href=${href(["runs"])}>To all runs</a>` : html`<${Loading} />`;
   const [run] = data;
   return html`
-    <h1>${run.name && html`<bdi>${visible(run.name)}</bdi> `}<span class="mono">${run.run_id}</span> <${Status} value=${run.status} /></h1>
+    <h1>${run.name && html`<bdi>${visible(run.name)}</bdi> `}<span class="mono">${run.run_id}</span> <${RunStatus} run=${run} /></h1>
     ${error && html`<${Failure} error=${error} retry=${reload} />`}
     <${Facts} run=${run} />
     ${run.metadata.search && html`<p><a href=${href(["runs", id, "prompts"])}>Its prompts: the tree of candidates, their scores, and what each changed</a></p>`}
