@@ -110,6 +110,7 @@ func walks() []walk {
 			blocks: map[string]string{"agl config check": "cd first; ln -s $AGL_EXAMPLES_VENV .venv; cp $BLOCKS/python.3 agent.py; cp $BLOCKS/yaml.0 agl.yaml"},
 			after:  "cd first; " + learned + "runs/agl/best/best.json && " + learned + "runs/agl-2/best/best.json",
 		},
+		{page: "docs/running.md", repository: true},
 		{page: "docs/train-go.md", repository: true, after: learned + "examples/go/runs/agl/best/best.json"},
 		{page: "docs/train-typescript.md", node: true, after: learned + "first/runs/agl/best/best.json"},
 		{
@@ -193,6 +194,54 @@ curl -sf http://127.0.0.1:4748/v1/chat/completions -H 'X-Agl-Session: chat-81' -
 			skip:    map[string]string{"make build": "is run with the README"},
 			after:   "test -s exported/model.safetensors",
 		},
+	}
+}
+
+// elsewhere are the pages whose commands TestPages does not run, and why.
+func elsewhere() map[string]string {
+	return map[string]string{
+		"docs/agent-lightning-versions.md": "make gateway runs agl store --gateway",
+		"docs/benchmarks.md":               "the benchmarks take hours; each has a make target",
+		"docs/dashboard.md":                "its two servers are for the same port; make page opens their pages",
+		"docs/engines.md":                  "needs engines on GPUs; make skyrl trains with one on the CPU",
+		"docs/from-agent-lightning.md":     "its command is a server, which make compat runs",
+		"docs/from-agent-lightning-v1.md":  "its command is a server, which make gateway runs",
+		"docs/operations.md":               "is for servers on several machines; the script tests of cmd/agl run agl db and agl cert",
+		"docs/own-task.md":                 "make firsthour runs it",
+		"docs/rl.md":                       "its experiments take many minutes",
+		"docs/train-file.md":               "docs/own-task.md and docs/train.md run the same commands",
+	}
+}
+
+// TestEveryPageIsRun: a page with commands is run by TestPages, or says where else.
+func TestEveryPageIsRun(t *testing.T) {
+	ran := map[string]bool{}
+	for _, w := range walks() {
+		ran[w.page] = true
+	}
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatal(pages, err)
+	}
+	for _, file := range pages {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page, has := "docs/"+filepath.Base(file), false
+		for _, block := range fenced.FindAllStringSubmatch(string(text), -1) {
+			has = has || block[1] == "sh" || block[1] == "bash" || block[1] == "shell" || block[1] == "console"
+		}
+		for _, block := range indented.FindAllString(fenced.ReplaceAllString(string(text), ""), -1) {
+			has = has || begins.MatchString(strings.TrimPrefix(block, "    "))
+		}
+		why := elsewhere()[page]
+		switch {
+		case has && !ran[page] && why == "":
+			t.Errorf("%s has commands, and is not in walks", page)
+		case why != "" && (ran[page] || !has):
+			t.Errorf("%s: is in elsewhere, and is run or has no commands", page)
+		}
 	}
 }
 
