@@ -189,6 +189,7 @@ func usageError(err error) error {
 			help = selected.FullPath() + " --help"
 		}
 	}
+	help = programName() + strings.TrimPrefix(help, "agl")
 	// Kong quotes the variable's value, which may hold a password.
 	message := regexp.MustCompile(` \(from envar (\w+)=".*"\)`).ReplaceAllString(err.Error(), " (from $1)")
 	return fmt.Errorf("%s (see %s)", message, help)

@@ -56,7 +56,7 @@ const defaultFile = "agl.yaml"
 func (c *trainCommand) Validate() error {
 	if c.File == "" && c.Resume == "" {
 		if _, err := os.Stat(defaultFile); err != nil {
-			return errors.New("give a run file, or --resume DIR: there is no " + defaultFile + " here, which agl init would write")
+			return errors.New("give a run file, or --resume DIR: there is no " + defaultFile + " here, which " + programName() + " init would write")
 		}
 		c.File = defaultFile
 	}
@@ -182,10 +182,10 @@ func (c *trainCommand) read(role execution.Role) (*runfile.File, output.Source, 
 	if c.File != "" {
 		text, err := os.ReadFile(c.File)
 		if info, failed := os.Stat(c.File); failed == nil && info.IsDir() {
-			return nil, source, fmt.Errorf("%s is a folder; name the run file in it, or run agl train there", c.File)
+			return nil, source, fmt.Errorf("%s is a folder; name the run file in it, or run %s train there", c.File, programName())
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, source, fmt.Errorf("there is no run file %s; agl init writes one", c.File)
+			return nil, source, fmt.Errorf("there is no run file %s; %s init writes one", c.File, programName())
 		}
 		if err != nil {
 			return nil, source, fmt.Errorf("read the run file: %w", err)
