@@ -55,9 +55,9 @@ const (
 	plusShare  = 0.20 // call the tool with + for "times"
 )
 
-// shortShare is the share of demonstrations with an operand of one digit, more than twice that of all pairs. A model copies operands of two
+// shortShare is the share of demonstrations with an operand of one digit, about twice that of all pairs. A model copies operands of two
 // digits after few demonstrations. If it does not learn from the others to stop after one digit, it hardly explores that, and rewards cannot teach it.
-const shortShare = 0.5
+const shortShare = 0.35
 
 // Demonstration draws a question over the pairs, which must have short and long ones, and a chat that mostly answers it badly.
 // A guess is off by up to 10.
