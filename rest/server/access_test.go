@@ -5,6 +5,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
@@ -82,5 +84,58 @@ func TestEveryRouteHasItsScope(t *testing.T) {
 		if walked < 400 {
 			t.Errorf("%s: only %d requests were made", name, walked)
 		}
+	}
+}
+
+// A stream of events ends when the key of who reads it is revoked or expires, and says why.
+func TestEventsEndWithTheKey(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(*testing.T, *access.Keys, string){
+		"revoked": func(t *testing.T, keys *access.Keys, id string) {
+			t.Helper()
+			if _, err := keys.Revoke(t.Context(), id, "test"); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"expired": func(*testing.T, *access.Keys, string) { time.Sleep(time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := memorytest.Open(t)
+				keys := access.NewKeys(store)
+				api, err := New(Config{Store: store, Token: "s3cret", Keys: keys})
+				if err != nil {
+					t.Fatal(err)
+				}
+				created, err := keys.Create(t.Context(), access.NewKey{Name: "reader", Scopes: access.Read, Expire: time.Hour})
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/agl/events", nil)
+				r.Header.Set("Authorization", "Bearer "+created.Text)
+				w, ended := httptest.NewRecorder(), make(chan struct{})
+				go func() {
+					defer close(ended)
+					api.ServeHTTP(w, r)
+				}()
+				time.Sleep(10 * time.Minute)
+				select {
+				case <-ended:
+					t.Fatalf("the stream has ended before its key: %s", w.Body)
+				default:
+				}
+				lose(t, keys, created.ID)
+				time.Sleep(2 * time.Second)
+				select {
+				case <-ended:
+				default:
+					t.Fatal("the stream goes on without a key")
+				}
+				if !strings.Contains(w.Body.String(), "event: error\ndata: ") {
+					t.Errorf("got %q", w.Body)
+				}
+			})
+		})
 	}
 }

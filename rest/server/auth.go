@@ -132,6 +132,13 @@ func (a *auth) find(x *exchange, given string, kind credential) (err error) {
 	return agl.Errorf(agl.CodeUnauthorized, "a token is needed: Authorization: Bearer TOKEN, or HTTP Basic with the token or a key as password")
 }
 
+// still returns why the caller of a request that goes on for long would now be refused, or nil: its key has been revoked or has
+// expired, its session is over.
+func (a *auth) still(x *exchange) error {
+	given := access.Given(x.request)
+	return a.find(x, given, a.kind(given))
+}
+
 // findBy sets the caller that a checker knows.
 func (a *auth) findBy(x *exchange, checker access.Checker, given string) (err error) {
 	x.caller, err = checker.Check(x.context(), given)

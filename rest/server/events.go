@@ -17,11 +17,13 @@ type events struct {
 	store     agl.Store
 	drain     *drain
 	heartbeat time.Duration
+	still     func(*exchange) error // why the caller is no longer known, or nil
 }
 
 const (
-	maxEvery       = 60  // seconds
-	bufferedEvents = 256 // of one stream
+	maxEvery       = 60          // seconds
+	bufferedEvents = 256         // of one stream
+	recheck        = time.Second // a key that is revoked ends its streams
 )
 
 // stream sends events until the client leaves, the server drains, or the store ends
@@ -63,6 +65,8 @@ func (s events) stream(x *exchange) error {
 	}()
 	heartbeat := time.NewTicker(s.heartbeat)
 	defer heartbeat.Stop()
+	check := time.NewTicker(recheck)
+	defer check.Stop()
 	for {
 		message, open := []byte(":\n\n"), true
 		select {
@@ -71,6 +75,11 @@ func (s events) stream(x *exchange) error {
 			return nil
 		case <-s.drain.started:
 			return nil
+		case <-check.C:
+			if err := s.still(x); agl.ErrorCode(err) == agl.CodeUnauthorized {
+				return x.sendNow(wire.AppendEvent(nil, agl.Event{}, err))
+			}
+			continue
 		case <-heartbeat.C:
 		case message, open = <-messages:
 			for range len(messages) { // one packet for what comes together

@@ -186,7 +186,7 @@ func (s *Server) routeAPI(config Config) {
 	const rollout, attempt = "{" + rolloutID + "}", "{" + attemptID + "}"
 	store, can := config.Store, config.Store.Capabilities()
 	p := &probes{store: store}
-	e := events{store, s.shared.drain, config.EventHeartbeat}
+	e := events{store, s.shared.drain, config.EventHeartbeat, s.auth.still}
 	q := &queue{store, can.ReturnClaims, s.shared.drain}
 	k, prj := keys{config.Keys, config.SpanSecret}, projects{config.Projects}
 	r, res, w, sp := rollouts{store}, resources{store}, workers{store}, spans{store, can.QuerySpansJSON, newSpanBases(baseMemory, config.MaxBodyBytes)}
