@@ -18,8 +18,9 @@ const (
 )
 
 // sendPage sends the answer to a query; one appends an item. more returns further items after
-// those of the page, until there are none, and how many there are in all; nil is none.
-func sendPage[T any](x *exchange, page agl.Page[T], one func(dst []byte, item *T) []byte, more func() (items []T, total int, err error)) error {
+// those of the page, which took so many bytes, until there are none, and how many there are in
+// all; nil is none.
+func sendPage[T any](x *exchange, page agl.Page[T], one func(dst []byte, item *T) []byte, more func(bytes int) (items []T, total int, err error)) error {
 	dst, began := x.out, false
 	dst = append(dst, wire.PageHead...)
 	conn := http.NewResponseController(x.ResponseWriter)
@@ -45,12 +46,15 @@ func sendPage[T any](x *exchange, page agl.Page[T], one func(dst []byte, item *T
 		return nil
 	}
 	for first := true; len(page.Items) > 0; {
+		bytes := 0
 		for i := range page.Items {
 			if !first {
 				dst = append(dst, ',')
 			}
 			first = false
+			before := len(dst)
 			dst = one(dst, &page.Items[i])
+			bytes += len(dst) - before
 			page.Items[i] = *new(T)
 			if len(dst) < pagePiece {
 				continue
@@ -62,7 +66,7 @@ func sendPage[T any](x *exchange, page agl.Page[T], one func(dst []byte, item *T
 		page.Items = nil
 		if more != nil {
 			var err error
-			if page.Items, page.Total, err = more(); err != nil {
+			if page.Items, page.Total, err = more(bytes); err != nil {
 				return cut(err)
 			}
 		}

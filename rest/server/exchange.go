@@ -142,18 +142,6 @@ func (x *exchange) answerFound(found rawjson.Appender, err error) error {
 	return x.answer(http.StatusOK, found, err)
 }
 
-// answerPage answers a query.
-func answerPage[T any, P interface {
-	*T
-	rawjson.Appender
-}](x *exchange, page agl.Page[T], err error,
-) error {
-	if err != nil {
-		return err
-	}
-	return sendPage(x, page, func(dst []byte, item *T) []byte { return P(item).AppendJSON(dst) }, nil)
-}
-
 // net/http counts the bytes of a smaller answer itself.
 const minCounted = 1 << 10
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"hash/maphash"
 	"net/http"
 
 	"github.com/agl-go/agl"
@@ -56,6 +57,10 @@ func (s resources) query(x *exchange) error {
 	if err := x.query(wire.QueryResources(&p)); err != nil {
 		return err
 	}
-	page, err := s.store.QueryResources(x.context(), p)
-	return answerPage(x, page, err)
+	return (&listing[agl.ResourcesUpdate]{
+		paging: &p.Paging,
+		read:   func() (agl.Page[agl.ResourcesUpdate], error) { return s.store.QueryResources(x.context(), p) },
+		one:    appendTo[agl.ResourcesUpdate],
+		key:    func(h *maphash.Hash, it *agl.ResourcesUpdate) { _, _ = h.WriteString(it.ResourcesID) },
+	}).answer(x)
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"hash/maphash"
 	"net/http"
 
 	"github.com/agl-go/agl"
@@ -35,8 +36,17 @@ func (s rollouts) query(x *exchange) error {
 	if err := x.query(wire.QueryRollouts(&p)); err != nil {
 		return err
 	}
-	page, err := s.store.QueryRollouts(x.context(), p)
-	return answerPage(x, page, err)
+	l := listing[agl.AttemptedRollout]{
+		paging: &p.Paging,
+		read:   func() (agl.Page[agl.AttemptedRollout], error) { return s.store.QueryRollouts(x.context(), p) },
+		one:    appendTo[agl.AttemptedRollout],
+	}
+	if p.SortBy == "" || p.SortBy == "start_time" {
+		l.after = func(last *agl.AttemptedRollout) { p.After = last.RolloutID }
+	} else {
+		l.key = func(h *maphash.Hash, r *agl.AttemptedRollout) { _, _ = h.WriteString(r.RolloutID) }
+	}
+	return l.answer(x)
 }
 
 // find searches for what no index holds.
@@ -90,8 +100,12 @@ func (s rollouts) queryAttempts(x *exchange) error {
 	if err := x.query(wire.QueryAttempts(&p)); err != nil {
 		return err
 	}
-	page, err := s.store.QueryAttempts(x.context(), p)
-	return answerPage(x, page, err)
+	return (&listing[agl.Attempt]{
+		paging: &p.Paging,
+		read:   func() (agl.Page[agl.Attempt], error) { return s.store.QueryAttempts(x.context(), p) },
+		one:    appendTo[agl.Attempt],
+		key:    func(h *maphash.Hash, it *agl.Attempt) { _, _ = h.WriteString(it.AttemptID) },
+	}).answer(x)
 }
 
 func (s rollouts) latestAttempt(x *exchange) error {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"hash/maphash"
 	"net/http"
 
 	"github.com/agl-go/agl"
@@ -72,8 +73,15 @@ func (s runs) query(x *exchange) error {
 	if err := s.parse(x, wire.QueryRuns(&p)); err != nil {
 		return err
 	}
-	page, err := s.store.QueryRuns(x.context(), p)
-	return answerPage(x, page, err)
+	paging := agl.Paging{Limit: p.Limit, Offset: p.Offset}
+	return (&listing[agl.Run]{
+		paging: &paging,
+		read: func() (agl.Page[agl.Run], error) {
+			return s.store.QueryRuns(x.context(), agl.QueryRunsParams{Limit: paging.Limit, Offset: paging.Offset})
+		},
+		one: appendTo[agl.Run],
+		key: func(h *maphash.Hash, run *agl.Run) { _, _ = h.WriteString(run.RunID) },
+	}).answer(x)
 }
 
 func (s runs) queryMetrics(x *exchange) error {
@@ -81,8 +89,16 @@ func (s runs) queryMetrics(x *exchange) error {
 	if err := s.parse(x, wire.QueryRunMetrics(&p)); err != nil {
 		return err
 	}
-	page, err := s.store.QueryRunMetrics(x.context(), p)
-	return answerPage(x, page, err)
+	paging := agl.Paging{Limit: p.Limit, Offset: p.Offset}
+	return (&listing[agl.RunMetrics]{
+		paging: &paging,
+		read: func() (agl.Page[agl.RunMetrics], error) {
+			p.Limit, p.Offset = paging.Limit, paging.Offset
+			return s.store.QueryRunMetrics(x.context(), p)
+		},
+		one: appendTo[agl.RunMetrics],
+		key: func(h *maphash.Hash, m *agl.RunMetrics) { maphash.WriteComparable(h, m.Step) },
+	}).answer(x)
 }
 
 // parse reads the query string.

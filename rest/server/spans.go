@@ -1,6 +1,7 @@
 package server
 
 import (
+	"hash/maphash"
 	"net/http"
 	"slices"
 	"sync"
@@ -85,61 +86,30 @@ func (s spans) query(x *exchange) error {
 		return err
 	}
 	if !s.documents {
-		page, err := s.store.QuerySpans(x.context(), p)
-		return answerPage(x, page, err)
+		return (&listing[agl.Span]{
+			paging: &p.Paging,
+			read:   func() (agl.Page[agl.Span], error) { return s.store.QuerySpans(x.context(), p) },
+			one:    appendTo[agl.Span],
+			key: inOrder(&p, func(h *maphash.Hash, span *agl.Span) {
+				_, _ = h.WriteString(span.AttemptID + "/" + span.SpanID)
+			}),
+		}).answer(x)
 	}
-	limit := p.Limit
-	piecewise := limit < 0 && (p.SortBy == "" || p.SortBy == "sequence_id" && p.Order != agl.Descending)
-	if piecewise {
-		p.Limit = firstSpans
-	}
-	page, err := s.store.QuerySpansJSON(x.context(), p)
-	if err != nil {
-		return err
-	}
-	page.Limit = limit
-	var more func() ([]jsontext.Value, int, error)
-	if piecewise && page.Total > p.Offset+len(page.Items) {
-		more = s.laterSpans(x, p, page)
-	}
-	return sendPage(x, page, func(dst []byte, doc *jsontext.Value) []byte { return append(dst, *doc...) }, more)
+	return (&listing[jsontext.Value]{
+		paging: &p.Paging,
+		read:   func() (agl.Page[jsontext.Value], error) { return s.store.QuerySpansJSON(x.context(), p) },
+		one:    func(dst []byte, doc *jsontext.Value) []byte { return append(dst, *doc...) },
+		key:    inOrder(&p, func(h *maphash.Hash, doc *jsontext.Value) { _, _ = h.Write(*doc) }), // spans do not change
+	}).answer(x)
 }
 
-const (
-	// firstSpans is how many of all spans of a rollout are read first, and laterBytes how much
-	// of the others at once.
-	firstSpans = 64
-	maxSpans   = 4096
-	laterBytes = 4 << 20
-)
-
-// laterSpans returns what reads the spans after a page, some at a time. In the order of sequence
-// ids, spans that are added meanwhile come last.
-func (s spans) laterSpans(x *exchange, p agl.QuerySpansParams, page agl.Page[jsontext.Value]) func() ([]jsontext.Value, int, error) {
-	size, read := 0, len(page.Items)
-	for _, doc := range page.Items {
-		size += len(doc)
+// inOrder returns nil if the spans of a query are by their sequence ids: then those that are added
+// meanwhile come last.
+func inOrder[T any](p *agl.QuerySpansParams, key func(*maphash.Hash, *T)) func(*maphash.Hash, *T) {
+	if p.SortBy == "" || p.SortBy == "sequence_id" && p.Order != agl.Descending {
+		return nil
 	}
-	total := page.Total
-	return func() ([]jsontext.Value, int, error) {
-		if p.Offset+read >= total {
-			return nil, total, nil
-		}
-		p.Offset += read
-		p.Limit = min(max(laterBytes/max(size/max(read, 1), 1), 1), maxSpans)
-		later, err := s.store.QuerySpansJSON(x.context(), p)
-		if err != nil {
-			return nil, 0, err
-		}
-		size, read, total = 0, len(later.Items), later.Total
-		for _, doc := range later.Items {
-			size += len(doc)
-		}
-		if read == 0 { // they have been deleted meanwhile
-			total = p.Offset
-		}
-		return later.Items, total, nil
-	}
+	return key
 }
 
 func (s spans) nextSequenceID(x *exchange) error {

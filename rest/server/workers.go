@@ -1,6 +1,7 @@
 package server
 
 import (
+	"hash/maphash"
 	"net/http"
 
 	"github.com/agl-go/agl"
@@ -32,6 +33,10 @@ func (s workers) query(x *exchange) error {
 	if err := x.query(wire.QueryWorkers(&p)); err != nil {
 		return err
 	}
-	page, err := s.store.QueryWorkers(x.context(), p)
-	return answerPage(x, page, err)
+	return (&listing[agl.Worker]{
+		paging: &p.Paging,
+		read:   func() (agl.Page[agl.Worker], error) { return s.store.QueryWorkers(x.context(), p) },
+		one:    appendTo[agl.Worker],
+		key:    func(h *maphash.Hash, it *agl.Worker) { _, _ = h.WriteString(it.WorkerID) },
+	}).answer(x)
 }

@@ -1,0 +1,186 @@
+package server
+
+import (
+	"hash/maphash"
+	"math"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+const (
+	// firstItems is how many items of a list are read first, and laterBytes how much of the
+	// others at once, in at most maxItems.
+	firstItems = 64
+	maxItems   = 4096
+	laterBytes = 4 << 20
+	// maxPasses bounds how often a list whose order changes is read.
+	maxPasses = 3
+)
+
+// listing is a query whose answer may be too large to be in memory. It is read and sent some items
+// at a time.
+//
+// One of after and key says how what changes meanwhile is met. With neither, new items come last.
+type listing[T any] struct {
+	paging *agl.Paging                  // of the query; read has the items that it selects
+	read   func() (agl.Page[T], error)  // asks the store
+	one    func([]byte, *T) []byte      // appends an item
+	after  func(last *T)                // has read begin behind an item
+	key    func(h *maphash.Hash, it *T) // tells items apart, in an order that may change
+}
+
+func appendTo[T any, P interface {
+	*T
+	rawjson.Appender
+}](dst []byte, item *T) []byte {
+	return P(item).AppendJSON(dst)
+}
+
+// answer reads the list and sends it.
+func (l *listing[T]) answer(x *exchange) error {
+	asked := *l.paging
+	most := asked.Limit
+	if most <= 0 {
+		most = math.MaxInt
+	}
+	if asked.Limit >= -1 { // the store refuses others
+		l.paging.Limit = min(most, firstItems)
+	}
+	page, err := l.read()
+	if err != nil {
+		return err
+	}
+	complete := func() bool { return len(page.Items) >= most || asked.Offset+len(page.Items) >= page.Total }
+	if n := itemsIn(l.bytes(page.Items), len(page.Items)); l.key != nil && !complete() && n >= min(page.Total-asked.Offset, most) {
+		// All of it fits into one piece, which is of one moment.
+		l.paging.Limit = min(n, most)
+		if page, err = l.read(); err != nil {
+			return err
+		}
+	}
+	if page.Limit = asked.Limit; page.Limit <= 0 {
+		page.Limit = -1
+	}
+	switch {
+	case complete():
+		return sendPage(x, page, l.one, nil)
+	case l.after != nil:
+		return sendPage(x, page, l.one, l.behind(page, asked.Offset, most))
+	default:
+		return sendPage(x, page, l.one, l.passes(page, asked.Offset, most))
+	}
+}
+
+// bytes adds up the sizes of items, until they are more than a piece has.
+func (l *listing[T]) bytes(items []T) int {
+	var scratch []byte
+	size := 0
+	for i := range items {
+		scratch = l.one(scratch[:0], &items[i])
+		if size += len(scratch); size > laterBytes {
+			break
+		}
+	}
+	return size
+}
+
+// itemsIn is how many items to read at once, where the last ones took so many bytes.
+func itemsIn(bytes, items int) int {
+	return min(max(laterBytes/max(bytes/max(items, 1), 1), 1), maxItems)
+}
+
+// behind returns what reads the items after a page: what comes or goes meanwhile moves none of
+// them.
+func (l *listing[T]) behind(page agl.Page[T], offset, most int) func(int) ([]T, int, error) {
+	total, read, sent := page.Total, len(page.Items), len(page.Items)
+	last := func(items []T) {
+		if len(items) > 0 {
+			l.after(&items[len(items)-1])
+		}
+	}
+	last(page.Items)
+	l.paging.Offset = 0
+	return func(bytes int) ([]T, int, error) {
+		if sent >= most {
+			return nil, total, nil
+		}
+		l.paging.Limit = min(itemsIn(bytes, read), most-sent)
+		later, err := l.read()
+		if err != nil {
+			return nil, 0, err
+		}
+		last(later.Items)
+		read = len(later.Items)
+		total = offset + sent + later.Total
+		sent += read
+		return later.Items, total, nil
+	}
+}
+
+// passes returns what reads the items after a page by their offset. In an order that may change it
+// then reads the list again for those that have gone where it had been. Such an item is sent
+// behind the others, and none is sent twice.
+func (l *listing[T]) passes(page agl.Page[T], offset, most int) func(int) ([]T, int, error) {
+	total, read, sent := page.Total, len(page.Items), len(page.Items)
+	at, pass, found := offset+read, 1, true
+	seen := seenItems[T]{key: l.key}
+	seen.add(page.Items)
+	return func(bytes int) ([]T, int, error) {
+		n := itemsIn(bytes, read)
+		for sent < most {
+			if at >= total || most < math.MaxInt && at >= offset+most {
+				if l.key == nil || !found || pass == maxPasses {
+					break
+				}
+				at, found, pass = offset, false, pass+1
+			}
+			l.paging.Offset, l.paging.Limit = at, min(n, most)
+			later, err := l.read()
+			if err != nil {
+				return nil, 0, err
+			}
+			total, read = later.Total, len(later.Items)
+			if at += read; read == 0 { // some have been deleted meanwhile
+				at = math.MaxInt
+			}
+			items := seen.add(later.Items)
+			if items = items[:min(len(items), most-sent)]; len(items) > 0 {
+				found = true
+				sent += len(items)
+				read = len(items)
+				return items, total, nil
+			}
+		}
+		return nil, total, nil
+	}
+}
+
+// seenItems knows what has been sent, in eight bytes an item.
+type seenItems[T any] struct {
+	key    func(*maphash.Hash, *T) // nil: each item is new
+	hash   maphash.Hash
+	hashes map[uint64]struct{}
+}
+
+// add returns the items that are new. It changes the list.
+func (s *seenItems[T]) add(items []T) []T {
+	if s.key == nil {
+		return items
+	}
+	if s.hashes == nil {
+		s.hashes = make(map[uint64]struct{}, len(items))
+	}
+	fresh := items[:0]
+	for i := range items {
+		s.hash.Reset()
+		s.key(&s.hash, &items[i])
+		sum := s.hash.Sum64()
+		if _, there := s.hashes[sum]; !there {
+			s.hashes[sum] = struct{}{}
+			fresh = append(fresh, items[i])
+		}
+	}
+	clear(items[len(fresh):])
+	return fresh
+}
