@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// firstItems is how many items of a list are read first, and laterBytes how much of the
+	// firstItems is how many items of a list are read first, more than a page that gives no limit has, and laterBytes how much of the
 	// others at once, in at most maxItems.
-	firstItems = 64
+	firstItems = 128
 	maxItems   = 4096
 	laterBytes = 4 << 20
 	// maxPasses bounds how often a list whose order changes is read.

@@ -303,7 +303,7 @@ func TestAllSpansInPieces(t *testing.T) { //nolint:paralleltest // its answers t
 			res.Body.Close()
 		}
 
-		store.fail = 100
+		store.fail = 300
 		res = ask("&limit=-1")
 		if n, err := io.Copy(io.Discard, res.Body); err == nil {
 			t.Errorf("%d bytes of an answer that is cut look like all", n)
