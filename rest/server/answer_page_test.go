@@ -141,7 +141,7 @@ func TestListsInPieces(t *testing.T) { //nolint:paralleltest // it measures the 
 		t.Run(path, func(t *testing.T) { //nolint:paralleltest // as above
 			synctest.Test(t, func(t *testing.T) {
 				const total = 1000 // 100 MB
-				ask := serveItems(t, &manyItems{total: total})
+				ask := serveItems(t, &manyItems{total: total}) //nolint:bodyclose // each answer is closed below
 				var before, after runtime.MemStats
 				runtime.GC()
 				runtime.ReadMemStats(&before)
@@ -268,7 +268,7 @@ func TestAllSpansInPieces(t *testing.T) { //nolint:paralleltest // its answers t
 	synctest.Test(t, func(t *testing.T) {
 		const total = 2000 // 200 MB
 		store := &manyItems{total: total}
-		asks := serveItems(t, store)
+		asks := serveItems(t, store) //nolint:bodyclose // each answer is closed below
 		ask := func(query string) *http.Response { return asks("spans?rollout_id=ro-1" + query) }
 		var stuck []*http.Response
 		for range 6 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -175,9 +176,13 @@ algorithm:
 				}
 			}
 			if steps := stepsOf(t, result.Output); tc.want == release.StateRolledBack {
-				// The weights after the rollback are those that answered all sessions that are learned from.
-				if after := steps[len(steps)-1]; after.Candidate != "" || after.Drift == nil || after.Drift.KL > 1e-9 || after.Staleness.Max != 0 {
-					t.Errorf("the step after the rollback: %+v", after)
+				// The weights after the rollback are those that answered all sessions that are learned from. Which step that is depends on
+				// when the gates decide.
+				tried := slices.IndexFunc(steps, func(s grpo.StepReport) bool { return s.Candidate != "" })
+				if !slices.ContainsFunc(steps[tried+1:], func(after grpo.StepReport) bool {
+					return after.Candidate == "" && after.Drift != nil && after.Drift.KL <= 1e-9 && after.Staleness.Max == 0
+				}) || tried < 0 {
+					t.Errorf("no step of the weights before the candidate comes after it; metrics:\n%s", metrics)
 				}
 			}
 			answered := map[string]bool{}
