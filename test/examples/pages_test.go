@@ -201,7 +201,7 @@ curl -sf http://127.0.0.1:4748/v1/chat/completions -H 'X-Agl-Session: chat-81' -
 func elsewhere() map[string]string {
 	return map[string]string{
 		"docs/agent-lightning-versions.md": "make gateway runs agl store --gateway",
-		"docs/benchmarks.md":               "the benchmarks take hours; each has a make target",
+		"docs/benchmarks.md":               "the benchmarks take hours",
 		"docs/dashboard.md":                "its two servers are for the same port; make page opens their pages",
 		"docs/engines.md":                  "needs engines on GPUs; make skyrl trains with one on the CPU",
 		"docs/from-agent-lightning.md":     "its command is a server, which make compat runs",
