@@ -192,6 +192,14 @@ func usageError(err error) error {
 	help = programName() + strings.TrimPrefix(help, "agl")
 	// Kong quotes the variable's value, which may hold a password.
 	message := regexp.MustCompile(` \(from envar (\w+)=".*"\)`).ReplaceAllString(err.Error(), " (from $1)")
+	for _, r := range []struct{ kong, ours string }{
+		{`expected a valid [0-9]+ bit int but got ("[^"]*")`, "got $1, must be a whole number such as 10"},
+		{`expected a valid [0-9]+ bit uint but got ("[^"]*")`, "got $1, must be a whole number such as 10, and not negative"},
+		{`expected a float but got "([^"]*)" \(string\)`, `got "$1", must be a number such as 0.5`},
+		{`expected duration but got ("[^"]*"): .*$`, "got $1, must be a duration such as 90s, 10m or 1h30m"},
+	} {
+		message = regexp.MustCompile(r.kong).ReplaceAllString(message, r.ours)
+	}
 	return fmt.Errorf("%s (see %s)", message, help)
 }
 
