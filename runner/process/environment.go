@@ -42,21 +42,24 @@ func (v *variables) add(name, value string) {
 	}
 }
 
-// withheld reports whether agents do not inherit a variable: those of execution roles,
-// and tokens that are valid for more than an attempt.
+// withheld reports whether agents do not inherit a variable: those of execution roles, and
+// tokens, keys and addresses with passwords that are for agl's own programs.
 func withheld(name string) bool {
 	return slices.Contains([]string{
-		"AGL_TOKEN", "AGL_PROXY_TOKEN", "AGL_CURRENT_ROLE", "AGL_SERVER_HOST", "AGL_SERVER_PORT", "AGL_MANAGED_STORE",
+		"AGL_TOKEN", "AGL_PROXY_TOKEN", "AGL_PROXY_API_KEY", "AGL_SERVE_API_KEY", "AGL_OIDC_CLIENT_SECRET", "AGL_DB", "AGL_STORE_URL",
+		"AGL_CURRENT_ROLE", "AGL_SERVER_HOST", "AGL_SERVER_PORT", "AGL_MANAGED_STORE",
 		"AGL_RUNNER_PROCESS", "AGL_LIFELINE_FD", "AGL_EMIT_URL", "AGL_EMIT_KEY",
 	}, name)
 }
 
 // inherited returns the environment of every process.
 func (c *Config) inherited() []string {
-	return slices.DeleteFunc(slices.Concat(c.Environ, c.Env), func(variable string) bool {
+	env := variables(slices.DeleteFunc(slices.Concat(c.Environ, c.Env), func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
 		return withheld(name)
-	})
+	}))
+	env.add("AGL_STORE_URL", c.StoreURL) // the runner's own may hold a key
+	return env
 }
 
 // attemptVariables are the variables of one attempt.
@@ -70,7 +73,6 @@ func (c *Config) attemptVariables(ctx context.Context, task agl.Task, f attemptF
 	if seed, ok := agl.Attributes(task.Rollout.Metadata).GetInt(metadataSeed); ok {
 		v.add("AGL_SEED", strconv.FormatInt(seed, 10))
 	}
-	v.add("AGL_STORE_URL", c.StoreURL)
 	if input := string(task.Input()); len(input) <= maxVariable {
 		v.add("AGL_TASK", input)
 	}

@@ -2,8 +2,10 @@ package attack
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -184,5 +186,139 @@ func TestSecretsStay(t *testing.T) {
 	}
 	if len(seen) < 30 || len(seen["store.log"]) == 0 || len(seen["backup.db"]) == 0 {
 		t.Errorf("looked at %d places only", len(seen))
+	}
+}
+
+// Neither the runner's tokens nor the key of its store's address are in what a run leaves behind: not
+// in logs, spans, errors and outputs of agents that say their environment and end in every way, not in
+// files, exports and backups.
+func TestRunnerSecretsStay(t *testing.T) {
+	t.Parallel()
+	const proxyCanary, urlCanary, otherCanary = "canary-proxy-91c0d4", "canary-url-5e6f70", "canary-other-88ab"
+	dir := t.TempDir()
+	db := filepath.Join(dir, "agl.db")
+	seen := map[string][]byte{}
+	for _, tt := range []struct {
+		name     string
+		secret   string // that the store asks for
+		user     string // of the address of the store
+		env      []string
+		variable bool // the address is in AGL_STORE_URL
+		flags    []string
+		script   string
+		status   string
+	}{
+		{name: "reward", secret: rootCanary, script: `env; env >&2; cat >/dev/null; echo '{"reward": 1}'`, status: "succeeded"},
+		{name: "failure", secret: rootCanary, script: `env >&2; echo "$AGL_TOKEN$AGL_PROXY_TOKEN$AGL_DB"; exit 3`, status: "failed"},
+		{name: "killed", secret: rootCanary, script: `env; kill -9 $$`, status: "failed"},
+		{name: "timeout", secret: rootCanary, flags: []string{"--timeout", "1s", "--grace", "100ms"}, script: `env; exec sleep 60`, status: "timeout"},
+		{name: "no result", secret: rootCanary, script: `env > "$AGL_RESULT_FILE"`, status: "failed"},
+		{name: "kept files", secret: rootCanary, flags: []string{"--keep", "--workspace"}, script: `env > kept; echo '{"reward": 0}'`, status: "succeeded"},
+		{name: "kept process", secret: rootCanary, flags: []string{"--keepalive", "stdio"}, script: `read -r task; echo "$task" >&2; env >&2; exit 4`, status: "failed"},
+		{name: "key in the address", secret: urlCanary, user: "agl:" + urlCanary + "@", env: []string{"AGL_TOKEN="}, script: `env; exit 5`, status: "failed"},
+		{name: "key in a variable", secret: urlCanary, user: "agl:" + urlCanary + "@", env: []string{"AGL_TOKEN="}, variable: true, script: `env; exit 5`, status: "failed"},
+		{
+			name: "key in a variable, kept process", secret: urlCanary, user: "agl:" + urlCanary + "@", env: []string{"AGL_TOKEN="}, variable: true,
+			flags: []string{"--keepalive", "stdio"}, script: `env >&2; exit 4`, status: "failed",
+		},
+		{name: "no such program", secret: rootCanary}, // the last: its rollout may stay in the queue
+	} {
+		home := filepath.Join(dir, strings.NewReplacer(" ", "-", ",", "").Replace(tt.name))
+		if err := os.Mkdir(home, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		store := start(t, "store-"+filepath.Base(home), dir, []string{"store", "--port", "0", "--db", "sqlite:" + db, "--log-level", "debug"}, "AGL_TOKEN="+tt.secret)
+		store.header = "Authorization: Bearer " + tt.secret + "\r\n"
+		if err := store.expect(http.MethodPost, "/v1/agl/resources", `{"p":{"resource_type":"prompt_template","template":"x","engine":"f-string"}}`, http.StatusCreated); err != nil {
+			t.Fatal(err)
+		}
+		if err := store.expect(http.MethodPost, "/v1/agl/queues/rollouts/enqueue", `{"rollouts":[{"input":{"q":"x"}}]}`, http.StatusCreated); err != nil {
+			t.Fatal(err)
+		}
+		url, args := "http://"+tt.user+store.address, []string{"runner"}
+		if tt.variable {
+			tt.env = append(tt.env, "AGL_STORE_URL="+url)
+		} else {
+			args = append(args, "--store", url)
+		}
+		args = append(append(args, "--max-rollouts", "1", "--log-level", "debug"), tt.flags...)
+		if tt.script == "" {
+			args = append(args, "--", filepath.Join(home, "none"))
+		} else {
+			args = append(args, "--", "/bin/sh", "-c", tt.script)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), longest)
+		runner := exec.CommandContext(ctx, binary, args...)
+		runner.Dir = home
+		runner.Env = append(os.Environ(), "TMPDIR="+home, "AGL_TOKEN="+rootCanary, "AGL_PROXY_TOKEN="+proxyCanary, "AGL_PROXY_API_KEY="+otherCanary, "AGL_SERVE_API_KEY="+otherCanary,
+			"AGL_OIDC_CLIENT_SECRET="+otherCanary, "AGL_DB=postgres://agl:"+otherCanary+"@db/agl")
+		runner.Env = append(runner.Env, tt.env...)
+		said, err := runner.CombinedOutput()
+		cancel()
+		if tt.script != "" && err != nil { // a program that does not exist may end the runner
+			t.Errorf("%s: %v\n%s", tt.name, err, said)
+		}
+		seen["the runner's output, "+tt.name] = said
+		var page struct {
+			Items []struct {
+				RolloutID string `json:"rollout_id"`
+				Status    string `json:"status"`
+			} `json:"items"`
+		}
+		rollouts, err := store.send(store.request(http.MethodGet, "/v1/agl/rollouts?sort_by=start_time&sort_order=desc&limit=1", "", ""))
+		if err == nil {
+			err = json.Unmarshal([]byte(rollouts.body), &page)
+		}
+		if err != nil || len(page.Items) != 1 {
+			t.Fatalf("%s: %+v, %v", tt.name, rollouts, err)
+		}
+		if tt.script != "" && page.Items[0].Status != tt.status && (tt.status != "timeout" || page.Items[0].Status != "failed") {
+			t.Errorf("%s: the rollout is %s, want %s\n%s", tt.name, page.Items[0].Status, tt.status, said)
+		}
+		id := page.Items[0].RolloutID
+		for _, path := range []string{"/v1/agl/rollouts/" + id, "/v1/agl/rollouts/" + id + "/attempts", "/v1/agl/spans?limit=-1&rollout_id=" + id, "/v1/agl/workers", "/v1/agl/audit"} {
+			got, err := store.send(store.request(http.MethodGet, path, "", ""))
+			if err != nil || got.status != http.StatusOK {
+				t.Errorf("%s: %s: %d %.200s, %v", tt.name, path, got.status, got.body, err)
+			}
+			seen[path+", "+tt.name] = []byte(got.body)
+		}
+		_ = store.process.Signal(os.Interrupt)
+		select {
+		case <-store.exited:
+		case <-time.After(longest):
+			t.Fatalf("%s: the store does not end", tt.name)
+		}
+	}
+	for _, args := range [][]string{
+		{"db", "backup", filepath.Join(dir, "backup.db"), "--db", "sqlite:" + db},
+		{"db", "export", filepath.Join(dir, "export.jsonl"), "--db", "sqlite:" + db},
+	} {
+		if said, err := exec.CommandContext(t.Context(), binary, args...).CombinedOutput(); err != nil {
+			t.Errorf("agl %v: %v\n%s", args, err, said)
+		}
+	}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			seen[path], err = os.ReadFile(path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	outputs := 0 // places where agents have said their environment
+	for where, text := range seen {
+		if bytes.Contains(text, []byte("AGL_RESULT_FILE=")) {
+			outputs++
+		}
+		for what, secret := range map[string]string{"the token": rootCanary, "the proxy's token": proxyCanary, "the key of the address": urlCanary, "another secret": otherCanary} {
+			if at := bytes.Index(text, []byte(secret)); at >= 0 {
+				t.Errorf("%s has %s: %q", where, what, text[max(0, at-100):min(len(text), at+100)])
+			}
+		}
+	}
+	if outputs < 5 {
+		t.Errorf("agents have said their environment in %d places only", outputs)
 	}
 }
