@@ -22,6 +22,9 @@ func (c *Client) UpdateResources(ctx context.Context, p agl.UpdateResourcesParam
 
 // GetResources implements agl.Store.
 func (c *Client) GetResources(ctx context.Context, p agl.GetResourcesParams) (agl.ResourcesUpdate, error) {
+	if p.ResourcesID == "" { // its path would be none of the server's
+		return agl.ResourcesUpdate{}, agl.Errorf(agl.CodeNotFound, "GetResources: resources_id: empty, must be the id of resources; GetLatestResources returns the latest")
+	}
 	path := withQuery(wire.ResourcesOf(wire.Segment(p.ResourcesID)), wire.GetResources(&p))
 	return get[agl.ResourcesUpdate](ctx, c, "GetResources", path, missingResources(&p))
 }

@@ -30,6 +30,8 @@ func bundle(model string) agl.Resources {
 func testResources(h *harness) {
 	_, err := h.Store.GetLatestResources(h.ctx)
 	h.wantError(err, agl.ErrNotFound, "")
+	_, err = h.Store.GetResources(h.ctx, agl.GetResourcesParams{})
+	h.wantError(err, agl.ErrNotFound, "")
 	_, err = h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: "nope"})
 	h.wantError(err, agl.ErrNotFound, "")
 	first, err := h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("m1")})
