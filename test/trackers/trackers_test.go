@@ -65,8 +65,22 @@ func TestTensorBoardReads(t *testing.T) {
 	}
 }
 
-// server starts an MLflow server and returns its URL.
+// server starts an MLflow server and returns its URL. The server cannot be told to pick a port
+// itself, so another program may have taken the one that was free: then it ends, and is started again.
 func server(t *testing.T) string {
+	t.Helper()
+	const tries = 5
+	for range tries {
+		if url := tryServer(t); url != "" {
+			return url
+		}
+	}
+	t.Fatalf("the server has ended %d times before it served", tries)
+	return ""
+}
+
+// tryServer returns "" if the server ends before it serves.
+func tryServer(t *testing.T) (url string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -88,25 +102,43 @@ func server(t *testing.T) string {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // it is killed, or has said why
+	}()
 	t.Cleanup(func() {
 		end(cmd)
-		_ = cmd.Wait() // it was killed
+		<-ended
 	})
-	url := "http://" + address
-	deadline := time.Now().Add(3 * time.Minute)
+	// It is slow to start; only a server that hangs takes so long.
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
 	for {
-		resp, err := http.Get(url + "/health")
-		if err == nil {
-			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return url
-			}
+		if healthy(ctx, "http://"+address) {
+			return "http://" + address
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the server does not start: %v", err)
+		select {
+		case <-ended:
+			return ""
+		case <-ctx.Done():
+			t.Fatal("the server runs and does not serve")
+		case <-time.After(200 * time.Millisecond):
 		}
-		time.Sleep(200 * time.Millisecond)
 	}
+}
+
+func healthy(ctx context.Context, url string) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/health", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
 }
 
 // ask calls the server's API as any of its clients does.
