@@ -129,7 +129,7 @@ func (l *listing[T]) passes(page agl.Page[T], offset, most int) func(int) ([]T, 
 	return func(bytes int) ([]T, int, error) {
 		n := itemsIn(bytes, read)
 		for sent < most {
-			if at >= total || most < math.MaxInt && at >= offset+most {
+			if at >= total || at-offset >= most {
 				if l.key == nil || !found || pass == maxPasses {
 					break
 				}

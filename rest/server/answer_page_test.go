@@ -133,7 +133,7 @@ func serveItems(t *testing.T, store agl.Store) (ask func(path string) *http.Resp
 // memory, not all of them. It does not matter whether all are asked for by -1 or by a large limit.
 func TestListsInPieces(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
 	for _, path := range []string{
-		"rollouts?limit=-1", "rollouts?limit=100000", "rollouts?limit=-1&sort_by=start_time&sort_order=desc", "rollouts?limit=-1&sort_by=status",
+		"rollouts?limit=-1", "rollouts?limit=100000", "rollouts?limit=-1&sort_by=start_time&sort_order=desc", "rollouts?limit=-1&sort_by=status", "rollouts?limit=9223372036854775806&sort_by=status",
 		"rollouts/ro-1/attempts?limit=-1", "resources?limit=-1", "resources?limit=-1&sort_by=update_time", "workers?limit=-1",
 		"runs?limit=-1", "runs/ru-1/metrics?limit=-1",
 		"spans?rollout_id=ro-1&limit=100000", "spans?rollout_id=ro-1&limit=-1&sort_by=sequence_id&sort_order=desc", "spans?rollout_id=ro-1&limit=-1&sort_by=name",
