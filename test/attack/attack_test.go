@@ -3,6 +3,7 @@ package attack
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -30,7 +31,7 @@ func TestAttack(t *testing.T) {
 				run  func(*target)
 			}{
 				{"malformed HTTP", malformed}, {"bodies", bodies}, {"encodings", encodings}, {"paths", paths}, {"queries", queries},
-				{"credentials", credentials}, {"half-sent bodies", halfSent}, {"slow headers", slowHeaders},
+				{"credentials", credentials}, {"methods", methods}, {"headers", headers}, {"half-sent bodies", halfSent}, {"slow headers", slowHeaders},
 			} {
 				attack.run(s)
 				s.alive("after " + attack.name)
@@ -174,6 +175,110 @@ func bodies(t *target) {
 			got, err := t.send(t.request(http.MethodPost, path, "Transfer-Encoding: chunked\r\n", ""), &chunks{left: 200 << 20})
 			t.refused(path+": chunks without end", got, err, false)
 		})
+	}
+	c.at.Wait()
+}
+
+// methods sends every method to every path: those that a path does not have are refused, and no
+// method stands for another one.
+func methods(t *target) {
+	c := newCrew(4)
+	for _, path := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(t.posts, t.gets)))) {
+		for _, method := range []string{"HEAD", "OPTIONS", "TRACE", "PUT", "PATCH", "DELETE", "PROPFIND", "post", "GET"} {
+			for what, header := range map[string]string{
+				"plain": "", "another method": "X-HTTP-Method-Override: DELETE\r\nX-Method-Override: DELETE\r\nX-HTTP-Method: DELETE\r\n",
+				"a preflight": "Origin: https://evil.example\r\nAccess-Control-Request-Method: DELETE\r\nAccess-Control-Request-Headers: authorization\r\n",
+				"a WebSocket": "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n", "HTTP/2": "Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n",
+			} {
+				c.do(func() {
+					got, head, err := t.exchange(t.request(method, path, header, ""))
+					where := method + " " + path + ", " + what
+					if err == nil && got.status == http.StatusNotImplemented {
+						return // net/http does not know the method
+					}
+					t.refused(where, got, err, true)
+					if got.status == http.StatusSwitchingProtocols {
+						t.Errorf("%s: %s: the protocol is switched", t.name, where)
+					}
+					if method == http.MethodTrace && (got.status < 400 || strings.Contains(got.body, token)) {
+						t.Errorf("%s: %s: %d %.200q", t.name, where, got.status, got.body)
+					}
+					if allowed := head.Get("Access-Control-Allow-Origin"); allowed != "" && (allowed == "*" || allowed == "https://evil.example") {
+						t.Errorf("%s: %s: allows the origin %s", t.name, where, allowed)
+					}
+				})
+			}
+		}
+	}
+	c.at.Wait()
+}
+
+// headers sends header fields that change what a request means, or cost much.
+func headers(t *target) {
+	var twice bytes.Buffer
+	for range 2 { // gzip in gzip
+		inner := slices.Clone(twice.Bytes())
+		if len(inner) == 0 {
+			inner = []byte("{}")
+		}
+		twice.Reset()
+		z := gzip.NewWriter(&twice)
+		_, err := z.Write(inner)
+		if err = errors.Join(err, z.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := newCrew(4)
+	for _, path := range t.gets {
+		for what, header := range map[string]string{
+			"many ranges":            "Range: bytes=" + strings.Repeat("0-,", 1000) + "0-\r\n",
+			"ranges that overlap":    "Range: bytes=" + strings.Repeat("1-1000,", 500) + "-1\r\n",
+			"a range beyond 64 bits": "Range: bytes=99999999999999999999-\r\n",
+			"not a range":            "Range: lines=a-b\r\n",
+			"a cookie of 64 KB":      "Cookie: a=" + strings.Repeat("c", 64<<10) + "\r\n",
+			"10,000 cookies":         "Cookie: " + strings.Repeat("a=b; ", 10_000) + "c=d\r\n",
+			"a wrong session":        "Cookie: agl_session=" + strings.Repeat("%00", 1000) + "\r\n",
+			"dates":                  "If-Modified-Since: Sat, 99 Foo 9999999 99:99:99 GMT\r\nIf-Unmodified-Since: x\r\nIf-None-Match: " + strings.Repeat("\"a\",", 5000) + "*\r\n",
+			"accepted types":         "Accept: " + strings.Repeat("a/b;q=0.5,", 5000) + "*/*\r\nAccept-Encoding: " + strings.Repeat("gzip;q=0.1,", 5000) + "br\r\nAccept-Language: " + strings.Repeat("a-", 5000) + "\r\n",
+			"who the caller is not":  "X-Forwarded-For: 127.0.0.1\r\nX-Real-IP: ::1\r\nForwarded: for=127.0.0.1;host=evil.example\r\nX-Forwarded-Host: evil.example\r\nX-Original-URL: /admin/flush\r\nX-Rewrite-URL: /admin/flush\r\n",
+			"an event beyond 64 bit": "Last-Event-ID: 99999999999999999999\r\nAccept: text/event-stream\r\n",
+		} {
+			c.do(func() {
+				got, err := t.send(t.request(http.MethodGet, path, header, ""))
+				t.refused(path+": "+what, got, err, true)
+				if strings.Contains(got.body, "evil.example") {
+					t.Errorf("%s: %s: %s: %.200q", t.name, path, what, got.body)
+				}
+			})
+		}
+	}
+	for _, path := range t.posts {
+		for what, r := range map[string][2]string{
+			"gzip in gzip":        {"Content-Encoding: gzip\r\n", twice.String()},
+			"names twice":         {"", `{"model":"m","model":"n","input":{},"input":[],"scopes":["read"],"scopes":["admin"],"rollouts":[],"rollouts":[{"input":1}]}`},
+			"a space in chunked":  {"Transfer-Encoding: chunked \r\n", "0\r\n\r\n"},
+			"chunked twice":       {"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"},
+			"chunked, identity":   {"Transfer-Encoding: chunked, identity\r\n", "0\r\n\r\n"},
+			"not quite chunked":   {"Transfer-Encoding: xchunked\r\n", "0\r\n\r\n"},
+			"a tab before it":     {"Transfer-Encoding:\tchunked\r\n", "0\r\n\r\n"},
+			"a plus in a length":  {"Content-Length: +2\r\n", "{}"},
+			"a hexadecimal one":   {"Content-Length: 0x2\r\n", "{}"},
+			"a list of lengths":   {"Content-Length: 2, 2\r\n", "{}"},
+			"trailers":            {"Transfer-Encoding: chunked\r\nTrailer: Authorization, Content-Length\r\n", "2\r\n{}\r\n0\r\nAuthorization: Bearer x\r\nContent-Length: 9\r\n" + strings.Repeat("X: y\r\n", 50_000) + "\r\n"},
+			"a huge idempotency":  {"Idempotency-Key: " + strings.Repeat("k", 100_000) + "\r\n", "{}"},
+			"text of another set": {"Content-Type: application/json; charset=utf-7\r\n", "+AHs-+AH0-"},
+		} {
+			c.do(func() {
+				got, err := t.send(t.request(http.MethodPost, path, r[0], r[1]))
+				if err == nil && (got.status == http.StatusNotImplemented || got.status == 0) {
+					return // net/http itself refused it
+				}
+				if path == "/admin/flush" && strings.Contains(got.body, "records_lost") {
+					return // of calls for rollouts that do not exist, which were hostile paths
+				}
+				t.refused(path+": "+what, got, err, true)
+			})
+		}
 	}
 	c.at.Wait()
 }

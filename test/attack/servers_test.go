@@ -162,14 +162,20 @@ type answer struct {
 // send sends bytes over a connection of its own and reads the first answer. An answer of
 // status 0 is a connection that the server closed.
 func (t *target) send(parts ...io.Reader) (answer, error) {
+	got, _, err := t.exchange(parts...)
+	return got, err
+}
+
+// exchange is send, and also returns the header of the answer.
+func (t *target) exchange(parts ...io.Reader) (answer, http.Header, error) {
 	dialer := net.Dialer{Timeout: longest}
 	conn, err := dialer.DialContext(t.Context(), "tcp", t.address)
 	if err != nil {
-		return answer{}, fmt.Errorf("connect: %w", err)
+		return answer{}, nil, fmt.Errorf("connect: %w", err)
 	}
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(longest)); err != nil {
-		return answer{}, err
+		return answer{}, nil, err
 	}
 	written := make(chan struct{})
 	go func() {
@@ -181,18 +187,18 @@ func (t *target) send(parts ...io.Reader) (answer, error) {
 		conn.Close()
 		<-written
 		if os.IsTimeout(err) {
-			return answer{}, fmt.Errorf("no answer: %w", err)
+			return answer{}, nil, fmt.Errorf("no answer: %w", err)
 		}
-		return answer{}, nil
+		return answer{}, nil, nil
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
 	conn.Close()
 	<-written
 	if err != nil && os.IsTimeout(err) {
-		return answer{}, err
+		return answer{}, nil, err
 	}
-	return answer{res.StatusCode, string(body)}, nil
+	return answer{res.StatusCode, string(body)}, res.Header, nil
 }
 
 // request is the bytes of a request with a body of a known length.
