@@ -140,7 +140,7 @@ func TestListsInPieces(t *testing.T) { //nolint:paralleltest // it measures the 
 	} {
 		t.Run(path, func(t *testing.T) { //nolint:paralleltest // as above
 			synctest.Test(t, func(t *testing.T) {
-				const total = 1000 // 100 MB
+				const total = 1000                             // 100 MB
 				ask := serveItems(t, &manyItems{total: total}) //nolint:bodyclose // each answer is closed below
 				var before, after runtime.MemStats
 				runtime.GC()
