@@ -132,6 +132,9 @@ func serveItems(t *testing.T, store agl.Store) (ask func(path string) *http.Resp
 // All items of a list are sent in pieces, as they are read: whoever reads slowly keeps a piece in
 // memory, not all of them. It does not matter whether all are asked for by -1 or by a large limit.
 func TestListsInPieces(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
+	if testing.Short() {
+		t.Skip("the race detector takes minutes for it; TestAllSpansInPieces has the same goroutines")
+	}
 	for _, path := range []string{
 		"rollouts?limit=-1", "rollouts?limit=100000", "rollouts?limit=-1&sort_by=start_time&sort_order=desc", "rollouts?limit=-1&sort_by=status", "rollouts?limit=9223372036854775806&sort_by=status",
 		"rollouts/ro-1/attempts?limit=-1", "resources?limit=-1", "resources?limit=-1&sort_by=update_time", "workers?limit=-1",
