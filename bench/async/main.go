@@ -28,7 +28,7 @@ type options struct {
 	Calculator string        `default:"./calculator" help:"The example's binary (go build ./examples/calculator)." placeholder:"FILE"`
 	Staleness  []int         `default:"0,1,2,4,8" help:"The bounds."`
 	Seeds      int           `default:"3" help:"Runs of each, with the seeds from 1."`
-	Steps      int           `default:"90" help:"Steps of reinforcement learning, 128 rollouts each."`
+	Steps      int           `default:"120" help:"Steps of reinforcement learning, 128 rollouts each."`
 	Runners    int           `default:"128" help:"Rollouts that run at once."`
 	Tool       time.Duration `default:"50ms" help:"The median latency of the tool."`
 }

@@ -16,7 +16,7 @@ import (
 type options struct {
 	Calculator string `default:"./calculator" help:"The example's binary (go build ./examples/calculator)." placeholder:"FILE"`
 	Seed       uint64 `default:"1" help:"Seed of both."`
-	Steps      int    `default:"90" help:"Steps of reinforcement learning."`
+	Steps      int    `default:"120" help:"Steps of reinforcement learning."`
 	Runners    int    `default:"16" help:"Rollouts that run at once."`
 	Rounds     int    `default:"1" help:"How often both are run; the median of the ratios counts."`
 	Direct     bool   `help:"Run only the training without the system."`

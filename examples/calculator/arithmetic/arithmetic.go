@@ -81,9 +81,6 @@ func Calculate(expression string) (result string, ok bool) {
 // Pair is the operands of a question.
 type Pair struct{ A, B int }
 
-// short says whether an operand has one digit.
-func (p Pair) short() bool { return p.A < 10 || p.B < 10 }
-
 // SplitPairs returns all operand pairs, a tenth of them held out.
 func SplitPairs() (train, heldOut []Pair) {
 	// The split is part of the task and does not depend on a run's seed.

@@ -55,18 +55,10 @@ const (
 	plusShare  = 0.20 // call the tool with + for "times"
 )
 
-// shortShare is the share of demonstrations with an operand of one digit, about twice that of all pairs. A model copies operands of two
-// digits after few demonstrations. If it does not learn from the others to stop after one digit, it hardly explores that, and rewards cannot teach it.
-const shortShare = 0.35
-
-// Demonstration draws a question over the pairs, which must have short and long ones, and a chat that mostly answers it badly.
-// A guess is off by up to 10.
+// Demonstration draws a question over the pairs and a chat that mostly answers it badly. A guess is off by up to 10.
 func Demonstration(rng *rand.Rand, pairs []Pair) []Message {
 	forms := Forms()
 	f, p := forms[rng.IntN(len(forms))], pairs[rng.IntN(len(pairs))]
-	for short := rng.Float64() < shortShare; p.short() != short; {
-		p = pairs[rng.IntN(len(pairs))]
-	}
 	q := f.Ask(p.A, p.B)
 	chat := []Message{{Role: "user", Content: q.Question}}
 	if rng.Float64() < guessShare {

@@ -21,12 +21,12 @@ import (
 
 // The settings of the warm start and of the reinforcement learning.
 const (
-	WarmStartSteps = 2000
+	WarmStartSteps = 1200
 	warmStartBatch = 32
 	warmStartPeak  = 3e-3
 	warmStartRise  = 100
 
-	Steps          = 90
+	Steps          = 120
 	PromptsPerStep = 16
 	GroupSize      = 8
 	learningRate   = 1e-3
