@@ -24,7 +24,7 @@ func TestUselessRun(t *testing.T) {
 	}{
 		"a reward":  {rewarded, agl.AlgorithmFunc(onePass), 30, nil, ""},
 		"no reward": {mute, agl.AlgorithmFunc(onePass), 30, nil, "no rollout has a usable reward: 20 of 20 are without\n  the agent ended well without a reward ×20, first in ro-"},
-		"all hang":  {agl.AgentFunc(hanging), callLearner{seconds: 0.01}, 30, nil, "no rollout has a usable reward: 20 of 20 are without\n  timeout: the agent had not ended after 0.01s ×20, first in ro-"},
+		"all hang":  {agl.AgentFunc(hanging), callLearner{seconds: 0.01}, 30, nil, "no rollout has a usable reward: 20 of 20 are without\n…timeout: the agent had not ended after 0.01s ×"}, // the store may be the first to notice
 		"all panic": {agl.AgentFunc(func(context.Context, agl.Task) (agl.Result, error) { panic("boom") }),
 			callLearner{}, 30, nil, "20 of 20 are without\n  panic: "},
 		"the model is away": {agl.AgentFunc(func(context.Context, agl.Task) (agl.Result, error) {
@@ -47,8 +47,12 @@ func TestUselessRun(t *testing.T) {
 			switch err := fit(t.Context(), cfg); {
 			case test.want == "" && err != nil:
 				t.Error(err)
-			case test.want != "" && (!errors.Is(err, agl.ErrIllegalState) || !strings.Contains(err.Error(), test.want)):
-				t.Errorf("got %v, want %q", err, test.want)
+			case test.want != "":
+				for want := range strings.SplitSeq(test.want, "…") {
+					if !errors.Is(err, agl.ErrIllegalState) || !strings.Contains(err.Error(), want) {
+						t.Errorf("got %v, want %q", err, want)
+					}
+				}
 			}
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -43,6 +44,8 @@ algorithm: {online: {steps: 12, rollouts: 16, least: 8, max_wait: 1s, warm: 4}}
 		File: file, Source: output.Source{Path: path, Text: []byte(text)},
 		Listening: func(url string) {
 			users.Go(func() {
+				for i := 0; ctx.Err() == nil && session(ctx, &http.Client{Transport: connections}, url, "first-"+strconv.Itoa(i)) != nil; i++ {
+				} // until the first has its store
 				limited, cancel := context.WithTimeout(ctx, 10*time.Second)
 				defer cancel()
 				_, err := Run(limited, Config{File: file, Resume: true})
