@@ -131,8 +131,7 @@ store: {listen: "127.0.0.1:0"}
 algorithm:
   online:
     steps: 5
-    rollouts: 16
-    max_wait: 1s
+    rollouts: 32
     warm: 4
     max_staleness: 3
     learning_rate: 0.05

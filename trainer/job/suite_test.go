@@ -28,7 +28,7 @@ proxy: {listen: "127.0.0.1:0", sampling: {max_tokens: 1, temperature: 1}, sessio
 store: {listen: "127.0.0.1:0"}
 data: {val: suite.jsonl}
 algorithm:
-  online: {steps: 4, rollouts: 16, max_wait: 1s, warm: 4, max_staleness: 3, learning_rate: 0.05, release: {every: 2, share: 0.5, min_sessions: 1000, guards: {}}}
+  online: {steps: 4, rollouts: 32, warm: 4, max_staleness: 3, learning_rate: 0.05, release: {every: 3, share: 0.5, min_sessions: 1000, guards: {}}}
 `
 	if err := os.WriteFile(filepath.Join(dir, "suite.jsonl"), []byte(strings.Repeat(`{"say":"something"}`+"\n", 60)), 0o600); err != nil {
 		t.Fatal(err)
