@@ -76,6 +76,9 @@ func skipByteOrderMark(in io.Reader) io.Reader {
 
 // csvColumns finds the columns of the task in the header.
 func (s *source) csvColumns(header []string) ([]csvColumn, error) {
+	if len(header) == 1 && strings.ContainsAny(header[0], ";\t") {
+		return nil, agl.Errorf(agl.CodeInvalid, "%s:1: the only column is named %q; columns are separated by commas", s.path, header[0])
+	}
 	at := map[string]int{}
 	for i, name := range header {
 		switch _, taken := at[name]; {

@@ -92,6 +92,7 @@ func TestOpenRejects(t *testing.T) {
 		options          dataset.Options
 		want             string // after the path
 	}{
+		{"semicolons", "t.csv", "\ufeffq;a\n1;2\n", dataset.Options{}, `:1: the only column is named "q;a"; columns are separated by commas`},
 		{"ragged", "t.csv", "q,a\n1,2\n\n3\n", dataset.Options{}, ":4: the line does not have as many columns as the first one"},
 		{"quote", "t.csv", "q\n1\na\"b\n", dataset.Options{}, `:3: column 2: not valid CSV: bare " in non-quoted-field`},
 		{"open quote", "t.csv", "q\n\"1\n", dataset.Options{}, `:2: column 4: not valid CSV: extraneous or missing " in quoted-field`},

@@ -27,16 +27,11 @@ type storeServer struct {
 
 // listenTCP takes the address of a managed store.
 func listenTCP(ctx context.Context, address string) (net.Listener, error) {
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", address)
+	listener, err := httpserver.Listen(ctx, address, "choose another by "+EnvServerPort+" (0 takes a free one)")
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, agl.Errorf(agl.CodeConflict,
-			"execution: %s: address already in use; choose another by %s (0 takes a free one)", address, EnvServerPort)
+		return nil, agl.Errorf(agl.CodeConflict, "execution: %w", err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", address, err)
-	}
-	return listener, nil
+	return listener, err
 }
 
 // ClientURL is the URL by which processes of this machine reach the HTTP server of

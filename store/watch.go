@@ -24,15 +24,17 @@ const (
 func (s *Store) watch(ctx context.Context) {
 	notices := s.driver.Capabilities().Notices
 	var plan watchPlan
+	failing := "" // with this error, since it was logged
 	for {
 		timer, stop := s.watchTimer(&plan)
 		var err error
+		worked := false // it has done or tried something
 		select {
 		case <-ctx.Done():
 			stop()
 			return
 		case <-timer:
-			err = s.watchNow(ctx, &plan)
+			worked, err = true, s.watchNow(ctx, &plan)
 		case <-s.deadlines.wake:
 		case <-s.stale:
 			plan.resync = true
@@ -43,13 +45,18 @@ func (s *Store) watch(ctx context.Context) {
 			case notice.Resync:
 				plan.resync = true
 			default:
+				worked = true
 				if err = s.notice(ctx, notice); err != nil {
 					plan.resync, plan.resyncFrom = true, s.clock.Now().Add(watchRetry)
 				}
 			}
 		}
 		stop()
-		if err != nil && ctx.Err() == nil {
+		switch {
+		case worked && err == nil:
+			failing = ""
+		case worked && ctx.Err() == nil && err.Error() != failing:
+			failing = err.Error()
 			s.log.ErrorContext(ctx, "background work failed", "error", err)
 		}
 	}

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"sync"
 
@@ -185,10 +183,9 @@ func (p *Proxy) start(ctx context.Context, spans proxy.Spans, log *slog.Logger) 
 	if p.running != nil {
 		return agl.NamedResource{}, agl.Errorf(agl.CodeIllegalState, "it already serves another run")
 	}
-	var listening net.ListenConfig
-	listener, err := listening.Listen(ctx, "tcp", p.cfg.Listen)
+	listener, err := httpserver.Listen(ctx, p.cfg.Listen, "name another, such as 127.0.0.1:0 for a free port")
 	if err != nil {
-		return agl.NamedResource{}, fmt.Errorf("listen on %s: %w", p.cfg.Listen, err)
+		return agl.NamedResource{}, err
 	}
 	if p.cfg.CertFile != "" {
 		encrypted, err := httpserver.TLS{CertFile: p.cfg.CertFile, KeyFile: p.cfg.KeyFile}.Listener(listener, log)

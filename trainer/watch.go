@@ -49,16 +49,17 @@ type watch struct {
 	calls bool // the algorithm needs model calls
 	trip  context.CancelCauseFunc
 
-	mu       sync.Mutex
-	seen     map[string]bool
-	rewarded bool // a rollout had a usable reward
-	called   bool // a rollout had a recorded model call
-	ended    bool // an agent ended well, without a usable reward
-	late     bool // a rollout ended by a time limit
-	useless  int  // rollouts without a usable reward, for reasons that will not pass
-	silent   int  // rollouts that went well without a model call
-	lastLine string
-	failures map[string]*Failure
+	mu        sync.Mutex
+	seen      map[string]bool
+	rewarded  bool // a rollout had a usable reward
+	called    bool // a rollout had a recorded model call
+	ended     bool // an agent ended well, without a usable reward
+	late      bool // a rollout ended by a time limit
+	useless   int  // rollouts without a usable reward, for reasons that will not pass
+	silent    int  // rollouts that went well without a model call
+	lastLine  string
+	misplaced string // a reward that was written to standard error
+	failures  map[string]*Failure
 }
 
 func newWatch(s agl.Store, calls bool, trip context.CancelCauseFunc) *watch {
@@ -149,7 +150,10 @@ func (w *watch) read(ctx context.Context, id string, brief bool) error {
 	}
 	if e.Outcome.Kind != agl.OutcomeOK {
 		w.fail(id, reasonOf(e.Outcome, r.Config.TimeoutSeconds), e.Outcome.Message)
-		w.late = w.late || e.Outcome.Kind == agl.OutcomeTimeout
+		if e.Outcome.Kind == agl.OutcomeTimeout {
+			w.late = true
+			w.lastLine = cmp.Or(LastOutput(e.Spans), w.lastLine)
+		}
 		switch e.Outcome.Kind {
 		case agl.OutcomeUnresponsive, agl.OutcomeCancelled, agl.OutcomeModelError:
 			// A runner or a model server that is away may come back.
@@ -166,6 +170,7 @@ func (w *watch) read(ctx context.Context, id string, brief bool) error {
 		w.ended = true
 		w.fail(id, noReward(mask), "")
 		w.lastLine = cmp.Or(LastOutput(e.Spans), w.lastLine)
+		w.misplaced = cmp.Or(MisplacedReward(e.Spans), w.misplaced)
 	}
 	w.silent++
 	return nil
@@ -210,9 +215,21 @@ func lastLine(text string) string {
 
 // LastOutput is the last line that the agent of an attempt wrote to standard output,
 // as far as the spans hold it.
-func LastOutput(spans []agl.Span) string {
+func LastOutput(spans []agl.Span) string { return lastOf(spans, "stdout") }
+
+// MisplacedReward is the last line that the agent of an attempt wrote to standard error, if that is a reward, which is only
+// read from standard output.
+func MisplacedReward(spans []agl.Span) string {
+	if line := lastOf(spans, "stderr"); process.IsReward(line) {
+		return line
+	}
+	return ""
+}
+
+// lastOf is the last line of an output stream.
+func lastOf(spans []agl.Span, name string) string {
 	for i := range slices.Backward(spans) {
-		if stream, _ := spans[i].Attributes.GetString(process.AttrStream); stream == "stdout" {
+		if stream, _ := spans[i].Attributes.GetString(process.AttrStream); stream == name {
 			body, _ := spans[i].Attributes.GetString(agl.AttrMessageBody)
 			return lastLine(body)
 		}
@@ -284,6 +301,11 @@ func IsUseless(err error) bool {
 const RewardForm = `a program prints {"reward": 0.7} as the last line of its output, or writes that to the file $AGL_RESULT_FILE; ` +
 	`an agent in Go returns agl.RewardResult(0.7)`
 
+// Misplaced says where a reward must not be written.
+func Misplaced(line string) string {
+	return fmt.Sprintf("the reward was written to standard error, where nothing is read: %.200q", line)
+}
+
 // CallForm says how an agent's model calls are recorded.
 const CallForm = "the agent must call the model at the address that it is given: $OPENAI_BASE_URL, with $OPENAI_API_KEY and $OPENAI_MODEL"
 
@@ -301,7 +323,10 @@ func (w *watch) unrewarded(n int) error {
 	if len(failures) > 0 && strings.Contains(strings.TrimSpace(failures[0].Message), "\n") {
 		fmt.Fprintf(&b, "\nthe first of them in full:\n  %s", strings.ReplaceAll(strings.TrimSpace(failures[0].Message), "\n", "\n  "))
 	}
-	if w.lastLine != "" {
+	switch {
+	case w.misplaced != "":
+		fmt.Fprintf(&b, "\n%s", Misplaced(w.misplaced))
+	case w.lastLine != "":
 		fmt.Fprintf(&b, "\nthe last line that an agent printed: %.200q", w.lastLine)
 	}
 	switch {
@@ -310,7 +335,7 @@ func (w *watch) unrewarded(n int) error {
 	default:
 		b.WriteString("\nno agent has ended well: agl train --dry-run runs one task and shows what the agent does")
 		if w.late {
-			b.WriteString("; agent.timeout is the time that it has")
+			b.WriteString("; agent.timeout is the time that it has, and with agent.keepalive a task ends with a line such as " + `{"reward": 0.7}`)
 		}
 	}
 	return uselessError{agl.Errorf(agl.CodeIllegalState, "%s", b.String())}

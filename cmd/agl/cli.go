@@ -197,8 +197,8 @@ func usageError(err error) error {
 		{`expected a valid [0-9]+ bit uint but got ("[^"]*")`, "got $1, must be a whole number such as 10, and not negative"},
 		{`expected a float but got "([^"]*)" \(string\)`, `got "$1", must be a number such as 0.5`},
 		{`expected duration but got ("[^"]*"): .*$`, "got $1, must be a duration such as 90s, 10m or 1h30m"},
-		{`(?:stat|CreateFile) (.*): [^:]*(?:no such file or directory|cannot find).*$`, "there is no folder $1"},
-		{`"(.*)" exists but is not a directory`, "$1 is a file, not a folder"},
+		{`(?:<[^>]*>: )?(?:stat|CreateFile) (.*): [^:]*(?:no such file or directory|cannot find).*$`, "there is no folder $1"},
+		{`(?:<[^>]*>: )?"(.*)" exists but is not a directory`, "$1 is a file, not a folder"},
 	} {
 		message = regexp.MustCompile(r.kong).ReplaceAllString(message, r.ours)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -180,15 +179,14 @@ func (c *trainCommand) read(role execution.Role) (*runfile.File, output.Source, 
 		}
 	}
 	if c.File != "" {
-		text, err := os.ReadFile(c.File)
-		if info, failed := os.Stat(c.File); failed == nil && info.IsDir() {
-			return nil, source, fmt.Errorf("%s is a folder; name the run file in it, or run %s train there", c.File, programName())
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, source, fmt.Errorf("there is no run file %s; %s init writes one", c.File, programName())
-		}
-		if err != nil {
-			return nil, source, fmt.Errorf("read the run file: %w", err)
+		text, err := runfile.ReadText(c.File)
+		switch {
+		case errors.Is(err, agl.ErrInvalid):
+			return nil, source, fmt.Errorf("%w, or run %s train there", err, programName())
+		case errors.Is(err, agl.ErrNotFound):
+			return nil, source, fmt.Errorf("%w; %s init writes one", err, programName())
+		case err != nil:
+			return nil, source, err
 		}
 		source.Text = text
 		if c.Seed != nil {
@@ -275,8 +273,11 @@ func failure(trial *job.DryRunResult) error {
 		}
 		return fmt.Errorf("%s", text)
 	case !trial.Reward.Valid:
-		seen := "it printed nothing"
-		if trial.LastOutput != "" {
+		seen := "it printed nothing to standard output"
+		switch {
+		case trial.Misplaced != "":
+			seen = trainer.Misplaced(trial.Misplaced)
+		case trial.LastOutput != "":
 			seen = fmt.Sprintf("the last line that it printed: %.200q", trial.LastOutput)
 		}
 		return fmt.Errorf("the agent ended well without a usable reward (%s)\n%s\nhow to report a reward: %s", trial.Mask, seen, trainer.RewardForm)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -51,7 +52,7 @@ func (r *reader) errors(n *yaml.Node, prefix string, err error) {
 var yamlLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
 
 // syntax reports the error of a file that is not YAML.
-func (r *reader) syntax(err error) {
+func (r *reader) syntax(err error, data string) {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	m := Mistake{Message: "not YAML: " + text}
 	if found := yamlLine.FindStringSubmatch(text); found != nil {
@@ -59,7 +60,18 @@ func (r *reader) syntax(err error) {
 			m = Mistake{Line: line, Message: "not YAML: " + text[len(found[0]):]}
 		}
 	}
+	if strings.Contains(text, "cannot start any token") || strings.Contains(text, "tab character") {
+		lines := strings.Split(data, "\n")
+		first := min(max(m.Line-1, 0), len(lines)) // the tab is there or below
+		if i := slices.IndexFunc(lines[first:], tabIndents); i >= 0 {
+			m = Mistake{Line: first + i + 1, Message: "not YAML: a tab in the indentation; indent with spaces"}
+		}
+	}
 	r.mistakes = append(r.mistakes, m)
+}
+
+func tabIndents(line string) bool {
+	return strings.Contains(line[:len(line)-len(strings.TrimLeft(line, " \t"))], "\t")
 }
 
 // plain refuses aliases, which let a short file expand without bound.

@@ -44,13 +44,14 @@ type Document struct {
 // *Error; the variables are then undefined.
 func (d Document) Read(root Value) error {
 	r := &reader{dir: d.Dir, elsewhere: d.Elsewhere, keys: make(map[string]*yaml.Node)}
-	dec := yaml.NewDecoder(strings.NewReader(string(d.Data)))
+	text := string(d.Data)
+	dec := yaml.NewDecoder(strings.NewReader(text))
 	var document, another yaml.Node
 	switch err := dec.Decode(&document); {
 	case errors.Is(err, io.EOF):
 		r.failf(nil, "the file is empty, %s", d.Empty)
 	case err != nil:
-		r.syntax(err)
+		r.syntax(err, text)
 	default:
 		root.read(r, r.plain(document.Content[0]), "")
 		if dec.Decode(&another) == nil {

@@ -153,6 +153,8 @@ func TestMistakes(t *testing.T) {
 		"# nothing\n":                   "f.yaml: the file is empty, it must have something",
 		"a: [":                          "f.yaml:1: not YAML: did not find expected node content",
 		"\n\"a":                         "f.yaml:2: not YAML: found unexpected end of stream",
+		"text: a\nshort:\n\tname: b":    "f.yaml:3: not YAML: a tab in the indentation; indent with spaces",
+		"short:\n  as: a\n \tname: b":   "f.yaml:3: not YAML: a tab in the indentation; indent with spaces",
 		"- 1":                           "f.yaml:1: the file: got a list, must be a mapping",
 		"null":                          "f.yaml:1: the file: got null, must be a mapping",
 		"{}\n---\n{}":                   "f.yaml:2: a second document; there must be one",

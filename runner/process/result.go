@@ -91,6 +91,12 @@ func printedResult(output []byte) (result, error) {
 	return r, nil
 }
 
+// IsReward reports whether a line of output reports a reward.
+func IsReward(line string) bool {
+	r, err := parseLine([]byte(strings.TrimSpace(line)))
+	return err == nil && len(r.rewards) > 0
+}
+
 var (
 	// rewardText matches a reward that is written as text; see parseLine.
 	rewardText = regexp.MustCompile(`^(?i)["']?reward["']?\s*[:=]\s*(.*)$`)

@@ -169,7 +169,7 @@ func (k *kept) serve(ctx context.Context, line []byte, t *turn) ([]byte, error) 
 	return nil, errNoReply
 }
 
-var errNoReply = errors.New("the agent ended without a reply")
+var errNoReply = errors.New("the agent ended without a reply; one with keepalive reads a task from each line of its input, until its end")
 
 // stdioLine is the line for a task.
 func stdioLine(task agl.Task, vars variables) ([]byte, error) {

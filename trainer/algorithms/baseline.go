@@ -108,7 +108,11 @@ func (r *baselineRun) Result() Result {
 		if part.Rewarded > 0 {
 			mean = fmt.Sprintf("mean reward %.3f of %d", part.RewardMean, part.Rewarded)
 		}
-		fmt.Fprintf(&text, "%s: %d tasks, %s, %s\n", part.name, part.Rollouts, mean, counts(part.Outcomes))
+		tasks := "tasks"
+		if part.Rollouts == 1 {
+			tasks = "task"
+		}
+		fmt.Fprintf(&text, "%s: %d %s, %s, %s\n", part.name, part.Rollouts, tasks, mean, counts(part.Outcomes))
 	}
 	return Result{Summary: BaselineSummary(seen), Report: report.String(), Text: text.String(), Repeats: "skips the tasks that are done"}
 }

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/dataset"
@@ -26,6 +29,48 @@ func loadData(d runfile.Data) (train, val agl.Tasks, err error) {
 		train, val, err = split(train, d.ValShare)
 	}
 	return train, val, err
+}
+
+// doubts says what tasks can be read and are probably a mistake. Only training is misled by tasks that are in both.
+func doubts(train, val agl.Tasks, trains bool) (list []string) {
+	var several []jsontext.Value
+	if len(train) == 1 && json.Unmarshal(train[0], &several) == nil && len(several) > 1 {
+		list = append(list, fmt.Sprintf("data.train has one task, which is a list of %d; in a file of JSON lines, each line is a task", len(several)))
+	}
+	trained := make(map[string]bool, len(val)) // by validation task
+	for _, task := range val {
+		trained[string(task)] = false
+	}
+	for _, task := range train {
+		if _, validates := trained[string(task)]; validates {
+			trained[string(task)] = true
+		}
+	}
+	both := 0
+	for _, task := range val {
+		if trained[string(task)] {
+			both++
+		}
+	}
+	if trains && both > 0 {
+		list = append(list, fmt.Sprintf("%d of %d validation tasks are training tasks, too; what they show is not how well new tasks are done", both, len(val)))
+	}
+	return list
+}
+
+// Doubts says what about the tasks of a run file can be read and is probably a mistake.
+func Doubts(file *runfile.File) ([]string, error) {
+	train, val, err := loadData(file.Data)
+	if err != nil {
+		return nil, err
+	}
+	return doubts(train, val, trains(file)), nil
+}
+
+// trains reports whether the algorithm improves something on the training tasks.
+func trains(file *runfile.File) bool {
+	needs := file.Algorithm.Needs()
+	return needs.Losses != nil || needs.Prompts
 }
 
 // datasetOf returns the tasks; nil if there are none.

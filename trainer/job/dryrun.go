@@ -32,6 +32,8 @@ type DryRunResult struct {
 	// wrote to standard error, as far as they are recorded.
 	LastOutput string
 	Stderr     string
+	// Misplaced is a reward that the agent wrote to standard error, where none is read.
+	Misplaced string
 	// NeedsCalls is true if the algorithm learns from recorded model calls.
 	NeedsCalls bool
 	// Usage is that of its model calls, Took the time from the first attempt to the
@@ -158,8 +160,11 @@ const hangTime = 10 * time.Second
 func (d *dryRun) tellHang() *time.Timer {
 	file := d.learner.cfg.File
 	return time.AfterFunc(hangTime, func() {
-		d.learner.cfg.Logger.Warn("the agent has not ended yet; Ctrl-C ends it", "running_for", hangTime,
-			"agent.timeout", time.Duration(file.Agent.Rollout.TimeoutSeconds.V*float64(time.Second)))
+		text := "the agent has not ended yet; Ctrl-C ends it"
+		if file.Agent.Process.Keepalive != "" {
+			text = `the agent has not replied yet, which it does with a line such as {"reward": 0.7}; Ctrl-C ends it`
+		}
+		d.learner.cfg.Logger.Warn(text, "running_for", hangTime, "agent.timeout", time.Duration(file.Agent.Rollout.TimeoutSeconds.V*float64(time.Second)))
 	})
 }
 
@@ -186,7 +191,7 @@ func (d *dryRun) read(ctx context.Context, store agl.Store, e *algorithm.Episode
 	if len(e.Spans) > 0 {
 		r.Triplets, r.TripletsError = calls.Adapt(e.Spans)
 	}
-	r.LastOutput, r.NeedsCalls = trainer.LastOutput(e.Spans), d.learner.LearnsFromCalls()
+	r.LastOutput, r.Misplaced, r.NeedsCalls = trainer.LastOutput(e.Spans), trainer.MisplacedReward(e.Spans), d.learner.LearnsFromCalls()
 	for i := range e.Spans {
 		if stream, _ := e.Spans[i].Attributes.GetString(process.AttrStream); stream == "stderr" {
 			r.Stderr, _ = e.Spans[i].Attributes.GetString(agl.AttrMessageBody)

@@ -105,7 +105,7 @@ func TestRun(t *testing.T) {
 		}
 	}
 	page := read(t, filepath.Join(result.Output, htmlFile))
-	for _, want := range []string{"<title>baseline in ", "<h1>out</h1>", `role="img" aria-label="Mean reward so far"`, "<h2>Worst tasks</h2>", "reward 0.5</p>", "agent: …"} {
+	for _, want := range []string{"<title>baseline in ", "<h1>out</h1>", `role="img" aria-label="Mean reward so far"`, "<h2>Worst tasks</h2>", `<span class="role">task</span> `, "reward 0.5</p>", "agent: …"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q:\n%s", want, page)
 		}
@@ -333,6 +333,22 @@ func TestData(t *testing.T) {
 				t.Errorf("val %s, want %s", got, test.val)
 			}
 		})
+	}
+	for _, test := range []struct {
+		train, val agl.Tasks
+		trains     bool
+		want       string
+	}{
+		{agl.Tasks{[]byte("1"), []byte("2"), []byte("1")}, agl.Tasks{[]byte("3")}, true, ""},
+		{agl.Tasks{[]byte("1"), []byte("2"), []byte("1")}, agl.Tasks{[]byte("1"), []byte("3")}, true, "1 of 2 validation tasks are training tasks, too"},
+		{agl.Tasks{[]byte("1")}, agl.Tasks{[]byte("1")}, false, ""},
+		{agl.Tasks{[]byte("[1,2]")}, nil, true, "data.train has one task, which is a list of 2"},
+		{agl.Tasks{[]byte("[1,2]"), []byte("[1]")}, nil, true, ""},
+		{agl.Tasks{[]byte("[1]")}, nil, true, ""},
+	} {
+		if got := strings.Join(doubts(test.train, test.val, test.trains), "\n"); !strings.HasPrefix(got, test.want) || test.want == "" && got != "" {
+			t.Errorf("doubts about %s and %s: %q, want %q", test.train, test.val, got, test.want)
+		}
 	}
 	if _, _, err := loadData(runfile.Data{Train: &runfile.Tasks{Path: path, Limit: 1}, ValShare: 0.5}); !errors.Is(err, agl.ErrInvalid) {
 		t.Errorf("a share of one task: %v", err)

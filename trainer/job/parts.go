@@ -292,8 +292,7 @@ func (c Config) strategy(ctx context.Context, token string) (s execution.ClientS
 	default:
 		address = loopbackListen
 	}
-	var listening net.ListenConfig
-	if s.Listener, err = listening.Listen(ctx, "tcp", address); err != nil {
+	if s.Listener, err = httpserver.Listen(ctx, address, "name another, such as 127.0.0.1:0 for a free port"); err != nil {
 		return s, "", fmt.Errorf("store.listen: %w", err)
 	}
 	if tls := c.File.Store.TLS; tls.Cert != "" {

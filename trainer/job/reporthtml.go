@@ -135,6 +135,7 @@ func writePairs(ctx context.Context, b *strings.Builder, s agl.Store, first, las
 	slices.SortStableFunc(pairs, func(a, b pair) int { return cmp.Compare(b.gain, a.gain) })
 	b.WriteString("<h2>Conversations before and after</h2>\n<p>The same tasks at the beginning and at the end of the run, those that gained most first.</p>\n")
 	for _, p := range pairs[:min(shownEach, len(pairs))] {
+		report.WriteTask(b, p.after)
 		b.WriteString("<div class=\"pair\"><div>")
 		report.WriteRollout(b, "before", p.before)
 		b.WriteString("</div><div>")
@@ -162,6 +163,7 @@ func writeWorst(ctx context.Context, b *strings.Builder, s agl.Store, last []agl
 	slices.SortStableFunc(list, func(a, b *report.Rollout) int { return cmp.Compare(a.Reward.V, b.Reward.V) })
 	fmt.Fprintf(b, "<h2>Worst tasks</h2>\n<p>Of the last %d rollouts, those that earned least.</p>\n", len(list))
 	for _, one := range list[:min(shownEach, len(list))] {
+		report.WriteTask(b, one)
 		report.WriteRollout(b, "", one)
 	}
 	return nil

@@ -107,7 +107,11 @@ func (r *Result) Print(w io.Writer, terminal bool) error {
 			fmt.Fprintf(&b, "use it:   %s serve %s\n", r.Program, r.folder())
 		}
 	} else {
-		fmt.Fprintf(&b, "\nreport so far: %s\nresume with:   %s\n", r.Report, r.Resume)
+		b.WriteString("\n")
+		if _, err := os.Stat(r.Report); err == nil { // it could be written
+			fmt.Fprintf(&b, "report so far: %s\n", r.Report)
+		}
+		fmt.Fprintf(&b, "resume with:   %s\n", r.Resume)
 		switch {
 		case r.Useless:
 			b.WriteString("which begins anew; a corrected run file may follow the folder\n")

@@ -157,6 +157,10 @@ func (r *run) fit(ctx context.Context, start prepared) (err error) {
 		shown.Notice("warning: " + untrained)
 		r.notes.add(untrained)
 	}
+	for _, doubt := range doubts(start.train, start.val, trains(cfg.File)) {
+		shown.Notice("warning: " + doubt)
+		r.notes.add(doubt)
+	}
 	// Agents may take their time to end; the person who pressed Ctrl-C should know why.
 	defer context.AfterFunc(ctx, func() {
 		shown.Notice("stopping: agents have " + cfg.drainTimeout().String() + " to end; a second signal ends them sooner")

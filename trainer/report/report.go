@@ -12,6 +12,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/runner/process"
 )
 
 // frame has no scripts and no fonts, and is readable on light and dark.
@@ -39,7 +40,11 @@ type Rollout struct {
 
 	Reward agl.Null[float64] // null if none counts
 	Said   []adapter.Conversation
+	Output []Output
 }
+
+// Output is what the program of a rollout wrote to a stream.
+type Output struct{ Stream, Text string }
 
 // ReadRollout reads what a rollout said; nil if its spans are gone or cannot be read.
 func ReadRollout(ctx context.Context, s agl.Store, r *agl.AttemptedRollout) (*Rollout, error) {
@@ -54,7 +59,18 @@ func ReadRollout(ctx context.Context, s agl.Store, r *agl.AttemptedRollout) (*Ro
 	if out.Said, err = adapter.Conversations(e.Spans); err != nil {
 		return nil, nil //nolint:nilerr,nilnil // spans of another program, which are not conversations
 	}
+	for i := range e.Spans {
+		if stream, _ := e.Spans[i].Attributes.GetString(process.AttrStream); stream != "" {
+			text, _ := e.Spans[i].Attributes.GetString(agl.AttrMessageBody)
+			out.Output = append(out.Output, Output{stream, text})
+		}
+	}
 	return out, nil
+}
+
+// WriteTask shows the task of a rollout.
+func WriteTask(b *strings.Builder, r *Rollout) {
+	said(b, "task", string(r.Input))
 }
 
 // WriteRollout shows a rollout; title is HTML.
@@ -63,20 +79,28 @@ func WriteRollout(b *strings.Builder, title string, r *Rollout) {
 	if r.Reward.Valid {
 		reward = fmt.Sprintf("reward %.3g", r.Reward.V)
 	}
-	fmt.Fprintf(b, "<p><b>%s</b> <code>%s</code> %s</p>\n", title, r.RolloutID, reward)
-	if len(r.Said) == 0 {
-		fmt.Fprintf(b, "<div class=\"said\">%s</div>\n", clipped(string(r.Input)))
+	if title != "" {
+		title = "<b>" + title + "</b> "
 	}
+	fmt.Fprintf(b, "<p>%s<code>%s</code> %s</p>\n", title, r.RolloutID, reward)
 	for _, c := range r.Said {
 		for i := range c.Messages {
 			m := &c.Messages[i]
-			said := []string{m.Text()}
+			lines := []string{m.Text()}
 			for _, call := range m.ToolCalls {
-				said = append(said, "→ "+call.Function.Name+"("+call.Function.Arguments+")")
+				lines = append(lines, "→ "+call.Function.Name+"("+call.Function.Arguments+")")
 			}
-			fmt.Fprintf(b, "<div class=\"said\"><span class=\"role\">%s</span> %s</div>\n", html.EscapeString(m.Role), clipped(strings.TrimSpace(strings.Join(said, "\n"))))
+			said(b, m.Role, strings.Join(lines, "\n"))
 		}
 	}
+	for _, o := range r.Output {
+		said(b, o.Stream, o.Text)
+	}
+}
+
+// said shows a text of bounded length, and who it is from.
+func said(b *strings.Builder, role, text string) {
+	fmt.Fprintf(b, "<div class=\"said\"><span class=\"role\">%s</span> %s</div>\n", html.EscapeString(role), clipped(strings.TrimSpace(text)))
 }
 
 // clipped is a text of bounded length as HTML.

@@ -2,7 +2,9 @@ package runfile
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/yamlfile"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/trainer/algorithms"
@@ -43,14 +46,30 @@ type Options struct {
 	Elsewhere []Part
 }
 
-// Read reads the file at path. Mistakes in the file are an *Error; a file that cannot
-// be read is an error of package os.
+// Read reads the file at path. Mistakes in the file are an *Error; for a file that
+// cannot be read see [ReadText].
 func Read(path string, o Options) (*File, error) {
+	data, err := ReadText(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data, filepath.Dir(path), o)
+}
+
+// ReadText reads the text of the file at path. A file that is not there is
+// agl.ErrNotFound, and a folder agl.ErrInvalid.
+func ReadText(path string) ([]byte, error) {
 	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, agl.Errorf(agl.CodeNotFound, "there is no run file %s", path)
+	}
+	if info, failed := os.Stat(path); failed == nil && info.IsDir() {
+		return nil, agl.Errorf(agl.CodeInvalid, "%s is a folder; name the run file in it", path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the run file: %w", err)
 	}
-	return Parse(path, data, filepath.Dir(path), o)
+	return data, nil
 }
 
 // Parse reads a file whose relative paths start from dir; empty means the working

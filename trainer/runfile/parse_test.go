@@ -568,7 +568,7 @@ func TestElsewhere(t *testing.T) {
 
 func TestReadNothing(t *testing.T) {
 	t.Parallel()
-	if _, err := runfile.Read("testdata/gone.yaml", runfile.Options{}); !errors.Is(err, os.ErrNotExist) {
+	if _, err := runfile.Read("testdata/gone.yaml", runfile.Options{}); !errors.Is(err, agl.ErrNotFound) {
 		t.Errorf("%v", err)
 	}
 }

@@ -37,7 +37,11 @@ func NewSet(logger *slog.Logger, trackers ...Tracker) *Set {
 	return &Set{trackers: trackers, logger: logger}
 }
 
-// Line takes a line of metrics.jsonl. Lines without a step or a round are reported and left out.
+// lineTime is how long trackers may take for a line.
+const lineTime = mlflowTimeout
+
+// Line takes a line of metrics.jsonl. Lines without a step or a round are reported and left out. Trackers get the line of a
+// run that was interrupted meanwhile, too: metrics.jsonl has it, and a run that resumes does not write it again.
 func (s *Set) Line(ctx context.Context, line []byte) {
 	if len(s.trackers) == 0 {
 		return
@@ -49,6 +53,8 @@ func (s *Set) Line(ctx context.Context, line []byte) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	ctx, cancel := execution.CleanupContext(ctx, lineTime)
+	defer cancel()
 	var errs []error
 	for _, t := range s.trackers {
 		errs = append(errs, t.Log(ctx, step, values))

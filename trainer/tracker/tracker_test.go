@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -96,6 +97,31 @@ func TestSetReportsOnce(t *testing.T) {
 	set.Close(t.Context(), nil)
 	if n := strings.Count(log.String(), "the server is away"); n != 1 || away.calls != 3 || !strings.Contains(log.String(), "still away") {
 		t.Errorf("%d calls, log:\n%s", away.calls, log.String())
+	}
+}
+
+// patient is a tracker that has what it was given before its context ended.
+type patient struct{ steps []int }
+
+func (p *patient) Log(ctx context.Context, step int, _ map[string]float64) error {
+	if ctx.Err() == nil {
+		p.steps = append(p.steps, step)
+	}
+	return ctx.Err()
+}
+
+func (*patient) Close(context.Context, error) error { return nil }
+
+// The line of a step that ended as the run was interrupted is tracked: the run that resumes does not make the step again.
+func TestSetInterrupted(t *testing.T) {
+	t.Parallel()
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	var log bytes.Buffer
+	kept := &patient{}
+	tracker.NewSet(slog.New(slog.NewTextHandler(&log, nil)), kept).Line(ctx, []byte(`{"step":3,"loss":1}`))
+	if !slices.Equal(kept.steps, []int{3}) || log.Len() > 0 {
+		t.Errorf("steps %v, log:\n%s", kept.steps, log.String())
 	}
 }
 

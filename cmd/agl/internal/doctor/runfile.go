@@ -15,6 +15,7 @@ import (
 	"github.com/agl-go/agl/dataset"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/trainer/job"
 	"github.com/agl-go/agl/trainer/output"
 	"github.com/agl-go/agl/trainer/runfile"
 )
@@ -101,6 +102,13 @@ func (d *Doctor) data(f *runfile.File) {
 		default:
 			d.Addf(part.name, OK, "", "%s", console.Count(n, "task"))
 		}
+	}
+	doubts, err := job.Doubts(f)
+	if err != nil {
+		return // it is found above
+	}
+	for _, doubt := range doubts {
+		d.Addf("data", Warn, "is it meant so?", "%s", doubt)
 	}
 }
 

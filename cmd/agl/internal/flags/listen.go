@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/agl-go/agl/internal/httpserver"
@@ -112,15 +111,7 @@ func (f *Listen) OpenPort(ctx context.Context) (net.Listener, error) {
 		return f.admit(passed, err)
 	}
 	address := net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port)))
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", address)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("listen on %s: address already in use; choose another with --port", address)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", address, err)
-	}
-	return listener, nil
+	return httpserver.Listen(ctx, address, "choose another with --port")
 }
 
 // admit refuses a passed socket that other machines can reach if the server requires no

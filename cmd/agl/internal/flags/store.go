@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -63,10 +65,58 @@ func (f *Store) OpenRun(ctx context.Context, folder string) (agl.Store, func(), 
 		return nil, nil, fmt.Errorf("%s is not the folder of a run with a store of its own: %w", folder, err)
 	}
 	opened, err := store.Open(ctx, "sqlite:"+file, store.Options{})
-	if err != nil {
+	closed := func() { _ = opened.Close(context.WithoutCancel(ctx)) } // it has only been read
+	switch {
+	case errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS):
+		return openCopy(ctx, file)
+	case errors.Is(err, agl.ErrIllegalState):
 		return nil, nil, fmt.Errorf("%w\nif the run is under way, use its server instead of the folder: --store with the URL that the run has printed", err)
+	case err != nil:
+		return nil, nil, err
 	}
-	return opened, func() { _ = opened.Close(context.WithoutCancel(ctx)) }, nil // it has only been read
+	return opened, closed, nil
+}
+
+// openCopy opens a copy of a database in a folder that cannot be written, which opening it would do.
+func openCopy(ctx context.Context, file string) (_ agl.Store, _ func(), err error) {
+	dir, err := os.MkdirTemp("", "agl-copy-")
+	if err != nil {
+		return nil, nil, err
+	}
+	remove := func() { _ = os.RemoveAll(dir) } // where the system cleans up, too
+	defer func() {
+		if err != nil {
+			remove()
+		}
+	}()
+	copied := filepath.Join(dir, filepath.Base(file))
+	for _, part := range []string{"", "-wal"} {
+		if err := copyFile(copied+part, file+part); err != nil && (part == "" || !errors.Is(err, fs.ErrNotExist)) {
+			return nil, nil, err
+		}
+	}
+	opened, err := store.Open(ctx, "sqlite:"+copied, store.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	return opened, func() {
+		_ = opened.Close(context.WithoutCancel(ctx))
+		remove()
+	}, nil
+}
+
+func copyFile(to, from string) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, in.Close()) }()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
 }
 
 // checkRunFolder says what keeps a folder from being that of a run with the database.

@@ -1,0 +1,24 @@
+package httpserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+)
+
+// Listen takes a TCP address. The error of one that cannot be had says what to do: another says where another is named.
+func Listen(ctx context.Context, address, another string) (net.Listener, error) {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", address)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("listen on %s: %w; %s", address, syscall.EADDRINUSE, another)
+	case errors.Is(err, syscall.EACCES):
+		return nil, fmt.Errorf("listen on %s: %w, as for ports below 1024 without privileges; %s", address, syscall.EACCES, another)
+	case err != nil:
+		return nil, fmt.Errorf("listen on %s: %w", address, err)
+	}
+	return listener, nil
+}
