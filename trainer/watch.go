@@ -335,7 +335,10 @@ func (w *watch) unrewarded(n int) error {
 	default:
 		b.WriteString("\nno agent has ended well: agl train --dry-run runs one task and shows what the agent does")
 		if w.late {
-			b.WriteString("; agent.timeout is the time that it has, and with agent.keepalive a task ends with a line such as " + `{"reward": 0.7}`)
+			b.WriteString("; agent.timeout is the time that it has")
+		}
+		if w.late && w.lastLine != "" {
+			b.WriteString(`, and with agent.keepalive it replies with a line such as {"reward": 0.7}`)
 		}
 	}
 	return uselessError{agl.Errorf(agl.CodeIllegalState, "%s", b.String())}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/runner/process"
+	"github.com/agl-go/agl/tracer"
 	"github.com/agl-go/agl/trainer"
 )
 
@@ -25,6 +27,12 @@ func TestUselessRun(t *testing.T) {
 		"a reward":  {rewarded, agl.AlgorithmFunc(onePass), 30, nil, ""},
 		"no reward": {mute, agl.AlgorithmFunc(onePass), 30, nil, "no rollout has a usable reward: 20 of 20 are without\n  the agent ended well without a reward ×20, first in ro-"},
 		"all hang":  {agl.AgentFunc(hanging), callLearner{seconds: 0.01}, 30, nil, "no rollout has a usable reward: 20 of 20 are without\n…timeout: the agent had not ended after 0.01s ×"}, // the store may be the first to notice
+		"all print and hang": {agl.AgentFunc(func(ctx context.Context, task agl.Task) (agl.Result, error) {
+			if _, err := tracer.EmitMessage(ctx, "hello\nworld\n", tracer.WithAttributes(agl.Attr{Key: process.AttrStream, Value: "stdout"})); err != nil {
+				return agl.Result{}, err
+			}
+			return hanging(ctx, task)
+		}), callLearner{seconds: 5}, 3, nil, "3 of 3 are without\n  timeout: …\nthe last line that an agent printed: \"world\"\nno agent has …has, and with agent.keepalive it replies with a line such as {\"reward\": 0.7}"},
 		"all panic": {agl.AgentFunc(func(context.Context, agl.Task) (agl.Result, error) { panic("boom") }),
 			callLearner{}, 30, nil, "20 of 20 are without\n  panic: "},
 		"the model is away": {agl.AgentFunc(func(context.Context, agl.Task) (agl.Result, error) {
