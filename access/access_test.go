@@ -193,6 +193,8 @@ func TestGiven(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ header, value, want string }{
 		{"Authorization", "Bearer k", "k"}, {"X-Api-Key", "k", "k"}, {"Authorization", "Basic YWdsOms=", "k"}, {"Authorization", "k", ""}, {"Cookie", "k", ""},
+		{"Authorization", "bearer k", "k"}, {"Authorization", "BEARER  k", "k"}, {"Authorization", "bAsIc YWdsOms=", "k"}, {"Authorization", "Basic YWdsOg==", ""},
+		{"Authorization", "Basic k", ""}, {"Authorization", "Basic YWds", ""}, {"Authorization", "Digest k", ""}, {"Authorization", "Bearer", ""},
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		r.Header.Set(tc.header, tc.value)

@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"encoding/base64"
 	"net/http"
 	"strings"
 	"time"
@@ -121,17 +122,32 @@ type Checker interface {
 // Given returns the key of a request: a bearer token, the password of HTTP Basic, or the
 // header X-Api-Key. It is "" if there is none.
 func Given(r *http.Request) string {
-	authorization := r.Header.Get("Authorization")
-	if bearer, ok := strings.CutPrefix(authorization, "Bearer "); ok {
-		return bearer
-	}
-	if _, password, ok := r.BasicAuth(); ok {
-		return password
-	}
-	if authorization != "" {
-		return ""
+	if authorization := r.Header.Get("Authorization"); authorization != "" {
+		key, _ := Credential(authorization)
+		return key
 	}
 	return r.Header.Get("X-Api-Key")
+}
+
+// Credential returns the bearer token or the password of HTTP Basic in a header
+// Authorization, whose scheme may be spelled in any case (RFC 9110, 11.1). ok is false for
+// other schemes.
+func Credential(authorization string) (key string, ok bool) {
+	end := strings.IndexAny(authorization, " \t")
+	if end < 0 {
+		return "", false
+	}
+	rest := strings.TrimLeft(authorization[end:], " \t")
+	switch scheme := authorization[:end]; {
+	case strings.EqualFold(scheme, "Bearer"):
+		return rest, true
+	case strings.EqualFold(scheme, "Basic"):
+		decoded, err := base64.StdEncoding.DecodeString(rest)
+		_, password, found := strings.Cut(string(decoded), ":")
+		return password, err == nil && found
+	default:
+		return "", false
+	}
 }
 
 func errUnknown() error {

@@ -14,6 +14,8 @@ import (
 type Guard struct {
 	Key  string  // the server's own, which may do everything; "" is none
 	Keys Checker // knows others; nil knows none
+	// Failed limits how often an address may send a wrong key; nil is without limit.
+	Failed *Throttle
 }
 
 // Required reports whether callers need a key.
@@ -21,9 +23,10 @@ func (g *Guard) Required() bool { return g.Key != "" || g.Keys != nil }
 
 // Allow returns why the caller of a request may not use a route that declares scopes:
 // CodeUnauthorized for a key that is missing, unknown, expired or revoked, a *ForbiddenError
-// for one that may not, and another error if that cannot be found out. A key with limits may
-// not, because the server does not count what it uses.
-func (g *Guard) Allow(r *http.Request, scope Scope) error {
+// for one that may not, a *ThrottledError for an address that must wait, and another error if
+// that cannot be found out. A key with limits may not, because the server does not count what
+// it uses.
+func (g *Guard) Allow(r *http.Request, scope Scope) (err error) {
 	root := Root()
 	if err := root.Allow(scope); err != nil { // nobody may
 		return err
@@ -32,10 +35,22 @@ func (g *Guard) Allow(r *http.Request, scope Scope) error {
 		return nil
 	}
 	given := cmp.Or(r.Header.Get("X-Api-Key"), Given(r))
+	isKey := g.Keys != nil && Is(given)
+	wait := g.Failed.Admit(r.RemoteAddr, given != "", !isKey, func() bool {
+		err = g.allow(r, given, isKey, scope)
+		return agl.ErrorCode(err) != agl.CodeUnauthorized
+	})
+	if wait > 0 {
+		return &ThrottledError{wait}
+	}
+	return err
+}
+
+func (g *Guard) allow(r *http.Request, given string, isKey bool, scope Scope) error {
 	if g.isOwn(given) {
 		return nil
 	}
-	if g.Keys == nil || !Is(given) {
+	if !isKey {
 		return agl.Errorf(agl.CodeUnauthorized, "the API key is missing or wrong: send it as X-API-Key or as a bearer token")
 	}
 	caller, err := g.Keys.Check(r.Context(), given)

@@ -11,8 +11,8 @@ const (
 	maxThrottled   = 1 << 14 // addresses
 )
 
-// Throttle limits how often an address may fail to say who it is. The zero value limits
-// nothing. It is safe for concurrent use.
+// Throttle limits how often an address may fail to say who it is. A nil one and the zero value
+// limit nothing. It is safe for concurrent use.
 type Throttle struct {
 	perMinute int
 
@@ -31,9 +31,35 @@ func NewThrottle(perMinute int) *Throttle {
 	return &Throttle{perMinute: perMinute, failures: map[string]*failures{}}
 }
 
+// Admit calls find, which reports whether it has found out who calls from an address, unless
+// that must wait: it then returns for how long. given says that the caller has given something,
+// which counts if it is wrong. What cannot be guessed, such as a valid key, is let in from an
+// address that must wait, too: whoever has one must not suffer from others behind the same
+// address.
+func (t *Throttle) Admit(address string, given, guessable bool, find func() (found bool)) (wait time.Duration) {
+	now := time.Now()
+	wait = t.Blocked(address, now)
+	switch {
+	case wait > 0 && guessable:
+		return wait
+	case find():
+		return 0
+	case wait == 0 && given:
+		t.Fail(address, now)
+	}
+	return wait
+}
+
+// ThrottledError says that an address must wait. Its status is 429.
+type ThrottledError struct{ Wait time.Duration }
+
+func (e *ThrottledError) Error() string {
+	return "too many wrong tokens and keys have come from this address; try again in " + e.Wait.Round(time.Second).String()
+}
+
 // Blocked returns for how long an address may not try again; 0 is not at all.
 func (t *Throttle) Blocked(address string, now time.Time) time.Duration {
-	if t.perMinute == 0 {
+	if t == nil || t.perMinute == 0 {
 		return 0
 	}
 	t.mu.Lock()
@@ -47,7 +73,7 @@ func (t *Throttle) Blocked(address string, now time.Time) time.Duration {
 
 // Fail counts a failure of an address.
 func (t *Throttle) Fail(address string, now time.Time) {
-	if t.perMinute == 0 {
+	if t == nil || t.perMinute == 0 {
 		return
 	}
 	t.mu.Lock()

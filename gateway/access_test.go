@@ -142,3 +142,30 @@ func TestAudit(t *testing.T) {
 		}
 	}
 }
+
+// Who sends many wrong keys must wait, even when the next one is right; valid keys pass.
+func TestWrongKeys(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	keys := access.NewKeys(store)
+	valid, err := keys.Create(t.Context(), access.NewKey{Name: "trainer", Scopes: access.Train})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := New(Config{Store: store, Key: "s3cret", Access: keys, Failed: access.NewThrottle(3)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, tc := range []struct {
+		key    string
+		status int
+	}{{"", 401}, {"guess", 401}, {"agl_aaaaaaaaaaaa_guess", 401}, {"guess", 401}, {"s3cret", 429}, {"guess", 429}, {"agl_aaaaaaaaaaaa_guess", 429}, {valid.Text, 200}} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/proxy/state", nil)
+		r.Header.Set("X-Api-Key", tc.key)
+		w := httptest.NewRecorder()
+		g.ServeHTTP(w, r)
+		if w.Code != tc.status || (tc.status == 429) != (w.Header().Get("Retry-After") != "") {
+			t.Errorf("request %d with %.10q: %d %s, want %d", i, tc.key, w.Code, w.Body, tc.status)
+		}
+	}
+}

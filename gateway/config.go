@@ -21,6 +21,8 @@ type Config struct {
 	Key string
 	// Access checks the keys of callers who do not have Key; nil knows none.
 	Access access.Checker
+	// Failed limits how often an address may send a wrong key; nil is without limit.
+	Failed *access.Throttle
 	// Budgets count what keys with limits use, which are keys of Access; nil refuses such keys.
 	Budgets *access.Keys
 	// Audit keeps what callers do with the scope train; nil keeps nothing.

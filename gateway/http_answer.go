@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
@@ -77,6 +79,10 @@ func errorStatus(err error) int {
 }
 
 func writeError(w http.ResponseWriter, err error) {
+	if e, ok := errors.AsType[*access.ThrottledError](err); ok {
+		backoff.SetRetryAfter(w.Header(), e.Wait)
+		err = errStatus(http.StatusTooManyRequests, e.Error())
+	}
 	if e, ok := errors.AsType[*statusError](err); ok {
 		writeJSON(w, e.status, e.body)
 		return

@@ -19,12 +19,27 @@ const keyLifetime = 7 * 24 * time.Hour
 
 // identify returns who makes a request: it has the server's key, the key of the rollout
 // that it is about, or one that Access knows.
-func (g *Gateway) identify(r *http.Request) (access.Caller, error) {
-	given := []string{access.Given(r), r.Header.Get("X-Api-Key")}
-	isKey := func(key string) bool { return g.cfg.Access != nil && access.Is(key) }
-	if g.cfg.Key == "" && !slices.ContainsFunc(given, isKey) {
+func (g *Gateway) identify(r *http.Request) (caller access.Caller, err error) {
+	given := slices.DeleteFunc([]string{access.Given(r), r.Header.Get("X-Api-Key")}, func(key string) bool { return key == "" })
+	if g.cfg.Key == "" && !slices.ContainsFunc(given, g.isKey) {
 		return access.Root(), nil
 	}
+	guessable := !slices.ContainsFunc(given, func(key string) bool { return g.isKey(key) || runkey.IsVirtual(key) })
+	wait := g.cfg.Failed.Admit(r.RemoteAddr, len(given) > 0, guessable, func() bool {
+		caller, err = g.whose(r, given)
+		return errorStatus(err) != http.StatusUnauthorized
+	})
+	if wait > 0 {
+		return access.Caller{}, &access.ThrottledError{Wait: wait}
+	}
+	return caller, err
+}
+
+// isKey reports whether a text has the form of a key that Access may know.
+func (g *Gateway) isKey(text string) bool { return g.cfg.Access != nil && access.Is(text) }
+
+// whose returns who has given one of the texts.
+func (g *Gateway) whose(r *http.Request, given []string) (access.Caller, error) {
 	id := agentsOwn(r)
 	for _, key := range given {
 		switch {
@@ -37,7 +52,7 @@ func (g *Gateway) identify(r *http.Request) (access.Caller, error) {
 			}
 			return access.Caller{Name: "rollout " + id, Scopes: access.Agent}, nil
 		}
-		if !isKey(key) {
+		if !g.isKey(key) {
 			continue
 		}
 		caller, err := g.cfg.Access.Check(r.Context(), key)
@@ -47,7 +62,7 @@ func (g *Gateway) identify(r *http.Request) (access.Caller, error) {
 			return access.Caller{}, err
 		case caller.Limited() && g.cfg.Budgets == nil:
 			return access.Caller{}, errStatus(http.StatusForbidden, "the key "+caller.KeyID+" has a budget, which this server does not count: use one without limits")
-		case !caller.Attempt.Valid || agentsOwn(r) == caller.Attempt.V.RolloutID:
+		case !caller.Attempt.Valid || id == caller.Attempt.V.RolloutID:
 			return caller, nil
 		}
 	}

@@ -47,11 +47,7 @@ func newBudgets(t *testing.T, n int, backend transport, edit func(*proxy.Config)
 				edit(cfg)
 			}
 		}, "one")
-		t.Cleanup(func() {
-			if err := p.Close(context.WithoutCancel(t.Context())); err != nil {
-				t.Error(err)
-			}
-		})
+		closeAtEnd(t, p)
 		b.proxies = append(b.proxies, p)
 	}
 	return b

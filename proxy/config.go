@@ -102,6 +102,8 @@ type Config struct {
 	// that is given must be valid and have the scope of its route, even where none is
 	// required. Keys are not forwarded to backends.
 	Access access.Checker
+	// Failed limits how often an address may send a wrong key or token; nil is without limit.
+	Failed *access.Throttle
 	// Revoked knows the attempts whose keys are revoked; nil knows none.
 	Revoked *access.Revocations
 	// Audit keeps what callers do under /admin with the scope train; nil keeps nothing.

@@ -2,8 +2,10 @@ package proxy
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"crypto/subtle"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/agl-go/agl/internal/runkey"
 	"github.com/agl-go/agl/proxy/admin"
 	"github.com/agl-go/agl/proxy/openai"
+	"github.com/agl-go/agl/proxy/session"
 	"github.com/agl-go/agl/proxy/upstream"
 )
 
@@ -25,6 +28,7 @@ type keys struct {
 	access  access.Checker // knows the keys of a store; nil knows none
 	always  bool           // keys are required without a secret, too
 	revoked *access.Revocations
+	failed  *access.Throttle
 	lookup  func(name string) (value string, ok bool)
 }
 
@@ -53,42 +57,59 @@ func (k *keys) run(ttl time.Duration) (string, error) {
 // authorize checks whether a request may use a route that declares scopes, and removes the
 // virtual key from the request, so that no backend gets it. It returns the caller if it has a
 // key of the store, otherwise nil.
-func (k *keys) authorize(r *http.Request, rt route, scope access.Scope) (*access.Caller, *openai.Error) {
+func (k *keys) authorize(r *http.Request, rt route, scope access.Scope) (caller *access.Caller, refused *openai.Error) {
 	required := k.secret != "" || k.always
 	key := k.take(r.Header, required && rt.rolloutID != "")
+	if refused := k.errKeyInURL(r); refused != nil {
+		return nil, refused
+	}
+	ofStore := k.access != nil && access.Is(key)
 	root := access.Root()
 	switch err := root.Allow(scope); {
 	case err != nil: // nobody may
 		return nil, admin.AccessError(err)
-	case scope&access.Public != 0:
+	case scope&access.Public != 0 || !required && !ofStore:
 		return nil, nil
-	case k.access != nil && access.Is(key):
-		return k.allow(r, key, rt, scope)
-	case !required:
-		return nil, nil
-	case k.token != "" && subtle.ConstantTimeCompare([]byte(key), []byte(k.token)) == 1:
+	}
+	wait := k.failed.Admit(r.RemoteAddr, key != "", !ofStore && !runkey.IsVirtual(key), func() bool {
+		if ofStore {
+			caller, refused = k.allow(r, key, rt, scope)
+		} else {
+			refused = k.check(r, key, rt)
+		}
+		return refused == nil || refused.Status != http.StatusUnauthorized
+	})
+	if wait > 0 {
+		return nil, admin.AccessError(&access.ThrottledError{Wait: wait})
+	}
+	return caller, refused
+}
+
+// check checks a key that is none of the store: the proxy's token, or that of an attempt.
+func (k *keys) check(r *http.Request, key string, rt route) *openai.Error {
+	switch {
+	case k.isToken(key):
 		k.take(r.Header, true)
-		return nil, nil
+		return nil
 	case rt.rolloutID == "":
-		return nil, errKey("calls outside of an attempt need the proxy's token or a key, because the proxy requires keys; calls of an attempt need the attempt's key")
+		return errKey("calls outside of an attempt need the proxy's token or a key, because the proxy requires keys; calls of an attempt need the attempt's key")
 	case k.secret == "":
-		return nil, errKey("the API key is missing; this proxy takes the keys that agl key create makes")
+		return errKey("the API key is missing; this proxy takes the keys that agl key create makes")
 	}
 	secret, err := upstream.Secret(k.secret, k.lookup)
 	if err != nil {
-		return nil, openai.NewError(http.StatusInternalServerError, openai.APIError, "no_key_secret", err.Error())
+		return openai.NewError(http.StatusInternalServerError, openai.APIError, "no_key_secret", err.Error())
 	}
 	if runkey.Check(secret, key, rt.rolloutID, rt.attemptID, time.Now()) {
 		if k.revoked.Revoked(r.Context(), agl.Claim{RolloutID: rt.rolloutID, AttemptID: rt.attemptID}) {
-			return nil, errKey("the API key of this attempt is revoked")
+			return errKey("the API key of this attempt is revoked")
 		}
-		return nil, nil
+		return nil
 	}
-	message := "the API key is missing, expired or not that of this attempt; use the key in the attempt's resource"
 	if _, run := runkey.ForAttempt(key, rt.rolloutID, rt.attemptID); run {
-		message = "the API key is the run's, not the attempt's; runners of the Python package pass the run's key on unchanged: get the attempt's key with POST /admin/attempts/key"
+		return errKey("the API key is the run's, not the attempt's; runners of the Python package pass the run's key on unchanged: get the attempt's key with POST /admin/attempts/key")
 	}
-	return nil, errKey(message)
+	return errKey("the API key is missing, expired or not that of this attempt; use the key in the attempt's resource")
 }
 
 func errKey(message string) *openai.Error {
@@ -110,22 +131,74 @@ func (k *keys) allow(r *http.Request, key string, rt route, scope access.Scope) 
 	return &caller, nil
 }
 
-// take returns the API key of a request. It removes virtual keys from the headers, and
-// with all set any key.
+// keyHeaders are the headers that carry keys.
+var keyHeaders = [...]string{"Authorization", "X-Api-Key", "Api-Key"}
+
+// given returns the API key of a request, one of ours if there is any.
+func (k *keys) given(h http.Header) (key string) {
+	for _, name := range keyHeaders {
+		for _, value := range h[name] {
+			text, ours := k.in(value)
+			if ours {
+				return text
+			}
+			key = cmp.Or(key, text)
+		}
+	}
+	return key
+}
+
+// take returns the API key of a request. It removes ours from the headers, and with all set
+// any key.
 func (k *keys) take(h http.Header, all bool) (key string) {
-	for _, name := range [...]string{"Authorization", "X-Api-Key", "Api-Key"} {
-		values := h[name]
-		if len(values) == 0 {
-			continue
-		}
-		value := strings.TrimPrefix(values[0], "Bearer ")
-		virtual := runkey.IsVirtual(value) || k.access != nil && access.Is(value)
-		if key == "" || virtual {
-			key = value
-		}
-		if virtual || all {
+	key = k.given(h)
+	for _, name := range keyHeaders {
+		if all || slices.ContainsFunc(h[name], func(value string) bool {
+			_, ours := k.in(value)
+			return ours
+		}) {
 			delete(h, name)
 		}
 	}
 	return key
+}
+
+// in returns the key in the value of a header, and whether it is one of ours: that no backend
+// may get, however it is spelled.
+func (k *keys) in(value string) (key string, ours bool) {
+	key, ok := access.Credential(value)
+	if !ok {
+		key = value
+	}
+	for field := range strings.FieldsFuncSeq(key, func(r rune) bool { return r == ' ' || r == '\t' || r == ',' }) {
+		if k.isOurs(field) {
+			return field, true
+		}
+	}
+	return key, k.isOurs(key)
+}
+
+// isOurs reports whether a text is a key of the proxy, or has the form of one.
+func (k *keys) isOurs(text string) bool {
+	return runkey.IsVirtual(text) || session.Is(text) || k.access != nil && access.Is(text) || k.isToken(text)
+}
+
+// isToken compares digests, so that the time it takes tells neither the token nor its length.
+func (k *keys) isToken(text string) bool {
+	own, other := sha256.Sum256([]byte(k.token)), sha256.Sum256([]byte(text))
+	return k.token != "" && subtle.ConstantTimeCompare(own[:], other[:]) == 1
+}
+
+// errKeyInURL refuses a request with a key of ours in its query: that goes to the backend,
+// and into logs.
+func (k *keys) errKeyInURL(r *http.Request) *openai.Error {
+	if r.URL.RawQuery == "" {
+		return nil
+	}
+	for _, values := range r.URL.Query() {
+		if slices.ContainsFunc(values, k.isOurs) {
+			return errKey("the API key is in the query of the URL, where others read it: send it as Authorization: Bearer KEY, and revoke this one")
+		}
+	}
+	return nil
 }

@@ -72,7 +72,7 @@ func New(cfg Config) (*Proxy, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	p := &Proxy{cfg: cfg, keys: keys{cfg.KeySecret, cfg.Token, cfg.Access, cfg.RequireKeys, cfg.Revoked, cfg.LookupEnv}, quota: quota.New(cfg.Control), running: newRunning()}
+	p := &Proxy{cfg: cfg, keys: keys{cfg.KeySecret, cfg.Token, cfg.Access, cfg.RequireKeys, cfg.Revoked, cfg.Failed, cfg.LookupEnv}, quota: quota.New(cfg.Control), running: newRunning()}
 	var err error
 	if p.guard, err = httpserver.NewGuard(nil, nil); err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func New(cfg Config) (*Proxy, error) {
 	if p.sessions, err = p.newSessions(); err != nil {
 		return nil, err
 	}
-	p.admin = admin.Handler{Proxy: p, Token: cfg.Token, Access: cfg.Access, Audit: cfg.Audit, Metrics: p.metrics.handler, Logger: cfg.Logger}
+	p.admin = admin.Handler{Proxy: p, Token: cfg.Token, Access: cfg.Access, Failed: cfg.Failed, Audit: cfg.Audit, Metrics: p.metrics.handler, Logger: cfg.Logger}
 	return p, nil
 }
 

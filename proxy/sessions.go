@@ -174,8 +174,7 @@ func sessionPath(path string) (id, what string) {
 // that have nothing to do with one: they are served as without sessions.
 func (p *Proxy) serveSession(w http.ResponseWriter, r *http.Request, rt route) bool {
 	about, scope := sessionEndpoint(r, rt.path)
-	key := givenKey(r.Header)
-	s, found, err := p.sessions.ByKey(r.Context(), key)
+	s, found, err := p.sessions.ByKey(r.Context(), p.keys.given(r.Header))
 	ended := found && errors.Is(err, agl.ErrIllegalState) && s != nil
 	late := ended && scope&access.Ingest != 0 // rewards may come later
 	switch {
@@ -183,7 +182,7 @@ func (p *Proxy) serveSession(w http.ResponseWriter, r *http.Request, rt route) b
 		p.refuse(w, r, sessionError(err))
 		return true
 	case found:
-		forgetKeys(r.Header)
+		p.keys.take(r.Header, true)
 	}
 	if about != nil {
 		p.serveAboutSession(w, r, rt, about, scope, s)
@@ -339,25 +338,6 @@ func sessionError(err error) *openai.Error {
 	e := openai.NewError(http.StatusBadGateway, openai.APIError, "store_unavailable", "the store does not answer: "+err.Error())
 	e.RetryAfter = 1
 	return e
-}
-
-// The headers that carry keys.
-func keyHeaders() [3]string { return [...]string{"Authorization", "X-Api-Key", "Api-Key"} }
-
-func givenKey(h http.Header) string {
-	for _, name := range keyHeaders() {
-		if value := strings.TrimPrefix(h.Get(name), "Bearer "); value != "" {
-			return value
-		}
-	}
-	return ""
-}
-
-// forgetKeys removes the key of a session, so that no backend gets it.
-func forgetKeys(h http.Header) {
-	for _, name := range keyHeaders() {
-		h.Del(name)
-	}
 }
 
 // readSessionBody reads a body into v; an empty one leaves it.

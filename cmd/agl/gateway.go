@@ -47,7 +47,7 @@ func (f *gatewayFlags) validate() error {
 func (c *storeCommand) openGateway(ctx context.Context, store interface {
 	agl.Store
 	agl.DocumentStore
-}, keys *access.Keys, log *slog.Logger) (*gateway.Gateway, error) {
+}, keys *access.Keys, failed *access.Throttle, log *slog.Logger) (*gateway.Gateway, error) {
 	f := &c.gatewayFlags
 	if !f.Gateway {
 		return nil, nil
@@ -71,7 +71,7 @@ func (c *storeCommand) openGateway(ctx context.Context, store interface {
 	g, err := gateway.New(gateway.Config{
 		Price:     price,
 		Transport: backends,
-		Store:     store, Key: cmp.Or(f.GatewayKey, c.token()), Access: keys, Budgets: keys, Audit: access.NewAudit(store), Origins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Model: f.GatewayModel,
+		Store:     store, Key: cmp.Or(f.GatewayKey, c.token()), Access: keys, Failed: failed, Budgets: keys, Audit: access.NewAudit(store), Origins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Model: f.GatewayModel,
 		TrainTemperature: null(f.GatewayTrainTemp), ValTemperature: null(f.GatewayValTemp),
 		NoLogprobs: f.GatewayNoLogprob, RoutedExperts: f.GatewayExperts, Runners: f.GatewayRunners, Streams: f.GatewayStreams, Translate: f.GatewayTranslate, Logger: log,
 	})

@@ -8,6 +8,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
+	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/rest/client"
 )
@@ -48,11 +49,15 @@ func guard(callers access.Guard, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := callers.Allow(r, chatScopes(r.Method))
 		_, forbidden := errors.AsType[*access.ForbiddenError](err)
+		throttled, wait := errors.AsType[*access.ThrottledError](err)
 		switch {
 		case err == nil:
 			next.ServeHTTP(w, r)
 		case forbidden:
 			refuse(w, http.StatusForbidden, "scope_missing", err.Error())
+		case wait:
+			backoff.SetRetryAfter(w.Header(), throttled.Wait)
+			refuse(w, http.StatusTooManyRequests, "too_many_wrong_keys", err.Error())
 		case agl.ErrorCode(err) == agl.CodeUnauthorized:
 			refuse(w, http.StatusUnauthorized, "invalid_api_key", err.Error())
 		default:

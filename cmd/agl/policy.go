@@ -95,7 +95,8 @@ func (c *policyServeCommand) run(ctx context.Context, out *console.Console) (err
 		return err
 	}
 	defer func() { err = errors.Join(err, closeKeys()) }()
-	cfg := server.Config{Service: c.engine, APIKey: c.APIKey, Access: keys, MaxModels: c.MaxModels, Logger: log}
+	failed := access.NewThrottle(failedLogins)
+	cfg := server.Config{Service: c.engine, APIKey: c.APIKey, Access: keys, Failed: failed, MaxModels: c.MaxModels, Logger: log}
 	tokenizer, err := c.model.Tokenizer()
 	if err != nil {
 		return err
@@ -114,7 +115,7 @@ func (c *policyServeCommand) run(ctx context.Context, out *console.Console) (err
 	defer func() { err = errors.Join(err, handler.Close()) }()
 	mux := http.NewServeMux()
 	mux.Handle("/", handler)
-	mux.Handle("/v1/", guard(access.Guard{Key: c.APIKey, Keys: keys}, chats))
+	mux.Handle("/v1/", guard(access.Guard{Key: c.APIKey, Keys: keys, Failed: failed}, chats))
 	programs, err := ofPrograms(mux)
 	if err != nil {
 		return err

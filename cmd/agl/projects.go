@@ -80,7 +80,7 @@ func (c *storeCommand) registry(documents agl.DocumentStore) *project.Registry {
 }
 
 // openProject returns the function that opens the store of a project.
-func (c *storeCommand) openProject(projects *project.Registry, page http.Handler, log *slog.Logger) func(ctx context.Context, name string) (*project.Tenant, error) {
+func (c *storeCommand) openProject(projects *project.Registry, page http.Handler, failed *access.Throttle, log *slog.Logger) func(ctx context.Context, name string) (*project.Tenant, error) {
 	return func(ctx context.Context, name string) (*project.Tenant, error) {
 		log := log.With("project", name)
 		dsn, _, err := c.projectDSN(name)
@@ -104,7 +104,7 @@ func (c *storeCommand) openProject(projects *project.Registry, page http.Handler
 			return p.Limits, err
 		}))
 		config := server.Config{
-			UI: page, Store: engine, Collector: collector, Token: c.token(), SpanSecret: spanSecret(c.token(), name), Keys: keys, Audit: access.NewAudit(engine), FailedLogins: failedLogins,
+			UI: page, Store: engine, Collector: collector, Token: c.token(), SpanSecret: spanSecret(c.token(), name), Keys: keys, Audit: access.NewAudit(engine), Failed: failed,
 			CORSOrigins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Metrics: metrics, Version: version(), Logger: log,
 		}
 		var api *server.Server

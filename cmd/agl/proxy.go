@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/execution"
@@ -148,6 +149,7 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 	cfg.Transport = backends
 	cfg.Spans, cfg.Rollouts, cfg.Token, cfg.LookupEnv, cfg.Logger = spans, spans, c.Token, os.LookupEnv, log
 	cfg.Access, cfg.Budgets, cfg.Audit, cfg.RequireKeys = spans.Keys(), spans, spans, c.Keys
+	cfg.Failed = access.NewThrottle(failedLogins)
 	cfg.Revoked, cfg.Project = spans.Revocations(), spans.ProjectLimits()
 	cfg.Sessions.Store, cfg.Sessions.Releases = spans, spans
 	gateway, err := proxy.New(cfg)

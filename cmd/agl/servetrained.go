@@ -55,7 +55,7 @@ func (c *serveCommand) run(ctx context.Context, out *console.Console) (err error
 		return errors.Join(err, listener.Close())
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/v1/", guard(access.Guard{Key: c.APIKey, Keys: keys}, trained.Handler))
+	mux.Handle("/v1/", guard(access.Guard{Key: c.APIKey, Keys: keys, Failed: access.NewThrottle(failedLogins)}, trained.Handler))
 	handler, err := ofPrograms(mux)
 	if err != nil {
 		return errors.Join(err, listener.Close())

@@ -158,8 +158,9 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 		return errors.Join(err, listener.Close())
 	}
 	defer stopCollecting() // before the engine closes
+	failed := access.NewThrottle(failedLogins)
 	config := server.Config{
-		UI: page, Collector: collector, Store: engine, Token: c.token(), Keys: keys, Projects: projects, Audit: access.NewAudit(engine), FailedLogins: failedLogins, CORSOrigins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Metrics: metrics, Version: version(), Logger: log,
+		UI: page, Collector: collector, Store: engine, Token: c.token(), Keys: keys, Projects: projects, Audit: access.NewAudit(engine), Failed: failed, CORSOrigins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Metrics: metrics, Version: version(), Logger: log,
 	}
 	if err := c.admit(&config, "", ""); err != nil {
 		return errors.Join(err, listener.Close())
@@ -168,7 +169,7 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	gate, err := c.openGateway(ctx, engine, keys, log)
+	gate, err := c.openGateway(ctx, engine, keys, failed, log)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -179,7 +180,7 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 	}
 	handler := beside(gate, server)
 	if projects != nil {
-		host := project.NewHost(project.Config{Registry: projects, Open: c.openProject(projects, page, log), Logger: log})
+		host := project.NewHost(project.Config{Registry: projects, Open: c.openProject(projects, page, failed, log), Logger: log})
 		drain = func() { host.Drain(); server.Drain() }
 		handler = withProjects(host, handler)
 		defer func() {

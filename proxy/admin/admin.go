@@ -18,6 +18,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -62,8 +63,9 @@ type Audit interface {
 type Handler struct {
 	Proxy   Proxy
 	Access  access.Checker // knows keys; nil knows none
-	Audit   Audit          // keeps what callers do with the scope train; nil keeps nothing
-	Token   string         // required bearer token; if empty, only loopback addresses are admitted
+	Failed  *access.Throttle
+	Audit   Audit  // keeps what callers do with the scope train; nil keeps nothing
+	Token   string // required bearer token; if empty, only loopback addresses are admitted
 	Metrics http.Handler
 	Logger  *slog.Logger
 }
@@ -197,30 +199,54 @@ func (h *Handler) allowed(r *http.Request, scope access.Scope, found bool) (key 
 		return "", AccessError(root.Allow(scope))
 	}
 	given := access.Given(r)
-	if h.Access != nil && access.Is(given) {
-		caller, err := h.Access.Check(r.Context(), given)
-		if err == nil && found {
-			err = caller.Allow(scope)
-		}
-		if e := AccessError(err); e != nil {
-			return "", e
-		}
+	ofStore := h.Access != nil && access.Is(given)
+	if !ofStore && h.Token == "" {
+		return "", localOnly(r)
+	}
+	wait := h.Failed.Admit(r.RemoteAddr, given != "", !ofStore, func() bool {
+		err = h.check(r, given, ofStore, scope, found)
+		return agl.ErrorCode(err) != agl.CodeUnauthorized
+	})
+	if wait > 0 {
+		err = &access.ThrottledError{Wait: wait}
+	}
+	refused := AccessError(err)
+	switch {
+	case refused == nil && ofStore:
 		return given, nil
-	}
-	if h.Token == "" {
-		// The host is checked because a page whose name was made to point here (DNS rebinding)
-		// comes from this machine, too.
-		if addr, err := netip.ParseAddrPort(r.RemoteAddr); err == nil && addr.Addr().Unmap().IsLoopback() && httpserver.LocalHost(r.Host) {
-			return "", nil
-		}
-		return "", openai.NewError(http.StatusForbidden, openai.AuthenticationError, "loopback_only",
-			"without a token the admin routes answer to loopback addresses and localhost only; start the proxy with a token")
-	}
-	if subtle.ConstantTimeCompare([]byte(given), []byte(h.Token)) == 1 {
+	case refused == nil:
 		return "", nil
+	case !ofStore && refused.Status == http.StatusUnauthorized:
+		refused.Code = "invalid_token"
 	}
-	return "", openai.NewError(http.StatusUnauthorized, openai.AuthenticationError, "invalid_token",
-		"Authorization: missing or wrong, must be Bearer with the proxy's token or a key")
+	return "", refused
+}
+
+// check checks a key of the store, or else the token.
+func (h *Handler) check(r *http.Request, given string, ofStore bool, scope access.Scope, found bool) error {
+	if !ofStore {
+		if subtle.ConstantTimeCompare([]byte(given), []byte(h.Token)) != 1 {
+			return agl.Errorf(agl.CodeUnauthorized, "Authorization: missing or wrong, must be Bearer with the proxy's token or a key")
+		}
+		return nil
+	}
+	caller, err := h.Access.Check(r.Context(), given)
+	if err == nil && found {
+		err = caller.Allow(scope)
+	}
+	return err
+}
+
+// localOnly refuses requests of other machines. The host is checked because a page whose name
+// was made to point here (DNS rebinding) comes from this machine, too, and the header because
+// a reverse proxy on this machine that nobody has told us of does, for others.
+func localOnly(r *http.Request) error {
+	addr, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err == nil && addr.Addr().Unmap().IsLoopback() && httpserver.LocalHost(r.Host) && r.Header.Get("X-Forwarded-For") == "" && r.Header.Get("Forwarded") == "" {
+		return nil
+	}
+	return openai.NewError(http.StatusForbidden, openai.AuthenticationError, "loopback_only",
+		"without a token the admin routes answer to loopback addresses and localhost only; start the proxy with a token")
 }
 
 // AccessError is the answer to a request that package access refuses, nil for nil.
@@ -230,6 +256,11 @@ func AccessError(err error) *openai.Error {
 	}
 	if _, ok := errors.AsType[*access.ForbiddenError](err); ok {
 		return openai.NewError(http.StatusForbidden, "permission_error", "scope_missing", err.Error())
+	}
+	if throttled, ok := errors.AsType[*access.ThrottledError](err); ok {
+		e := openai.NewError(http.StatusTooManyRequests, openai.RateLimitError, "too_many_wrong_keys", err.Error())
+		e.RetryAfter = int(math.Ceil(throttled.Wait.Seconds()))
+		return e
 	}
 	if agl.ErrorCode(err) == agl.CodeUnauthorized {
 		return openai.NewError(http.StatusUnauthorized, openai.AuthenticationError, "invalid_api_key", err.Error())

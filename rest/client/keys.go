@@ -82,13 +82,37 @@ func (c *Client) Charge(ctx context.Context, p access.Charge) (access.Charged, e
 // Keys returns a checker that asks the server whose a key is, and goes by its answer for
 // access.AskTTL.
 func (c *Client) Keys() *access.Cache {
-	return access.NewCache(func(ctx context.Context, key string) (access.Caller, error) {
+	return access.NewCache(c.whose, access.AskTTL)
+}
+
+// whose asks the server whose a key is. A client with a key of its own names the other one
+// beside it: wrong keys that others send here must not count as failures of this machine.
+func (c *Client) whose(ctx context.Context, key string) (access.Caller, error) {
+	if c.authorization == "" {
 		caller, err := c.as(key).WhoAmI(ctx)
-		if err == nil && caller.KeyID == "" { // a server that knows no keys, or asks for none, takes everybody for root
-			err = agl.Errorf(agl.CodeUnauthorized, "the store does not know the key")
+		if err == nil && caller.KeyID == "" { // a server that asks for no keys takes everybody for root
+			err = errUnknownKey()
 		}
 		return caller, err
-	}, access.AskTTL)
+	}
+	body, err := json.Marshal(&wire.GivenKey{Key: key})
+	if err != nil { // it is not UTF-8
+		return access.Caller{}, errUnknownKey()
+	}
+	found, err := call[*access.Identity](ctx, c, operation{name: "CheckKey", method: http.MethodPost, path: wire.CheckKey, body: body, once: true})
+	switch {
+	case agl.ErrorCode(err) == agl.CodeUnauthorized:
+		return access.Caller{}, agl.Errorf(agl.CodeUnavailable, "the store refuses this server's own key: %w", err)
+	case err != nil:
+		return access.Caller{}, err
+	case found == nil:
+		return access.Caller{}, errUnknownKey()
+	}
+	return found.Caller()
+}
+
+func errUnknownKey() error {
+	return agl.Errorf(agl.CodeUnauthorized, "the key is unknown, expired or revoked")
 }
 
 // as returns a client with another key, which asks once and needs no Close.

@@ -70,6 +70,17 @@ func TestKeys(t *testing.T) {
 		}
 	}
 
+	for name, c := range map[string]struct {
+		asking *client.Client
+		want   agl.Code
+	}{
+		"a server without a key of its own": {open(client.Config{}), ""}, "one with a key": {runner, ""}, "one whose own key is wrong": {open(client.Config{Token: "wrong"}), agl.CodeUnavailable},
+	} {
+		who, err := c.asking.Keys().Check(t.Context(), created.Text)
+		if agl.ErrorCode(err) != c.want || c.want == "" && who.KeyID != created.ID {
+			t.Errorf("%s: got %+v, %v, want %q", name, who, err, c.want)
+		}
+	}
 	asking := root.Keys()
 	if who, err := asking.Check(t.Context(), created.Text); err != nil || who.KeyID != created.ID {
 		t.Errorf("got %+v, %v", who, err)

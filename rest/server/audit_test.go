@@ -50,7 +50,7 @@ func newGuarded(t *testing.T) *guarded {
 	g := &guarded{store: store, keys: access.NewKeys(store), audit: access.NewAudit(store), log: &buffer{}}
 	var err error
 	g.Server, err = server.New(server.Config{
-		Store: store, Token: "root-token-canary", Keys: g.keys, Audit: g.audit, FailedLogins: 5,
+		Store: store, Token: "root-token-canary", Keys: g.keys, Audit: g.audit, Failed: access.NewThrottle(5),
 		Logger: slog.New(slog.NewTextHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {

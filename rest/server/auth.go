@@ -32,7 +32,7 @@ type auth struct {
 
 func newAuth(config *Config) *auth {
 	a := &auth{
-		token: config.Token, spans: config.SpanSecret, digest: sha256.Sum256([]byte(config.Token)), keys: config.Keys, failed: access.NewThrottle(config.FailedLogins),
+		token: config.Token, spans: config.SpanSecret, digest: sha256.Sum256([]byte(config.Token)), keys: config.Keys, failed: config.Failed,
 		origins: config.CORSOrigins, tokens: config.Tokens, certificates: config.Certificates,
 	}
 	if documents, ok := config.Store.(agl.DocumentStore); ok {
@@ -41,32 +41,23 @@ func newAuth(config *Config) *auth {
 	return a
 }
 
-// identify sets the caller of a request. An address that has failed too often must wait,
-// unless it has a valid key: those cannot be guessed, and who has one must not suffer from
-// others behind the same address.
+// identify sets the caller of a request.
 func (a *auth) identify(x *exchange) error { return a.identifyBy(x, access.Given(x.request)) }
 
-func (a *auth) identifyBy(x *exchange, given string) error {
-	from, now := x.request.RemoteAddr, time.Now()
+func (a *auth) identifyBy(x *exchange, given string) (err error) {
 	kind := a.kind(given)
-	blocked := a.failed.Blocked(from, now)
-	if blocked > 0 && kind == asText && (given != "" || !proven(x.request)) {
-		return errThrottled(x, blocked)
-	}
-	err := a.find(x, given, kind)
-	if err == nil {
-		return a.lease(x)
-	}
-	if agl.ErrorCode(err) != agl.CodeUnauthorized {
+	guessable := kind == asText && (given != "" || !proven(x.request))
+	wait := a.failed.Admit(x.request.RemoteAddr, given != "", guessable, func() bool {
+		err = a.find(x, given, kind)
+		return agl.ErrorCode(err) != agl.CodeUnauthorized
+	})
+	switch {
+	case wait > 0:
+		return errThrottled(x, wait)
+	case err != nil:
 		return err
 	}
-	if blocked > 0 {
-		return errThrottled(x, blocked)
-	}
-	if given != "" { // who sends nothing does not guess
-		a.failed.Fail(from, now)
-	}
-	return err
+	return a.lease(x)
 }
 
 // credential is what a text that a caller has given may be.
@@ -97,7 +88,7 @@ func proven(r *http.Request) bool {
 
 func errThrottled(x *exchange, wait time.Duration) error {
 	backoff.SetRetryAfter(x.Header(), wait)
-	return wire.ErrDetail(http.StatusTooManyRequests, "too many wrong tokens and keys have come from this address; try again in "+wait.Round(time.Second).String())
+	return wire.ErrDetail(http.StatusTooManyRequests, (&access.ThrottledError{Wait: wait}).Error())
 }
 
 // find sets the caller of a request, which has the token, a key, the token of a machine, a
@@ -113,9 +104,8 @@ func (a *auth) find(x *exchange, given string, kind credential) (err error) {
 		x.caller = access.Root()
 		return nil
 	}
-	bearer, _ := strings.CutPrefix(x.request.Header.Get("Authorization"), "Bearer ")
 	if x.request.URL.Path == wire.Traces && x.request.Method == http.MethodPost {
-		if attempt, ok := wire.CheckSpanToken(a.spans, bearer, time.Now()); ok && !a.keys.Revocations().Revoked(x.context(), attempt) {
+		if attempt, ok := wire.CheckSpanToken(a.spans, given, time.Now()); ok && !a.keys.Revocations().Revoked(x.context(), attempt) {
 			x.caller = access.Caller{Name: "attempt", Scopes: access.Agent, Attempt: agl.Some(attempt)}
 			return nil
 		}

@@ -36,6 +36,23 @@ func (s keys) check() error {
 
 func (s keys) whoAmI(x *exchange) error { return x.answerJSON(http.StatusOK, x.caller.Identity(), nil) }
 
+// whose answers a server that asks whose a key is that its own caller has sent, with null if
+// it is nobody's. That server has a key itself, and is not the one who guesses.
+func (s keys) whose(x *exchange) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	var body wire.GivenKey
+	if err := x.decode(&body, bodyRequired); err != nil {
+		return err
+	}
+	caller, err := s.keys.Check(x.context(), body.Key)
+	if agl.ErrorCode(err) == agl.CodeUnauthorized {
+		return x.answerJSON(http.StatusOK, nil, nil)
+	}
+	return x.answerJSON(http.StatusOK, caller.Identity(), err)
+}
+
 // spanToken makes the token with which the agent of an attempt may send its spans, for a
 // runner that has no token to make it from.
 func (s keys) spanToken(x *exchange) error {

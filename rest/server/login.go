@@ -85,7 +85,7 @@ func (l *login) begin(x *exchange) error {
 		return wire.ErrDetail(http.StatusUnsupportedMediaType, "header Content-Encoding: must be absent here")
 	}
 	r.Body = http.MaxBytesReader(x, r.Body, maxLoginBody)
-	var body wire.NewLogin
+	var body wire.GivenKey
 	if err := x.decode(&body, bodyRequired); err != nil {
 		return err
 	}

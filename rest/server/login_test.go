@@ -45,7 +45,7 @@ func newLoginSite(t *testing.T, inIDToken bool) *loginSite {
 	}
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the page") })
 	web.Config.Handler, err = server.New(server.Config{
-		Store: store, Token: loginToken, Keys: site.keys, Audit: access.NewAudit(store), FailedLogins: 5, SignIn: signIn, Tokens: tokens, UI: page, CORSOrigins: []string{"*"},
+		Store: store, Token: loginToken, Keys: site.keys, Audit: access.NewAudit(store), Failed: access.NewThrottle(5), SignIn: signIn, Tokens: tokens, UI: page, CORSOrigins: []string{"*"},
 	})
 	if err != nil {
 		t.Fatal(err)

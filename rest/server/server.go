@@ -39,9 +39,9 @@ type Config struct {
 	// Audit keeps what callers do with the scopes train and admin; GET /v1/agl/audit shows
 	// it. If nil, it is not kept.
 	Audit *access.Audit
-	// FailedLogins is how often in a minute one address may send a wrong token or key, before
-	// everything from there but valid keys gets 429. Default: without limit.
-	FailedLogins int
+	// Failed limits how often an address may send a wrong token or key, before everything from
+	// there but valid keys gets 429. Servers with one Token share it. If nil, there is no limit.
+	Failed *access.Throttle
 	// SpanSecret is what the tokens for the spans of attempts are made with. Default the
 	// Token: its owners can then make some themselves. Servers of several projects with one
 	// Token must have one each, so that no token is good for another project.
@@ -102,8 +102,6 @@ func (c Config) validate() error {
 		return agl.Errorf(agl.CodeInvalid, "rest/server: Store: got nil, must be a store")
 	case c.MaxBodyBytes < 0:
 		return agl.Errorf(agl.CodeInvalid, "rest/server: MaxBodyBytes: got %d, must not be negative", c.MaxBodyBytes)
-	case c.FailedLogins < 0:
-		return agl.Errorf(agl.CodeInvalid, "rest/server: FailedLogins: got %d, must not be negative", c.FailedLogins)
 	case c.EventHeartbeat < 0:
 		return agl.Errorf(agl.CodeInvalid, "rest/server: EventHeartbeat: got %s, must not be negative", c.EventHeartbeat)
 	}
@@ -256,6 +254,7 @@ func (s *Server) routeAPI(config Config) {
 		wire.LoginOIDCCallback: {get: {access.Public, s.login.endOIDC}},
 
 		wire.WhoAmI:                           {get: {access.Any, k.whoAmI}},
+		wire.CheckKey:                         {post: {access.Any, k.whose}},
 		wire.Keys:                             {get: {admin, k.list}, post: {admin, k.create}},
 		wire.RevokedAttempts:                  {get: {run, k.revokedAttempts}, post: {admin, k.revokeAttempt}},
 		wire.Key("{" + keyID + "}"):           {del: {admin, k.revoke}},

@@ -93,3 +93,20 @@ func TestKeysThatAreRefused(t *testing.T) {
 	}
 	call(t, newServer(t, Config{Access: keys}), "POST", "/create_session", `{}`, http.StatusUnauthorized)
 }
+
+// Who sends many wrong keys must wait, even when the next one is right; valid keys of a store pass.
+func TestWrongKeys(t *testing.T) {
+	t.Parallel()
+	keys := access.NewKeys(memorytest.Open(t))
+	valid, err := keys.Create(t.Context(), access.NewKey{Name: "trainer", Scopes: access.Train})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t, Config{APIKey: "s3cret", Access: keys, Failed: access.NewThrottle(3)})
+	for _, wrong := range []string{"guess", "agl_aaaaaaaaaaaa_guess", "guess"} {
+		call(t, s, "POST", "/create_session", `{}`, http.StatusUnauthorized, "X-Api-Key", wrong)
+	}
+	call(t, s, "POST", "/create_session", `{}`, http.StatusTooManyRequests, "X-Api-Key", "s3cret")
+	call(t, s, "POST", "/create_session", `{}`, http.StatusTooManyRequests, "X-Api-Key", "agl_aaaaaaaaaaaa_guess")
+	call(t, s, "POST", "/create_session", `{}`, http.StatusOK, "X-Api-Key", valid.Text)
+}

@@ -20,6 +20,8 @@ type Config struct {
 	// Access checks the keys of clients that do not send the APIKey, such as those of a store; nil knows none. With it,
 	// every request needs a key.
 	Access access.Checker
+	// Failed limits how often an address may send a wrong key; nil is without limit.
+	Failed *access.Throttle
 	// Encoding restricts forward_backward requests and results to one encoding, as some engines do. Empty means
 	// engines.Auto: both are read, and results are sent as the Accept header asks.
 	Encoding engines.Encoding

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/tinker/wire"
 )
@@ -89,6 +90,10 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	status := wire.Status(code)
 	if _, ok := errors.AsType[*access.ForbiddenError](err); ok {
 		code, status = agl.CodeUnauthorized, http.StatusForbidden
+	}
+	if throttled, ok := errors.AsType[*access.ThrottledError](err); ok {
+		code, status = agl.CodeExhausted, http.StatusTooManyRequests
+		backoff.SetRetryAfter(w.Header(), throttled.Wait)
 	}
 	if code == agl.CodeInvalid && (errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, httpserver.ErrBusy)) { // the body did not arrive
 		status, _ = httpserver.BodyStatus(err)

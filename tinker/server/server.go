@@ -97,7 +97,7 @@ func (s *Server) handle(method, path string, scope access.Scope, do http.Handler
 
 // guarded serves the callers who have one of the scopes.
 func (s *Server) guarded(scope access.Scope, do http.HandlerFunc) http.HandlerFunc {
-	guard := access.Guard{Key: s.cfg.APIKey, Keys: s.cfg.Access}
+	guard := access.Guard{Key: s.cfg.APIKey, Keys: s.cfg.Access, Failed: s.cfg.Failed}
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := guard.Allow(r, scope); err != nil {
 			s.fail(w, err)

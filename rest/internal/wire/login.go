@@ -7,15 +7,15 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// NewLogin is the body that posts to [Login].
-type NewLogin struct {
+// GivenKey is the body that posts to [Login] and [CheckKey].
+type GivenKey struct {
 	Key string `json:"key"`
 }
 
 // UnmarshalJSONFrom refuses members that it does not know. No error repeats what was sent,
 // which may be a secret.
-func (l *NewLogin) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	type plain NewLogin
+func (l *GivenKey) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	type plain GivenKey
 	if err := json.UnmarshalDecode(dec, (*plain)(l), json.RejectUnknownMembers(true)); err != nil || l.Key == "" {
 		return agl.Errorf(agl.CodeInvalid, "body: must be an object with key, a key or the token of the server, and nothing else")
 	}

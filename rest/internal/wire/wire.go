@@ -51,6 +51,7 @@ const (
 	NextSequenceIDsBatch = "/spans/next/batch"
 	Keys                 = "/keys"
 	RevokedAttempts      = "/keys/revoked"
+	CheckKey             = "/keys/check"
 	WhoAmI               = "/whoami"
 	Login                = "/login"
 	Logout               = "/logout"
