@@ -288,3 +288,30 @@ func TestBudgetErrorsNameEverything(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// A need is tight if it is more than a sixteenth of what is left, as the last charge has told.
+func TestTight(t *testing.T) {
+	t.Parallel()
+	keys := access.NewKeys(memorytest.Open(t))
+	caller := newKey(t, keys, access.Limits{MaxTokens: 1600, MaxCalls: 10})
+	meter := access.NewMeter(keys)
+	if meter.Tight(caller, access.Amounts{Tokens: 1600}) {
+		t.Error("what is left is not known yet")
+	}
+	got, err := meter.Reserve(t.Context(), caller, access.Amounts{Tokens: 160, Calls: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tokens, want := range map[int64]bool{1: false, 90: false, 91: true, 1 << 60: true} {
+		if is := meter.Tight(caller, access.Amounts{Tokens: tokens, Calls: 1}); is != want {
+			t.Errorf("%d of 1440: %t", tokens, is)
+		}
+	}
+	got.SettleAll()
+	if err := meter.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if spent := usage(t, keys, caller.KeyID).Spent; spent != (access.Amounts{Tokens: 160}) {
+		t.Errorf("spent: %+v", spent)
+	}
+}

@@ -28,6 +28,12 @@ type Caller struct {
 // Limited reports whether what the caller uses is counted.
 func (c *Caller) Limited() bool { return c.Limits != Limits{} || c.Project != Limits{} }
 
+// Measured reports whether tokens or dollars are limited, so that the most that a call of a
+// model may use must be known before it.
+func (c *Caller) Measured() bool {
+	return c.Limits.MaxTokens > 0 || c.Limits.MaxUSD > 0 || c.Project.MaxTokens > 0 || c.Project.MaxUSD > 0
+}
+
 // account is whose budget the caller's requests are charged to, besides that of the project:
 // a key with limits has one of its own.
 func (c *Caller) account() string {

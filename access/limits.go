@@ -131,3 +131,14 @@ func (e *BudgetError) Error() string {
 
 // Fits reports whether the request would fit if what runs used nothing.
 func (e *BudgetError) Fits() bool { return e.Need <= e.Left+e.Reserved }
+
+// Room reports whether there would be room for what a request needs of the unit that was lacking,
+// once what runs has ended.
+func (e *BudgetError) Room(need Amounts) bool {
+	for _, p := range need.parts() {
+		if p.unit == e.Unit {
+			return *p.value <= e.Left+e.Reserved
+		}
+	}
+	return false
+}

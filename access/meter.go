@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 	"crypto/rand"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -56,6 +57,8 @@ type account struct {
 	sequence, known int64
 	spent, reserved Amounts
 	unsaid          bool // something has changed since the last charge
+	// budgets are those that the last charge has told, of the key and of its project.
+	budgets []AccountBudget
 }
 
 // need is a request that waits for its reservation.
@@ -78,13 +81,42 @@ type Reservation struct {
 }
 
 // Reserve reserves what a request of a key may use at most. The error is a *BudgetError if
-// there is no room for it, and another one if that cannot be found out.
+// there is no room for it, and another one if that cannot be found out. It waits a moment for
+// running requests to give room back.
 func (m *Meter) Reserve(ctx context.Context, caller *Caller, amounts Amounts) (*Reservation, error) {
+	return m.reserve(ctx, caller, amounts, settleWait)
+}
+
+// TryReserve is Reserve without the wait.
+func (m *Meter) TryReserve(ctx context.Context, caller *Caller, amounts Amounts) (*Reservation, error) {
+	return m.reserve(ctx, caller, amounts, 0)
+}
+
+// tightShare is the part of what is left of a budget above which a need is Tight.
+const tightShare = 16
+
+// Tight reports whether a need is much of what is left of the caller's budget, as far as that
+// is known here, so that it is worth to find out what is needed exactly.
+func (m *Meter) Tight(caller *Caller, need Amounts) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a := m.accounts[caller.account()]
+	if a == nil {
+		return false
+	}
+	for _, p := range need.parts() { // so many of it would not fit together
+		*p.value = min(*p.value, math.MaxInt64/tightShare) * tightShare
+	}
+	need.Calls = 0
+	return slices.ContainsFunc(a.budgets, func(b AccountBudget) bool { return b.lacking(need) >= 0 })
+}
+
+func (m *Meter) reserve(ctx context.Context, caller *Caller, amounts Amounts, patience time.Duration) (*Reservation, error) {
 	if !caller.Limited() {
 		return nil, nil
 	}
 	id := caller.account()
-	n := &need{amounts: amounts, until: time.Now().Add(settleWait), done: make(chan struct{})}
+	n := &need{amounts: amounts, until: time.Now().Add(patience), done: make(chan struct{})}
 	m.mu.Lock()
 	if m.closed {
 		m.mu.Unlock()
@@ -131,6 +163,13 @@ func (r *Reservation) Settle(used Amounts) {
 	r.settled = true
 	a.meter.mu.Unlock()
 	a.notify()
+}
+
+// SettleAll spends all that was reserved: nobody knows what has been used.
+func (r *Reservation) SettleAll() {
+	if r != nil {
+		r.Settle(r.amounts)
+	}
 }
 
 // Close ends the leases, once all requests are settled; there must be no later ones. What
@@ -236,6 +275,10 @@ func (a *account) charge(ctx context.Context) (wait time.Duration, done bool) {
 		return 0, true
 	}
 	a.known = c.Sequence
+	a.budgets = append(a.budgets[:0], answer.AccountBudget)
+	if answer.Project != nil {
+		a.budgets = append(a.budgets, *answer.Project)
+	}
 	a.apply(asked, &answer)
 	switch {
 	case a.unsaid, len(a.needs) > len(asked):

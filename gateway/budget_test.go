@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/proxy/upstream"
@@ -140,5 +142,82 @@ func TestBudgets(t *testing.T) {
 	g.Close()
 	if got := spent(large.ID); got != (access.Usage{Spent: access.Amounts{Tokens: 1, Bytes: int64(len(`{"messages":[]}`))}}) {
 		t.Errorf("after the gateway was closed: %+v", got)
+	}
+}
+
+// A call whose reply is lost has cost what it may have used, also when a repeat works; and a stream
+// says its tokens, whether its agent asks or not.
+func TestBudgetsOfLostReplies(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, budgetsOfLostReplies)
+}
+
+func budgetsOfLostReplies(t *testing.T) {
+	store := memorytest.Open(t)
+	keys := access.NewKeys(store)
+	const whole = `{"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3}}`
+	const chunks = `data: {"choices":[{"index":0,"delta":{"content":"w"},"finish_reason":"stop"}]}` + "\n\n" + `data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3}}` + "\n\ndata: [DONE]\n\n"
+	lost := 0
+	asked := ""
+	g, err := New(Config{Store: store, Key: "s3cret", Access: keys, Budgets: keys, Streams: true, Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+		body, err := io.ReadAll(r.Body)
+		if asked = string(body); lost > 0 {
+			lost--
+			return nil, io.ErrUnexpectedEOF
+		}
+		res := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(whole))}
+		if strings.Contains(asked, `"stream":true`) {
+			res.Header, res.Body = http.Header{"Content-Type": {"text/event-stream"}}, io.NopCloser(strings.NewReader(chunks))
+		}
+		return res, err
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	send := func(key, path, body string) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(body))
+		r.Header.Set("X-Api-Key", key)
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		g.ServeHTTP(w, r)
+		return w
+	}
+	send("s3cret", "/api/models", `[{"model":"`+DefaultModel+`","endpoint":"http://b/v1"}]`)
+	send("s3cret", "/api/rollouts", `[{"rollout_id":"r","input":{"data_id":"d"}}]`)
+	const chat, body, stream = "/proxy/rollout/r/attempt/0/mode/train/openai/v1/chat/completions", `{"messages":[],"max_tokens":20}`, `{"messages":[],"max_tokens":20,"stream":true}`
+	const most, used = int64(len(body) + 20), 10
+	for _, tc := range []struct {
+		name, body   string
+		lost, status int
+		tokens       int64
+	}{
+		{"a call", body, 0, 200, used}, {"one lost reply", body, 1, 200, most + used}, {"every reply is lost", body, maxTries, 502, maxTries * most}, {"a stream", stream, 0, 200, used},
+	} {
+		created, err := keys.Create(t.Context(), access.NewKey{Name: "budget", Scopes: access.Train, Limits: access.Limits{MaxTokens: 10_000, MaxCalls: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lost = tc.lost
+		w := send(created.Text, chat, tc.body)
+		if w.Code != tc.status || tc.body == stream && (!strings.Contains(asked, `"stream_options":{"include_usage":true}`) || strings.Contains(w.Body.String(), "usage") || !strings.Contains(w.Body.String(), "[DONE]")) {
+			t.Errorf("%s: %d %s, asked %s", tc.name, w.Code, w.Body, asked)
+		}
+		for {
+			list, err := keys.List(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if usage := list[slices.IndexFunc(list, func(k access.Key) bool { return k.ID == created.ID })].Usage; usage.Reserved == (access.Amounts{}) {
+				if usage.Spent.Tokens != tc.tokens {
+					t.Errorf("%s: %d tokens are spent, want %d", tc.name, usage.Spent.Tokens, tc.tokens)
+				}
+				break
+			}
+			runtime.Gosched() // until the meter has told
+		}
 	}
 }

@@ -50,6 +50,8 @@ type exchange struct {
 
 	start, sent, end time.Time
 	retries          int
+	reserved         *reservedCall
+	lost             bool           // the backend may have executed the last try, and its answer is lost
 	status           int            // of the backend
 	answered         int            // that the agent gets
 	reply            jsontext.Value // that the agent gets

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/proxy/upstream"
 )
 
 // maxTries and retries are those of Agent-lightning v1.0: 0.5 s, doubled up to 8 s, times
@@ -78,13 +79,13 @@ func (g *Gateway) forwardCall(w http.ResponseWriter, r *http.Request, api string
 	if x.wantsStream {
 		x.stream = &stream{w: w, most: g.cfg.MaxBodyBytes, translator: x.translator}
 	}
-	body, settle, err := g.reserveCall(r, x.path, body)
-	if err != nil {
+	if body, x.reserved, err = g.reserveCall(r, x.path, body); err != nil {
 		return err
 	}
-	x.request = g.rewrite(body, mode)
+	x.askUsage(body)
+	x.request = g.rewrite(body, mode, x.stream)
 	err = g.answer(r.Context(), &x, in)
-	settle(&x, err)
+	x.reserved.settle(g.used(&x, err))
 	if err != nil {
 		if x.stream != nil && x.stream.begun {
 			g.cfg.Logger.Warn("a stream ended early", "rollout", x.rollout.id(), "error", err)
@@ -141,8 +142,19 @@ func (g *Gateway) callBody(w http.ResponseWriter, r *http.Request) (jsontext.Val
 	return body, nil
 }
 
+// askUsage has a stream whose tokens count for a budget say them, which the agent does not see
+// unless it has asked, too.
+func (x *exchange) askUsage(body jsontext.Value) {
+	if x.stream == nil || !x.reserved.measured() {
+		return
+	}
+	options, _ := rawjson.Get(body, "stream_options")
+	asked, _ := rawjson.Get(options, "include_usage")
+	x.stream.hide.Usage = string(asked) != "true"
+}
+
 // rewrite sets what the trainer decides instead of the agent.
-func (g *Gateway) rewrite(body jsontext.Value, mode string) jsontext.Value {
+func (g *Gateway) rewrite(body jsontext.Value, mode string, to *stream) jsontext.Value {
 	type member struct {
 		name  string
 		value []byte
@@ -151,7 +163,7 @@ func (g *Gateway) rewrite(body jsontext.Value, mode string) jsontext.Value {
 	if mode == "val" {
 		temperature = g.cfg.ValTemperature.V
 	}
-	set := make([]member, 0, 5)
+	set := make([]member, 0, 6)
 	set = append(set, member{"model", rawjson.AppendString(nil, g.cfg.Model)},
 		member{"temperature", rawjson.AppendFloat(nil, temperature)}, member{"return_token_ids", []byte("true")})
 	if mode == "train" && !g.cfg.NoLogprobs {
@@ -160,12 +172,15 @@ func (g *Gateway) rewrite(body jsontext.Value, mode string) jsontext.Value {
 	if mode == "train" && g.cfg.RoutedExperts {
 		set = append(set, member{"return_routed_experts", []byte("true")})
 	}
+	if to != nil && to.hide.Usage {
+		set = append(set, member{"stream_options", []byte(`{"include_usage":true}`)})
+	}
 	o := rawjson.NewObject(make([]byte, 0, len(body)+128))
 	done := 0
 	for name, value := range rawjson.Members(body) {
 		replaced := false
 		for i := range set {
-			if rawjson.NameIs(name, set[i].name) {
+			if strings.EqualFold(rawjson.UnquoteName(name), set[i].name) { // some servers do not tell the case of letters
 				if replaced = true; done&(1<<i) == 0 {
 					o.Raw(set[i].name, set[i].value)
 					done |= 1 << i
@@ -190,10 +205,14 @@ func (g *Gateway) send(ctx context.Context, x *exchange) error {
 	x.sent = time.Now()
 	for ; ; x.retries++ {
 		got, err := g.try(ctx, x)
+		x.lost = upstream.MayHaveArrived(err)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		last := x.retries == maxTries-1
+		if x.lost && !last && !errors.Is(err, errBroken) {
+			last = x.reserved.again(ctx) != nil
+		}
 		switch {
 		case errors.Is(err, errBroken):
 			return err
@@ -207,6 +226,7 @@ func (g *Gateway) send(ctx context.Context, x *exchange) error {
 			return errStatus(http.StatusBadGateway, "Upstream model server request failed")
 		}
 		g.cfg.Logger.WarnContext(ctx, "trying again", "rollout", x.rollout.id(), "backend", x.backend.Endpoint, "tries", x.retries+1, "error", err)
+		x.lost = false // what it may have used is reserved
 		if err := retries.Wait(ctx, x.retries); err != nil {
 			return err
 		}

@@ -21,6 +21,7 @@ type stream struct {
 	begun bool // the agent has received a part
 
 	translator translator // nil if the agent speaks the backend's form
+	hide       openai.Hide
 }
 
 func asStream(h http.Header) {
@@ -81,7 +82,7 @@ func (s *stream) relay(res *http.Response, timer *time.Timer, timeout time.Durat
 // in last, even if more events of the backend follow it.
 func (s *stream) visible(event []byte, last bool) ([]byte, error) {
 	if s.translator == nil {
-		return event, nil
+		return s.hide.AppendVisible(nil, event), nil
 	}
 	out, err := s.translator.Event(nil, openai.Data(event))
 	if err == nil && last {

@@ -32,28 +32,96 @@ func (p *Proxy) allowance(ctx context.Context, caller *access.Caller) exchange.A
 	return &allowance{p, *caller}
 }
 
+// Measured implements [exchange.Allowance].
+func (a *allowance) Measured() bool { return a.caller.Measured() }
+
 // Reserve implements [exchange.Allowance].
-func (a *allowance) Reserve(ctx context.Context, model string, most exchange.Usage) (func(exchange.Usage), error) {
+func (a *allowance) Reserve(ctx context.Context, model string, most exchange.Usage, exact func(context.Context) (exchange.Usage, bool)) (exchange.Reserved, error) {
 	if a.proxy.meter == nil {
 		return nil, openai.NewError(http.StatusForbidden, "permission_error", "no_budgets", a.who(a.caller.Limits != access.Limits{})+" has a budget, and this proxy has no store that counts it")
 	}
-	price := a.proxy.price(model)
-	if price == nil && max(a.caller.Limits.MaxUSD, a.caller.Project.MaxUSD) > 0 {
+	r := &reserved{allowance: a, price: a.proxy.price(model)}
+	if r.price == nil && max(a.caller.Limits.MaxUSD, a.caller.Project.MaxUSD) > 0 {
 		return nil, openai.NewError(http.StatusForbidden, "permission_error", "no_price",
 			a.who(a.caller.Limits.MaxUSD > 0)+" has a budget in dollars, and the model "+model+" has no price in the configuration of this proxy")
 	}
-	got, err := a.proxy.meter.Reserve(ctx, &a.caller, amounts(price, most))
-	if err != nil {
+	if err := r.reserve(ctx, most, exact); err != nil {
 		return nil, budgetRefusal(ctx, err)
 	}
-	return func(used exchange.Usage) { got.Settle(amounts(price, used)) }, nil
+	return r, nil
+}
+
+// reserved is what a call may spend.
+type reserved struct {
+	*allowance
+
+	price *Price
+	most  access.Amounts
+	got   *access.Reservation
+	lost  []*access.Reservation // for earlier tries, whose replies were lost
+}
+
+// reserve reserves what a call uses at most, exactly where that matters.
+func (r *reserved) reserve(ctx context.Context, most exchange.Usage, exact func(context.Context) (exchange.Usage, bool)) (err error) {
+	meter := r.proxy.meter
+	r.most = amounts(r.price, most)
+	asked := !r.caller.Measured()
+	ask := func() bool {
+		asked = true
+		found, ok := exact(ctx)
+		if ok {
+			r.most = amounts(r.price, found)
+		}
+		return ok
+	}
+	if !asked && meter.Tight(&r.caller, r.most) {
+		ask()
+	}
+	if !asked {
+		r.got, err = meter.TryReserve(ctx, &r.caller, r.most)
+		refused, is := errors.AsType[*access.BudgetError](err)
+		if !is {
+			return err
+		}
+		if reply := amounts(r.price, exchange.Usage{Completion: most.Completion}); refused.Room(reply) {
+			ask()
+		}
+	}
+	r.got, err = meter.Reserve(ctx, &r.caller, r.most)
+	return err
+}
+
+// Again implements [exchange.Reserved].
+func (r *reserved) Again(ctx context.Context) error {
+	more := r.most
+	more.Calls = 0 // it is still one call
+	got, err := r.proxy.meter.Reserve(ctx, &r.caller, more)
+	if err == nil {
+		r.lost = append(r.lost, got)
+	}
+	return err
+}
+
+// Settle implements [exchange.Reserved].
+func (r *reserved) Settle(used *exchange.Usage) {
+	for _, got := range r.lost {
+		got.SettleAll()
+	}
+	if used == nil {
+		r.got.SettleAll()
+		return
+	}
+	r.got.Settle(amounts(r.price, *used))
 }
 
 // refusedAllowance refuses calls whose budget is unknown.
 type refusedAllowance struct{ err error }
 
+// Measured implements [exchange.Allowance].
+func (refusedAllowance) Measured() bool { return false }
+
 // Reserve implements [exchange.Allowance].
-func (r refusedAllowance) Reserve(ctx context.Context, _ string, _ exchange.Usage) (func(exchange.Usage), error) {
+func (r refusedAllowance) Reserve(ctx context.Context, _ string, _ exchange.Usage, _ func(context.Context) (exchange.Usage, bool)) (exchange.Reserved, error) {
 	return nil, budgetRefusal(ctx, r.err)
 }
 

@@ -110,6 +110,9 @@ func holdsOverProxies(t *testing.T, body, reply string, most, cost int) {
 	var gate atomic.Pointer[chan struct{}]
 	arrived := make(chan struct{}, 2000)
 	b := newBudgets(t, 3, func(r *http.Request) (*http.Response, error) {
+		if r.URL.Path == "/tokenize" {
+			return respond(http.StatusNotFound, nil, ""), nil
+		}
 		arrived <- struct{}{}
 		select {
 		case <-*gate.Load():
@@ -196,6 +199,9 @@ func TestBudgetOfCalls(t *testing.T) {
 		{"several prompts", access.Limits{MaxTokens: 100}, nil, answer(200, usedBody), "/v1/completions", `{"model":"m","prompt":["a","b","c"],"max_tokens":20}`, 429, "may need", access.Amounts{}, ""},
 		{"an escaped name", access.Limits{MaxTokens: 100}, nil, answer(200, usedBody), "/v1/chat/completions", prompt + `,"max\u005ftokens":90}`, 429, "may need", access.Amounts{}, ""},
 		{"no limit of its own", access.Limits{MaxTokens: 5000}, nil, answer(200, usedBody), "/v1/chat/completions", prompt + `}`, 200, "", access.Amounts{Tokens: 8}, `"max_completion_tokens":4096`},
+		{"another case of a name", access.Limits{MaxTokens: 100}, nil, answer(200, usedBody), "/v1/chat/completions", prompt + `,"max_tokens":9,"MAX_TOKENS":90}`, 429, "may need", access.Amounts{}, ""},
+		{"an earlier response", access.Limits{MaxTokens: 10_000}, nil, answer(200, usedBody), "/v1/responses", `{"model":"m","input":"a","previous_response_id":"r"}`, 400, "previous_response_id: got", access.Amounts{}, ""},
+		{"an earlier response, without a limit of tokens", access.Limits{MaxCalls: 1}, nil, answer(200, usedBody), "/v1/responses", `{"model":"m","input":"a","previous_response_id":"r"}`, 200, "", access.Amounts{Tokens: 8}, `"input":"a","previous_response_id":"r"}`},
 		{"no number", access.Limits{MaxTokens: 5000}, nil, answer(200, usedBody), "/v1/chat/completions", prompt + `,"max_tokens":-1}`, 400, "max_tokens: got -1, must be a number between 1 and", access.Amounts{}, ""},
 		{"dollars", access.Limits{MaxUSD: 0.01}, price, answer(200, usedBody), "/v1/chat/completions", prompt + `,"max_tokens":9}`, 200, "", access.Amounts{Tokens: 8, NanoUSD: 3*2000 + 5*10000}, ""},
 		{"too many dollars", access.Limits{MaxUSD: 0.001}, price, answer(200, usedBody), "/v1/chat/completions", prompt + `,"max_tokens":100}`, 429, "a budget of 0.001 dollars: left are 0.001, what runs has reserved 0, and this request may need 0.001", access.Amounts{}, ""},

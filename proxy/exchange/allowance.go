@@ -4,13 +4,27 @@ import (
 	"context"
 
 	"github.com/agl-go/agl/proxy/openai"
+	"github.com/agl-go/agl/proxy/upstream"
 )
 
 // Allowance is what the caller of a request may spend.
 type Allowance interface {
-	// Reserve reserves what a call of a model uses at most. settle must be called once, with
-	// what it has used. The error is an *openai.Error, or that of ctx.
-	Reserve(ctx context.Context, model string, most Usage) (settle func(used Usage), err error)
+	// Measured reports whether tokens count, so that the most that a call may use must be known.
+	Measured() bool
+	// Reserve reserves what a call of a model uses at most. If that is much of what is left,
+	// exact finds out what its prompt uses exactly; ok is false if it cannot. The error is an
+	// *openai.Error, or that of ctx.
+	Reserve(ctx context.Context, model string, most Usage, exact func(ctx context.Context) (u Usage, ok bool)) (Reserved, error)
+}
+
+// Reserved is what a call may spend. It belongs to one goroutine.
+type Reserved interface {
+	// Again reserves as much once more, for a request that is repeated although a backend may
+	// have executed it: what was reserved for that is spent.
+	Again(ctx context.Context) error
+	// Settle spends what the request has used, and returns the rest. Nil is all that was
+	// reserved. It must be called once.
+	Settle(used *Usage)
 }
 
 // BudgetExceeded is the code of the error that refuses a call for which a budget has no room.
@@ -40,24 +54,36 @@ func outputMember(path string) string {
 	}
 }
 
-// reserve reserves what the call uses at most, where its caller has a budget.
-func (c *call) reserve(ctx context.Context) (err error) {
-	if c.allowance != nil {
-		c.settle, err = c.allowance.Reserve(ctx, c.serving, c.most)
+// measured reports whether the tokens of the call count for its caller's budget.
+func (c *call) measured() bool { return c.allowance != nil && c.allowance.Measured() }
+
+// again reserves for a repeat of the call.
+func (c *call) again(ctx context.Context) error {
+	if c.reserved == nil {
+		return nil
 	}
-	return err
+	return c.reserved.Again(ctx)
 }
 
-// settleAllowance settles what the call has used, and what it may have used where nobody
-// knows.
-func (c *call) settleAllowance() {
+// outcome takes from a reply what settle needs to know.
+func (c *call) outcome(reply *upstream.Reply) { c.lost, c.answered = reply.Lost, reply.Status != 0 }
+
+// settle settles what the call has used: what the backend has counted, nothing if it has
+// refused or was not reached, and what was reserved where nobody knows.
+func (c *call) settle() {
+	if c.reserved == nil {
+		return
+	}
+	used := c.meter.count()
 	switch {
-	case c.settle == nil:
-	case c.in.Cached || c.in.Tries == 0 || c.in.Path == CountTokens:
-		c.settle(Usage{})
-	case !c.in.Delivered && !c.meter.given: // the backend may go on, and asks for its price
-		c.settle(c.most)
+	case c.in.Cached || !c.answered && !c.lost || c.in.Path == CountTokens:
+		c.reserved.Settle(&Usage{})
+	case c.lost || !c.meter.given:
+		c.reserved.Settle(nil)
+	case c.meter.stream && !c.in.Delivered: // the backend may go on, or has generated more than it has counted
+		used.Completion = max(used.Completion, c.most.Completion)
+		c.reserved.Settle(&used)
 	default:
-		c.settle(c.meter.count())
+		c.reserved.Settle(&used)
 	}
 }

@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -26,11 +27,15 @@ type call struct {
 	account  *quota.Account // of the attempt's budget; nil when there is none
 	cancel   context.CancelCauseFunc
 	admit    func(model string, start time.Time) error // see Origin
-	// allowance is the caller's budget, most what the call uses of it at most, and settle ends
-	// the reservation; all nil or zero without one.
+	// allowance is the caller's budget, most what the call uses of it at most, and reserved what
+	// it may spend; all nil or zero without one.
 	allowance Allowance
 	most      Usage
-	settle    func(used Usage)
+	reserved  Reserved
+	bound     int64             // of the prompt, without what the chat format adds
+	tools     bool              // the request has tools
+	answered  bool              // a backend has answered
+	lost      bool              // a backend may have executed the call, and its answer is lost
 	models    map[string]string // see Origin
 	serving   string            // the model that answers
 	buffers   *bufferPool
@@ -42,6 +47,11 @@ func (c *call) setTries() {
 	if c.in.Tries > 0 {
 		c.w.Header()[HeaderTries] = []string{strconv.Itoa(c.in.Tries)}
 	}
+}
+
+// affinity is the key of calls that the same replica serves.
+func (c *call) affinity(r *http.Request) string {
+	return cmp.Or(c.in.RolloutID, r.Header.Get("X-Session-Id"))
 }
 
 // begin writes the status and the header of a reply.

@@ -14,7 +14,6 @@
 package exchange
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,6 +53,7 @@ type Config struct {
 type Exchange struct {
 	cfg     Config
 	buffers bufferPool
+	prompts prompts
 }
 
 // New returns an exchange.
@@ -117,11 +117,13 @@ func (x *Exchange) serve(ctx context.Context, c *call, r *http.Request) error {
 			defer timer.Stop()
 		}
 	}
-	if err := c.reserve(ctx); err != nil {
-		return c.refuse(ctx, err)
+	if c.allowance != nil {
+		if c.reserved, err = c.allowance.Reserve(ctx, c.serving, c.most, x.exactly(c, r, plans)); err != nil {
+			return c.refuse(ctx, err)
+		}
 	}
 	reply, err := x.cfg.Upstream.Send(ctx, &upstream.Request{
-		Model: c.serving, Affinity: cmp.Or(c.in.RolloutID, r.Header.Get("X-Session-Id")), Agent: r, Message: plans.message, Buffer: c.recorded,
+		Model: c.serving, Affinity: c.affinity(r), Agent: r, Message: plans.message, Again: c.again, Buffer: c.recorded,
 	})
 	c.free = reply.Free
 	defer func() {
@@ -130,6 +132,7 @@ func (x *Exchange) serve(ctx context.Context, c *call, r *http.Request) error {
 	}()
 	pl := plans.of(reply.Target)
 	c.sent(reply, pl)
+	c.outcome(reply)
 	if err != nil {
 		return c.refuse(ctx, err)
 	}
@@ -150,7 +153,7 @@ func deliver(ctx context.Context, r *relay) error {
 		return r.unusable("is encoded as " + encoding + ", which was not asked for")
 	case r.reply.Buffered != nil:
 		return r.whole()
-	case !r.plan.Translated && (!r.recorded || encoding != ""):
+	case !r.plan.Translated && (encoding != "" || !r.recorded && (!r.plan.hide.Usage || !r.reply.Stream())):
 		return r.verbatim(encoding)
 	case r.plan.Translated && !r.in.Stream:
 		return r.unusable("is a stream, which was not asked for")
@@ -196,10 +199,11 @@ func (x *Exchange) read(ctx context.Context, c *call, r *http.Request) (*planner
 		c.memory.Grow(len(body) - len(c.in.Request))
 		c.setRequest(body)
 	}
-	if c.allowance != nil {
+	if c.measured() {
 		if body, c.most, err = bounded(c.in.Path, body); err != nil {
 			return nil, nil, err
 		}
+		c.bound = c.most.Prompt
 		c.memory.Grow(len(body) - len(c.in.Request))
 		c.setRequest(body)
 	}
@@ -218,7 +222,11 @@ func (x *Exchange) read(ctx context.Context, c *call, r *http.Request) (*planner
 	if model, ok := c.models[request.Model]; ok {
 		c.serving = model
 	}
-	plans := &planner{path: c.in.Path, body: body, request: request, start: c.in.Start, recorded: c.recorded}
+	if c.measured() {
+		c.tools = hasTools(body)
+		c.most.Prompt += x.prompts.beyond(c.serving, c.tools)
+	}
+	plans := &planner{path: c.in.Path, body: body, request: request, start: c.in.Start, recorded: c.recorded, measured: c.measured()}
 	return plans, control, x.cfg.Upstream.Find(c.serving)
 }
 
@@ -319,7 +327,8 @@ func (x *Exchange) end(ctx context.Context, c *call, err error) {
 	if !in.Delivered { // the backend may not have sent its usage
 		total = max(total, c.account.Charged())
 	}
-	c.settleAllowance()
+	c.settle()
+	x.learn(c)
 	_ = c.account.Charge(total) // if the budget is spent now, the next call is refused
 	x.cfg.Ended(ctx, in, used)
 	if c.recorded {

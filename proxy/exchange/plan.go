@@ -40,6 +40,7 @@ type planner struct {
 	request  openai.Request
 	start    time.Time
 	recorded bool
+	measured bool // the tokens of the reply must be known
 
 	targets []upstream.Target
 	plans   []*plan
@@ -105,7 +106,7 @@ func (p *planner) plan(to upstream.Target) (*plan, error) {
 	case agent == record.Completion, agent == record.Chat && to.API != upstream.APIAnthropic:
 		pl.replay = ids && to.Unstreamed && p.request.Stream && agent == record.Chat
 		pl.usage = !p.request.Hide.Usage
-		p.planSame(pl, to, openai.Ask{TokenIDs: ids, Usage: p.recorded, Unstreamed: pl.replay, Salt: to.Salt(), Completion: agent == record.Completion})
+		p.planSame(pl, to, openai.Ask{TokenIDs: ids, Usage: p.recorded || p.measured, Unstreamed: pl.replay, Salt: to.Salt(), Completion: agent == record.Completion})
 		return pl, nil
 	case agent == record.Messages && to.API == upstream.APIAnthropic:
 		p.planSame(pl, to, openai.Ask{})
@@ -182,8 +183,11 @@ func randomID() string {
 	return hex.EncodeToString(random[:])
 }
 
+// unknownURL is the code of the error for a path that the backend of a model does not have.
+const unknownURL = "unknown_url"
+
 func (p *planner) noSuchPath(why string) *openai.Error {
-	return openai.NewError(http.StatusNotFound, openai.InvalidRequestError, "unknown_url", "POST "+p.path+" is not available for the model "+p.request.Model+": "+why)
+	return openai.NewError(http.StatusNotFound, openai.InvalidRequestError, unknownURL, "POST "+p.path+" is not available for the model "+p.request.Model+": "+why)
 }
 
 // CountTokens is the path at which Anthropic's clients count the tokens of a request.

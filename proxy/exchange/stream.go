@@ -98,7 +98,7 @@ func (s *eventRelay) done() bool {
 	if s.plan.Translated {
 		return s.plan.translate.Done()
 	}
-	return s.reply.Done()
+	return s.reply != nil && s.reply.Done()
 }
 
 // take adds a piece of the stream. What the agent gets of each completed event is
@@ -155,6 +155,8 @@ func (s *eventRelay) event(event []byte) (err error) {
 		b.out, err = s.plan.translate.Event(b.out, data)
 	case s.chat != nil:
 		b.out = s.plan.hide.AppendVisibleEvent(b.out, event, s.chat)
+	case s.reply == nil:
+		b.out = s.plan.hide.AppendVisible(b.out, event)
 	default:
 		s.reply.Add(openai.Data(event))
 		b.out = append(b.out, event...)

@@ -1,12 +1,17 @@
 package openai
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // DefaultOutput is the output limit, in tokens, that a request gets which sets none itself and
@@ -18,30 +23,46 @@ const maxOutput = math.MaxInt32
 
 // BoundOutput returns the most tokens that the replies to a request can have: its output limit
 // for each reply to each prompt. A body without an output limit gets DefaultOutput as the
-// member; it is returned. The error is an *Error.
+// member; it is returned. A body that refers to text which is not in it is refused, because
+// nobody knows how much that is. The error is an *Error.
+//
+// Members count however their names are spelled: some servers do not tell the case of letters.
 func BoundOutput(body []byte, member string) (bound []byte, output int64, err error) {
 	var choices, prompts int64 = 1, 1
 	var wrong *Error
+	refuse := func(name, format string, args ...any) {
+		wrong = NewError(http.StatusBadRequest, InvalidRequestError, "invalid_body", name+": "+fmt.Sprintf(format, args...)+", because the key of this call has a budget")
+		wrong.Param = name
+	}
 	number := func(name string, value []byte, to *int64) {
-		if string(value) == "null" {
-			return
-		}
 		n, err := strconv.ParseInt(string(value), 10, 64)
 		if err != nil || n < 1 || n > maxOutput {
-			wrong = NewError(http.StatusBadRequest, InvalidRequestError, "invalid_body", fmt.Sprintf("%s: got %.40s, must be a number between 1 and %d, because the key of this call has a budget", name, value, maxOutput))
-			wrong.Param = name
+			refuse(name, "got %.40s, must be a number between 1 and %d", value, maxOutput)
 			return
 		}
 		*to = max(*to, n)
 	}
 	Members(body, func(raw, value []byte) {
-		switch name := Unquote([]byte(`"` + string(raw) + `"`)); name {
-		case "max_tokens", "max_completion_tokens", "max_output_tokens":
+		if string(value) == "null" {
+			return
+		}
+		name := rawjson.UnquoteName(raw)
+		is := func(names ...string) bool {
+			return slices.ContainsFunc(names, func(one string) bool { return strings.EqualFold(one, name) })
+		}
+		switch {
+		case is("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "n_predict", "num_predict"):
 			number(name, value, &output)
-		case "n", "best_of":
+		case is("n", "best_of"):
 			number(name, value, &choices)
-		case "prompt":
+		case is("prompt"):
+			if value[0] == '{' { // one that OpenAI keeps
+				refuse(name, "got an object, must be the text")
+				return
+			}
 			prompts = max(prompts, Prompts(value))
+		case is("previous_response_id", "conversation"):
+			refuse(name, "got %.40s, must be left out: send the text itself", value)
 		}
 	})
 	if wrong != nil {
@@ -104,13 +125,28 @@ func codeUnit(s []byte) (unit rune, ok bool) {
 // withMember returns an object with one more member. A body that is no object is returned
 // as it is, and refused by whoever reads it next.
 func withMember(body []byte, name, value string) []byte {
-	end := len(body) - 1
-	for end >= 0 && (body[end] == ' ' || body[end] == '\n' || body[end] == '\t' || body[end] == '\r') {
-		end--
-	}
-	if end < 1 || body[end] != '}' {
+	const space = " \n\t\r"
+	inner, ok := bytes.CutSuffix(bytes.TrimRight(body, space), []byte("}"))
+	if !ok || len(inner) == 0 {
 		return body
 	}
-	out := append(make([]byte, 0, len(body)+len(name)+len(value)+4), body[:end]...) //nolint:mnd // quotes, colon and comma
-	return append(append(append(append(append(out, `,"`...), name...), `":`...), value...), '}')
+	member := `"` + name + `":` + value + "}"
+	if inner = bytes.TrimRight(inner, space); inner[len(inner)-1] != '{' {
+		member = "," + member
+	}
+	return append(append(make([]byte, 0, len(inner)+len(member)), inner...), member...)
+}
+
+// AppendTokenize appends the request to vLLM's /tokenize that counts the tokens of the prompt in a
+// request for a chat completion or a completion: its members that have to do with the prompt.
+func AppendTokenize(dst, body []byte) []byte {
+	o := rawjson.NewObject(dst)
+	Members(body, func(raw, value []byte) {
+		switch name := rawjson.UnquoteName(raw); name {
+		case "model", "messages", "tools", "chat_template", "chat_template_kwargs", "add_generation_prompt", "continue_final_message", "documents",
+			"add_special_tokens", "mm_processor_kwargs", "prompt":
+			o.Raw(name, value)
+		}
+	})
+	return o.End()
 }

@@ -38,3 +38,45 @@ func FuzzPromptBound(f *testing.F) {
 		}
 	})
 }
+
+// The limit of a reply is the highest of all its names in any spelling, and what refers to text that
+// is not in the request is refused.
+func TestBoundOutput(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]int64{
+		`{}`: DefaultOutput, `{"max_tokens":9}`: 9, `{"max_tokens":9,"max_completion_tokens":10}`: 10, `{"max_output_tokens":null,"max_tokens":9}`: 9,
+		`{"max_tokens":1,"MAX_TOKENS":900}`: 900, `{"max_tokens":1,"Max\u005fTokens":900}`: 900, `{"max_tokens":1,"n_predict":900}`: 900, `{"max_tokens":1,"max_toKens":900}`: 900,
+		`{"max_tokens":9,"n":3}`: 27, `{"max_tokens":9,"N":3}`: 27, `{"max_tokens":9,"best_of":2,"prompt":["a","b"]}`: 36, `{"max_tokens":9,"prompt":[1,2]}`: 9,
+		`{"max_tokens":9,"previous_response_id":null,"conversation":null}`: 9,
+	} {
+		bound, got, err := BoundOutput([]byte(body), "max_tokens")
+		if err != nil || got != want {
+			t.Errorf("%s: got %d, %v, want %d", body, got, err, want)
+		}
+		if again, same, err := BoundOutput(bound, "max_tokens"); err != nil || same != want || string(again) != string(bound) {
+			t.Errorf("%s: what is sent is %s, which allows %d, %v", body, bound, same, err)
+		}
+	}
+	for body, want := range map[string]string{
+		`{"max_tokens":0}`: "max_tokens: got 0, must be a number between 1 and", `{"MAX_TOKENS":"9"}`: `MAX_TOKENS: got "9"`, `{"n":-1}`: "n: got -1", `{"max_tokens":1e3}`: "max_tokens: got 1e3",
+		`{"previous_response_id":"resp_1"}`: `previous_response_id: got "resp_1", must be left out`, `{"conversation":{"id":"c"}}`: "conversation: got", `{"prompt":{"id":"pmpt_1"}}`: "prompt: got an object",
+		`{"max_tokens":2147483647,"n":2147483647,"prompt":["a","b"]}`: "too many",
+	} {
+		if _, _, err := BoundOutput([]byte(body), "max_tokens"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", body, err, want)
+		}
+	}
+}
+
+// What an engine is asked to count is what makes the prompt.
+func TestAppendTokenize(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		`{"model":"m","messages":[{"role":"user","content":"a\n"}],"max_tokens":9,"tools":[],"stream":true,"chat_template_kwargs":{"x":1}}`: `{"model":"m","messages":[{"role":"user","content":"a\n"}],"tools":[],"chat_template_kwargs":{"x":1}}`,
+		`{"prompt":"a","model":"m","echo":true}`: `{"prompt":"a","model":"m"}`, `{}`: `{}`,
+	} {
+		if got := string(AppendTokenize(nil, []byte(body))); got != want {
+			t.Errorf("%s: got %s, want %s", body, got, want)
+		}
+	}
+}

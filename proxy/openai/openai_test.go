@@ -110,7 +110,8 @@ func TestRequest(t *testing.T) {
 	}
 	for in, want := range map[string]error{
 		``: openai.ErrNotObject, `[]`: openai.ErrNotObject, `{"model":"m"`: openai.ErrNotObject, `{"model" "m"}`: openai.ErrNotObject,
-		`{}`: openai.ErrNoModel, `{"model":3}`: openai.ErrNoModel, `{"model":null}`: openai.ErrNoModel,
+		`{}`: openai.ErrNoModel, `{"model":3}`: openai.ErrNoModel, `{"model":null}`: openai.ErrNoModel, `{"MODEL":"m"}`: openai.ErrNoModel,
+		`{"model":"m","model":"n"}`: openai.ErrTwoModels, `{"model":"m","mod\u0065l":"n"}`: openai.ErrTwoModels, `{"model":"m","Model":"n"}`: openai.ErrTwoModels, `{"MODEL":"n","model":"m"}`: openai.ErrTwoModels,
 	} {
 		if _, err := openai.ParseRequest([]byte(in)); !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %v", in, err, want)

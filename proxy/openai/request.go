@@ -39,7 +39,7 @@ type span struct{ start, end int }
 func (s span) given() bool { return s.end > 0 }
 
 // ParseRequest reads a request body. Of repeated members the last one counts, as it
-// does for the backends; a model must not be repeated, also not in another spelling.
+// does for the backends; a model must not be repeated, also not in another spelling or case.
 func ParseRequest(body []byte) (Request, error) {
 	r := Request{Hide: Hide{TokenIDs: true, Logprobs: true}, Prompts: 1}
 	models, modelGiven, usage := 0, false, false
@@ -70,6 +70,10 @@ func ParseRequest(body []byte) (Request, error) {
 		case "return_token_ids":
 			r.tokenIDs = at
 			r.Hide.TokenIDs = string(m.Value) != "true"
+		default:
+			if bytes.EqualFold(name, []byte("model")) { // servers in Go take MODEL for model
+				models++
+			}
 		}
 	})
 	if !complete {

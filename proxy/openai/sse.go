@@ -176,6 +176,24 @@ func (h Hide) AppendVisibleEvent(dst, event []byte, a *Accumulator) []byte {
 	return appendEdited(dst, event, edits)
 }
 
+// AppendVisible appends an event of a stream that nobody assembles, without usage if that is
+// hidden.
+func (h Hide) AppendVisible(dst, event []byte) []byte {
+	if !h.Usage || !bytes.Contains(event, []byte(`"usage"`)) {
+		return append(dst, event...)
+	}
+	var room [4]field
+	fields := dataFields(event, room[:0])
+	edits, ok, only := h.edits(joinData(event, fields), nil, nil)
+	switch {
+	case !ok:
+		return append(dst, event...)
+	case only:
+		return dst
+	}
+	return appendEdited(dst, event, throughLines(edits, fields))
+}
+
 // throughLines turns edits of joined data into edits of the event. A removal that spans
 // lines removes its part of each, so that the event's other bytes stay.
 func throughLines(edits []edit, fields []field) []edit {

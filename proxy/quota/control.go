@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -96,12 +97,12 @@ func (c *Control) Apply(body []byte) ([]byte, error) {
 	complete := openai.Members(body, func(name, value []byte) {
 		plain := unquoted(name)
 		if string(value) != "null" {
-			given[plain] = true
-			if forbidden == "" && slices.Contains(c.Forbid, plain) {
+			given[strings.ToLower(plain)] = true
+			if forbidden == "" && holds(c.Forbid, plain) {
 				forbidden = plain
 			}
 		}
-		if !slices.Contains(forced, plain) {
+		if !holds(forced, plain) {
 			out = appendMember(out, name, value)
 		}
 	})
@@ -116,7 +117,7 @@ func (c *Control) Apply(body []byte) ([]byte, error) {
 	}
 	openai.Members(c.Force, func(name, value []byte) { out = appendMember(out, name, value) })
 	openai.Members(c.Default, func(name, value []byte) {
-		if plain := unquoted(name); !given[plain] && !slices.Contains(forced, plain) {
+		if plain := unquoted(name); !given[strings.ToLower(plain)] && !holds(forced, plain) {
 			out = appendMember(out, name, value)
 		}
 	})
@@ -136,6 +137,11 @@ func appendMember(out, name, value []byte) []byte {
 	}
 	out = append(append(append(out, '"'), name...), `":`...)
 	return append(out, value...)
+}
+
+// holds reports whether a name is in a list, in any case: some servers do not tell it.
+func holds(list []string, name string) bool {
+	return slices.ContainsFunc(list, func(one string) bool { return strings.EqualFold(one, name) })
 }
 
 // names returns the names of an object's members.

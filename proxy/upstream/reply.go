@@ -27,6 +27,9 @@ type Reply struct {
 	Backend string // URL of the backend, without a password
 	Tries   int    // requests that were sent
 	Cached  bool   // the reply comes from the cache
+	// Lost says that a backend may have executed the last request, and what it has replied is
+	// not known.
+	Lost bool
 	// VersionEnd is the version of the weights behind the backend when the call ended.
 	VersionEnd string
 

@@ -98,6 +98,12 @@ type Request struct {
 	// Message returns the request in the form of a backend's API. It is called for each
 	// backend that is tried, perhaps several times. Its error answers the agent.
 	Message func(to Target) (*Message, error)
+	// Again is called before a request is sent again although a backend may have executed the
+	// last one, whose reply was lost. With an error the call fails instead. Nil lets it be sent.
+	Again func(ctx context.Context) error
+	// Aside is for a question beside a call: it is sent once, and its answer says nothing about
+	// the health of the backend.
+	Aside bool
 	// Buffer makes Send receive the whole reply before it returns, unless it is a stream
 	// or encoded. Send always does so for JSON and for translated requests. A reply that
 	// breaks off before that is requested again.

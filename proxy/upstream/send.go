@@ -3,8 +3,10 @@ package upstream
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"time"
@@ -25,7 +27,9 @@ func (p *Pool) Send(ctx context.Context, req *Request) (*Reply, error) {
 		return r, nil
 	}
 	for {
+		tries := r.Tries
 		res, err := r.try(req) //nolint:bodyclose // receive keeps it for Close, or it is discarded
+		r.Lost = r.Tries > tries && MayHaveArrived(err)
 		if refused, ok := errors.AsType[*openai.Error](err); ok {
 			return r, refused
 		}
@@ -37,11 +41,16 @@ func (p *Pool) Send(ctx context.Context, req *Request) (*Reply, error) {
 				}
 				return r, nil
 			}
+			r.Lost = true
 			pause, again = r.repeat(req, nil, err)
+		}
+		if again && r.Lost && req.Again != nil {
+			again = req.Again(r.ctx) == nil //nolint:contextcheck // it is derived from ctx
 		}
 		if !again {
 			return r, r.failure(err)
 		}
+		r.Lost = false // Again has taken note
 		p.cfg.Logger.DebugContext(ctx, "trying again", "model", req.Model, "backend", r.Backend, "tries", r.Tries, "pause", pause, "error", err)
 		if err == nil {
 			discard(res.Body)
@@ -52,6 +61,15 @@ func (p *Pool) Send(ctx context.Context, req *Request) (*Reply, error) {
 			return r, r.cause(err)
 		}
 	}
+}
+
+// MayHaveArrived reports whether a request that ended with err may have reached its backend.
+func MayHaveArrived(err error) bool {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return false
+	}
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	return err != nil && !untrusted
 }
 
 // try sends the request to one backend. Its error is an *openai.Error when the proxy
@@ -76,7 +94,7 @@ func (r *Reply) try(req *Request) (*http.Response, error) {
 	if err == nil && message.StreamsIDs && refusesIDs(res) {
 		res, err = r.askWhole(req, res)
 	}
-	if _, ok := errors.AsType[*openai.Error](err); !ok {
+	if _, ok := errors.AsType[*openai.Error](err); !ok && !req.Aside {
 		r.judge(res, err)
 	}
 	return res, err
@@ -208,7 +226,7 @@ func (r *Reply) askWhole(req *Request, refused *http.Response) (*http.Response, 
 // repeat decides whether a request is sent again, and after which pause.
 func (r *Reply) repeat(req *Request, res *http.Response, err error) (time.Duration, bool) {
 	retry := &r.pool.cfg.Retry
-	if r.backend == nil || r.Tries == 0 || r.Tries >= retry.Attempts || r.ctx.Err() != nil {
+	if req.Aside || r.backend == nil || r.Tries == 0 || r.Tries >= retry.Attempts || r.ctx.Err() != nil {
 		return 0, false
 	}
 	if err == nil && !repeatable(res) {
