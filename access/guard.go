@@ -16,6 +16,8 @@ type Guard struct {
 	Keys Checker // knows others; nil knows none
 	// Failed limits how often an address may send a wrong key; nil is without limit.
 	Failed *Throttle
+	// Open bounds the requests of each caller at once; nil is without limit.
+	Open *Open
 }
 
 // Required reports whether callers need a key.
@@ -61,6 +63,16 @@ func (g *Guard) allow(r *http.Request, given string, isKey bool, scope Scope) er
 		return &ForbiddenError{"the key " + caller.KeyID + " has a budget, a list of models or a rate, which this server does not count; use one without limits, or agl proxy in front of it"}
 	}
 	return caller.Allow(scope)
+}
+
+// Enter counts a request that is allowed as open, until leave is called. The error is an
+// *OpenError.
+func (g *Guard) Enter(r *http.Request) (leave func(), err error) {
+	var caller Caller
+	if given := cmp.Or(r.Header.Get("X-Api-Key"), Given(r)); g.Keys != nil && Is(given) {
+		caller.KeyID, _ = keyID(given)
+	}
+	return g.Open.Enter(caller.Who(r.RemoteAddr))
 }
 
 // isOwn compares digests, so that the time it takes tells neither the key nor its length.

@@ -10,8 +10,11 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/internal/runkey"
 	"github.com/agl-go/agl/proxy/upstream"
 	"github.com/agl-go/agl/store/memory/memorytest"
 )
@@ -219,5 +222,71 @@ func budgetsOfLostReplies(t *testing.T) {
 			}
 			runtime.Gosched() // until the meter has told
 		}
+	}
+}
+
+// A model call that is running when the key of its caller is revoked ends soon, and so does one with
+// the key of its rollout; what it may have cost is spent.
+func TestCallsEndWithTheKey(t *testing.T) {
+	t.Parallel()
+	for _, ofRollout := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memorytest.Open(t)
+			keys := access.NewKeys(store)
+			arrived := make(chan struct{})
+			g, err := New(Config{Store: store, Key: "s3cret", Access: keys, Budgets: keys, Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+				close(arrived)
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			})})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := g.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			defer g.Close()
+			send := func(key, path, body string) *httptest.ResponseRecorder {
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(body))
+				r.Header.Set("X-Api-Key", key)
+				r.Header.Set("Content-Type", "application/json")
+				w := httptest.NewRecorder()
+				g.ServeHTTP(w, r)
+				return w
+			}
+			send("s3cret", "/api/models", `[{"model":"`+DefaultModel+`","endpoint":"http://b/v1"}]`)
+			send("s3cret", "/api/rollouts", `[{"rollout_id":"r","input":{"data_id":"d"}}]`)
+			created, err := keys.Create(t.Context(), access.NewKey{Name: "agent", Scopes: access.Live, Limits: access.Limits{MaxTokens: 1000}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			given := created.Text
+			if ofRollout {
+				given, _ = runkey.ForAttempt(runkey.New("s3cret", time.Now().Add(time.Hour)), "r", anyAttempt)
+			}
+			const body = `{"messages":[],"max_tokens":20}`
+			answer := make(chan *httptest.ResponseRecorder)
+			go func() {
+				answer <- send(given, "/proxy/rollout/r/attempt/0/mode/train/openai/v1/chat/completions", body)
+			}()
+			<-arrived
+			if ofRollout {
+				_, err = keys.RevokeAttempt(t.Context(), agl.Claim{RolloutID: "r"}, "test")
+			} else {
+				_, err = keys.Revoke(t.Context(), created.ID, "test")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			if w := <-answer; w.Code != http.StatusUnauthorized || time.Since(began) > time.Second {
+				t.Errorf("%d %s after %s", w.Code, w.Body, time.Since(began))
+			}
+			synctest.Wait()
+			list, err := keys.List(t.Context())
+			if want := int64(len(body) + 20); !ofRollout && (err != nil || list[0].Usage.Spent.Tokens != want) {
+				t.Errorf("spent %+v, %v, want %d", list[0].Usage, err, want)
+			}
+		})
 	}
 }

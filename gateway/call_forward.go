@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/upstream"
@@ -37,9 +38,15 @@ func (g *Gateway) forwardCall(w http.ResponseWriter, r *http.Request, api string
 	if !g.serves(api, path) {
 		return errStatus(http.StatusNotFound, "Unsupported upstream path: "+path)
 	}
+	leaveOpen, err := g.open.Enter(callerOf(r).Who(r.RemoteAddr))
+	if err != nil {
+		return errStatus(http.StatusTooManyRequests, err.Error())
+	}
+	defer leaveOpen()
+	ctx, stop := access.Watch(r.Context(), callerOf(r).gone)
+	defer stop()
 	x := exchange{start: time.Now(), path: path, attemptID: attemptOf(r)}
-	var err error
-	if x.rollout, err = g.find(r.Context(), r.PathValue("id")); err != nil {
+	if x.rollout, err = g.find(ctx, r.PathValue("id")); err != nil {
 		return err
 	}
 	if x.rollout.Attempt == nil {
@@ -84,7 +91,7 @@ func (g *Gateway) forwardCall(w http.ResponseWriter, r *http.Request, api string
 	}
 	x.askUsage(body)
 	x.request = g.rewrite(body, mode, x.stream)
-	err = g.answer(r.Context(), &x, in)
+	err = g.answer(ctx, &x, in)
 	x.reserved.settle(g.used(&x, err))
 	if err != nil {
 		if x.stream != nil && x.stream.begun {

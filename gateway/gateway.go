@@ -21,6 +21,7 @@ type Gateway struct {
 	calls    calls
 	meter    *access.Meter // of model calls; nil without Budgets
 	rates    access.Rates  // of keys
+	open     *access.Open  // the model calls of each caller
 	draining chan struct{} // closed by Drain
 	drain    sync.Once
 

@@ -16,6 +16,8 @@ type caller struct {
 	access.Caller
 
 	lease *access.Lease // nil without a budget
+	// gone returns why the caller may no longer be here; nil is never.
+	gone func(ctx context.Context) error
 }
 
 // callerOf returns the caller of a request.

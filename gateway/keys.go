@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"crypto/subtle"
 	"net/http"
 	"net/url"
@@ -20,7 +21,7 @@ const keyLifetime = 7 * 24 * time.Hour
 // identify returns who makes a request: it has the server's key, the key of the rollout
 // that it is about, or one that Access knows.
 func (g *Gateway) identify(r *http.Request) (caller access.Caller, err error) {
-	given := slices.DeleteFunc([]string{access.Given(r), r.Header.Get("X-Api-Key")}, func(key string) bool { return key == "" })
+	given := givenBy(r)
 	if g.cfg.Key == "" && !slices.ContainsFunc(given, g.isKey) {
 		return access.Root(), nil
 	}
@@ -33,6 +34,26 @@ func (g *Gateway) identify(r *http.Request) (caller access.Caller, err error) {
 		return access.Caller{}, &access.ThrottledError{Wait: wait}
 	}
 	return caller, err
+}
+
+// givenBy returns what the caller of a request has given to say who it is.
+func givenBy(r *http.Request) []string {
+	return slices.DeleteFunc([]string{access.Given(r), r.Header.Get("X-Api-Key")}, func(key string) bool { return key == "" })
+}
+
+// gone returns what tells whether the caller of a request, who was let in, may no longer be here;
+// nil if that cannot be.
+func (g *Gateway) gone(r *http.Request) func(ctx context.Context) error {
+	given := givenBy(r)
+	if !slices.ContainsFunc(given, func(key string) bool { return g.isKey(key) || runkey.IsVirtual(key) }) {
+		return nil
+	}
+	return func(ctx context.Context) error {
+		if _, err := g.whose(r.WithContext(ctx), given); err != nil && errorStatus(err) == http.StatusUnauthorized {
+			return err
+		}
+		return nil
+	}
 }
 
 // isKey reports whether a text has the form of a key that Access may know.

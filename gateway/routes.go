@@ -25,7 +25,7 @@ func New(config Config) (*Gateway, error) {
 	if err != nil {
 		return nil, agl.Errorf(agl.CodeInvalid, "gateway: Origins: %w", err)
 	}
-	g := &Gateway{cfg: config, guard: guard, mux: http.NewServeMux(), routes: map[string]methods{}, settings: settings{store: config.Store.(agl.DocumentStore)}, draining: make(chan struct{}), stop: func() {}}
+	g := &Gateway{cfg: config, guard: guard, mux: http.NewServeMux(), routes: map[string]methods{}, settings: settings{store: config.Store.(agl.DocumentStore)}, draining: make(chan struct{}), stop: func() {}, open: access.NewOpen(access.MaxOpen)}
 	g.terminal.init(config.Store)
 	g.calls.init()
 	if config.Budgets != nil {
@@ -83,7 +83,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			writeError(w, err)
 			return
 		}
-		by := &caller{Caller: who}
+		by := &caller{Caller: who, gone: g.gone(r)}
 		if who.Limited() {
 			by.lease = g.cfg.Budgets.Lease(&who)
 			counted := &statusWriter{ResponseWriter: w}

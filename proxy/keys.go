@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"net/http"
@@ -55,34 +56,61 @@ func (k *keys) run(ttl time.Duration) (string, error) {
 }
 
 // authorize checks whether a request may use a route that declares scopes, and removes the
-// virtual key from the request, so that no backend gets it. It returns the caller if it has a
-// key of the store, otherwise nil.
-func (k *keys) authorize(r *http.Request, rt route, scope access.Scope) (caller *access.Caller, refused *openai.Error) {
+// virtual key from the request, so that no backend gets it. It returns who has made it.
+func (k *keys) authorize(r *http.Request, rt route, scope access.Scope) (by caller, refused *openai.Error) {
 	required := k.secret != "" || k.always
 	key := k.take(r.Header, required && rt.rolloutID != "")
 	if refused := k.errKeyInURL(r); refused != nil {
-		return nil, refused
+		return caller{}, refused
 	}
 	ofStore := k.access != nil && access.Is(key)
 	root := access.Root()
 	switch err := root.Allow(scope); {
 	case err != nil: // nobody may
-		return nil, admin.AccessError(err)
+		return caller{}, admin.AccessError(err)
 	case scope&access.Public != 0 || !required && !ofStore:
-		return nil, nil
+		return caller{}, nil
 	}
 	wait := k.failed.Admit(r.RemoteAddr, key != "", !ofStore && !runkey.IsVirtual(key), func() bool {
 		if ofStore {
-			caller, refused = k.allow(r, key, rt, scope)
+			by, refused = k.allow(r, key, rt, scope)
 		} else {
 			refused = k.check(r, key, rt)
 		}
 		return refused == nil || refused.Status != http.StatusUnauthorized
 	})
 	if wait > 0 {
-		return nil, admin.AccessError(&access.ThrottledError{Wait: wait})
+		return caller{}, admin.AccessError(&access.ThrottledError{Wait: wait})
 	}
-	return caller, refused
+	if refused == nil && runkey.IsVirtual(key) {
+		by.gone = k.goneAttempt(rt.rolloutID, rt.attemptID)
+	}
+	return by, refused
+}
+
+// caller is who makes a request.
+type caller struct {
+	key *access.Caller // of the store; nil for others
+	// gone returns why the caller may no longer be here, an *openai.Error; nil is never.
+	gone func(ctx context.Context) error
+}
+
+// checkRevoked refuses an attempt whose keys are revoked.
+func (k *keys) checkRevoked(ctx context.Context, rolloutID, attemptID string) *openai.Error {
+	if k.revoked.Revoked(ctx, agl.Claim{RolloutID: rolloutID, AttemptID: attemptID}) {
+		return errKey("the API key of this attempt is revoked")
+	}
+	return nil
+}
+
+// goneAttempt is caller.gone of an attempt.
+func (k *keys) goneAttempt(rolloutID, attemptID string) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		if refused := k.checkRevoked(ctx, rolloutID, attemptID); refused != nil {
+			return refused
+		}
+		return nil
+	}
 }
 
 // check checks a key that is none of the store: the proxy's token, or that of an attempt.
@@ -101,10 +129,7 @@ func (k *keys) check(r *http.Request, key string, rt route) *openai.Error {
 		return openai.NewError(http.StatusInternalServerError, openai.APIError, "no_key_secret", err.Error())
 	}
 	if runkey.Check(secret, key, rt.rolloutID, rt.attemptID, time.Now()) {
-		if k.revoked.Revoked(r.Context(), agl.Claim{RolloutID: rt.rolloutID, AttemptID: rt.attemptID}) {
-			return errKey("the API key of this attempt is revoked")
-		}
-		return nil
+		return k.checkRevoked(r.Context(), rt.rolloutID, rt.attemptID)
 	}
 	if _, run := runkey.ForAttempt(key, rt.rolloutID, rt.attemptID); run {
 		return errKey("the API key is the run's, not the attempt's; runners of the Python package pass the run's key on unchanged: get the attempt's key with POST /admin/attempts/key")
@@ -117,18 +142,23 @@ func errKey(message string) *openai.Error {
 }
 
 // allow checks a key of the store.
-func (k *keys) allow(r *http.Request, key string, rt route, scope access.Scope) (*access.Caller, *openai.Error) {
-	caller, err := k.access.Check(r.Context(), key)
+func (k *keys) allow(r *http.Request, key string, rt route, scope access.Scope) (caller, *openai.Error) {
+	found, err := k.access.Check(r.Context(), key)
 	if err == nil {
-		err = caller.Allow(scope)
+		err = found.Allow(scope)
 	}
 	switch {
 	case err != nil:
-		return nil, admin.AccessError(err)
-	case !caller.Speaks(agl.Claim{RolloutID: rt.rolloutID, AttemptID: rt.attemptID}):
-		return nil, errKey("the API key is that of another attempt")
+		return caller{}, admin.AccessError(err)
+	case !found.Speaks(agl.Claim{RolloutID: rt.rolloutID, AttemptID: rt.attemptID}):
+		return caller{}, errKey("the API key is that of another attempt")
 	}
-	return &caller, nil
+	return caller{&found, func(ctx context.Context) error {
+		if _, err := k.access.Check(ctx, key); agl.ErrorCode(err) == agl.CodeUnauthorized {
+			return admin.AccessError(err)
+		}
+		return nil
+	}}, nil
 }
 
 // keyHeaders are the headers that carry keys.

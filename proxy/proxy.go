@@ -51,6 +51,7 @@ type Proxy struct {
 	guard    *httpserver.Guard
 	keys     keys
 	rates    access.Rates  // of attempts and keys
+	open     *access.Open  // the calls of each caller
 	meter    *access.Meter // of the budgets of keys; nil without Config.Budgets
 	upstream *upstream.Pool
 	quota    *quota.Quota
@@ -72,7 +73,7 @@ func New(cfg Config) (*Proxy, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	p := &Proxy{cfg: cfg, keys: keys{cfg.KeySecret, cfg.Token, cfg.Access, cfg.RequireKeys, cfg.Revoked, cfg.Failed, cfg.LookupEnv}, quota: quota.New(cfg.Control), running: newRunning()}
+	p := &Proxy{cfg: cfg, keys: keys{cfg.KeySecret, cfg.Token, cfg.Access, cfg.RequireKeys, cfg.Revoked, cfg.Failed, cfg.LookupEnv}, quota: quota.New(cfg.Control), running: newRunning(), open: access.NewOpen(access.MaxOpen)}
 	var err error
 	if p.guard, err = httpserver.NewGuard(nil, nil); err != nil {
 		return nil, err
@@ -132,12 +133,12 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.refuse(w, r, errUnknownURL(r))
 		return
 	}
-	caller, refused := p.keys.authorize(r, rt, to.scope)
+	by, refused := p.keys.authorize(r, rt, to.scope)
 	if refused != nil {
 		p.refuse(w, r, refused)
 		return
 	}
-	rt.charge(p, r, caller)
+	rt.charge(p, r, by)
 	if rt.rolloutID == "" {
 		rt.models = p.releases.stable()
 	}
@@ -187,6 +188,14 @@ func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, rt route) {
 		return
 	}
 	defer leave()
+	leaveOpen, err := p.open.Enter(rt.who)
+	if err != nil {
+		p.refuse(w, r, admin.AccessError(err))
+		return
+	}
+	defer leaveOpen()
+	ctx, stop := access.Watch(ctx, rt.gone)
+	defer stop()
 	if rt.rolloutID != "" && rt.models == nil {
 		if rt.models, refused = p.pinned(ctx, rt.rolloutID); refused != nil {
 			p.refuse(w, r, refused)

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 	v1 "github.com/agl-go/agl/gateway"
 	"github.com/agl-go/agl/proxy"
@@ -92,6 +93,130 @@ func TestRevokedEverywhere(t *testing.T) {
 		for _, end := range []func(context.Context) error{host.Close, gatewayOfModels.Close} {
 			if err := end(t.Context()); err != nil {
 				t.Error(err)
+			}
+		}
+	})
+}
+
+// A call that is running when the key of its caller is revoked or expires ends within a second or so,
+// also at its backend, and what it may have cost is spent.
+func TestCallsEndWithTheKey(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(t *testing.T, keys *access.Keys, id string){
+		"a revoked key": func(t *testing.T, keys *access.Keys, id string) {
+			t.Helper()
+			if _, err := keys.Revoke(t.Context(), id, "test"); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"an expired key": func(*testing.T, *access.Keys, string) { time.Sleep(2 * time.Minute) },
+		"a revoked attempt": func(t *testing.T, keys *access.Keys, _ string) {
+			t.Helper()
+			if _, err := keys.RevokeAttempt(t.Context(), agl.Claim{RolloutID: "ro-1", AttemptID: "at-1"}, "test"); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				keys := access.NewKeys(memorytest.Open(t))
+				arrived, left := make(chan struct{}), make(chan struct{})
+				p, _ := plugged(t, func(r *http.Request) (*http.Response, error) {
+					close(arrived)
+					<-r.Context().Done()
+					close(left)
+					return nil, r.Context().Err()
+				}, func(c *proxy.Config) {
+					c.Access, c.Budgets, c.KeySecret, c.Revoked = access.NewCache(keys.Check, access.AskTTL), keys, "the proxy's secret", access.NewRevocations(keys.RevokedAttempts, access.AskTTL)
+				}, "one")
+				defer closed(t, p)
+				limits := access.Limits{MaxTokens: 1000}
+				key, err := keys.Create(t.Context(), access.NewKey{Name: "k", Scopes: access.Live, Expire: 2 * time.Minute, Limits: limits})
+				if err != nil {
+					t.Fatal(err)
+				}
+				const body = `{"model":"m","messages":[],"max_tokens":9}`
+				path, given := "/v1/chat/completions", key.Text
+				if name == "a revoked attempt" {
+					path = attemptPath
+					if given, err = p.AttemptKey("ro-1", "at-1", 0); err != nil {
+						t.Fatal(err)
+					}
+				}
+				answer := make(chan *httptest.ResponseRecorder)
+				go func() { answer <- ask(t.Context(), p, path, body, http.Header{"Authorization": {"Bearer " + given}}) }()
+				<-arrived
+				time.Sleep(10 * time.Second)
+				select {
+				case w := <-answer:
+					t.Fatalf("it has ended before its key: %d %s", w.Code, w.Body)
+				default:
+				}
+				lose(t, keys, key.ID)
+				time.Sleep(1500 * time.Millisecond)
+				select {
+				case <-left:
+				default:
+					t.Fatal("the backend goes on")
+				}
+				if w := <-answer; w.Code != http.StatusUnauthorized {
+					t.Errorf("%d %s", w.Code, w.Body)
+				}
+				synctest.Wait()
+				if name == "a revoked attempt" {
+					return
+				}
+				list, err := keys.List(t.Context())
+				if err != nil || list[0].Usage.Spent.Tokens != int64(len(body)+9) {
+					t.Errorf("spent %+v, %v, want all that was reserved", list[0].Usage, err)
+				}
+			})
+		})
+	}
+}
+
+// A caller has so many calls at once, and not more; others have as many.
+func TestCallsAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		keys := access.NewKeys(memorytest.Open(t))
+		release := make(chan struct{})
+		p, _ := plugged(t, func(*http.Request) (*http.Response, error) {
+			<-release
+			return respond(http.StatusOK, nil, usedBody), nil
+		}, func(c *proxy.Config) { c.Access = keys }, "one")
+		defer closed(t, p)
+		one, other := create(t, keys, access.NewKey{Name: "one", Scopes: access.Live}), create(t, keys, access.NewKey{Name: "other", Scopes: access.Live})
+		answers := make(chan *httptest.ResponseRecorder, access.MaxOpen+2)
+		call := func(key string) {
+			go func() {
+				answers <- ask(t.Context(), p, "/v1/chat/completions", `{"model":"m","messages":[]}`, http.Header{"Authorization": {"Bearer " + key}})
+			}()
+		}
+		for range access.MaxOpen {
+			call(one)
+		}
+		synctest.Wait()
+		call(one)
+		synctest.Wait()
+		select {
+		case w := <-answers:
+			if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" {
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
+		default:
+			t.Error("one more is let in")
+		}
+		call(other)
+		synctest.Wait()
+		if len(answers) > 0 {
+			t.Error("another caller is refused")
+		}
+		close(release)
+		for range access.MaxOpen + 1 {
+			if w := <-answers; w.Code != http.StatusOK {
+				t.Errorf("%d %s", w.Code, w.Body)
 			}
 		}
 	})

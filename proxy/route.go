@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"strings"
@@ -12,11 +13,13 @@ import (
 
 // route is the parsed path of a request.
 type route struct {
-	rolloutID, attemptID string             // both or neither
-	path                 string             // the rest, from its slash, without /v1
-	subject              *access.Subject    // the caller's key; nil without one
-	allowance            exchange.Allowance // the budget of the caller; nil without one
-	models               map[string]string  // see exchange.Origin
+	rolloutID, attemptID string                          // both or neither
+	path                 string                          // the rest, from its slash, without /v1
+	subject              *access.Subject                 // the caller's key; nil without one
+	allowance            exchange.Allowance              // the budget of the caller; nil without one
+	models               map[string]string               // see exchange.Origin
+	who                  string                          // has the call open
+	gone                 func(ctx context.Context) error // see caller
 }
 
 // maxID bounds the ids of rollouts and attempts in paths, in bytes.

@@ -10,12 +10,15 @@ import (
 	"github.com/agl-go/agl/proxy/openai"
 )
 
-// charge sets what a request counts for.
-func (r *route) charge(p *Proxy, request *http.Request, caller *access.Caller) {
-	if caller != nil {
-		r.subject = caller.Subject()
+// charge sets whom a request counts for.
+func (r *route) charge(p *Proxy, request *http.Request, by caller) {
+	r.gone = by.gone
+	who := access.Caller{Name: r.rolloutID + "/" + r.attemptID}
+	if by.key != nil {
+		who, r.subject = *by.key, by.key.Subject()
 	}
-	r.allowance = p.allowance(request.Context(), caller)
+	r.who = who.Who(request.RemoteAddr)
+	r.allowance = p.allowance(request.Context(), by.key)
 }
 
 // mayAskFor reports whether the caller's key and the control of its rollout allow calls of a

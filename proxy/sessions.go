@@ -183,6 +183,10 @@ func (p *Proxy) serveSession(w http.ResponseWriter, r *http.Request, rt route) b
 		return true
 	case found:
 		p.keys.take(r.Header, true)
+		if refused := p.keys.checkRevoked(r.Context(), s.RolloutID, s.AttemptID); refused != nil {
+			p.refuse(w, r, refused)
+			return true
+		}
 	}
 	if about != nil {
 		p.serveAboutSession(w, r, rt, about, scope, s)
@@ -199,14 +203,14 @@ func (p *Proxy) serveSession(w http.ResponseWriter, r *http.Request, rt route) b
 	}
 	to := p.endpoint(r, rt)
 	if found {
-		rt.charge(p, r, nil)
+		rt.charge(p, r, caller{gone: p.keys.goneAttempt(s.RolloutID, s.AttemptID)})
 	} else {
-		caller, refused := p.keys.authorize(r, rt, to.scope)
+		by, refused := p.keys.authorize(r, rt, to.scope)
 		if refused != nil {
 			p.refuse(w, r, refused)
 			return true
 		}
-		rt.charge(p, r, caller)
+		rt.charge(p, r, by)
 	}
 	p.serveSessionCall(w, r, rt, s)
 	return true
@@ -214,17 +218,17 @@ func (p *Proxy) serveSession(w http.ResponseWriter, r *http.Request, rt route) b
 
 // serveFound serves a request with a session's key that is no call of a model.
 func (p *Proxy) serveFound(w http.ResponseWriter, r *http.Request, rt route, s *session.Session) {
-	caller := access.Caller{Name: "a session", Scopes: access.Agent}
+	by := access.Caller{Name: "a session", Scopes: access.Agent}
 	to := p.endpoint(r, rt)
 	if to.serve == nil {
 		p.refuse(w, r, errUnknownURL(r))
 		return
 	}
-	if err := caller.Allow(to.scope); err != nil {
+	if err := by.Allow(to.scope); err != nil {
 		p.refuse(w, r, admin.AccessError(err))
 		return
 	}
-	rt.charge(p, r, nil)
+	rt.charge(p, r, caller{})
 	rt.subject = p.quota.Subject(s.RolloutID, s.AttemptID)
 	to.serve(w, r, rt)
 }
@@ -303,15 +307,15 @@ func (p *Proxy) mayAskAboutSession(r *http.Request, rt route, scope access.Scope
 	case s != nil && id != "" && id != s.RolloutID:
 		return errKey("the API key is that of another session")
 	case s != nil:
-		caller := access.Caller{Name: "a session", Scopes: access.Agent}
-		return admin.AccessError(caller.Allow(scope))
+		by := access.Caller{Name: "a session", Scopes: access.Agent}
+		return admin.AccessError(by.Allow(scope))
 	case scope == access.Agent:
 		return errKey("the key of a session is needed, which the start of the session returns")
 	}
-	caller, refused := p.keys.authorize(r, rt, scope)
-	if refused == nil && id == "" && rt.path != pathEvent && caller != nil && (caller.Limits != (access.Limits{}) || !caller.Rules.None()) {
+	by, refused := p.keys.authorize(r, rt, scope)
+	if key := by.key; refused == nil && id == "" && rt.path != pathEvent && key != nil && (key.Limits != (access.Limits{}) || !key.Rules.None()) {
 		return openai.NewError(http.StatusForbidden, "permission_error", "key_has_limits",
-			"the key "+caller.KeyID+" has limits, a list of models or a rate, which the key of a session would not have; name sessions with the header "+HeaderSession+" instead")
+			"the key "+key.KeyID+" has limits, a list of models or a rate, which the key of a session would not have; name sessions with the header "+HeaderSession+" instead")
 	}
 	return refused
 }

@@ -395,3 +395,20 @@ func TestNoSessions(t *testing.T) {
 		t.Errorf("the log says %d times that sessions are off, want once: %s", got, log.String())
 	}
 }
+
+// The key of a session ends when that of its attempt is revoked, like the keys of other attempts.
+func TestRevokedSession(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	keys := access.NewKeys(store)
+	l := startLive(t, store, func(c *proxy.Config) { c.Revoked = access.NewRevocations(keys.RevokedAttempts, 0) })
+	started, _ := l.call(t, "/v1/agl/sessions", "{}", http.StatusCreated)
+	id, key := started["session_id"].(string), "Bearer "+started["key"].(string)
+	l.call(t, completions, hello, http.StatusOK, "Authorization", key)
+	if _, err := keys.RevokeAttempt(t.Context(), agl.Claim{RolloutID: id}, "test"); err != nil {
+		t.Fatal(err)
+	}
+	l.call(t, completions, hello, http.StatusUnauthorized, "Authorization", key)
+	l.call(t, "/v1/agl/sessions/"+id+"/reward", `{"value":1}`, http.StatusUnauthorized, "Authorization", key)
+	l.call(t, "/v1/agl/sessions", "{}", http.StatusCreated)
+}

@@ -46,12 +46,20 @@ func chatScopes(method string) access.Scope {
 
 // guard serves the callers who may chat with models.
 func guard(callers access.Guard, next http.Handler) http.Handler {
+	callers.Open = access.NewOpen(access.MaxOpen)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := callers.Allow(r, chatScopes(r.Method))
 		_, forbidden := errors.AsType[*access.ForbiddenError](err)
 		throttled, wait := errors.AsType[*access.ThrottledError](err)
 		switch {
 		case err == nil:
+			leave, err := callers.Enter(r)
+			if err != nil {
+				w.Header().Set("Retry-After", "1")
+				refuse(w, http.StatusTooManyRequests, "too_many_calls", err.Error())
+				return
+			}
+			defer leave()
 			next.ServeHTTP(w, r)
 		case forbidden:
 			refuse(w, http.StatusForbidden, "scope_missing", err.Error())

@@ -262,6 +262,11 @@ func AccessError(err error) *openai.Error {
 		e.RetryAfter = int(math.Ceil(throttled.Wait.Seconds()))
 		return e
 	}
+	if _, ok := errors.AsType[*access.OpenError](err); ok {
+		e := openai.NewError(http.StatusTooManyRequests, openai.RateLimitError, "too_many_calls", err.Error())
+		e.RetryAfter = 1
+		return e
+	}
 	if agl.ErrorCode(err) == agl.CodeUnauthorized {
 		return openai.NewError(http.StatusUnauthorized, openai.AuthenticationError, "invalid_api_key", err.Error())
 	}

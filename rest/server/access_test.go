@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -137,5 +138,175 @@ func TestEventsEndWithTheKey(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A request that waits ends within a second of its key, and a runner whose key is gone gets no work.
+func TestWaitsEndWithTheKey(t *testing.T) {
+	t.Parallel()
+	for path, body := range map[string]string{
+		"/v1/agl/queues/rollouts/dequeue": `{"wait_seconds":60}`, "/v1/agl/waits/rollouts": `{"rollout_ids":["%s"]}`, "/v1/agl/collect?min=1&wait_seconds=60": "",
+	} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := memorytest.Open(t)
+				keys := access.NewKeys(store)
+				api, err := New(Config{Store: store, Token: "s3cret", Keys: keys, Collector: waitingCollector{}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				created, err := keys.Create(t.Context(), access.NewKey{Name: "runner", Scopes: access.Runner})
+				if err != nil {
+					t.Fatal(err)
+				}
+				running, err := store.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: []byte("1")}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				method := http.MethodPost
+				if body == "" {
+					method = http.MethodGet
+				}
+				r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(strings.Replace(body, "%s", running.RolloutID, 1)))
+				r.Header.Set("Authorization", "Bearer "+created.Text)
+				w, ended := httptest.NewRecorder(), make(chan struct{})
+				go func() {
+					defer close(ended)
+					api.ServeHTTP(w, r)
+				}()
+				time.Sleep(5 * time.Second)
+				select {
+				case <-ended:
+					t.Fatalf("it does not wait: %d %s", w.Code, w.Body)
+				default:
+				}
+				if _, err := keys.Revoke(t.Context(), created.ID, "test"); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				select {
+				case <-ended:
+				default:
+					t.Fatal("it goes on without a key")
+				}
+				if w.Code != http.StatusUnauthorized {
+					t.Errorf("%d %s", w.Code, w.Body)
+				}
+				if _, err := store.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{{Input: []byte("2")}}}); err != nil {
+					t.Fatal(err)
+				}
+				if left, err := store.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 1}); err != nil || len(left.Rollouts) != 1 {
+					t.Errorf("the queue has %+v, %v", left, err)
+				}
+			})
+		})
+	}
+}
+
+// waitingCollector collects nothing.
+type waitingCollector struct{}
+
+// Collect implements [agl.Collector].
+func (waitingCollector) Collect(ctx context.Context, _ agl.CollectParams) (agl.Collection, error) {
+	<-ctx.Done()
+	return agl.Collection{}, ctx.Err()
+}
+
+// A caller has so many streams and requests that wait at once, and not more; others have as many.
+func TestOpenRequestsAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memorytest.Open(t)
+		keys := access.NewKeys(store)
+		api, err := New(Config{Store: store, Token: "s3cret", Keys: keys})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const most = 3
+		api.shared.open = access.NewOpen(most)
+		running, err := store.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: []byte("1")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		who := map[string]string{"root": "s3cret"}
+		for _, name := range []string{"a", "b"} {
+			created, err := keys.Create(t.Context(), access.NewKey{Name: name, Scopes: access.Read})
+			if err != nil {
+				t.Fatal(err)
+			}
+			who[name] = created.Text
+		}
+		open := func(ctx context.Context, key, from string, i int) (*httptest.ResponseRecorder, chan struct{}) {
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/agl/events", nil)
+			if i%2 == 1 {
+				r = httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/agl/waits/rollouts", strings.NewReader(`{"rollout_ids":["`+running.RolloutID+`"]}`))
+			}
+			r.RemoteAddr = from
+			r.Header.Set("Authorization", "Bearer "+key)
+			w, ended := httptest.NewRecorder(), make(chan struct{})
+			go func() {
+				defer close(ended)
+				api.ServeHTTP(w, r)
+			}()
+			return w, ended
+		}
+		for range 2 { // what has ended makes room
+			ctx, leave := context.WithCancel(t.Context())
+			for name, key := range who {
+				for i := range most + 2 {
+					w, ended := open(ctx, key, "10.0.0.1:1", i)
+					synctest.Wait()
+					select {
+					case <-ended:
+						if i < most || w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "has 3 streams") {
+							t.Errorf("%s, request %d: %d %s", name, i, w.Code, w.Body)
+						}
+					default:
+						if i >= most {
+							t.Errorf("%s: request %d is open", name, i)
+						}
+					}
+				}
+			}
+			if _, ended := open(ctx, who["root"], "10.0.0.2:1", 0); true { // the token may be that of many programs
+				synctest.Wait()
+				select {
+				case <-ended:
+					t.Error("the token from another address is refused")
+				default:
+				}
+			}
+			leave()
+			synctest.Wait()
+		}
+	})
+}
+
+// A caller gets so many lists in pieces at once.
+func TestListsAreBounded(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	api, err := New(Config{Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := []byte(`"` + strings.Repeat("x", pagePiece) + `"`)
+	for range 3 {
+		if _, err := store.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{{Input: large}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := func() *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		api.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/agl/rollouts?limit=-1", nil))
+		return w
+	}
+	if w := list(); w.Code != http.StatusOK || w.Body.Len() < 3*pagePiece {
+		t.Errorf("%d, %d bytes", w.Code, w.Body.Len())
+	}
+	api.shared.lists = access.NewOpen(0) // others hold them
+	if w := list(); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" {
+		t.Errorf("%d %.200s", w.Code, w.Body)
 	}
 }

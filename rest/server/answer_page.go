@@ -15,6 +15,9 @@ const (
 	// pieceTimeout bounds the time in which a client must take a piece. What a client leaves
 	// lying keeps its answer in memory.
 	pieceTimeout = 30 * time.Second
+	// maxLists bounds the answers in pieces that one caller gets at once: each has a few megabytes
+	// while its client is slow.
+	maxLists = 128
 )
 
 // sendPage sends the answer to a query; one appends an item. more returns further items after
@@ -32,8 +35,15 @@ func sendPage[T any](x *exchange, page agl.Page[T], one func(dst []byte, item *T
 		}
 		return err
 	}
+	leave := func() {}
+	defer func() { leave() }()
 	flush := func() error {
 		if !began {
+			var err error
+			if leave, err = x.lists.Enter(x.caller.Who(x.request.RemoteAddr)); err != nil {
+				leave = func() {}
+				return tooManyOpen(x, err)
+			}
 			x.Header()["Content-Type"] = x.jsonType
 			x.WriteHeader(http.StatusOK)
 			began = true

@@ -125,7 +125,8 @@ func (a *auth) find(x *exchange, given string, kind credential) (err error) {
 // still returns why the caller of a request that goes on for long would now be refused, or nil: its key has been revoked or has
 // expired, its session is over.
 func (a *auth) still(x *exchange) error {
-	given := access.Given(x.request)
+	given, who := access.Given(x.request), x.caller
+	defer func() { x.caller = who }() // whose act it was
 	return a.find(x, given, a.kind(given))
 }
 

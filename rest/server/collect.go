@@ -11,7 +11,6 @@ import (
 // collect hands out rollouts that are ready to be learned from.
 type collect struct {
 	collector agl.Collector // nil if the server has none
-	drain     *drain
 }
 
 func (c collect) batch(x *exchange) error {
@@ -31,7 +30,7 @@ func (c collect) batch(x *exchange) error {
 		got, err = c.collector.Collect(ctx, p)
 		return err
 	}
-	released, err := c.drain.run(x.context(), p.MaxWait > 0, run)
+	released, err := x.block(p.MaxWait > 0, run)
 	if released { // answer with what there is
 		p.MaxWait = 0
 		err = run(x.context())

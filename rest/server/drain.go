@@ -2,9 +2,14 @@ package server
 
 import (
 	"context"
+	"net/http"
 	"sync"
+	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/rest/internal/wire"
 )
 
 // drain ends the requests that block when the server is about to stop.
@@ -26,28 +31,65 @@ func (d *drain) begun() bool {
 	}
 }
 
-// run runs an operation. If the operation may block, its context ends when draining
-// begins. released reports that draining ended the operation; err is then nil.
-func (d *drain) run(ctx context.Context, blocks bool, op func(ctx context.Context) error) (released bool, err error) {
+// block runs an operation of a request. If the operation may block, its context ends when draining
+// begins, and when the caller's key is revoked or expires, which is the error then. released
+// reports that draining ended the operation; err is then nil.
+func (x *exchange) block(blocks bool, op func(ctx context.Context) error) (released bool, err error) {
+	ctx := x.context()
 	if !blocks {
 		return false, op(ctx)
 	}
-	blocked, cancel := context.WithCancel(ctx)
-	defer cancel()
+	leave, err := x.stay()
+	if err != nil {
+		return false, err
+	}
+	defer leave()
+	blocked, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	watching := make(chan struct{})
 	go func() {
 		defer close(watching)
-		select {
-		case <-d.started:
-			cancel()
-		case <-blocked.Done():
+		check := time.NewTicker(access.Recheck)
+		defer check.Stop()
+		for {
+			select {
+			case <-x.drain.started:
+				cancel(nil)
+				return
+			case <-check.C:
+				if err := x.auth.still(x); agl.ErrorCode(err) == agl.CodeUnauthorized { //nolint:contextcheck // the request has it
+					cancel(err)
+					return
+				}
+			case <-blocked.Done():
+				return
+			}
 		}
 	}()
 	err = op(blocked)
-	cancel()
+	cause := context.Cause(blocked)
+	cancel(nil)
 	<-watching
-	if agl.IsContextError(err) && d.begun() && ctx.Err() == nil {
+	switch {
+	case agl.ErrorCode(cause) == agl.CodeUnauthorized && cause != nil:
+		return false, cause
+	case agl.IsContextError(err) && x.drain.begun() && ctx.Err() == nil:
 		return true, nil
 	}
 	return false, err
+}
+
+// stay counts a request that stays open, until leave is called.
+func (x *exchange) stay() (leave func(), err error) {
+	leave, err = x.open.Enter(x.caller.Who(x.request.RemoteAddr))
+	return leave, tooManyOpen(x, err)
+}
+
+// tooManyOpen is the answer to a request that one caller may not have open beside others.
+func tooManyOpen(x *exchange, err error) error {
+	if err == nil {
+		return nil
+	}
+	backoff.SetRetryAfter(x.Header(), time.Second)
+	return wire.ErrDetail(http.StatusTooManyRequests, err.Error())
 }

@@ -9,21 +9,19 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
 // events serves the store's changes as server-sent events.
 type events struct {
 	store     agl.Store
-	drain     *drain
 	heartbeat time.Duration
-	still     func(*exchange) error // why the caller is no longer known, or nil
 }
 
 const (
-	maxEvery       = 60          // seconds
-	bufferedEvents = 256         // of one stream
-	recheck        = time.Second // a key that is revoked ends its streams
+	maxEvery       = 60  // seconds
+	bufferedEvents = 256 // of one stream
 )
 
 // stream sends events until the client leaves, the server drains, or the store ends
@@ -41,6 +39,11 @@ func (s events) stream(x *exchange) error {
 		}
 		p.Every = time.Duration(seconds * float64(time.Second))
 	}
+	leave, err := x.stay()
+	if err != nil {
+		return err
+	}
+	defer leave()
 	ctx, cancel := context.WithCancel(x.context())
 	defer cancel()
 	changes := s.store.Events(ctx, p) // begins before the client hears that it has
@@ -65,7 +68,7 @@ func (s events) stream(x *exchange) error {
 	}()
 	heartbeat := time.NewTicker(s.heartbeat)
 	defer heartbeat.Stop()
-	check := time.NewTicker(recheck)
+	check := time.NewTicker(access.Recheck)
 	defer check.Stop()
 	for {
 		message, open := []byte(":\n\n"), true
@@ -73,10 +76,10 @@ func (s events) stream(x *exchange) error {
 		case <-x.context().Done():
 			x.status = statusClientGone
 			return nil
-		case <-s.drain.started:
+		case <-x.drain.started:
 			return nil
 		case <-check.C:
-			if err := s.still(x); agl.ErrorCode(err) == agl.CodeUnauthorized {
+			if err := x.auth.still(x); agl.ErrorCode(err) == agl.CodeUnauthorized {
 				return x.sendNow(wire.AppendEvent(nil, agl.Event{}, err))
 			}
 			continue

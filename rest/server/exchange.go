@@ -20,9 +20,12 @@ type shared struct {
 	log       *slog.Logger
 	refusals  throttle
 	drain     *drain
-	jsonType  []string  // the Content-Type of answers, shared by all headers; never changed
-	exchanges sync.Pool // of *exchange
-	bodies    sync.Pool // of *[]byte, the memory of large bodies
+	auth      *auth
+	open      *access.Open // requests that stay open
+	lists     *access.Open // lists that are sent in pieces
+	jsonType  []string     // the Content-Type of answers, shared by all headers; never changed
+	exchanges sync.Pool    // of *exchange
+	bodies    sync.Pool    // of *[]byte, the memory of large bodies
 }
 
 // exchange is a request and its answer, with their buffers. Exchanges are reused.

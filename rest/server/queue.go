@@ -16,7 +16,6 @@ import (
 type queue struct {
 	store   agl.Store
 	returns bool // the store can return claims
-	drain   *drain
 }
 
 func (q *queue) enqueue(x *exchange) error {
@@ -49,6 +48,7 @@ func (q *queue) dequeue(x *exchange) error {
 	}
 	result, err := q.claim(x, p)
 	if err != nil {
+		q.takeBack(x, result.Rollouts) // of a caller whose key has just been revoked
 		return err
 	}
 	if result.Closed {
@@ -62,7 +62,7 @@ func (q *queue) dequeue(x *exchange) error {
 }
 
 func (q *queue) claim(x *exchange, p agl.DequeueRolloutsParams) (result agl.DequeueResult, err error) {
-	released, err := q.drain.run(x.context(), p.Wait > 0, func(ctx context.Context) (err error) {
+	released, err := x.block(p.Wait > 0, func(ctx context.Context) (err error) {
 		result, err = q.store.DequeueRollouts(ctx, p)
 		return err
 	})
@@ -147,7 +147,7 @@ func (q *queue) wait(x *exchange) error {
 		finished, err = q.store.WaitForRollouts(ctx, p)
 		return err
 	}
-	released, err := q.drain.run(x.context(), !p.Timeout.Valid || p.Timeout.V > 0, wait)
+	released, err := x.block(!p.Timeout.Valid || p.Timeout.V > 0, wait)
 	if released { // answer with those that are finished
 		p.Timeout = agl.Some[time.Duration](0)
 		err = wait(x.context())

@@ -146,7 +146,7 @@ func New(config Config) (_ *Server, err error) {
 	}
 	s := &Server{
 		guard:   guard,
-		shared:  &shared{maxBody: config.MaxBodyBytes, log: config.Logger, drain: newDrain(), jsonType: []string{"application/json"}},
+		shared:  &shared{maxBody: config.MaxBodyBytes, log: config.Logger, drain: newDrain(), open: access.NewOpen(access.MaxOpen), lists: access.NewOpen(maxLists), jsonType: []string{"application/json"}},
 		audit:   audit{config.Audit},
 		auth:    newAuth(&config),
 		cors:    cors{config.CORSOrigins},
@@ -154,6 +154,7 @@ func New(config Config) (_ *Server, err error) {
 		mux:     http.NewServeMux(),
 		routes:  map[string]methods{},
 	}
+	s.shared.auth = s.auth
 	s.login = &login{s.auth, config.SignIn, config.BasePath, config.SecureCookies}
 	receiver, err := newOTLPReceiver(config.Store)
 	if err != nil {
@@ -184,8 +185,8 @@ func (s *Server) routeAPI(config Config) {
 	const rollout, attempt = "{" + rolloutID + "}", "{" + attemptID + "}"
 	store, can := config.Store, config.Store.Capabilities()
 	p := &probes{store: store}
-	e := events{store, s.shared.drain, config.EventHeartbeat, s.auth.still}
-	q := &queue{store, can.ReturnClaims, s.shared.drain}
+	e := events{store, config.EventHeartbeat}
+	q := &queue{store, can.ReturnClaims}
 	k, prj := keys{config.Keys, config.SpanSecret}, projects{config.Projects}
 	r, res, w, sp := rollouts{store}, resources{store}, workers{store}, spans{store, can.QuerySpansJSON, newSpanBases(baseMemory, config.MaxBodyBytes)}
 	sig, rw, rn, rel := signals{store}, rewards{store}, newRuns(store), newReleases(store)
@@ -206,7 +207,7 @@ func (s *Server) routeAPI(config Config) {
 		wire.Close:   {post: {train, q.close}},
 		wire.Open:    {post: {train, q.open}},
 		wire.Waits:   {post: {read, q.wait}},
-		wire.Collect: {get: {read, collect{config.Collector, s.shared.drain}.batch}},
+		wire.Collect: {get: {read, collect{config.Collector}.batch}},
 
 		wire.Rollouts:                            {get: {read, r.query}, post: {run | access.Live, r.start}},
 		wire.SearchRollouts:                      {get: {read, r.find}, post: {read, r.query}},

@@ -110,3 +110,21 @@ func TestWrongKeys(t *testing.T) {
 	call(t, s, "POST", "/create_session", `{}`, http.StatusTooManyRequests, "X-Api-Key", "agl_aaaaaaaaaaaa_guess")
 	call(t, s, "POST", "/create_session", `{}`, http.StatusOK, "X-Api-Key", valid.Text)
 }
+
+// A caller has so many requests at once, and not more; a key of a store counts for itself.
+func TestRequestsAreBounded(t *testing.T) {
+	t.Parallel()
+	keys := access.NewKeys(memorytest.Open(t))
+	valid, err := keys.Create(t.Context(), access.NewKey{Name: "trainer", Scopes: access.Train})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t, Config{APIKey: "s3cret", Access: keys})
+	for range access.MaxOpen { // as many as other requests of the key would
+		if _, err := s.requests.Enter("key " + valid.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	call(t, s, "POST", "/create_session", `{}`, http.StatusTooManyRequests, "X-Api-Key", valid.Text)
+	call(t, s, "POST", "/create_session", `{}`, http.StatusOK, "X-Api-Key", "s3cret")
+}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -90,6 +91,10 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	status := wire.Status(code)
 	if _, ok := errors.AsType[*access.ForbiddenError](err); ok {
 		code, status = agl.CodeUnauthorized, http.StatusForbidden
+	}
+	if _, ok := errors.AsType[*access.OpenError](err); ok {
+		code, status = agl.CodeExhausted, http.StatusTooManyRequests
+		backoff.SetRetryAfter(w.Header(), time.Second)
 	}
 	if throttled, ok := errors.AsType[*access.ThrottledError](err); ok {
 		code, status = agl.CodeExhausted, http.StatusTooManyRequests

@@ -20,7 +20,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, mux: http.NewServeMux(), scopes: map[string]access.Scope{}, stop: make(chan struct{}), boot: newID("call") + "_",
 		inflating: make(chan struct{}, 2), sessions: map[string]*session{}, models: map[string]*model{}, samplers: map[string]*sampler{},
-		changing: map[tinker.Path]int{}, futures: map[string]*future{},
+		changing: map[tinker.Path]int{}, futures: map[string]*future{}, requests: access.NewOpen(access.MaxOpen),
 	}
 	s.routes()
 	return s, nil
@@ -97,12 +97,18 @@ func (s *Server) handle(method, path string, scope access.Scope, do http.Handler
 
 // guarded serves the callers who have one of the scopes.
 func (s *Server) guarded(scope access.Scope, do http.HandlerFunc) http.HandlerFunc {
-	guard := access.Guard{Key: s.cfg.APIKey, Keys: s.cfg.Access, Failed: s.cfg.Failed}
+	guard := access.Guard{Key: s.cfg.APIKey, Keys: s.cfg.Access, Failed: s.cfg.Failed, Open: s.requests}
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := guard.Allow(r, scope); err != nil {
 			s.fail(w, err)
 			return
 		}
+		leave, err := guard.Enter(r)
+		if err != nil {
+			s.fail(w, err)
+			return
+		}
+		defer leave()
 		do(w, r)
 	}
 }

@@ -19,9 +19,10 @@ type Server struct {
 	cfg Config
 	mux *http.ServeMux
 	// scopes are those that the routes declare, by method and path.
-	scopes map[string]access.Scope
-	calls  sync.WaitGroup
-	stop   chan struct{} // closed by Close
+	scopes   map[string]access.Scope
+	requests *access.Open // of each caller
+	calls    sync.WaitGroup
+	stop     chan struct{} // closed by Close
 	// inflating has a place for each body that may be decompressed at the same time.
 	inflating chan struct{}
 	boot      string // begins the ids of futures, so that those of an earlier server are unknown
