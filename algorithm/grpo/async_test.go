@@ -434,6 +434,65 @@ func TestDynamicSampling(t *testing.T) {
 	}
 }
 
+// TestHardGroupsGrow: a group without a reward that differs gets more rollouts, unless it passes; each has a seed of its own.
+func TestHardGroupsGrow(t *testing.T) {
+	t.Parallel()
+	list := []task{{Digit: 1, Fails: 1}, {Digit: 2, Fails: 3}, {Digit: 3, Fails: 6}, {Digit: 4, Fails: 100}}
+	want := []int{2, 4, 7, 7}
+	for _, async := range []grpo.Async{{}, {MaxStaleness: 2}, {Pin: grpo.PinRollout}} {
+		w := newWorld(t, "", nil)
+		cfg := w.config("")
+		cfg.Steps, cfg.GroupSize, cfg.MaxGroupSize, cfg.Async = 3, 2, 7, async
+		var rec recorder
+		rec.attach(&cfg)
+		if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, list...)}); err != nil {
+			t.Fatal(err)
+		}
+		groups, used := 0, 0
+		for _, s := range rec.steps {
+			groups, used = groups+s.Groups, used+s.GroupsUsed
+		}
+		if groups != 12 || used != 9 {
+			t.Errorf("%+v: %d of %d groups have an advantage, want 9 of 12", async, used, groups)
+		}
+		counts, seeds := make([]int, len(list)), map[uint64]bool{}
+		page, err := w.store.QueryRollouts(t.Context(), agl.QueryRolloutsParams{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range page.Items {
+			var tag algorithm.Tag
+			if err := rawjson.Unmarshal(r.Metadata, &tag); err != nil {
+				t.Fatal(err)
+			}
+			counts[tag.Index]++
+			if seeds[tag.Seed] {
+				t.Errorf("%+v: two rollouts have the seed %d", async, tag.Seed)
+			}
+			seeds[tag.Seed] = true
+		}
+		for i, n := range counts {
+			if n != 3*want[i] {
+				t.Errorf("%+v: %d rollouts of task %d in 3 groups, want %d", async, n, i, 3*want[i])
+			}
+		}
+		noneLive(t, w)
+	}
+	// One that passes has nothing to learn.
+	w := newWorld(t, "", nil)
+	cfg := w.config("")
+	cfg.Steps, cfg.GroupSize, cfg.MaxGroupSize, cfg.PassReward = 1, 2, 7, 0.1
+	var rec recorder
+	rec.attach(&cfg)
+	w.do = func(context.Context, agl.Task) (agl.Result, error) { return agl.RewardResult(0.2), nil }
+	if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t)}); err != nil {
+		t.Fatal(err)
+	}
+	if rec.steps[0].Rollouts != 8 {
+		t.Errorf("%d rollouts of 4 groups that pass, want 8", rec.steps[0].Rollouts)
+	}
+}
+
 // TestAsyncNewestOnly: an engine whose snapshots change is trained synchronously, and people are told.
 func TestAsyncNewestOnly(t *testing.T) {
 	t.Parallel()

@@ -21,13 +21,14 @@ type collector struct {
 	roles   []*trainee // the first is that of cfg
 }
 
-// rollouts describes the rollouts of a group. Its place among all groups decides their seeds.
-func (c *collector) rollouts(g *liveGroup, resources string) ([]agl.EnqueueRollout, error) {
-	rollouts := make([]agl.EnqueueRollout, c.cfg.GroupSize+c.cfg.Async.Oversample)
+// rollouts describes the rollouts of a group from one to before another. Their places, and that of the group among all groups, decide their seeds.
+func (c *collector) rollouts(g *liveGroup, resources string, from, before int) ([]agl.EnqueueRollout, error) {
+	rollouts := make([]agl.EnqueueRollout, before-from)
 	step, group := g.ID/c.cfg.PromptsPerStep+1, g.ID%c.cfg.PromptsPerStep
-	for s := range rollouts {
+	for i := range rollouts {
 		var err error
-		if rollouts[s], err = c.session.Rollout(g.task.Input, agl.ModeTrain, resources, algorithm.Tag{
+		s := from + i
+		if rollouts[i], err = c.session.Rollout(g.task.Input, agl.ModeTrain, resources, algorithm.Tag{
 			Step: g.Version + 1, Group: group, Sample: s, Index: g.task.Index, Seed: algorithm.DeriveSeed(c.cfg.Seed, "train", step, group, s),
 		}); err != nil {
 			return nil, err

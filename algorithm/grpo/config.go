@@ -71,6 +71,10 @@ type Config struct {
 	// DynamicSampling drops groups whose rewards are all equal and samples others in their place, as DAPO does (arXiv:2503.14476,
 	// §3.2): every group of a step has an advantage. At most ten times the groups of a step are dropped for it.
 	DynamicSampling bool
+	// MaxGroupSize lets hard groups grow: while all rewards of a group are equal and below PassReward, it gets as many rollouts again, up to
+	// this number. GroupSize can then be small: easy tasks need few rollouts, hard ones get many, as with the adaptive rollouts of AR3PO (Zhang
+	// et al. 2025, arXiv:2509.25808) and Reinforce-Ada (Xiong et al. 2025, arXiv:2510.04996). Zero means GroupSize.
+	MaxGroupSize int
 	// LengthNormalization gives every rollout the same weight, whatever its number
 	// of sampled tokens: the 1/|oᵢ| of DeepSeekMath's eq. 3.
 	LengthNormalization bool
@@ -153,6 +157,7 @@ func (c Config) withDefaults() Config {
 	c.RunConfig, c.TrainingConfig = c.RunConfig.WithDefaults(), c.TrainingConfig.WithDefaults()
 	c.PromptsPerStep = cmp.Or(c.PromptsPerStep, 16)
 	c.GroupSize = cmp.Or(c.GroupSize, 8)
+	c.MaxGroupSize = cmp.Or(c.MaxGroupSize, c.GroupSize)
 	c.Minibatches = cmp.Or(c.Minibatches, 1)
 	if c.Live != nil { // what was learned from is forgotten with a step that is lost
 		c.CheckpointEvery, c.Steps = cmp.Or(c.CheckpointEvery, 1), cmp.Or(c.Steps, endless)
@@ -224,6 +229,10 @@ func (c Config) validate() error {
 		return invalid("Async.Pin is %q; allowed are %q", c.Async.Pin, Pins())
 	case c.Async.MinViable > c.GroupSize:
 		return invalid("Async.MinViable is %d, must be at most GroupSize (%d)", c.Async.MinViable, c.GroupSize)
+	case c.MaxGroupSize < c.GroupSize:
+		return invalid("MaxGroupSize is %d, must be at least GroupSize (%d)", c.MaxGroupSize, c.GroupSize)
+	case c.MaxGroupSize > c.GroupSize && c.Async.Oversample > 0:
+		return invalid("MaxGroupSize is %d with Async.Oversample %d; a group either grows or stops", c.MaxGroupSize, c.Async.Oversample)
 	case c.Async.GroupTimeout < 0:
 		return invalid("Async.GroupTimeout is %v, must not be negative", c.Async.GroupTimeout)
 	case c.Live == nil && c.PromptsPerStep%c.parts() != 0:
@@ -298,6 +307,9 @@ func (c Config) identity(tasks string) map[string]string {
 	id["batch"] = fmt.Sprintf("prompts=%d group=%d minibatches=%d", c.PromptsPerStep, c.GroupSize, c.Minibatches)
 	if async := c.Async.String(); async != "" {
 		id["async"] = async
+	}
+	if c.MaxGroupSize > c.GroupSize {
+		id["batch"] += fmt.Sprintf(" max_group=%d", c.MaxGroupSize)
 	}
 	if c.DynamicSampling {
 		id["batch"] += " dynamic_sampling=true"

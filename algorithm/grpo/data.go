@@ -57,6 +57,11 @@ func sampledTokens(t adapter.Trajectory) int {
 	return n
 }
 
+// counting are the rollouts of a group that count.
+func counting(g taskGroup) taskGroup {
+	return slices.DeleteFunc(slices.Clone(g), func(s sample) bool { return s.mask != "" })
+}
+
 // assemble makes the training data of groups, and counts in the report what becomes of them.
 func assemble(c Config, groups []taskGroup, report *StepReport) []tinker.Datum {
 	var counts StepReport
@@ -119,7 +124,7 @@ func countSamples(groups []taskGroup, passReward float64, r *StepReport) {
 
 // assembleGroup returns the data of a group; nil if it has no advantage.
 func assembleGroup(c Config, g taskGroup, counts *StepReport) []tinker.Datum {
-	g = slices.DeleteFunc(slices.Clone(g), func(s sample) bool { return s.mask != "" })
+	g = counting(g)
 	adv, ok := credit(c, g)
 	if !ok {
 		return nil

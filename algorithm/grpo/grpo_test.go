@@ -392,6 +392,8 @@ func TestRejectsConfig(t *testing.T) {
 		{"steps", func(c *grpo.Config) { c.Steps = 0 }, "grpo: Steps is 0, must be at least 1"},
 		{"prompts", func(c *grpo.Config) { c.PromptsPerStep = -1 }, "grpo: PromptsPerStep is -1, must be at least 1"},
 		{"group", func(c *grpo.Config) { c.GroupSize = 1 }, "grpo: GroupSize is 1, must be at least 2"},
+		{"largest group", func(c *grpo.Config) { c.MaxGroupSize = 3 }, "grpo: MaxGroupSize is 3, must be at least GroupSize (4)"},
+		{"largest group that stops", func(c *grpo.Config) { c.MaxGroupSize, c.Async.Oversample = 8, 1 }, "grpo: MaxGroupSize is 8 with Async.Oversample 1; a group either grows or stops"},
 		{"validation", func(c *grpo.Config) { c.ValidateEvery = -1 }, "grpo: ValidateEvery is -1, must be at least 0"},
 		{"loss", func(c *grpo.Config) { c.Loss.Name = tinker.CrossEntropy }, `grpo: Loss is "cross_entropy"; allowed are ["importance_sampling" "ppo" "cispo" "dro"]`},
 		{"baseline", func(c *grpo.Config) { c.Baseline = "median" }, `grpo: Baseline is "median"; allowed are ["group_mean" "leave_one_out"]`},

@@ -153,8 +153,8 @@ func (l *Live) validate(c Config) error {
 		return invalid("Live and Source are both given; a live run starts no rollouts")
 	case c.Credit != CreditTrajectory:
 		return invalid("Credit is %q, must be %q in a live run", c.Credit, CreditTrajectory)
-	case c.Async != (Async{OnStale: c.Async.OnStale, Pin: PinCall}) || c.DynamicSampling:
-		return invalid("Async or DynamicSampling is given, which a live run does not have")
+	case c.Async != (Async{OnStale: c.Async.OnStale, Pin: PinCall}) || c.DynamicSampling || c.MaxGroupSize > c.GroupSize:
+		return invalid("Async, DynamicSampling or MaxGroupSize is given, which a live run does not have")
 	}
 	return nil
 }

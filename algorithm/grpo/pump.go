@@ -262,7 +262,7 @@ func (p *pump) enqueue(ctx context.Context, groups []*liveGroup) error {
 	p.mu.Unlock()
 	var rollouts []agl.EnqueueRollout
 	for _, g := range groups {
-		list, err := p.collector.rollouts(g, resources)
+		list, err := p.collector.rollouts(g, resources, 0, p.cfg.GroupSize+p.cfg.Async.Oversample)
 		if err != nil {
 			return err
 		}
@@ -274,14 +274,18 @@ func (p *pump) enqueue(ctx context.Context, groups []*liveGroup) error {
 	}
 	each := len(queued) / len(groups)
 	for i, g := range groups {
-		ids := make([]string, each)
-		for s := range ids {
-			ids[s] = queued[i*each+s].RolloutID
-		}
 		p.mu.Lock()
-		g.ids = ids
+		g.ids = idsOf(queued[i*each : (i+1)*each])
 		p.mu.Unlock()
 		p.workers.Go(func() { p.await(ctx, g) })
 	}
 	return nil
+}
+
+func idsOf(rollouts []agl.Rollout) []string {
+	ids := make([]string, len(rollouts))
+	for i, r := range rollouts {
+		ids[i] = r.RolloutID
+	}
+	return ids
 }

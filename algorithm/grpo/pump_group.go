@@ -13,26 +13,40 @@ import (
 )
 
 // await waits for the rollouts of a group and reads them. Those that are not done within the group's time are cancelled, and so are
-// those without which the group is complete.
+// those without which the group is complete. A group that is too hard gets more.
 func (p *pump) await(ctx context.Context, g *liveGroup) {
-	spare, err := p.deadline(ctx, g.ids)
-	var episodes []algorithm.Episode
-	if err == nil {
-		episodes, err = algorithm.Await(ctx, p.store, p.flusher, algorithm.ReadFor(p.cfg.Adapter), g.ids)
+	limited, done := ctx, func() {}
+	if p.cfg.Async.GroupTimeout > 0 {
+		limited, done = context.WithTimeout(ctx, p.cfg.Async.GroupTimeout)
 	}
-	if err != nil {
-		p.fail(err)
-		return
-	}
+	defer done()
 	var samples, stopped taskGroup
-	var ids []string
-	for i := range episodes {
-		one := p.collector.read(ctx, g.task.Input, &episodes[i])
-		if slices.Contains(spare, g.ids[i]) && one.mask == algorithm.Mask(agl.OutcomeCancelled) {
-			stopped = append(stopped, one)
-			continue
+	var ids, spare []string
+	for waiting := g.ids; len(waiting) > 0; {
+		late, err := p.deadline(ctx, limited, waiting)
+		var episodes []algorithm.Episode
+		if err == nil {
+			episodes, err = algorithm.Await(ctx, p.store, p.flusher, algorithm.ReadFor(p.cfg.Adapter), waiting)
 		}
-		samples, ids = append(samples, one), append(ids, g.ids[i])
+		if err != nil {
+			p.fail(err)
+			return
+		}
+		for i := range episodes {
+			one := p.collector.read(ctx, g.task.Input, &episodes[i])
+			if slices.Contains(late, waiting[i]) && one.mask == algorithm.Mask(agl.OutcomeCancelled) {
+				stopped = append(stopped, one)
+				continue
+			}
+			samples, ids = append(samples, one), append(ids, waiting[i])
+		}
+		spare, waiting = append(spare, late...), nil
+		if limited.Err() == nil && p.hard(g, samples) {
+			if waiting, err = p.grow(ctx, g, len(samples)); err != nil {
+				p.fail(err)
+				return
+			}
+		}
 	}
 	p.mu.Lock()
 	g.ids = ids
@@ -56,17 +70,44 @@ func rewardsOf(samples taskGroup) (rewards []float64) {
 	return rewards
 }
 
-// deadline waits until a group is complete, or its time is over, and cancels what is then unfinished. It returns the rollouts that were
-// cancelled because the group was complete without them.
-func (p *pump) deadline(ctx context.Context, ids []string) (spare []string, err error) {
+// hard reports whether a group needs more rollouts to have an advantage: all that count have the same reward, which does not pass.
+func (p *pump) hard(g *liveGroup, samples taskGroup) bool {
+	rewards := rewardsOf(samples)
+	return !g.over && len(samples) < p.cfg.MaxGroupSize && len(rewards) > 0 && rewards[0] < p.cfg.PassReward && !p.varies(samples)
+}
+
+// grow enqueues as many rollouts again as a group has, up to MaxGroupSize, and returns them. A group that was dropped gets none.
+func (p *pump) grow(ctx context.Context, g *liveGroup, size int) ([]string, error) {
+	p.mu.Lock()
+	live, resources := p.live[g.ID] == g, p.resources
+	if p.cfg.Async.Pin == PinRollout {
+		resources = g.pinned
+	}
+	p.mu.Unlock()
+	if !live {
+		return nil, nil
+	}
+	rollouts, err := p.collector.rollouts(g, resources, size, min(2*size, p.cfg.MaxGroupSize))
+	if err != nil {
+		return nil, err
+	}
+	queued, err := p.store.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{Rollouts: rollouts})
+	if err != nil {
+		return nil, fmt.Errorf("enqueue rollouts: %w", err)
+	}
+	ids := idsOf(queued)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g.ids = slices.Concat(g.ids, ids)
+	return ids, nil
+}
+
+// deadline waits until rollouts of a group are complete, or its time is over when limited ends, and cancels what is then unfinished. It returns
+// the rollouts that were cancelled because the group was complete without them.
+func (p *pump) deadline(ctx, limited context.Context, ids []string) (spare []string, err error) {
 	if p.cfg.Async.GroupTimeout == 0 && p.cfg.Async.Oversample == 0 {
 		return nil, nil
 	}
-	limited, done := ctx, func() {}
-	if p.cfg.Async.GroupTimeout > 0 {
-		limited, done = context.WithTimeout(ctx, p.cfg.Async.GroupTimeout)
-	}
-	defer done()
 	if p.cfg.Async.Oversample > 0 {
 		spare, err = p.enough(limited, ids)
 	} else {
@@ -172,19 +213,25 @@ func (p *pump) finish(g *liveGroup, samples taskGroup) (reason admission.Reason)
 
 // verdict is why a complete group is not trained on; empty if it is. The lock is held.
 func (p *pump) verdict(samples taskGroup) admission.Reason {
-	varies := false // to a role
 	for k := range p.collector.roles {
-		counting := slices.DeleteFunc(slices.Clone(samples.of(k)), func(s sample) bool { return s.mask != "" })
-		if len(counting) < p.cfg.Async.MinViable {
+		if len(counting(samples.of(k))) < p.cfg.Async.MinViable {
 			return admission.Failed
 		}
-		_, ok := credit(p.cfg, counting)
-		varies = varies || ok
 	}
-	if p.cfg.DynamicSampling && !varies && p.refilled < maxRefills*p.cfg.PromptsPerStep {
+	if p.cfg.DynamicSampling && !p.varies(samples) && p.refilled < maxRefills*p.cfg.PromptsPerStep {
 		return admission.NoVariance
 	}
 	return ""
+}
+
+// varies reports whether a group has an advantage to a role.
+func (p *pump) varies(samples taskGroup) bool {
+	for k := range p.collector.roles {
+		if _, ok := credit(p.cfg, counting(samples.of(k))); ok {
+			return true
+		}
+	}
+	return false
 }
 
 // drop forgets a group that the accounts drop. The lock is held.

@@ -45,6 +45,8 @@ type task struct {
 	Fault string `json:"fault,omitzero"`
 	// Always makes it so in every sample.
 	Always bool `json:"always,omitzero"`
+	// Fails is how many samples have reward 0, whatever they are; the others then have 1.
+	Fails int `json:"fails,omitzero"`
 }
 
 func tasks(t *testing.T, list ...task) agl.Tasks {
@@ -227,6 +229,12 @@ func (w *world) agent(ctx context.Context, t agl.Task) (agl.Result, error) {
 		conversation = append(conversation, reply.Tokens[0], mark)
 		if fault == "rewrites" {
 			conversation[0] = mark
+		}
+	}
+	if in.Fails > 0 {
+		reward = 0
+		if place.Sample >= in.Fails {
+			reward = 1
 		}
 	}
 	if fault == "hang" {

@@ -68,6 +68,7 @@ func grpoKeys(a *GRPO) yamlfile.Value {
 				key("explore", "The share of tasks that are drawn without regard to progress.", yamlfile.Number(&to.Explore, yamlfile.Above(0), yamlfile.Max(1))).Default(0.2),
 			)
 		}, func(set grpo.Curriculum) { c.Curriculum = &set })),
+		key("max_group_size", "Rollouts of a hard task: while all rewards of a group are equal and below pass_reward, it gets as many rollouts again, up to this number. By default group_size, so that none grows.", yamlfile.Integer(&c.MaxGroupSize, from(2))),
 		key("dynamic_sampling", "Drops groups whose rewards are all equal and samples other tasks in their place, as DAPO does; at most ten times the groups of a step.", yamlfile.Bool(&c.DynamicSampling)).Default(false),
 		key("async", "Sampling that runs ahead of training, or by how many versions it may alone.", async(&c.Async)),
 		key("correction", "How the loss corrects for samples of older weights beyond its own ratio, or the kind alone; it takes a forward pass a step.", correction(&c.Correction)),
