@@ -20,6 +20,9 @@ type Running struct {
 // server, which the caller ends by Shutdown.
 func Start(listener net.Listener, handler http.Handler, log *slog.Logger, trusted ...netip.Prefix) *Running {
 	r := &Running{server: New(handler, log, trusted...), done: make(chan struct{})}
+	if e, ok := listener.(encrypted); ok {
+		r.server.ConnContext = e.files.inConnection
+	}
 	go func() {
 		defer close(r.done)
 		if err := r.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

@@ -1,6 +1,7 @@
 package httpserver
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -36,11 +37,15 @@ func (t TLS) Listener(inner net.Listener, log *slog.Logger) (net.Listener, error
 	return encrypted{tls.NewListener(inner, &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return files.config(), nil },
-	})}, nil
+	}), files}, nil
 }
 
 // encrypted is a listener whose connections are.
-type encrypted struct{ net.Listener }
+type encrypted struct {
+	net.Listener
+
+	files *certificates
+}
 
 // Scheme is that of the URLs of a listener's server: https for one of [TLS.Listener].
 func Scheme(listener net.Listener) string {
@@ -86,7 +91,7 @@ func (c *certificates) read() error {
 func (c *certificates) times() (out [3]time.Time) {
 	c.looked = time.Now()
 	for i, path := range []string{c.files.CertFile, c.files.KeyFile, c.files.ClientCAFile} {
-		if info, err := os.Stat(path); err == nil {
+		if info, err := os.Stat(path); err == nil { //nolint:gosec,nolintlint // the operator's file, whoever asks
 			out[i] = info.ModTime()
 		}
 	}
@@ -112,7 +117,7 @@ func (c *certificates) load() error {
 
 // readCAs adds the certificates of a PEM file to a pool.
 func readCAs(pool *x509.CertPool, path string) (*x509.CertPool, error) {
-	data, err := os.ReadFile(path)
+	data, err := os.ReadFile(path) //nolint:gosec,nolintlint // the operator's file, whoever asks
 	if err != nil {
 		return nil, fmt.Errorf("CA certificates: %w", err)
 	}
@@ -173,14 +178,62 @@ func Untrusted(err error) bool {
 }
 
 // ClientName is the name in the client certificate of a request, which was verified: its
-// first URI (such as a SPIFFE id), or else its common name. It is empty if there is none.
+// first URI (such as a SPIFFE id), or else its common name. It is empty if there is none, and
+// once the certificate has expired or its CA is no longer in the file, also on a connection that
+// began before.
 func ClientName(r *http.Request) string {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 		return ""
 	}
+	now := time.Now()
+	for _, certificate := range r.TLS.VerifiedChains[0] {
+		if now.After(certificate.NotAfter) {
+			return ""
+		}
+	}
 	shown := r.TLS.VerifiedChains[0][0]
+	if c, ok := r.Context().Value(clientKey{}).(*client); ok && !c.trusted(r.TLS.PeerCertificates) {
+		return ""
+	}
 	if len(shown.URIs) > 0 {
 		return shown.URIs[0].String()
 	}
 	return shown.Subject.CommonName
+}
+
+// clientKey is the key of a connection's context under which its *client is.
+type clientKey struct{}
+
+// client is the other end of an encrypted connection.
+type client struct {
+	files *certificates
+
+	mu  sync.Mutex
+	cas *x509.CertPool // against which its certificate was verified last; nil is not yet
+	ok  bool
+}
+
+// inConnection adds the client of a connection to its context.
+func (c *certificates) inConnection(ctx context.Context, _ net.Conn) context.Context {
+	return context.WithValue(ctx, clientKey{}, &client{files: c})
+}
+
+// trusted reports whether a certificate, which comes with those between it and its CA, is verified
+// by the CAs of now.
+func (c *client) trusted(shown []*x509.Certificate) bool {
+	cas := c.files.config().ClientCAs
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cas == nil || len(shown) == 0 {
+		return false
+	}
+	if c.cas != cas {
+		between := x509.NewCertPool()
+		for _, certificate := range shown[1:] {
+			between.AddCert(certificate)
+		}
+		_, err := shown[0].Verify(x509.VerifyOptions{Roots: cas, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		c.cas, c.ok = cas, err == nil
+	}
+	return c.ok
 }

@@ -14,6 +14,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -173,6 +174,101 @@ func TestTLS(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("the new certificate is not used")
 		}
+	}
+}
+
+// A client is somebody while its certificate is valid and its CA is in the file, also on a connection
+// that stays open.
+func TestClientsOfOpenConnections(t *testing.T) {
+	t.Parallel()
+	ca, next := newAuthority(t), newAuthority(t)
+	ca.server(t, 100)
+	ca.issue(t, "named", &x509.Certificate{Subject: pkix.Name{CommonName: "ci"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	cas := ca.file("clients.pem")
+	put := func(from *authority) {
+		t.Helper()
+		data, err := os.ReadFile(from.file("ca.pem"))
+		if err == nil {
+			err = os.WriteFile(cas, data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(ca)
+	var config net.ListenConfig
+	plain, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	listener, err := httpserver.TLS{CertFile: ca.file("server.pem"), KeyFile: ca.file("server.key"), ClientCAFile: cas}.Listener(plain, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	running := httpserver.Start(listener, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%q", httpserver.ClientName(r)) }), log)
+	defer func() {
+		if err := running.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	settings, err := httpserver.Trust{CAFile: ca.file("ca.pem"), CertFile: ca.file("named.pem"), KeyFile: ca.file("named.key")}.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{TLSClientConfig: settings}
+	defer transport.CloseIdleConnections()
+	ask := func() (name string, again bool) {
+		t.Helper()
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { again = info.Reused }})
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+plain.Addr().String(), http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := transport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		text, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text), again
+	}
+	for i := range 3 {
+		if name, again := ask(); name != `"ci"` || again != (i > 0) {
+			t.Fatalf("request %d: %s, on the same connection %t", i, name, again)
+		}
+	}
+	await := func(want string) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); ; {
+			name, again := ask()
+			if !again {
+				t.Fatal("it is another connection")
+			}
+			if name == want {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("the client is %s, want %s", name, want)
+			}
+		}
+	}
+	put(next)
+	await(`""`)
+	put(ca)
+	await(`"ci"`)
+	certificate := *ca.cert
+	certificate.NotAfter = time.Now().Add(-time.Second)
+	r := &http.Request{TLS: &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{&certificate}}}}
+	if name := httpserver.ClientName(r); name != "" {
+		t.Errorf("with a certificate that has expired: %q", name)
+	}
+	certificate.NotAfter = time.Now().Add(time.Minute)
+	if name := httpserver.ClientName(r); name == "" {
+		t.Error("with one that has not: nobody")
 	}
 }
 
