@@ -17,6 +17,7 @@ type ProjectLimits struct {
 
 	mu    sync.Mutex
 	known Limits
+	err   error // of the last question
 	until time.Time
 }
 
@@ -25,22 +26,23 @@ func NewProjectLimits(ask func(ctx context.Context) (Limits, error)) *ProjectLim
 	return &ProjectLimits{ask: ask}
 }
 
-// Get returns the limits, as they were within the last StoreTTL.
+// Get returns the limits, as they were within the last StoreTTL. Those who ask at once wait for
+// one answer.
 func (p *ProjectLimits) Get(ctx context.Context) (Limits, error) {
 	if p == nil {
 		return Limits{}, nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := time.Now()
-	if now.Before(p.until) {
-		return p.known, nil
+	if time.Now().Before(p.until) {
+		return p.known, p.err
 	}
-	limits, err := p.ask(ctx)
-	if err == nil {
-		p.known, p.until = limits, now.Add(StoreTTL)
+	asked := time.Now()
+	known, err := p.ask(context.WithoutCancel(ctx))
+	if p.known, p.err, p.until = known, err, asked.Add(StoreTTL); err != nil { // whoever waited need not ask again
+		p.until = time.Now().Add(StoreTTL)
 	}
-	return limits, err
+	return known, err
 }
 
 // ProjectLimits returns the limits that all callers share.

@@ -1,11 +1,14 @@
 package client_test
 
 import (
+	"context"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
@@ -103,5 +106,57 @@ func TestBudgetsOfTheStore(t *testing.T) {
 	}
 	if err := enqueue(strings.Repeat("a", 3000)); agl.ErrorCode(err) != agl.CodeExhausted {
 		t.Errorf("more than is left: %v", err)
+	}
+}
+
+// A proxy whose store is away goes by the limits of the project that it has heard of last, and does
+// not take a project for one without limits before it has heard any.
+func TestLimitsOfAProjectThatIsAway(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	limits := access.Limits{MaxTokens: 10}
+	handler, err := server.New(server.Config{Store: store, Token: "s3cret", Keys: access.NewProjectKeys(store, access.NewProjectLimits(func(context.Context) (access.Limits, error) { return limits, nil }))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var away atomic.Bool
+	api := httptest.NewServer(http.StripPrefix("/p/a", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if away.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	})))
+	t.Cleanup(api.Close)
+	open := func() *access.ProjectLimits {
+		c, err := client.New(client.Config{URL: api.URL + "/p/a", Token: "s3cret"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c.ProjectLimits()
+	}
+	early, late := open(), open()
+	if got, err := early.Get(t.Context()); err != nil || got != limits {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	away.Store(true)
+	for begin := time.Now(); time.Since(begin) < 2*access.StoreTTL; { // beyond what it goes by
+		if got, err := early.Get(t.Context()); err != nil || got != limits {
+			t.Fatalf("a store that is away: got %+v, %v", got, err)
+		}
+	}
+	if got, err := late.Get(t.Context()); agl.ErrorCode(err) != agl.CodeUnavailable {
+		t.Errorf("before it has said any: got %+v, %v", got, err)
+	}
+	away.Store(false)
+	for {
+		got, err := late.Get(t.Context())
+		if err == nil && got == limits {
+			break
+		}
+		if agl.ErrorCode(err) != agl.CodeUnavailable {
+			t.Fatalf("got %+v, %v", got, err)
+		}
 	}
 }

@@ -126,19 +126,25 @@ func (c *Client) as(key string) *Client {
 const projectPatience = time.Second
 
 // ProjectLimits returns the limits of the store's project, as the server said within
-// access.StoreTTL, or said last if it does not answer; nil if the store is no project.
+// access.StoreTTL, or said last if it does not answer; CodeUnavailable before it has said any: a project may have a
+// budget. They are nil if the store is no project.
 func (c *Client) ProjectLimits() *access.ProjectLimits {
 	if !isProject(c.config.URL) {
 		return nil
 	}
 	asking := c.as("")
 	asking.authorization = c.authorization
-	var last access.Limits // guarded by the lock of ProjectLimits
+	var last access.Limits // guarded, as heard, by the lock of ProjectLimits
+	heard := false
 	return access.NewProjectLimits(func(ctx context.Context) (access.Limits, error) {
 		ctx, cancel := context.WithTimeout(ctx, projectPatience)
 		defer cancel()
-		if who, err := asking.WhoAmI(ctx); err == nil {
-			last = who.Project
+		who, err := asking.WhoAmI(ctx)
+		switch {
+		case err == nil:
+			last, heard = who.Project, true
+		case !heard:
+			return access.Limits{}, agl.Errorf(agl.CodeUnavailable, "the store has not said the limits of its project yet: %w", err)
 		}
 		return last, nil
 	})
