@@ -2,10 +2,12 @@ package proxy_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -60,7 +62,7 @@ func TestConfig(t *testing.T) {
 func TestPagesOfOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := unplugged(t, always, &spans{}, nil)
+		p := unplugged(t, always, &spans{}, func(c *proxy.Config) { c.PublicURL = "http://models.example:4748" })
 		for _, tc := range []struct {
 			what, path, host, origin string
 			status                   int
@@ -69,6 +71,9 @@ func TestPagesOfOthers(t *testing.T) {
 			{"a page of another site", "/admin/pause", "127.0.0.1:4748", "https://evil.example", 403},
 			{"a page by another name", "/admin/pause", "evil.example:4748", "", 403},
 			{"a page that calls a model", "/v1/chat/completions", "127.0.0.1:4748", "https://evil.example", 403},
+			{"a page that calls a model by another name", "/v1/chat/completions", "evil.example:4748", "http://evil.example:4748", 403},
+			{"a program that calls a model by another name", "/v1/chat/completions", "proxy.internal:4748", "", 400},
+			{"a page of the public URL", "/v1/chat/completions", "models.example:4748", "http://models.example:4748", 400},
 		} {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, tc.path, strings.NewReader("{}"))
 			r.Host, r.RemoteAddr = tc.host, "127.0.0.1:5"
@@ -95,7 +100,7 @@ func TestAdmin(t *testing.T) {
 			store := &spans{}
 			p := unplugged(t, always, store, func(c *proxy.Config) {
 				c.Token = token
-				c.Models[0].APIKey = "sk-very-secret"
+				c.Models[0].APIKey, c.AllowEnv = "sk-very-secret", []string{"K"}
 			})
 			local := &http.Client{Transport: through{p, "127.0.0.1:5"}}
 			remote := &http.Client{Transport: through{p, "10.0.0.1:5"}}
@@ -183,4 +188,50 @@ func admin(t *testing.T, client *http.Client, token, method, path, body string) 
 		t.Fatal(err)
 	}
 	return string(got)
+}
+
+// Whoever sets models over HTTP cannot have a variable of the proxy's environment sent to a server of
+// their choice: only to one for which the operator has named it, or if it is allowed by name.
+func TestModelsOfOthersAndTheEnvironment(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"BACKEND_KEY": "k1", "OPEN_KEY": "k2", "AGL_TOKEN": "the-token", "SECRET": "s"}
+	var seen atomic.Pointer[string]
+	p, _ := plugged(t, func(r *http.Request) (*http.Response, error) {
+		text := r.URL.Host + " " + r.Header.Get("Authorization")
+		seen.Store(&text)
+		return respond(http.StatusOK, nil, usedBody), nil
+	}, func(c *proxy.Config) {
+		c.Models[0].APIKey, c.AllowEnv = "env:BACKEND_KEY", []string{"OPEN_KEY", "AGL_TOKEN"}
+		c.LookupEnv = func(name string) (string, bool) { value, ok := env[name]; return value, ok }
+	}, "one")
+	closeAtEnd(t, p)
+	for _, tc := range []struct {
+		host, key string
+		status    int
+	}{
+		{"evil", "env:AGL_TOKEN", 400}, {"one", "env:AGL_TOKEN", 400}, {"evil", "env:SECRET", 400}, {"evil", "env:BACKEND_KEY", 400}, {"one:8080", "env:BACKEND_KEY", 400}, {"one", "env:BACKEND_KEY", 200},
+		{"two", "env:OPEN_KEY", 200}, {"two", "a key", 200}, {"one", "env:BACKEND_KEY", 200},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/admin/models", strings.NewReader(fmt.Sprintf(`{"models":[{"name":"m","base_url":"http://%s/v1","api_key":%q}]}`, tc.host, tc.key)))
+		r.RemoteAddr, r.Host = "127.0.0.1:1", "127.0.0.1:4748"
+		w := httptest.NewRecorder()
+		p.ServeHTTP(w, r)
+		if w.Code != tc.status || tc.status == 400 && !strings.Contains(w.Body.String(), "--allow-env") {
+			t.Errorf("%s to %s: %d %s, want %d", tc.key, tc.host, w.Code, w.Body, tc.status)
+		}
+		if w := ask(t.Context(), p, "/v1/chat/completions", `{"model":"m","messages":[]}`, nil); w.Code != http.StatusOK {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+		want := tc.key
+		if name, ok := strings.CutPrefix(tc.key, "env:"); ok {
+			want = env[name]
+		}
+		if got := *seen.Load(); tc.status == 200 && got != tc.host+" Bearer "+want || strings.Contains(got, "the-token") || strings.Contains(got, "evil") {
+			t.Errorf("%s to %s: sent %q", tc.key, tc.host, got)
+		}
+	}
+	// The operator may.
+	if err := p.SetModels([]proxy.Model{{Name: "m", BaseURL: "http://two/v1", APIKey: "env:SECRET"}}); err != nil {
+		t.Error(err)
+	}
 }

@@ -119,6 +119,10 @@ type Config struct {
 	PublicURL string
 	// LookupEnv resolves "env:NAME" keys; nil allows none.
 	LookupEnv func(name string) (value string, ok bool)
+	// AllowEnv are the variables that models which are set over HTTP may have as their keys,
+	// "env:NAME", whatever their servers are; never those that begin with AGL_. Variables that
+	// Models name are good for their servers.
+	AllowEnv []string
 	// Transport makes the requests to backends; nil is one of the proxy's own, see
 	// [NewTransport].
 	Transport http.RoundTripper

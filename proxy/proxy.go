@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -64,6 +65,7 @@ type Proxy struct {
 	unheard  sync.Once        // somebody has named a session nonetheless
 	releases *releases
 	pins     pins
+	env      variables
 }
 
 // New returns a proxy. It refuses an invalid configuration or list of models with
@@ -96,6 +98,8 @@ func New(cfg Config) (*Proxy, error) {
 			calls.write(ctx, in, used)
 		},
 	})
+	p.env.allowed = cfg.AllowEnv
+	p.env.name(cfg.Models)
 	p.releases = newReleases(cfg.Sessions.Releases, p.upstream.Names, cfg.Logger)
 	if p.sessions, err = p.newSessions(); err != nil {
 		return nil, err
@@ -112,6 +116,11 @@ func NewTransport() *http.Transport { return upstream.NewTransport() }
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := p.guard.Check(r); err != nil { // no web page may call models or operate the proxy
 		p.refuse(w, r, openai.NewError(http.StatusForbidden, openai.InvalidRequestError, "cross_origin", err.Error()))
+		return
+	}
+	if p.rebound(r) {
+		p.refuse(w, r, openai.NewError(http.StatusForbidden, openai.InvalidRequestError, "cross_origin",
+			fmt.Sprintf("header Host: got %q, and web pages reach a proxy that asks for no key only under addresses, localhost and its public_url", r.Host)))
 		return
 	}
 	rt := parseRoute(r.URL.EscapedPath())
@@ -143,6 +152,16 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		rt.models = p.releases.stable()
 	}
 	to.serve(w, r, rt)
+}
+
+// rebound reports whether a web page may have made its own name point to a proxy that asks for no
+// key.
+func (p *Proxy) rebound(r *http.Request) bool {
+	if p.keys.secret != "" || p.keys.always || !httpserver.Rebound(r) {
+		return false
+	}
+	public, err := url.Parse(p.cfg.PublicURL)
+	return err != nil || !strings.EqualFold(public.Host, r.Host)
 }
 
 // endpoint serves a request, and says who may make it. Without a scope nobody may.
@@ -282,7 +301,23 @@ func (p *Proxy) Start(ctx context.Context) {
 }
 
 // SetModels replaces the list of models; see [upstream.Pool.SetModels].
-func (p *Proxy) SetModels(models []Model) error { return p.upstream.SetModels(models) }
+func (p *Proxy) SetModels(models []Model) error {
+	err := p.upstream.SetModels(models)
+	if err == nil {
+		p.env.name(models)
+	}
+	return err
+}
+
+// SetModelsOf is SetModels for others than the operator, such as who calls PUT /admin/models: their
+// models have no variables of the environment as keys that the operator has not named for the same
+// server, or allowed (Config.AllowEnv). CodeInvalid.
+func (p *Proxy) SetModelsOf(models []Model) error {
+	if err := p.env.check(models); err != nil {
+		return err
+	}
+	return p.upstream.SetModels(models)
+}
 
 // Models returns the list of models as it was last set.
 func (p *Proxy) Models() []Model { return p.upstream.Models() }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 
@@ -75,14 +76,19 @@ func guard(callers access.Guard, next http.Handler) http.Handler {
 	})
 }
 
-// ofPrograms refuses what web pages of other sites make a browser send.
-func ofPrograms(next http.Handler) (http.Handler, error) {
+// ofPrograms refuses what web pages of other sites make a browser send. A server that asks for no
+// key refuses pages that reach it by a name, too.
+func ofPrograms(next http.Handler, keyed bool) (http.Handler, error) {
 	check, err := httpserver.NewGuard(nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := check.Check(r); err != nil {
+		err := check.Check(r)
+		if err == nil && !keyed && httpserver.Rebound(r) {
+			err = fmt.Errorf("header Host: got %q, and web pages reach a server that asks for no key only under addresses and localhost", r.Host)
+		}
+		if err != nil {
 			refuse(w, http.StatusForbidden, "cross_origin", err.Error())
 			return
 		}

@@ -116,7 +116,7 @@ func (c *policyServeCommand) run(ctx context.Context, out *console.Console) (err
 	mux := http.NewServeMux()
 	mux.Handle("/", handler)
 	mux.Handle("/v1/", guard(access.Guard{Key: c.APIKey, Keys: keys, Failed: failed}, chats))
-	programs, err := ofPrograms(mux)
+	programs, err := ofPrograms(mux, c.APIKey != "" || keys != nil)
 	if err != nil {
 		return err
 	}

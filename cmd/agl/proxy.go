@@ -35,6 +35,7 @@ type proxyCommand struct {
 	Keys     bool              `name:"require-keys" help:"Require a key of every call: one that agl key create has made at the store, an attempt's, or the token."`
 	Model    []flags.Model     `sep:"none" placeholder:"NAME=URL" help:"A model that agents may ask for and the base URL of its backend; repeat it for several, the same name again adds a replica."`
 	APIKey   string            `name:"api-key" env:"AGL_PROXY_API_KEY" placeholder:"KEY" help:"Key sent to the backends, or env:NAME. Default: the agent's own is passed on."`
+	AllowEnv []string          `sep:"none" placeholder:"NAME" help:"Let models that are set by PUT /admin/models have this variable as their key (env:NAME), whatever their servers are; repeat it for several. Variables that the configuration names are good for the same servers."`
 	TextOnly bool              `help:"Do not ask the backends for token ids and log-probabilities, which some reject."`
 	Capture  proxy.CaptureMode `default:"require" enum:"require,best-effort,off" help:"What becomes of calls that might not be recorded: require refuses them, best-effort lets them pass, off records none."`
 	SpoolDir string            `placeholder:"DIR" help:"Keep records in this directory while the store is unavailable."`
@@ -149,6 +150,7 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 	cfg.Transport = backends
 	cfg.Spans, cfg.Rollouts, cfg.Token, cfg.LookupEnv, cfg.Logger = spans, spans, c.Token, os.LookupEnv, log
 	cfg.Access, cfg.Budgets, cfg.Audit, cfg.RequireKeys = spans.Keys(), spans, spans, c.Keys
+	cfg.AllowEnv = c.AllowEnv
 	cfg.Failed = access.NewThrottle(failedLogins)
 	cfg.Revoked, cfg.Project = spans.Revocations(), spans.ProjectLimits()
 	cfg.Sessions.Store, cfg.Sessions.Releases = spans, spans

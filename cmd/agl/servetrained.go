@@ -56,7 +56,7 @@ func (c *serveCommand) run(ctx context.Context, out *console.Console) (err error
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/v1/", guard(access.Guard{Key: c.APIKey, Keys: keys, Failed: access.NewThrottle(failedLogins)}, trained.Handler))
-	handler, err := ofPrograms(mux)
+	handler, err := ofPrograms(mux, c.APIKey != "" || keys != nil)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

@@ -67,6 +67,14 @@ func LocalHost(host string) bool {
 	return name == "" || name == "localhost" || strings.HasSuffix(name, ".localhost")
 }
 
+// Rebound reports whether a web page may have made a request to a server that it reached by making
+// its own name point there (DNS rebinding): the browser then takes both for one site. Programs,
+// which may use any name, say no origin.
+func Rebound(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return (r.Header.Get("Origin") != "" || site != "" && site != "none") && !LocalHost(r.Host)
+}
+
 // hostname is a Host without its port, as names are compared.
 func hostname(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {

@@ -40,7 +40,7 @@ import (
 // Proxy is what the routes act on. A *proxy.Proxy is one.
 type Proxy interface {
 	Models() []upstream.Model
-	SetModels(models []upstream.Model) error
+	SetModelsOf(models []upstream.Model) error
 	Backends() []upstream.Backend
 	Pause(ctx context.Context, mode upstream.PauseMode) error
 	Resume(ctx context.Context) error
@@ -313,7 +313,7 @@ func (h *Handler) setModels(w http.ResponseWriter, r *http.Request, _ string) (a
 	if err := read(w, r, &body); err != nil {
 		return nil, err
 	}
-	return nil, invalid("invalid_models", h.Proxy.SetModels(body.Models))
+	return nil, invalid("invalid_models", h.Proxy.SetModelsOf(body.Models))
 }
 
 func (h *Handler) backends(http.ResponseWriter, *http.Request, string) (any, error) {
@@ -377,8 +377,10 @@ func flushError(err error) error {
 func redacted(models []upstream.Model) []upstream.Model {
 	for i := range models {
 		m := &models[i]
-		if u, err := url.Parse(m.BaseURL); err == nil {
-			m.BaseURL = u.Redacted()
+		for _, at := range []*string{&m.BaseURL, &m.HealthURL, &m.PauseURL, &m.ResumeURL} {
+			if u, err := url.Parse(*at); err == nil && *at != "" {
+				*at = u.Redacted()
+			}
 		}
 		if m.APIKey != "" && !strings.HasPrefix(m.APIKey, "env:") {
 			m.APIKey = "redacted"

@@ -1,0 +1,62 @@
+package proxy
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/agl-go/agl"
+)
+
+// variables says which variables of the proxy's environment may be sent where. Whoever sets models
+// over HTTP also chooses the server that gets the key, so that a key env:NAME is good only for
+// servers for which the operator has named this variable, or for all if it is allowed by name.
+type variables struct {
+	allowed []string // by the operator, for every server
+
+	mu    sync.Mutex
+	named map[[2]string]bool // by the operator, a variable and a server
+}
+
+// variable returns the variable that a model's key is in, and the server that gets it.
+func variable(m *Model) (pair [2]string, ok bool) {
+	name, ok := strings.CutPrefix(m.APIKey, "env:")
+	if !ok {
+		return pair, false
+	}
+	if u, err := url.Parse(m.BaseURL); err == nil {
+		pair[1] = u.Scheme + "://" + u.Host
+	}
+	pair[0] = name
+	return pair, true
+}
+
+// name notes what the operator has named.
+func (v *variables) name(models []Model) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.named == nil {
+		v.named = map[[2]string]bool{}
+	}
+	for i := range models {
+		if pair, ok := variable(&models[i]); ok {
+			v.named[pair] = true
+		}
+	}
+}
+
+// check refuses models whose keys others than the operator must not send there: CodeInvalid.
+func (v *variables) check(models []Model) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for i := range models {
+		pair, ok := variable(&models[i])
+		if !ok || v.named[pair] || slices.Contains(v.allowed, pair[0]) && !strings.HasPrefix(pair[0], "AGL_") {
+			continue
+		}
+		return agl.Errorf(agl.CodeInvalid, "model %s: api_key: got %q for %s, must be a key, or env:NAME where the proxy's configuration names this variable for a model of the same server, or where --allow-env allows it",
+			models[i].Name, models[i].APIKey, pair[1])
+	}
+	return nil
+}
