@@ -18,9 +18,19 @@ type Publication struct {
 	Version string
 	// ResourcesID is that of the resources. Roles that are trained together share it.
 	ResourcesID string
-	// Pinned are the resources whose rollouts keep the weights that were published with them, ResourcesID included. Nil pins none:
-	// all calls go to the snapshot.
-	Pinned []string
+	// Pinned are the resources whose rollouts keep certain weights: by the ResourcesID that these were published with, which may be that of
+	// this publication. Nil pins none: all calls go to the snapshot.
+	Pinned map[string]string
+}
+
+// Keeps reports whether rollouts are pinned to the weights that were published with a ResourcesID.
+func (p Publication) Keeps(resourcesID string) bool {
+	for _, of := range p.Pinned {
+		if of == resourcesID {
+			return true
+		}
+	}
+	return false
 }
 
 // Publisher swaps the model that agents call.
@@ -77,15 +87,15 @@ func (s *Session) publishStep(ctx context.Context, step int) error {
 		}
 	}
 	s.ResourcesID, s.snapshots = version.ResourcesID, append(s.snapshots, publishedSnapshots{version.ResourcesID, snapshots})
-	s.deleteSnapshots(ctx, publication.Pinned)
+	s.deleteSnapshots(ctx, publication)
 	return nil
 }
 
 // deleteSnapshots deletes old snapshots, except for those that rollouts are pinned to.
-func (s *Session) deleteSnapshots(ctx context.Context, pinned []string) {
+func (s *Session) deleteSnapshots(ctx context.Context, publication Publication) {
 	old := len(s.snapshots) - retainSnapshots
 	s.snapshots = slices.DeleteFunc(s.snapshots, func(p publishedSnapshots) bool {
-		if old--; old < 0 || slices.Contains(pinned, p.resourcesID) {
+		if old--; old < 0 || publication.Keeps(p.resourcesID) {
 			return false
 		}
 		for _, path := range p.paths {
@@ -98,17 +108,24 @@ func (s *Session) deleteSnapshots(ctx context.Context, pinned []string) {
 }
 
 // pinned returns the resources whose rollouts may still call when the next ones are published: those of running rollouts, those of now,
-// with which more may be enqueued until then, and the next.
-func (s *Session) pinned(next string) []string {
-	if s.p.Pinned == nil {
-		return nil
+// with which more may be enqueued until then, and the next; and those of a validation beside training.
+func (s *Session) pinned(next string) map[string]string {
+	var pinned map[string]string
+	if s.p.Pinned != nil {
+		pinned = map[string]string{next: next}
+		for _, id := range append(s.p.Pinned(), s.ResourcesID) {
+			if id != "" {
+				pinned[id] = id
+			}
+		}
 	}
-	pinned := append(s.p.Pinned(), next)
-	if s.ResourcesID != "" {
-		pinned = append(pinned, s.ResourcesID)
+	if v := s.beside; v != nil {
+		if pinned == nil {
+			pinned = map[string]string{}
+		}
+		pinned[v.resources] = v.of
 	}
-	slices.Sort(pinned)
-	return slices.Compact(pinned)
+	return pinned
 }
 
 // publishSnapshot makes a snapshot of a model the one that agents call, if there is a publisher.

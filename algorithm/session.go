@@ -75,7 +75,9 @@ type Session struct {
 	Before, After *Report
 
 	p          SessionParams
-	generation int // of the weights that are published: how often they were published after a step
+	generation int               // of the weights that are published: how often they were published after a step
+	beside     *besideValidation // nil if none runs
+	validate   bool              // the weights with which the run resumes, beside training
 	release    release
 	metrics    *Lines
 	snapshots  []publishedSnapshots // that the engine holds, oldest first
@@ -128,6 +130,7 @@ type sessionState struct {
 	After       *Report        `json:"after"`
 	Generation  int            `json:"generation,omitzero"`
 	Release     *release       `json:"release,omitzero"`
+	Validating  bool           `json:"validating,omitzero"` // the weights of this step
 	Own         jsontext.Value `json:",embed"`
 }
 
@@ -203,7 +206,7 @@ func (s *Session) openModel(ctx context.Context) (err error) {
 		return fmt.Errorf("checkpoint of step %d: %w", s.Step, err)
 	}
 	s.Run, s.ResourcesID, s.Totals, s.Before, s.After, s.Own = state.Run, state.ResourcesID, state.Totals, state.Before, state.After, state.Own
-	s.generation = state.Generation
+	s.generation, s.validate = state.Generation, state.Validating
 	if state.Release != nil && p.Release != nil {
 		s.release = *state.Release
 	}
@@ -287,6 +290,10 @@ func (s *Session) Begin(ctx context.Context, report func(v *Report, took time.Du
 	if err := begin(ctx); err != nil {
 		return err
 	}
+	if s.validate {
+		s.validate = false
+		return s.StartValidation(ctx)
+	}
 	if s.Step > 0 {
 		return nil
 	}
@@ -357,49 +364,6 @@ func (s *Session) Params(rollouts []agl.EnqueueRollout, groupSize int) RolloutsP
 	return RolloutsParams{Store: s.p.Input.Store, Rollouts: rollouts, GroupSize: groupSize, Flusher: s.p.Flusher, Logger: s.p.Logger}
 }
 
-// Validate runs the validation dataset with the model that is published, counts its rollouts, and sets After if Step is the
-// last. The result is nil if there is no validation dataset. The seeds are the same each time, so that two validations
-// differ by their weights alone.
-func (s *Session) Validate(ctx context.Context, tag Tag) (result *Report, took time.Duration, err error) {
-	p, t := s.p, s.p.Training
-	if p.Input.Val == nil {
-		return nil, 0, nil
-	}
-	start := time.Now()
-	resources, err := SamplingVersion(ctx, p.Input.Store, p.Input.InitialResources, t.Validation.Sampling, s.ResourcesID)
-	if err != nil {
-		return nil, 0, fmt.Errorf("validate: %w", err)
-	}
-	report, err := s.evaluate(ctx, resources, tag)
-	if err != nil {
-		return nil, 0, fmt.Errorf("validate: %w", err)
-	}
-	if s.Step == p.Steps {
-		s.After = &report
-	}
-	p.Progress.OnValidation(s.Step, report)
-	return &report, time.Since(start), nil
-}
-
-// evaluate runs the validation dataset with some resources, and counts its rollouts.
-func (s *Session) evaluate(ctx context.Context, resources string, tag Tag) (Report, error) {
-	p, t := s.p, s.p.Training
-	metadata, err := s.metadata(tag)
-	if err != nil {
-		return Report{}, err
-	}
-	report, err := Evaluate(ctx, EvaluateParams{
-		Store: p.Input.Store, Flusher: p.Flusher, Tasks: p.Input.Val, N: t.Validation.N,
-		ResourcesID: agl.Some(resources), Rollout: p.Rollout, Metadata: metadata,
-		Seed: p.Seed, PassReward: t.PassReward, Form: t.Form, Logger: p.Logger,
-		Progress: func(done, total int) { p.Progress.OnRollouts(PhaseValidation, s.Step, done, total) },
-	})
-	if err == nil {
-		s.Totals.Add(len(report.Results), report.Masked)
-	}
-	return report, err
-}
-
 // Commit ends a step: it writes the line that report returns and, with checkpoint, makes a checkpoint. It saves the weights
 // first and passes the time that this took to report. It writes the state when the line is durable, so that no checkpoint
 // includes a step whose line is lost. A nil report writes no line.
@@ -424,7 +388,8 @@ func (s *Session) Commit(ctx context.Context, checkpoint bool, report func(savin
 	if err := s.metrics.Sync(); err != nil {
 		return fmt.Errorf("write metrics: %w", err)
 	}
-	state := sessionState{Run: s.Run, ResourcesID: s.ResourcesID, Totals: s.Totals, Before: s.Before, After: s.After, Generation: s.generation}
+	state := sessionState{Run: s.Run, ResourcesID: s.ResourcesID, Totals: s.Totals, Before: s.Before, After: s.After, Generation: s.generation,
+		Validating: s.validates(s.Step)}
 	if s.p.Release != nil {
 		state.Release = &s.release
 	}
@@ -444,9 +409,10 @@ func (s *Session) Commit(ctx context.Context, checkpoint bool, report func(savin
 }
 
 // Checkpoint makes a checkpoint of the steps done, unless there is one. It is for a run that is interrupted between steps:
-// own are the algorithm's own members of the checkpoint, as they were after the last step.
+// own are the algorithm's own members of the checkpoint, as they were after the last step. It makes none while earlier weights are
+// validated, which could not be done again.
 func (s *Session) Checkpoint(ctx context.Context, own any) error {
-	if !s.Model.KeepsCheckpoints() || s.Model.Saved == s.Step {
+	if !s.Model.KeepsCheckpoints() || s.Model.Saved == s.Step || s.beside != nil && !s.validates(s.Step) {
 		return nil
 	}
 	s.p.State = func() (any, error) { return own, nil }
@@ -502,14 +468,15 @@ func (s *Session) Summary() Summary {
 	return out
 }
 
-// Close closes the files and unloads the model. A nil session has none.
+// Close ends a validation that runs beside training, closes the files and unloads the model. A nil session has none.
 func (s *Session) Close(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
+	s.beside.end()
 	err := errors.Join(s.metrics.Close(), s.Journal.Close())
 	if s.Model != nil {
-		s.deleteSnapshots(ctx, nil) // nothing calls any more
+		s.deleteSnapshots(ctx, Publication{}) // nothing calls any more
 		err = errors.Join(err, s.Model.Unload(ctx))
 	}
 	return err

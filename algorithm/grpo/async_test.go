@@ -158,7 +158,7 @@ func testAsyncKilled(t *testing.T, minibatches int) {
 	process := func(kill bool) (*grpo.GRPO, error) {
 		w := newWorld(t, weights, st)
 		cfg := w.config(out)
-		cfg.Steps, cfg.CheckpointEvery = 24, 1
+		cfg.Steps, cfg.CheckpointEvery, cfg.ValidateEvery = 24, 1, 5
 		cfg.Minibatches, cfg.Async = minibatches, grpo.Async{MaxStaleness: 2, OnStale: admission.Wait, Minibatches: minibatches}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -174,7 +174,7 @@ func testAsyncKilled(t *testing.T, minibatches int) {
 			}
 		}
 		g := newGRPO(t, cfg)
-		return g, w.run(ctx, t, g, agl.AlgorithmInput{Train: tasks(t)})
+		return g, w.run(ctx, t, g, agl.AlgorithmInput{Train: tasks(t), Val: tasks(t, task{Digit: 1})})
 	}
 	for kills < 20 {
 		_, err := process(true)
@@ -194,17 +194,88 @@ func testAsyncKilled(t *testing.T, minibatches int) {
 		t.Errorf("the run was killed %d times only", kills)
 	}
 	s := g.Summary()
-	if s.Step != 24 || s.Totals.Rollouts != 24*16 || s.Totals.Tokens != 24*16*2 || len(s.Totals.Masked) != 0 {
-		t.Errorf("after %d kills: %+v, want 24 steps of 16 rollouts and 32 tokens", kills, s)
+	validations := map[int]int{0: 1, 5: 1, 10: 1, 15: 1, 20: 1, 24: 1} // by step, of one task
+	if s.Step != 24 || s.Totals.Rollouts != 24*16+len(validations) || s.Totals.Tokens != 24*16*2 || len(s.Totals.Masked) != 0 {
+		t.Errorf("after %d kills: %+v, want 24 steps of 16 rollouts and 32 tokens, and %d validations", kills, s, len(validations))
 	}
 	steps, err := algorithm.ReadLines[grpo.StepReport](out + "/metrics.jsonl")
-	if err != nil || len(steps) != 24 {
-		t.Fatalf("%d lines of metrics (%v), want 24", len(steps), err)
+	if err != nil || len(steps) != 25 {
+		t.Fatalf("%d lines of metrics (%v), want 25", len(steps), err)
 	}
 	for i, r := range steps {
-		if r.Step != i+1 || r.Rollouts != 16 || r.Groups != 4 || r.Staleness.Max > 2 {
+		if r.Step != i || i > 0 && (r.Rollouts != 16 || r.Groups != 4 || r.Staleness.Max > 2) {
 			t.Errorf("line %d: %+v", i, r)
 		}
+		if r.Validation != nil {
+			validations[r.Step]--
+		}
+		if r.Beside != nil {
+			validations[r.Beside.Step]--
+		}
+	}
+	for step, missing := range validations {
+		if missing != 0 {
+			t.Errorf("the validation of step %d is in %d lines, want 1", step, 1-missing)
+		}
+	}
+}
+
+// TestKilledDuringValidation kills a run while it validates the weights of its last checkpoint, steps later. The validation is made again, and
+// counted once.
+func TestKilledDuringValidation(t *testing.T) {
+	t.Parallel()
+	st, weights, out := memorytest.Open(t), t.TempDir(), t.TempDir()
+	process := func(kill bool) (*grpo.GRPO, error) {
+		w := newWorld(t, weights, st)
+		cfg := w.config(out)
+		w.workers = 12 // more than wait
+		cfg.Steps, cfg.CheckpointEvery, cfg.ValidateEvery, cfg.Async.MaxStaleness = 12, 5, 5, 1
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if kill {
+			w.do = func(ctx context.Context, task agl.Task) (agl.Result, error) {
+				var tag algorithm.Tag
+				if err := rawjson.Unmarshal(task.Rollout.Metadata, &tag); err != nil {
+					return agl.Result{}, err
+				}
+				switch {
+				case task.Rollout.Mode == agl.ModeVal && tag.Step == 5:
+					<-ctx.Done()
+					return agl.Result{}, ctx.Err()
+				case tag.Step == 8: // seven steps are done
+					cancel()
+				}
+				return w.agent(ctx, task)
+			}
+		}
+		g := newGRPO(t, cfg)
+		return g, w.run(ctx, t, g, agl.AlgorithmInput{Train: tasks(t), Val: tasks(t)})
+	}
+	if _, err := process(true); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	g, err := process(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := g.Summary(); s.Totals.Rollouts != 12*16+4*digits {
+		t.Errorf("%d rollouts, want those of 12 steps and 4 validations", s.Totals.Rollouts)
+	}
+	steps, err := algorithm.ReadLines[grpo.StepReport](out + "/metrics.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var validated []int
+	for _, r := range steps {
+		if r.Beside != nil {
+			validated = append(validated, r.Beside.Step)
+		}
+		if r.Validation != nil {
+			validated = append(validated, r.Step)
+		}
+	}
+	if !slices.Equal(validated, []int{0, 5, 10, 12}) {
+		t.Errorf("the steps %v were validated", validated)
 	}
 }
 

@@ -240,15 +240,11 @@ func (r *training) trainStep(ctx context.Context, step int) error {
 	s.Totals.Add(report.Rollouts, report.Masked)
 	s.Totals.Spans += report.Spans
 	s.Totals.Tokens += tokens
-	last, every := step == r.cfg.Steps, r.cfg.ValidateEvery
-	if last || every > 0 && step%every == 0 {
-		var took time.Duration
-		if report.Validation, took, err = s.Validate(ctx, algorithm.Tag{Step: step}); err != nil {
-			return err
-		}
-		report.Seconds.Validate = took.Seconds()
+	checkpoint := step == r.cfg.Steps || step%r.cfg.CheckpointEvery == 0
+	if err := r.validate(ctx, &report, checkpoint); err != nil {
+		return err
 	}
-	if err := s.Commit(ctx, last || step%r.cfg.CheckpointEvery == 0, func(saving time.Duration) any {
+	if err := s.Commit(ctx, checkpoint, func(saving time.Duration) any {
 		report.Seconds.Checkpoint, report.Seconds.Total = saving.Seconds(), time.Since(start).Seconds()
 		return report
 	}); err != nil {
@@ -257,6 +253,28 @@ func (r *training) trainStep(ctx context.Context, step int) error {
 	r.warn(report)
 	r.cfg.OnStep(report)
 	return nil
+}
+
+// validate validates the weights after a step, if it is time for that. Where sampling runs ahead, training goes on meanwhile, and the
+// result is in the line of a later step: at the latest of the next checkpoint, and of the next validation.
+func (r *training) validate(ctx context.Context, report *StepReport, checkpoint bool) (err error) {
+	s, start := r.session, time.Now()
+	last, every := report.Step == r.cfg.Steps, r.cfg.ValidateEvery
+	due := last || every > 0 && report.Step%every == 0
+	if report.Beside, err = s.EndValidation(due || checkpoint); err != nil {
+		return err
+	}
+	switch {
+	case !due:
+	case !last && r.cfg.Async.MaxStaleness > 0 && r.cfg.Publisher != nil:
+		err = s.StartValidation(ctx)
+	default:
+		report.Validation, _, err = s.Validate(ctx, algorithm.Tag{Step: report.Step})
+	}
+	if report.Beside != nil || report.Validation != nil {
+		report.Seconds.Validate = time.Since(start).Seconds()
+	}
+	return err
 }
 
 // keepTimeout limits the checkpoint of a run that is interrupted.

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/admission"
@@ -15,6 +17,7 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/memory/memorytest"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/trainer"
@@ -94,34 +97,41 @@ func TestPin(t *testing.T) {
 	}
 }
 
-func testPin(t *testing.T, pin grpo.Pin) {
+// run trains a small policy with an agent behind a proxy for 8 steps of 2 groups of 4.
+func (s *straddling) run(t *testing.T, st *store.Store, agent agl.AgentFunc, val agl.Dataset, edit func(*grpo.Config)) (steps []grpo.StepReport, summary algorithm.Summary) {
 	t.Helper()
-	st := memorytest.Open(t)
 	model, err := engine.NewPolicy(engine.PolicyConfig{Policy: policy.Config{Context: 32, Layers: 1, Dim: 16, Heads: 1, FF: 16, Dir: t.TempDir()}, Characters: "abcdefgsy "})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := model.Close(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
 	llm := trainer.NewProxy(trainer.ProxyConfig{Config: proxy.Config{Models: []proxy.Model{model.Model()}, Transport: model.Transport(nil)}})
-	s := &straddling{Publisher: model.Publisher(llm), service: model.Service, paths: map[string]string{}, later: make(chan struct{})}
-	config := grpo.Config{Steps: 8, PromptsPerStep: 2, GroupSize: 4, Async: grpo.Async{MaxStaleness: 2, OnStale: admission.Train, Pin: pin}}
+	s.Publisher, s.service, s.paths, s.later = model.Publisher(llm), model.Service, map[string]string{}, make(chan struct{})
+	config := grpo.Config{Steps: 8, PromptsPerStep: 2, GroupSize: 4, Async: grpo.Async{MaxStaleness: 2, OnStale: admission.Train}}
 	config.Seed, config.Flusher, config.OutDir = 1, llm, t.TempDir()
 	config.Service, config.Publisher, config.ModelName = model.Service, s, engine.DefaultName
 	config.Schedule = algorithm.Schedule{Peak: 0.02, Floor: 0.02}
-	var steps []grpo.StepReport
 	config.OnStep = func(r grpo.StepReport) { steps = append(steps, r) }
+	edit(&config)
 	learn := newGRPO(t, config)
-	run, err := trainer.New(trainer.Config{Agent: agl.AgentFunc(s.agent), Algorithm: learn, Store: st, Proxy: llm, Train: tasks(t), Runners: 16})
+	run, err := trainer.New(trainer.Config{Agent: agent, Algorithm: learn, Store: st, Proxy: llm, Train: tasks(t), Val: val, Runners: 16})
 	if err == nil {
 		err = run.Fit(t.Context())
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	return steps, learn.Summary()
+}
+
+func testPin(t *testing.T, pin grpo.Pin) {
+	t.Helper()
+	st, s := memorytest.Open(t), &straddling{}
+	steps, _ := s.run(t, st, s.agent, nil, func(c *grpo.Config) { c.Async.Pin = pin })
 	for _, r := range steps {
 		if len(r.Masked) != 0 || r.Rollouts != 8 {
 			t.Errorf("step %d: %d rollouts, masked %v", r.Step, r.Rollouts, r.Masked)
@@ -184,6 +194,79 @@ func versionsOf(t *testing.T, st agl.Store, rollout string) (versions []string) 
 		versions = append(versions, version)
 	}
 	return versions
+}
+
+// TestValidationBeside: a validation runs beside training on the weights of its step, also when newer ones are published meanwhile. If training
+// waited for it, the rollouts of that of step 2 would wait for ever.
+func TestValidationBeside(t *testing.T) {
+	t.Parallel()
+	for _, pin := range grpo.Pins() {
+		for _, sampling := range []string{"", `{"top_p":0.9}`} {
+			st, s := memorytest.Open(t), &straddling{}
+			agent := func(ctx context.Context, task agl.Task) (agl.Result, error) {
+				var tag algorithm.Tag
+				if err := rawjson.Unmarshal(task.Rollout.Metadata, &tag); err != nil {
+					return agl.Result{}, err
+				}
+				if task.Rollout.Mode == agl.ModeVal && tag.Step == 2 {
+					select {
+					case <-s.later:
+					case <-ctx.Done():
+						return agl.Result{}, ctx.Err()
+					}
+				}
+				reply, err := ask(ctx, task)
+				if err != nil || !strings.ContainsAny(reply, "aceg") {
+					return agl.RewardResult(0), err
+				}
+				return agl.RewardResult(1), nil
+			}
+			steps, summary := s.run(t, st, agent, tasks(t), func(c *grpo.Config) {
+				c.Async.Pin, c.ValidateEvery, c.CheckpointEvery = pin, 2, 5
+				if sampling != "" {
+					c.Validation.Sampling = jsontext.Value(sampling)
+				}
+			})
+			validated := map[int]int{} // by step, the line of its result
+			for _, r := range steps {
+				if r.Beside != nil {
+					validated[r.Beside.Step] = r.Step
+				}
+				if r.Validation != nil {
+					validated[r.Step] = r.Step
+				}
+			}
+			if len(validated) != 4 || validated[2] < 3 || validated[4] > 5 || validated[6] <= 6 || validated[8] != 8 {
+				t.Errorf("pin %s: the validations of steps are in the lines %v", pin, validated)
+			}
+			if want := 8*8 + 5*digits; summary.Totals.Rollouts != want || len(summary.Totals.Masked) != 0 {
+				t.Errorf("pin %s: %+v, want %d rollouts", pin, summary.Totals, want)
+			}
+			page, err := st.QueryRollouts(t.Context(), agl.QueryRolloutsParams{ModeIn: []agl.Mode{agl.ModeVal}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range page.Items {
+				var tag algorithm.Tag
+				if err := rawjson.Unmarshal(r.Metadata, &tag); err != nil {
+					t.Fatal(err)
+				}
+				want := summary.ResourcesID
+				if tag.Step < 8 {
+					want = steps[tag.Step].ResourcesID // with which the next step began
+				}
+				if got := versionsOf(t, st, r.RolloutID); !slices.Equal(got, []string{want}) {
+					t.Errorf("pin %s: the weights of step %d are %s; in their validation answered %s", pin, tag.Step, want, got)
+				}
+			}
+			if left := len(s.paths) - gone(t, s); left != 2 {
+				t.Errorf("pin %s: %d snapshots are left, want 2", pin, left)
+			}
+			if err := errors.Join(s.lost...); err != nil {
+				t.Errorf("pin %s: a snapshot that rollouts are pinned to: %v", pin, err)
+			}
+		}
+	}
 }
 
 // TestUnaskedVersion: a call that another version answered than the one that was asked for is caught, and never trained on.

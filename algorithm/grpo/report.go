@@ -100,6 +100,8 @@ type StepReport struct {
 
 	// Validation is the one made after this step, if any.
 	Validation *algorithm.Report `json:"validation,omitzero"`
+	// Beside is the validation of an earlier step that ran beside training and has ended, if any.
+	Beside *algorithm.Validated `json:"beside,omitzero"`
 }
 
 // Staleness is the number of versions between the weights that sampled a token and those that trained on it.
@@ -119,7 +121,7 @@ type Seconds struct {
 	Rollouts   float64 `json:"rollouts"` // waiting for them; without asynchrony from enqueueing to the last span read
 	Train      float64 `json:"train"`
 	Publish    float64 `json:"publish"`
-	Validate   float64 `json:"validate"`
+	Validate   float64 `json:"validate"`   // waiting for validations
 	Checkpoint float64 `json:"checkpoint"` // saving the weights
 	Total      float64 `json:"total"`
 }

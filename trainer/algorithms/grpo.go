@@ -259,6 +259,9 @@ func (*GRPO) Curves(outDir string) ([]Curve, error) {
 	forms := map[string][]plot.Point{}
 	for _, s := range steps {
 		x := float64(s.Step)
+		if s.Beside != nil {
+			validation = append(validation, plot.Point{X: float64(s.Beside.Step), Y: s.Beside.Validation.PassRate})
+		}
 		if s.Validation != nil {
 			validation = append(validation, plot.Point{X: x, Y: s.Validation.PassRate})
 		}

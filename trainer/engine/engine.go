@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -254,22 +255,24 @@ type modelList struct {
 // served is a version that the chat server has.
 type served struct {
 	version   string
-	resources string // whose rollouts keep it; empty pins none
+	resources string // that it was published with
 }
 
 // serve makes the calls of a model go to the newest of the versions, and those of rollouts that are pinned to one go to that.
-func (l *modelList) serve(place int, versions []served, pinned []string) error {
+func (l *modelList) serve(place int, versions []served, pinned map[string]string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	name := l.models[place].Name
 	models := slices.DeleteFunc(slices.Clone(l.models), func(m proxy.Model) bool { return m.Name == name && m.Resources != "" })
 	newest := versions[len(versions)-1].version
 	models[place].BackendModel, models[place].Version = newest, newest
-	for _, v := range versions {
-		if v.resources != "" && slices.Contains(pinned, v.resources) {
-			one := models[place]
-			one.BackendModel, one.Version, one.Resources = v.version, v.version, v.resources
-			models = append(models, one)
+	for _, resources := range slices.Sorted(maps.Keys(pinned)) {
+		for _, v := range versions {
+			if resources != "" && v.resources == pinned[resources] {
+				one := models[place]
+				one.BackendModel, one.Version, one.Resources = v.version, v.version, resources
+				models = append(models, one)
+			}
 		}
 	}
 	if err := l.to.SetModels(models); err != nil {
@@ -336,7 +339,7 @@ func (p *Publisher) Publish(ctx context.Context, publication algorithm.Publicati
 	// Calls that the proxy has just forwarded may still request the version before.
 	p.versions = nil
 	for i, v := range versions {
-		if i < len(versions)-2 && !slices.Contains(publication.Pinned, v.resources) {
+		if i < len(versions)-2 && !publication.Keeps(v.resources) {
 			p.engine.chat.RemoveModel(v.version)
 			continue
 		}

@@ -36,13 +36,24 @@ func TestPublisherPins(t *testing.T) {
 		{"r4", []string{"r1", "r3", "r4"}, "solver=r4 solver=r1@r1 solver=r3@r3 solver=r4@r4", "r1 r3 r4"},
 		{"r5", []string{"r2", "r4", "r5"}, "solver=r5 solver=r4@r4 solver=r5@r5", "r4 r5"}, // r2 is gone
 		{"r6", nil, "solver=r6", "r5 r6"},
+		{"r7", []string{"v>r5"}, "solver=r7 solver=r5@v", "r5 r6 r7"}, // rollouts of other resources keep r5
+		{"r8", []string{"v>r5"}, "solver=r8 solver=r5@v", "r5 r7 r8"},
+		{"r9", nil, "solver=r9", "r8 r9"},
 	} {
 		for i, suffix := range []string{"", ".critic"} {
+			pinned := map[string]string{}
+			for _, resources := range step.pinned {
+				name, of, ok := strings.Cut(resources, ">")
+				if !ok {
+					of = name
+				}
+				pinned[name] = of
+			}
 			version := step.resources + suffix
 			if step.resources == "" {
 				version = "0" + suffix
 			}
-			if err := publishers[i].Publish(t.Context(), algorithm.Publication{Snapshot: path, Version: version, ResourcesID: step.resources, Pinned: step.pinned}); err != nil {
+			if err := publishers[i].Publish(t.Context(), algorithm.Publication{Snapshot: path, Version: version, ResourcesID: step.resources, Pinned: pinned}); err != nil {
 				t.Fatal(err)
 			}
 		}

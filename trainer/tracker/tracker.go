@@ -46,7 +46,7 @@ func (s *Set) Line(ctx context.Context, line []byte) {
 	if len(s.trackers) == 0 {
 		return
 	}
-	step, values, err := Flatten(line)
+	all, err := Flatten(line)
 	if err != nil {
 		s.logger.WarnContext(ctx, "metrics cannot be tracked", "error", err)
 		return
@@ -57,11 +57,13 @@ func (s *Set) Line(ctx context.Context, line []byte) {
 	defer cancel()
 	var errs []error
 	for _, t := range s.trackers {
-		errs = append(errs, t.Log(ctx, step, values))
+		for _, one := range all {
+			errs = append(errs, t.Log(ctx, one.Step, one.Values))
+		}
 	}
 	err = errors.Join(errs...)
 	if err != nil && !s.failing {
-		s.logger.WarnContext(ctx, "metrics are not tracked", "step", step, "error", err)
+		s.logger.WarnContext(ctx, "metrics are not tracked", "step", all[len(all)-1].Step, "error", err)
 	}
 	s.failing = err != nil
 }
@@ -90,14 +92,36 @@ func isForced(ctx context.Context) bool {
 // errNoStep says that a line has neither a step nor a round.
 var errNoStep = errors.New("the line has neither a step nor a round")
 
+// Numbers are the numbers of a step or a round, by name.
+type Numbers struct {
+	Step   int
+	Values map[string]float64
+}
+
 // Flatten returns the step or the round of a line and its other numbers. The numbers of an object in it are named by the path to them, with
 // slashes, such as validation/pass_rate, and so are those of a list, by index. The line of a validation before the first step has the
-// validation and its time alone: nothing was trained yet.
-func Flatten(line []byte) (step int, values map[string]float64, err error) {
+// validation and its time alone: nothing was trained yet. A validation of an earlier step that ran beside training comes first, as numbers of
+// that step.
+func Flatten(line []byte) (all []Numbers, err error) {
 	var doc map[string]any
 	if err := json.Unmarshal(line, &doc); err != nil {
-		return 0, nil, fmt.Errorf("read a line of metrics: %w", err)
+		return nil, fmt.Errorf("read a line of metrics: %w", err)
 	}
+	if beside, ok := doc["beside"].(map[string]any); ok {
+		delete(doc, "beside")
+		if one, ok := numbersOf(map[string]any{"step": beside["step"], "validation": beside["validation"]}); ok {
+			all = append(all, one)
+		}
+	}
+	one, ok := numbersOf(doc)
+	if !ok {
+		return nil, errNoStep
+	}
+	return append(all, one), nil
+}
+
+// numbersOf takes the step or the round from a document; it is false if there is neither.
+func numbersOf(doc map[string]any) (one Numbers, ok bool) {
 	name := "step"
 	number, ok := doc[name].(float64)
 	if !ok {
@@ -105,15 +129,15 @@ func Flatten(line []byte) (step int, values map[string]float64, err error) {
 		number, ok = doc[name].(float64)
 	}
 	if !ok {
-		return 0, nil, errNoStep
+		return Numbers{}, false
 	}
 	delete(doc, name)
 	if _, validated := doc["validation"]; number == 0 && validated {
 		doc = map[string]any{"validation": doc["validation"], "seconds": doc["seconds"]}
 	}
-	values = map[string]float64{}
-	flatten(values, "", doc)
-	return int(number), values, nil
+	one = Numbers{int(number), map[string]float64{}}
+	flatten(one.Values, "", doc)
+	return one, true
 }
 
 func flatten(to map[string]float64, path string, value any) {

@@ -22,16 +22,33 @@ import (
 
 func TestFlatten(t *testing.T) {
 	t.Parallel()
-	step, values, err := tracker.Flatten([]byte(`{"step":3,"loss":-0.5,"resources_id":"rs","drift":{"kl":0.25,"ratio":[1,2]},"forms":{"plus":{"n":4}},"ok":true,"validation":null}`))
-	want := map[string]float64{"loss": -0.5, "drift/kl": 0.25, "drift/ratio/0": 1, "drift/ratio/1": 2, "forms/plus/n": 4}
-	if diff := cmp.Diff(want, values); diff != "" || step != 3 || err != nil {
-		t.Errorf("step %d, error %v, values (-want +got):\n%s", step, err, diff)
-	}
-	if step, _, err := tracker.Flatten([]byte(`{"round":2}`)); step != 2 || err != nil {
-		t.Errorf("round %d, %v", step, err)
+	for _, tc := range []struct {
+		line string
+		want []tracker.Numbers
+	}{
+		{
+			`{"step":3,"loss":-0.5,"resources_id":"rs","drift":{"kl":0.25,"ratio":[1,2]},"forms":{"plus":{"n":4}},"ok":true,"validation":null}`,
+			[]tracker.Numbers{{3, map[string]float64{"loss": -0.5, "drift/kl": 0.25, "drift/ratio/0": 1, "drift/ratio/1": 2, "forms/plus/n": 4}}},
+		},
+		{`{"round":2}`, []tracker.Numbers{{2, map[string]float64{}}}},
+		// Before the first step there are no numbers of training.
+		{
+			`{"step":0,"reward_mean":0,"loss":0,"seconds":{"validate":1.5},"validation":{"pass_rate":0.25}}`,
+			[]tracker.Numbers{{0, map[string]float64{"seconds/validate": 1.5, "validation/pass_rate": 0.25}}},
+		},
+		// A validation that ran beside training is that of its step.
+		{
+			`{"step":7,"loss":1,"beside":{"step":5,"validation":{"pass_rate":0.5},"seconds":2},"validation":{"pass_rate":0.75}}`,
+			[]tracker.Numbers{{5, map[string]float64{"validation/pass_rate": 0.5}}, {7, map[string]float64{"loss": 1, "validation/pass_rate": 0.75}}},
+		},
+	} {
+		got, err := tracker.Flatten([]byte(tc.line))
+		if diff := cmp.Diff(tc.want, got); diff != "" || err != nil {
+			t.Errorf("%s: error %v (-want +got):\n%s", tc.line, err, diff)
+		}
 	}
 	for _, bad := range []string{`{"loss":1}`, `[1]`, `{"step":"1"}`, `{`} {
-		if _, _, err := tracker.Flatten([]byte(bad)); err == nil {
+		if _, err := tracker.Flatten([]byte(bad)); err == nil {
 			t.Errorf("%s is no error", bad)
 		}
 	}
@@ -141,18 +158,5 @@ func TestSetForced(t *testing.T) { //nolint:paralleltest // the signals are for 
 		if forced := ended != ctx.Done(); strings.Contains(log.String(), "still away") == forced {
 			t.Errorf("forced %v: log %q", forced, log.String())
 		}
-	}
-}
-
-// TestFlattenValidation: before the first step there are no numbers of training.
-func TestFlattenValidation(t *testing.T) {
-	t.Parallel()
-	line := `{"step":0,"reward_mean":0,"loss":0,"seconds":{"validate":1.5},"validation":{"pass_rate":0.25}}`
-	step, values, err := tracker.Flatten([]byte(line))
-	if err != nil || step != 0 {
-		t.Fatal(step, err)
-	}
-	if diff := cmp.Diff(map[string]float64{"seconds/validate": 1.5, "validation/pass_rate": 0.25}, values); diff != "" {
-		t.Error(diff)
 	}
 }
