@@ -24,6 +24,8 @@ const (
 	leaseLife = 2 * time.Minute
 	// MaxNeeds bounds the reservations of one [Charge].
 	MaxNeeds = 1000
+	// maxHolders bounds the leases of one budget, which are all written with each charge.
+	maxHolders = 10_000
 
 	maxCharges   = 200 // tries to write a document that other servers write, too
 	chargeLocks  = 64
@@ -156,6 +158,8 @@ func charge(books []*book, c *Charge, now time.Time) (answer Charged, err error)
 		return Charged{}, agl.Errorf(agl.CodeConflict, "sequence: got %d, and %d has arrived before", c.Sequence, held.Sequence)
 	case !known && c.Known > 0:
 		answer.Lost = true
+	case !known && len(books[0].Leases) >= maxHolders:
+		return Charged{}, agl.Errorf(agl.CodeExhausted, "holder: %d have a lease of this budget already, the most that there may be", maxHolders)
 	}
 	for _, b := range books {
 		if !answer.Lost {

@@ -31,7 +31,8 @@ const (
 )
 
 // New returns a server for handler that logs to log. Headers, bodies and idle connections have deadlines; a handler may take
-// as long as it likes to answer once it has read the body, so that streams and long polls are not cut.
+// as long as it likes to answer once it has read the body, so that streams and long polls are not cut. [Start] also gives
+// answers a deadline for what their clients must take.
 //
 // Requests from trusted addresses come from proxies, which name the client's address in X-Forwarded-For.
 //

@@ -16,12 +16,14 @@ type Running struct {
 	err    error // valid once done is closed
 }
 
-// Start serves handler on listener, as [New] does. The listener is closed with the
-// server, which the caller ends by Shutdown.
+// Start serves handler on listener, as [New] does, and cuts off clients that take nothing of their
+// answers. The listener is closed with the server, which the caller ends by Shutdown.
 func Start(listener net.Listener, handler http.Handler, log *slog.Logger, trusted ...netip.Prefix) *Running {
 	r := &Running{server: New(handler, log, trusted...), done: make(chan struct{})}
 	if e, ok := listener.(encrypted); ok {
 		r.server.ConnContext = e.files.inConnection
+	} else {
+		listener = patient{listener}
 	}
 	go func() {
 		defer close(r.done)

@@ -1,14 +1,19 @@
 package httpserver_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/agl-go/agl/internal/httpserver"
+	"github.com/agl-go/agl/internal/memnet"
 )
 
 // A request that does not end is cut off when the time is over.
@@ -60,5 +65,72 @@ func TestServerThatFails(t *testing.T) {
 	<-server.Done()
 	if !errors.Is(server.Err(), net.ErrClosed) {
 		t.Errorf("ended with %v", server.Err())
+	}
+}
+
+// A client that takes nothing of its answer is cut off, one that takes little is not, and one that
+// waits for more is not.
+func TestClientsThatTakeNothing(t *testing.T) {
+	t.Parallel()
+	const size = 8 << 20
+	for name, tc := range map[string]struct {
+		take  int // bytes, every time
+		every time.Duration
+		all   bool
+	}{
+		"nothing": {0, 0, false}, "less than it must": {1 << 10, time.Minute, false}, "slowly": {256 << 10, time.Minute, true}, "at once": {size, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				listener := memnet.Listen()
+				failed := make(chan error, 1)
+				running := httpserver.Start(listener, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Path == "/later" {
+						time.Sleep(time.Hour) // the handler may take as long as it likes
+						return
+					}
+					began := time.Now()
+					_, err := w.Write(make([]byte, size))
+					if err == nil {
+						err = http.NewResponseController(w).Flush()
+					}
+					if took := time.Since(began); err != nil && took > 5*time.Minute {
+						t.Errorf("cut off after %s", took)
+					}
+					failed <- err
+				}), slog.New(slog.DiscardHandler))
+				conn, err := listener.Dial(t.Context(), "", "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.WriteString(conn, "GET /later HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+					t.Fatal(err)
+				}
+				in := bufio.NewReaderSize(conn, 16)
+				if res, err := http.ReadResponse(in, nil); err != nil || res.StatusCode != http.StatusOK {
+					t.Fatal(res, err)
+				}
+				if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+					t.Fatal(err)
+				}
+				for left := size; tc.take > 0 && left > 0; left -= tc.take {
+					if _, err := io.CopyN(io.Discard, in, int64(min(tc.take, left))); err != nil {
+						break
+					}
+					time.Sleep(tc.every)
+				}
+				if tc.all {
+					go func() { _, _ = io.Copy(io.Discard, in) }() // what is left of the framing
+				}
+				if err := <-failed; (err == nil) != tc.all {
+					t.Errorf("got %v", err)
+				}
+				_ = conn.Close() // it may be closed
+				if err := running.Shutdown(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
 	}
 }

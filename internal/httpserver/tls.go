@@ -34,7 +34,7 @@ func (t TLS) Listener(inner net.Listener, log *slog.Logger) (net.Listener, error
 	if err := files.read(); err != nil {
 		return nil, err
 	}
-	return encrypted{tls.NewListener(inner, &tls.Config{
+	return encrypted{tls.NewListener(patient{inner}, &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return files.config(), nil },
 	}), files}, nil

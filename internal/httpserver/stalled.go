@@ -1,0 +1,77 @@
+package httpserver
+
+import (
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	// stallTimeout bounds the time in which a client must take writePiece bytes of an answer: one
+	// that takes nothing keeps its answer in memory, and a call of a model at its backend.
+	stallTimeout = 2 * time.Minute
+	writePiece   = 256 << 10
+)
+
+// patient is a listener whose connections are cut when their clients take nothing.
+type patient struct{ net.Listener }
+
+// Accept implements [net.Listener].
+func (l patient) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &patientConn{Conn: conn}, nil
+}
+
+// patientConn gives each piece of what is written to it a deadline, unless there is one already.
+type patientConn struct {
+	net.Conn
+
+	mu     sync.Mutex
+	given  bool      // a deadline was set by others
+	extend time.Time // when its own is moved
+}
+
+// SetDeadline implements [net.Conn].
+func (c *patientConn) SetDeadline(t time.Time) error {
+	c.others(t)
+	return c.Conn.SetDeadline(t)
+}
+
+// SetWriteDeadline implements [net.Conn].
+func (c *patientConn) SetWriteDeadline(t time.Time) error {
+	c.others(t)
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// others notes a deadline of others, or that there is none any more.
+func (c *patientConn) others(t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.given, c.extend = !t.IsZero(), time.Time{}
+}
+
+// Write implements [net.Conn].
+func (c *patientConn) Write(p []byte) (n int, err error) {
+	for first := true; first || len(p) > 0 && err == nil; first = false {
+		c.allow(time.Now())
+		var written int
+		written, err = c.Conn.Write(p[:min(len(p), writePiece)])
+		n, p = n+written, p[written:]
+	}
+	return n, err
+}
+
+// allow gives the next piece its time. The deadline is moved seldom, because that costs more than
+// most writes.
+func (c *patientConn) allow(now time.Time) {
+	const seldom = 8
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.given && !now.Before(c.extend) {
+		_ = c.Conn.SetWriteDeadline(now.Add(stallTimeout)) // a closed connection needs none
+		c.extend = now.Add(stallTimeout / seldom)
+	}
+}
