@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -194,17 +195,31 @@ func noReward(mask algorithm.Mask) string {
 	return string(mask)
 }
 
-// reasonOf is the last line of a failure, which is where programs say what happened.
+// reasonOf is the line of a failure that says what happened.
 // Attempts whose time is up are alike, whether the runner or the store has ended them.
 func reasonOf(o agl.Outcome, timeout agl.Null[float64]) string {
 	if o.Kind == agl.OutcomeTimeout && timeout.Valid {
 		return fmt.Sprintf("timeout: the agent had not ended after %gs", timeout.V)
 	}
-	reason := lastLine(o.Message)
+	reason := reasonLine(o.Message)
 	if o.Kind == agl.OutcomeAgentError && reason != "" {
 		return reason
 	}
 	return strings.TrimSuffix(string(o.Kind)+": "+reason, ": ")
+}
+
+// exception matches the line in which Python, Node, Java and Go name what was thrown. Node and Java go on behind it, and so
+// do exceptions whose message has several lines.
+var exception = regexp.MustCompile(`^(?:the agent ended with [^:]*: )?((?:[\w.$]*(?:Error|Exception)\b[^:]*:|panic: |Exception in thread ).*)`)
+
+// reasonLine is the last line that names an exception, or, without one, the last line.
+func reasonLine(text string) string {
+	for _, line := range slices.Backward(strings.Split(text, "\n")) {
+		if found := exception.FindStringSubmatch(strings.TrimRight(line, " \r")); found != nil {
+			return found[1]
+		}
+	}
+	return lastLine(text)
 }
 
 // lastLine is the last line of a text that is not empty.

@@ -45,6 +45,11 @@ func TestUselessRun(t *testing.T) {
 		"an error": {agl.AgentFunc(func(context.Context, agl.Task) (agl.Result, error) {
 			return agl.Result{}, errors.New("boom\nValueError: boom")
 		}), callLearner{}, 3, nil, "ValueError: boom ×3, first in ro-"},
+		"an error of Node": {failing("exit status 1: file.ts:1\n  throw new E()\n  ^\n\nTypeError [ERR_X]: no such thing: x\n    at f (file:1)\n  code: 'ERR_X'\n}\n\nNode.js v20.1.0"),
+			callLearner{}, 3, nil, "\n  TypeError [ERR_X]: no such thing: x ×3"},
+		"an error of several lines": {failing("Traceback (most recent call last):\npydantic_core.ValidationError: 1 error for X\nfield\n  missing\n    see https://errors.dev"),
+			callLearner{}, 3, nil, "\n  pydantic_core.ValidationError: 1 error for X ×3"},
+		"a panic of Go": {failing("the agent ended with exit status 2: panic: boom\n\ngoroutine 1 [running]:\nmain.main()\n\t/a.go:3 +0x1"), callLearner{}, 3, nil, "\n  panic: boom ×3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -64,6 +69,11 @@ func TestUselessRun(t *testing.T) {
 			}
 		})
 	}
+}
+
+// failing is an agent that fails with a text.
+func failing(text string) agl.Agent {
+	return agl.AgentFunc(func(context.Context, agl.Task) (agl.Result, error) { return agl.Result{}, errors.New(text) })
 }
 
 // callLearner learns from model calls, and only waits for its rollouts.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,8 +56,26 @@ func (d *Doctor) agent(ctx context.Context, f *runfile.File) {
 	if version := d.interpreter(ctx, path); version != "" {
 		found += ", " + version
 	}
+	if !runsTypeScript(ctx, path, command[1:]) {
+		d.Addf("agent", Fail, "install Node 22.18 or later, or name another program in agent.command", "%s, which does not run TypeScript", found)
+		return
+	}
 	d.Addf("agent", OK, "", "%s", found)
 }
+
+// runsTypeScript reports whether Node runs an agent in TypeScript as it is. Flags may teach it that.
+func runsTypeScript(ctx context.Context, path string, args []string) bool {
+	if filepath.Base(path) != "node" || len(args) == 0 || !slices.Contains([]string{".ts", ".mts", ".cts"}, filepath.Ext(args[0])) {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := exec.CommandContext(ctx, path, "--input-type=module-typescript", "--eval", "let one: number = 1").Run()
+	return err == nil || ctx.Err() != nil
+}
+
+// patience is how long an interpreter may take to say what it is.
+const patience = 10 * time.Second
 
 // interpreter asks a known interpreter for its version; empty means that it is none,
 // or does not say.
@@ -69,7 +88,6 @@ func (d *Doctor) interpreter(ctx context.Context, path string) string {
 	default:
 		return ""
 	}
-	const patience = 10 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, path, flag).CombinedOutput()

@@ -6,6 +6,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -22,12 +23,14 @@ type attempt struct {
 	Env map[string]string `json:"env"`
 }
 
-// ask asks the model behind agl's proxy, which records the call with its tokens.
+// ask asks the model behind agl's proxy, which records the call with its tokens. With the seed that agl chose for this attempt, the
+// same run gives the same result again.
 func ask(env map[string]string, question string) (string, error) {
 	body, err := json.Marshal(map[string]any{
 		"model":      env["OPENAI_MODEL"],
 		"messages":   []map[string]string{{"role": "user", "content": question}},
 		"max_tokens": 4,
+		"seed":       json.RawMessage(cmp.Or(env["AGL_SEED"], "null")),
 	})
 	if err != nil {
 		return "", err

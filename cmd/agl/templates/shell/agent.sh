@@ -9,10 +9,11 @@ member() { sed -n "s/.*\"$1\": *\"\([^\"]*\)\".*/\1/p"; }
 question=$(printf '%s\n' "$AGL_TASK" | member question)
 answer=$(printf '%s\n' "$AGL_TASK" | member answer)
 
-# The model is behind agl's proxy, which records the call with its tokens.
+# The model is behind agl's proxy, which records the call with its tokens. With the seed that agl chose for this attempt, the same
+# run gives the same result again.
 completion=$(curl --silent --show-error --fail "$OPENAI_BASE_URL/chat/completions" \
 	-H "Authorization: Bearer $OPENAI_API_KEY" -H 'Content-Type: application/json' \
-	-d "{\"model\": \"$OPENAI_MODEL\", \"messages\": [{\"role\": \"user\", \"content\": \"$question\"}], \"max_tokens\": 4}")
+	-d "{\"model\": \"$OPENAI_MODEL\", \"messages\": [{\"role\": \"user\", \"content\": \"$question\"}], \"max_tokens\": 4, \"seed\": ${AGL_SEED:-null}}")
 reply=$(printf '%s\n' "$completion" | member content)
 
 # The reward: 1 is right, 0 is wrong.

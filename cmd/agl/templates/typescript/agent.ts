@@ -14,6 +14,7 @@ interface Env {
   OPENAI_BASE_URL: string;
   OPENAI_API_KEY: string;
   OPENAI_MODEL: string;
+  AGL_SEED?: string;
 }
 
 interface Completion {
@@ -22,12 +23,18 @@ interface Completion {
 
 type Result = { reward: number } | { error: string };
 
-// ask asks the model behind agl's proxy, which records the call with its tokens.
+// ask asks the model behind agl's proxy, which records the call with its tokens. With the seed that agl chose for this attempt,
+// the same run gives the same result again.
 async function ask(env: Env, question: string): Promise<string> {
   const response = await fetch(`${env.OPENAI_BASE_URL}/chat/completions`, {
     method: "POST",
     headers: { Authorization: `Bearer ${env.OPENAI_API_KEY}`, "Content-Type": "application/json" },
-    body: JSON.stringify({ model: env.OPENAI_MODEL, messages: [{ role: "user", content: question }], max_tokens: 4 }),
+    body: JSON.stringify({
+      model: env.OPENAI_MODEL,
+      messages: [{ role: "user", content: question }],
+      max_tokens: 4,
+      seed: env.AGL_SEED ? Number(env.AGL_SEED) : null,
+    }),
   });
   if (!response.ok) {
     throw new Error(`the model answers ${response.status}: ${await response.text()}`);
