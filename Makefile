@@ -8,6 +8,9 @@ UNIT         := $$($(GO) list ./... | grep -v /test/)
 # The Go SDKs are large. Without optimisation they compile in a fraction of the time.
 SDKS         := -gcflags='github.com/openai/openai-go/v3/...=-N -l' -gcflags='github.com/anthropics/anthropic-sdk-go/...=-N -l'
 
+# Everything is compiled once: without C, as what is released. Only the race detector needs it.
+export CGO_ENABLED ?= 0
+
 .PHONY: kustomize build test race lint compat gateway python wheels clients examples examples-long firsthour page e2e attack vulnerabilities chaos chaos-short faults fuzz bench bench-store bench-overhead bench-async bench-proxy bench-gateway bench-apo bench-process bench-tokenizers bench-live tinker-sdk tokenizers trackers skyrl proxy-soak seeds apo full clean
 
 build: ## the agl binary, static; what CGO_ENABLED=0 go run has compiled is used again
@@ -18,7 +21,7 @@ test: ## unit tests
 	$(GO) test $(UNIT)
 
 race: ## unit tests under the race detector, without long tests that use one goroutine
-	$(GO) test -race -short $(UNIT)
+	CGO_ENABLED=1 $(GO) test -race -short $(UNIT)
 
 $(LINT):
 	GOBIN=$(CURDIR)/$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)

@@ -189,8 +189,20 @@ func goal() float64 {
 }
 
 func TestTemplates(t *testing.T) {
-	for _, language := range []string{"python", "typescript", "go", "shell"} {
+	t.Parallel()
+	languages := []string{"python", "typescript", "go", "shell"}
+	came := make([]outcome, len(languages))
+	t.Cleanup(func() {
+		// All sample with the seeds of their attempts.
+		for i := range came {
+			if came[i] != came[0] && came[i] != (outcome{}) {
+				t.Errorf("the same run in %s and in %s: %+v and %+v", languages[0], languages[i], came[0], came[i])
+			}
+		}
+	})
+	for i, language := range languages {
 		t.Run(language, func(t *testing.T) {
+			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "first")
 			write := func() ([]byte, error) {
 				return exec.CommandContext(t.Context(), program, "init", dir, "--template", language).CombinedOutput()
@@ -206,7 +218,8 @@ func TestTemplates(t *testing.T) {
 				check(t, dir)
 				path = newNode(t)
 			}
-			train(t, dir, path...).learned(t, goal())
+			came[i] = train(t, dir, path...)
+			came[i].learned(t, goal())
 		})
 	}
 }
@@ -255,6 +268,7 @@ func copied(t *testing.T, name string) string {
 }
 
 func TestExamples(t *testing.T) {
+	t.Parallel()
 	python := filepath.Join(os.Getenv("AGL_EXAMPLES_VENV"), "bin")
 	for _, example := range []struct {
 		name string
@@ -263,6 +277,7 @@ func TestExamples(t *testing.T) {
 		{"python-openai", []string{python}}, {"langchain", []string{python}}, {"node", nil}, {"shell", nil},
 	} {
 		t.Run(example.name, func(t *testing.T) {
+			t.Parallel()
 			dir := copied(t, example.name)
 			if example.name == "node" {
 				if err := os.Symlink(filepath.Join(os.Getenv("AGL_EXAMPLES_NODE"), "node_modules"), filepath.Join(dir, "node_modules")); err != nil {
@@ -276,6 +291,7 @@ func TestExamples(t *testing.T) {
 
 // A Go program whose agent is one of its functions.
 func TestGoProgram(t *testing.T) {
+	t.Parallel()
 	dir := copied(t, "go")
 	binary := filepath.Join(t.TempDir(), "agent")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../examples/go").CombinedOutput(); err != nil {
@@ -287,6 +303,7 @@ func TestGoProgram(t *testing.T) {
 // The data that the examples share, and the shell example, are what `agl init`
 // writes.
 func TestExamplesAreTheTemplates(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if out, err := exec.CommandContext(t.Context(), program, "init", dir, "--template", "shell").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -307,6 +324,7 @@ func TestExamplesAreTheTemplates(t *testing.T) {
 }
 
 func TestCalculator(t *testing.T) {
+	t.Parallel()
 	if !*long {
 		t.Skip("takes a minute or two: -long")
 	}
@@ -328,6 +346,7 @@ func generate(t *testing.T, dir string) {
 // TestDebate: two agents learn from each other. With the other's first weights the proposer gets to 0.5 at most, and the verifier to
 // a third.
 func TestDebate(t *testing.T) {
+	t.Parallel()
 	dir := copied(t, "debate")
 	generate(t, dir)
 	train(t, dir).learned(t, goal())
@@ -342,6 +361,7 @@ func TestDebate(t *testing.T) {
 
 // TestTrainerProgram: the algorithm is a program in Python that learns. It fails if it has not learned.
 func TestTrainerProgram(t *testing.T) {
+	t.Parallel()
 	dir := copied(t, "verl-shape")
 	cmd := exec.CommandContext(t.Context(), program, "train", "agl.yaml", "--output", "out")
 	cmd.Dir = dir

@@ -19,6 +19,7 @@ import (
 // TestExport reads exported weights with the safetensors package: the program in
 // docs/policy-serve.md says what the model says to any OpenAI client.
 func TestExport(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../../docs/policy-serve.md")
 	if err != nil {
 		t.Fatal(err)

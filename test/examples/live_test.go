@@ -19,6 +19,7 @@ import (
 // TestLiveTemplate: the shop's customers are pleased more often after some hundred sessions than at first, every call is
 // answered while the model changes, and a resumed run goes on.
 func TestLiveTemplate(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "shop")
 	if out, err := exec.CommandContext(t.Context(), program, "init", dir, "--template", "live").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

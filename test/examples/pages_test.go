@@ -19,7 +19,8 @@ import (
 // shell.
 type walk struct {
 	page string
-	// repository runs them in a copy of the repository instead of an empty folder.
+	// repository runs them in a copy of the repository instead of an empty folder. The copy is mounted in the place of the
+	// repository, so that Go knows what it has compiled.
 	repository bool
 	// node needs one that runs TypeScript.
 	node bool
@@ -262,7 +263,8 @@ finished() { until [ "$(agl rollouts --status succeeded --json --limit 0 | wc -l
 // TestPages runs the commands of pages as they stand, each page in a network of its
 // own, so that the ports are free and nothing else can be reached.
 func TestPages(t *testing.T) {
-	isolate := []string{"unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"}
+	t.Parallel()
+	isolate := []string{"unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"}
 	if os.Getuid() != 0 {
 		isolate = append(isolate, "--map-root-user")
 	}
@@ -270,7 +272,10 @@ func TestPages(t *testing.T) {
 		t.Skipf("no network of its own for each page: %v: %s", err, out)
 	}
 	for _, w := range walks() {
-		t.Run(strings.TrimSuffix(filepath.Base(w.page), ".md"), func(t *testing.T) { w.run(t, isolate) })
+		t.Run(strings.TrimSuffix(filepath.Base(w.page), ".md"), func(t *testing.T) {
+			t.Parallel()
+			w.run(t, isolate)
+		})
 	}
 }
 
@@ -281,8 +286,13 @@ func (w walk) run(t *testing.T, isolate []string) {
 		t.Fatal(err)
 	}
 	dir, blocks, bin := t.TempDir(), t.TempDir(), t.TempDir()
+	root, place := dir, ""
 	if w.repository {
 		copyRepository(t, dir)
+		if root, err = filepath.Abs("../.."); err != nil {
+			t.Fatal(err)
+		}
+		place = fmt.Sprintf("mount --bind %q %q\ncd $ROOT\n", dir, root)
 	}
 	commands := w.read(t, string(text), blocks)
 	if err := os.Symlink(program, filepath.Join(bin, "agl")); err != nil {
@@ -296,13 +306,13 @@ func (w walk) run(t *testing.T, isolate []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	script := "set -e\nip link set lo up\n" + prelude + w.setup + "\n" + commands + "\ncd $ROOT\n" + w.after + "\n"
+	script := "set -e\nip link set lo up\n" + place + prelude + w.setup + "\n" + commands + "\ncd $ROOT\n" + w.after + "\n"
 	const longest = 5 * time.Minute // only a failure takes so long
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, isolate[0], append(isolate[1:], "bash", "-c", script)...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "ROOT="+dir, "BLOCKS="+blocks, "PYTHONPATH="+sources, "TERM=dumb",
+	cmd.Env = append(os.Environ(), "ROOT="+root, "BLOCKS="+blocks, "PYTHONPATH="+sources, "TERM=dumb",
 		"PATH="+strings.Join(append(path, os.Getenv("PATH")), string(os.PathListSeparator)))
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

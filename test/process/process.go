@@ -22,10 +22,11 @@ import (
 // longest bounds how long a server may take to start. Only a failure takes so long.
 const longest = 60 * time.Second
 
-// Build builds the agl command into a directory and returns its file.
+// Build builds the agl command into a directory, static as make build does, and returns its file.
 func Build(dir string) (string, error) {
 	file := filepath.Join(dir, "agl")
 	build := exec.Command("go", "build", "-o", file, "github.com/agl-go/agl/cmd/agl") //nolint:noctx // go test bounds it
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build agl: %w\n%s", err, out)
 	}
