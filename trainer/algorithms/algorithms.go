@@ -159,6 +159,9 @@ type Result struct {
 	Repeats string
 	// Best is the best resources found; nil if the algorithm does not look for any.
 	Best *Best
+	// Compared are the ids of the first resources and of the best, if a run tries several side by side; otherwise empty: the last
+	// rollouts have the best.
+	Compared [2]string
 }
 
 // Fact is a row of a table.

@@ -308,9 +308,14 @@ func (a *apoRun) Result() Result {
 	if r.Spent.Dollars > 0 {
 		calls += fmt.Sprintf(", $%.4f", r.Spent.Dollars)
 	}
+	var compared [2]string
+	if r.Live == nil {
+		compared = [2]string{r.Seed.ResourcesID, r.Best.ResourcesID}
+	}
 	return Result{
-		Summary: APOSummary{FoundPrompts{r.Improved, r.Finished, r.Gain, r.Best.Prompts, len(r.Rounds), r.Spent}},
-		Facts:   []Fact{{"calls that make prompts", calls}}, Report: reportAPO(r), Text: textAPO(r),
+		Compared: compared,
+		Summary:  APOSummary{FoundPrompts{r.Improved, r.Finished, r.Gain, r.Best.Prompts, len(r.Rounds), r.Spent}},
+		Facts:    []Fact{{"calls that make prompts", calls}}, Report: reportAPO(r), Text: textAPO(r),
 		Best: &Best{Prompts: r.Best.Resources, Improved: agl.Some(r.Improved)},
 		HTML: pageAPO(r), Repeats: "repeats no model call and no batch of rollouts that had ended",
 	}

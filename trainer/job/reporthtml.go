@@ -31,7 +31,7 @@ func (r *run) writeHTML(ctx context.Context, result *Result, text string, pictur
 		return html.EscapeString(title)
 	}))
 	b.WriteString(result.HTML)
-	said, err := r.rollouts(ctx)
+	said, err := r.rollouts(ctx, result.Compared)
 	if err != nil {
 		fmt.Fprintf(&b, "<p>The rollouts cannot be shown: %s</p>\n", html.EscapeString(err.Error()))
 	}
@@ -51,8 +51,8 @@ const (
 )
 
 // rollouts shows the same tasks before and after training, and the worst tasks of the
-// end. A store elsewhere, or in memory, is left alone.
-func (r *run) rollouts(ctx context.Context) (_ string, err error) {
+// end; of compared resources, only those. A store elsewhere, or in memory, is left alone.
+func (r *run) rollouts(ctx context.Context, compared [2]string) (_ string, err error) {
 	if r.cfg.File.Store.URL != "" || !strings.HasPrefix(r.cfg.database(r.folder.Path), string(store.SQLite)) {
 		return "", nil
 	}
@@ -63,11 +63,11 @@ func (r *run) rollouts(ctx context.Context) (_ string, err error) {
 		return "", err
 	}
 	defer func() { err = cmp.Or(err, opened.Close(ctx)) }()
-	first, err := someRollouts(ctx, opened, agl.Ascending)
+	first, err := someRollouts(ctx, opened, agl.Ascending, compared[0])
 	if err != nil {
 		return "", err
 	}
-	last, err := someRollouts(ctx, opened, agl.Descending)
+	last, err := someRollouts(ctx, opened, agl.Descending, compared[1])
 	if err != nil {
 		return "", err
 	}
@@ -82,13 +82,16 @@ func (r *run) rollouts(ctx context.Context) (_ string, err error) {
 }
 
 // someRollouts returns the first or the last rollouts that have ended: those of
-// validation, if there are any.
-func someRollouts(ctx context.Context, s agl.Store, order agl.SortOrder) ([]agl.AttemptedRollout, error) {
+// validation, if there are any, with the resources, if they are given.
+func someRollouts(ctx context.Context, s agl.Store, order agl.SortOrder, resources string) ([]agl.AttemptedRollout, error) {
 	page, err := s.QueryRollouts(ctx, agl.QueryRolloutsParams{
 		StatusIn: []agl.RolloutStatus{agl.RolloutSucceeded, agl.RolloutFailed}, Paging: agl.Paging{Limit: lookedAt, SortBy: "start_time", Order: order},
 	})
 	if err != nil {
 		return nil, err
+	}
+	if resources != "" {
+		page.Items = slices.DeleteFunc(page.Items, func(r agl.AttemptedRollout) bool { return r.ResourcesID.V != resources })
 	}
 	val := slices.DeleteFunc(slices.Clone(page.Items), func(r agl.AttemptedRollout) bool { return r.Mode != agl.ModeVal })
 	if len(val) > 0 {
@@ -125,7 +128,7 @@ func writePairs(ctx context.Context, b *strings.Builder, s agl.Store, first, las
 		if err != nil {
 			return err
 		}
-		if x != nil && y != nil && len(x.Said)+len(y.Said) > 0 {
+		if x != nil && y != nil && len(x.Said)+len(y.Said)+len(x.Output)+len(y.Output) > 0 {
 			pairs = append(pairs, pair{x, y, y.Reward.V - x.Reward.V})
 		}
 	}

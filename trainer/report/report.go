@@ -23,7 +23,7 @@ body{font:15px/1.5 system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif
 table{border-collapse:collapse;margin:1em 0}td,th{border-bottom:1px solid var(--line);padding:.3em .8em .3em 0;text-align:left;vertical-align:top}
 pre,code{font:13px/1.45 ui-monospace,Menlo,Consolas,monospace}pre{background:var(--soft);padding:.8em;border-radius:6px;white-space:pre-wrap;overflow-wrap:anywhere}
 svg{max-width:100%%;height:auto;margin:.4em 0}.pair{display:grid;grid-template-columns:1fr 1fr;gap:1em}@media(max-width:700px){.pair{grid-template-columns:1fr}}
-.said{unicode-bidi:isolate;border-left:3px solid var(--line);padding-left:.8em;margin:.4em 0;white-space:pre-wrap;overflow-wrap:anywhere}.role{opacity:.65;font-size:13px}
+.said{unicode-bidi:isolate;border-left:3px solid var(--line);padding-left:.8em;margin:.4em 0;white-space:pre-wrap;overflow-wrap:anywhere}.role{opacity:.65;font-size:13px}.task{margin-top:1.8em}
 .tree{border-left:2px solid var(--line);margin-left:.4em;padding-left:1em}summary{cursor:pointer}
 </style></head><body>
 %s</body></html>
@@ -70,7 +70,7 @@ func ReadRollout(ctx context.Context, s agl.Store, r *agl.AttemptedRollout) (*Ro
 
 // WriteTask shows the task of a rollout.
 func WriteTask(b *strings.Builder, r *Rollout) {
-	said(b, "task", string(r.Input))
+	fmt.Fprintf(b, "<div class=\"said task\"><span class=\"role\">task</span> %s</div>\n", clipped(strings.TrimSpace(string(r.Input))))
 }
 
 // WriteRollout shows a rollout; title is HTML.
