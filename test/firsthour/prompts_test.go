@@ -1,7 +1,6 @@
 package firsthour
 
 import (
-	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/go-json-experiment/json"
 )
 
 // TestPromptsReport: the page of a search for prompts shows what the first ones earned beside what the best ones earn, although
@@ -27,7 +28,7 @@ func TestPromptsReport(t *testing.T) {
 		if strings.Contains(string(body), said) {
 			said = "Answer {question} with a number."
 		}
-		err = json.NewEncoder(w).Encode(map[string]any{
+		err = json.MarshalWrite(w, map[string]any{
 			"id": "1", "object": "chat.completion", "model": "writer", "usage": map[string]int{"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
 			"choices": []any{map[string]any{"index": 0, "finish_reason": "stop", "message": map[string]string{"role": "assistant", "content": said}}},
 		})
