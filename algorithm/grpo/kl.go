@@ -2,7 +2,6 @@ package grpo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/agl-go/agl/tinker"
@@ -40,14 +39,11 @@ func penalize(ctx context.Context, reference tinker.TrainingClient, data []tinke
 
 // subtractPenalty is penalize, given the log-probabilities of the reference: one slice per datum, one number per target.
 func subtractPenalty(data []tinker.Datum, reference [][]float32, coefficient float64) (kl float64, err error) {
-	if len(reference) != len(data) {
-		return 0, errors.New("the engine returned log-probabilities for another number of sequences than it was given")
+	if err := checkLogprobs(data, reference); err != nil {
+		return 0, err
 	}
 	n := 0
 	for k := range data {
-		if len(reference[k]) != len(data[k].Weights) {
-			return 0, fmt.Errorf("the engine returned %d log-probabilities for %d tokens", len(reference[k]), len(data[k].Weights))
-		}
 		for i, w := range data[k].Weights {
 			if w != 0 {
 				kl += float64(data[k].Logprobs[i]) - float64(reference[k][i])

@@ -200,7 +200,7 @@ func TestAssemble(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	t.Parallel()
-	healthy := StepReport{Step: 7, Groups: 4, GroupsUsed: 3, Rollouts: 20, Calls: 120, ContinuedCalls: 95, PrefixMismatches: 5, LogprobGap: Gap{Mean: 0.05}}
+	healthy := StepReport{Step: 7, Groups: 4, GroupsUsed: 3, Sequences: 12, Rollouts: 20, Calls: 120, ContinuedCalls: 95, PrefixMismatches: 5, LogprobGap: Gap{Mean: 0.05}}
 	healthy.Masked = map[algorithm.Mask]int{"timeout": 4} // 20 %, not more
 	for _, tc := range []struct {
 		name string
@@ -208,14 +208,18 @@ func TestWarnings(t *testing.T) {
 		want []algorithm.Warning
 	}{
 		{"at every limit", func(*StepReport) {}, nil},
-		{"nothing happened", func(r *StepReport) { *r = StepReport{GroupsUsed: 1} }, nil},
-		{"no variance", func(r *StepReport) { r.GroupsUsed = 0; r.RewardMean = 0.5 }, []algorithm.Warning{{Kind: WarnNoVariance, Step: 7, Message: "step 7: nothing was learned: in all 4 groups the rewards are equal (mean 0.5) or too few to compare; the tasks may be too easy or too hard for the model, or the reward is constant"}}},
-		{"no success", func(r *StepReport) { r.GroupsUsed = 0 }, []algorithm.Warning{{Kind: WarnNoVariance, Step: 7, Message: "step 7: nothing was learned: every reward of the 20 rollouts is 0, and a model learns only what it already does now and then; give it demonstrations (warm_start), easier tasks, or a reward for a part of the task"}}},
-		{"no rewards", func(r *StepReport) { r.GroupsUsed = 0; r.Masked = map[algorithm.Mask]int{"missing_reward": 20} }, []algorithm.Warning{{Kind: WarnNoVariance, Step: 7, Message: "step 7: nothing was learned: none of the 20 rollouts has a usable reward (missing_reward 20)"}}},
-		{"no calls", func(r *StepReport) { r.GroupsUsed, r.Calls = 0, 0 }, []algorithm.Warning{{Kind: WarnNoVariance, Step: 7, Message: "step 7: nothing was learned: no model call was recorded in 20 rollouts; the agent must call the model at the address that it is given"}}},
-		{"no agent ends well", func(r *StepReport) { r.GroupsUsed, r.Calls, r.Failed = 0, 0, 16 }, []algorithm.Warning{{Kind: WarnNoVariance, Step: 7, Message: "step 7: nothing was learned: in all 16 rollouts that count the agent ended with an error"}}},
+		{"nothing happened", func(r *StepReport) { *r = StepReport{Sequences: 1} }, nil},
+		{"no variance", func(r *StepReport) { r.GroupsUsed, r.Sequences = 0, 0; r.RewardMean = 0.5 }, []algorithm.Warning{{Kind: WarnNoVariance, Step: 7, Message: "step 7: nothing was learned: in all 4 groups the rewards are equal (mean 0.5) or too few to compare; the tasks may be too easy or too hard for the model, or the reward is constant"}}},
+		{"no success", func(r *StepReport) { r.GroupsUsed, r.Sequences = 0, 0 }, []algorithm.Warning{{Kind: WarnNoVariance, Step: 7, Message: "step 7: nothing was learned: every reward of the 20 rollouts is 0, and a model learns only what it already does now and then; give it demonstrations (warm_start), easier tasks, or a reward for a part of the task"}}},
+		{"no rewards", func(r *StepReport) {
+			r.GroupsUsed, r.Sequences = 0, 0
+			r.Masked = map[algorithm.Mask]int{"missing_reward": 20}
+		}, []algorithm.Warning{{Kind: WarnNoVariance, Step: 7, Message: "step 7: nothing was learned: none of the 20 rollouts has a usable reward (missing_reward 20)"}}},
+		{"no calls", func(r *StepReport) { r.Sequences, r.Calls = 0, 0 }, []algorithm.Warning{{Kind: WarnNoVariance, Step: 7, Message: "step 7: nothing was learned: no model call was recorded in 20 rollouts; the agent must call the model at the address that it is given"}}},
+		{"no agent ends well", func(r *StepReport) { r.Sequences, r.Calls, r.Failed = 0, 0, 16 }, []algorithm.Warning{{Kind: WarnNoVariance, Step: 7, Message: "step 7: nothing was learned: in all 16 rollouts that count the agent ended with an error"}}},
 		{"truncated", func(r *StepReport) { r.Truncated = 16 }, []algorithm.Warning{{Kind: WarnTruncated, Step: 7, Message: "step 7: every rollout has a reply that was cut off at its length limit; raise max_tokens in the agent, or the model's context"}}},
-		{"no variance, all done", func(r *StepReport) { r.GroupsUsed = 0; r.PassRate = 1 }, nil},
+		{"all masked as truncated", func(r *StepReport) { r.Sequences, r.Truncated = 0, 15 }, []algorithm.Warning{{Kind: WarnNoVariance, Step: 7, Message: "step 7: nothing was learned: mask_truncated leaves out every reply that was cut off, which are those of all 3 groups whose rewards differ"}}},
+		{"no variance, all done", func(r *StepReport) { r.GroupsUsed, r.Sequences = 0, 0; r.PassRate = 1 }, nil},
 		{"masked", func(r *StepReport) { r.Masked = map[algorithm.Mask]int{"timeout": 4, "panic": 1} }, []algorithm.Warning{{Kind: WarnMasked, Step: 7, Message: "step 7: 5 of 20 rollouts (25 %) are masked: panic 1, timeout 4"}}},
 		{"prefix", func(r *StepReport) { r.PrefixMismatches = 6; r.ContinuedCalls = 94 }, []algorithm.Warning{{Kind: WarnPrefix, Step: 7, Message: "step 7: 6 of 100 later calls (6.0 %) do not extend the prompt and reply of the call before; the agent or the chat template rewrites the conversation, and each part is trained on alone"}}},
 		{"gap", func(r *StepReport) { r.LogprobGap = Gap{Mean: 0.125, Max: 2} }, []algorithm.Warning{{Kind: WarnLogprobs, Step: 7, Message: "step 7: log-probabilities of sampler and trainer differ by 0.125 nats on average (at most 2) for the same weights; check that both run the same model, precision and temperature"}}},

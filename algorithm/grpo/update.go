@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker"
 )
 
@@ -135,6 +136,9 @@ func (u *update) forward(ctx context.Context, data []tinker.Datum, last bool) (e
 			return err
 		}
 	}
+	if err := checkForward(data, forward, optim); err != nil {
+		return err
+	}
 	if u.report.Updates == 0 {
 		u.first.add(data, forward.Logprobs)
 	}
@@ -176,18 +180,42 @@ func (u *update) correct(ctx context.Context, data []tinker.Datum) ([]tinker.Dat
 	if err != nil {
 		return nil, fmt.Errorf("log-probabilities of the weights in training: %w", err)
 	}
-	if len(proximal.Logprobs) != len(data) {
-		return nil, fmt.Errorf("the engine returned log-probabilities for %d sequences, but was given %d", len(proximal.Logprobs), len(data))
-	}
-	for k := range data {
-		if len(proximal.Logprobs[k]) != len(data[k].Weights) {
-			return nil, fmt.Errorf("the engine returned %d log-probabilities for %d tokens", len(proximal.Logprobs[k]), len(data[k].Weights))
-		}
+	if err := checkLogprobs(data, proximal.Logprobs); err != nil {
+		return nil, err
 	}
 	u.all.add(data, proximal.Logprobs)
 	kept, refused := u.cfg.Correction.Apply(data, proximal.Logprobs)
 	u.total, u.refused = u.total+trainedTokens(data), u.refused+refused
 	return kept, nil
+}
+
+// checkForward returns an error if an engine has computed what no update can be made of: its weights have become useless.
+func checkForward(data []tinker.Datum, forward tinker.ForwardResult, optim tinker.OptimStepResult) error {
+	if loss := forward.Loss; math.IsNaN(loss) || math.IsInf(loss, 0) {
+		return agl.Errorf(agl.CodeIllegalState, "the engine returned the loss %v; resume from the last checkpoint with a smaller learning rate", loss)
+	}
+	if norm := optim.GradNorm; math.IsNaN(norm) || math.IsInf(norm, 0) {
+		return agl.Errorf(agl.CodeIllegalState, "the engine returned the norm %v of the gradient; resume from the last checkpoint with a smaller learning rate", norm)
+	}
+	return checkLogprobs(data, forward.Logprobs)
+}
+
+// checkLogprobs returns an error unless an engine has returned a log-probability of each token of data, finite where a token is trained on.
+func checkLogprobs(data []tinker.Datum, logprobs [][]float32) error {
+	if len(logprobs) != len(data) {
+		return agl.Errorf(agl.CodeIllegalState, "the engine returned log-probabilities for %d sequences, but was given %d", len(logprobs), len(data))
+	}
+	for k := range data {
+		if len(logprobs[k]) != len(data[k].Weights) {
+			return agl.Errorf(agl.CodeIllegalState, "the engine returned %d log-probabilities for %d tokens", len(logprobs[k]), len(data[k].Weights))
+		}
+		for i, p := range logprobs[k] {
+			if v := float64(p); data[k].Weights[i] != 0 && (math.IsNaN(v) || math.IsInf(v, 0)) {
+				return agl.Errorf(agl.CodeIllegalState, "the engine returned the log-probability %v of token %d of sequence %d of the batch; if its weights have become useless, resume from the last checkpoint with a smaller learning rate", v, i, k)
+			}
+		}
+	}
+	return nil
 }
 
 // trainedTokens counts the tokens that have a weight.

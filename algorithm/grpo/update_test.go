@@ -14,8 +14,12 @@ type ledger struct {
 	steps int
 }
 
-func (l *ledger) ForwardBackward(context.Context, tinker.ForwardParams) (tinker.ForwardResult, error) {
-	return tinker.ForwardResult{Loss: float64(3 + 2*l.steps)}, nil
+func (l *ledger) ForwardBackward(_ context.Context, p tinker.ForwardParams) (tinker.ForwardResult, error) {
+	res := tinker.ForwardResult{Loss: float64(3 + 2*l.steps)}
+	for _, d := range p.Data {
+		res.Logprobs = append(res.Logprobs, d.Logprobs)
+	}
+	return res, nil
 }
 
 func (l *ledger) OptimStep(context.Context, tinker.AdamParams) (tinker.OptimStepResult, error) {

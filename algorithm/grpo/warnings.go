@@ -11,7 +11,7 @@ import (
 
 // The kinds of warnings.
 const (
-	// WarnNoVariance: no group of a step had an advantage, so that nothing was learned, although not every rollout passed.
+	// WarnNoVariance: no group of a step had an advantage, or no calls that can be learned from, although not every rollout passed.
 	WarnNoVariance = "no_variance"
 	// WarnMasked: more than 20 % of a step's rollouts were masked.
 	WarnMasked = "masked"
@@ -42,7 +42,7 @@ func warnings(r StepReport) []algorithm.Warning {
 		list = append(list, algorithm.Warning{Kind: kind, Step: r.Step, Message: fmt.Sprintf("step %d: ", r.Step) + fmt.Sprintf(format, args...)})
 	}
 	masked := r.masked()
-	if r.GroupsUsed == 0 && len(r.Replayed) == 0 && r.PassRate < 1 { // if every rollout passed there is nothing to learn
+	if r.Sequences == 0 && (r.PassRate < 1 || r.GroupsUsed > 0) { // if every rollout passed there is nothing to learn
 		add(WarnNoVariance, "%s", whyNothing(r, masked))
 	}
 	if r.Late > 0 {
@@ -76,6 +76,8 @@ func whyNothing(r StepReport, masked int) string {
 		return fmt.Sprintf("nothing was learned: in all %d rollouts that count the agent ended with an error", r.Failed)
 	case r.Calls == 0:
 		return fmt.Sprintf("nothing was learned: no model call was recorded in %d rollouts; the agent must call the model at the address that it is given", r.Rollouts)
+	case r.GroupsUsed > 0:
+		return fmt.Sprintf("nothing was learned: mask_truncated leaves out every reply that was cut off, which are those of all %d groups whose rewards differ", r.GroupsUsed)
 	case r.PassRate == 0 && r.RewardMean == 0:
 		return fmt.Sprintf("nothing was learned: every reward of the %d rollouts is 0, and a model learns only what it already does now and then; give it demonstrations (warm_start), easier tasks, or a reward for a part of the task", r.Rollouts)
 	default:
