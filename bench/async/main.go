@@ -31,6 +31,7 @@ type options struct {
 	Steps      int           `default:"120" help:"Steps of reinforcement learning, 128 rollouts each."`
 	Runners    int           `default:"128" help:"Rollouts that run at once."`
 	Tool       time.Duration `default:"50ms" help:"The median latency of the tool."`
+	Trainer    time.Duration `default:"0" help:"The time that a step of training takes beside the computation. Where it takes longer than sampling, the trainer is not to wait."`
 }
 
 func main() {
@@ -181,7 +182,7 @@ func measure(ctx context.Context, opt options, staleness, seed int) (r result, e
 	defer os.RemoveAll(dir)
 	summary := filepath.Join(dir, "summary.json")
 	cmd := exec.CommandContext(ctx, opt.Calculator, "--seed", strconv.Itoa(seed), "--steps", strconv.Itoa(opt.Steps), "--runners", strconv.Itoa(opt.Runners),
-		"--tool", opt.Tool.String(), "--staleness", strconv.Itoa(staleness), "--out", filepath.Join(dir, "run"), "--summary", summary)
+		"--tool", opt.Tool.String(), "--trainer", opt.Trainer.String(), "--staleness", strconv.Itoa(staleness), "--out", filepath.Join(dir, "run"), "--summary", summary)
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return r, fmt.Errorf("%s: %w\n%s", opt.Calculator, err, output)
 	}

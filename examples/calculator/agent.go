@@ -34,14 +34,7 @@ func (c calculator) useTool(ctx context.Context, seed int64) error {
 	if c.toolLatency == 0 {
 		return nil
 	}
-	timer := time.NewTimer(time.Duration(float64(c.toolLatency) * recipe.ToolLatency(seed)))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return pause(ctx, time.Duration(float64(c.toolLatency)*recipe.ToolLatency(seed)))
 }
 
 // sheet is a task: a question, and maybe more, each of which is a conversation of its own.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl/examples/calculator/recipe"
+	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/client"
 	"github.com/agl-go/agl/tinker/server"
 	"github.com/agl-go/agl/trainer/engine"
@@ -136,4 +137,46 @@ func serveEngine(ctx context.Context, opt options, log *slog.Logger) (err error)
 		err = errors.Join(err, failed)
 	}
 	return err
+}
+
+// slowTrainer is an engine whose optimizer steps take longer.
+type slowTrainer struct {
+	tinker.Service
+
+	by time.Duration
+}
+
+// CreateModel implements [tinker.Service].
+func (s slowTrainer) CreateModel(ctx context.Context, p tinker.CreateModelParams) (tinker.TrainingClient, error) {
+	client, err := s.Service.CreateModel(ctx, p)
+	if err != nil || s.by == 0 {
+		return client, err
+	}
+	return slowClient{client, s.by}, nil
+}
+
+type slowClient struct {
+	tinker.TrainingClient
+
+	by time.Duration
+}
+
+// OptimStep implements [tinker.TrainingClient].
+func (c slowClient) OptimStep(ctx context.Context, p tinker.AdamParams) (tinker.OptimStepResult, error) {
+	if err := pause(ctx, c.by); err != nil {
+		return tinker.OptimStepResult{}, err
+	}
+	return c.TrainingClient.OptimStep(ctx, p)
+}
+
+// pause waits.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

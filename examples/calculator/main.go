@@ -45,6 +45,7 @@ type options struct {
 	Validate  int           `default:"0" help:"Steps between tests with the held-out questions, besides before the first and after the last; 0 has none in between."`
 	Staleness int           `default:"0" help:"By how many versions sampling may run ahead of training; 0 samples, trains, and samples again."`
 	Tool      time.Duration `default:"0" help:"The median time that the tool takes, which is log-normal with σ = 1.2; 0 takes none."`
+	Trainer   time.Duration `default:"0" help:"The time that a step of training takes beside the computation, as on a larger model; 0 takes none."`
 	Runners   int           `default:"16" help:"Rollouts that run at once."`
 	Engine    string        `default:"embedded" placeholder:"WHERE" help:"Where the model is: embedded in this process, http for a process of its own that speaks the Tinker protocol, or the URL of such an engine, for example agl policy serve (${default})."`
 	Strategy  string        `default:"shared-memory" enum:"shared-memory,client-server" help:"Where runners run: in this process, or in processes that meet it at a store server (${enum})."`
@@ -94,6 +95,8 @@ func (o options) validate() error {
 		return fmt.Errorf("--staleness: got %d, must not be negative", o.Staleness)
 	case o.Tool < 0:
 		return fmt.Errorf("--tool: got %v, must not be negative", o.Tool)
+	case o.Trainer < 0:
+		return fmt.Errorf("--trainer: got %v, must not be negative", o.Trainer)
 	case o.Runners < 1:
 		return fmt.Errorf("--runners: got %d, must be at least 1", o.Runners)
 	case o.Store != "" && o.Strategy != "client-server":

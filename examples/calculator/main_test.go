@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestWrongOptions(t *testing.T) {
@@ -10,6 +11,7 @@ func TestWrongOptions(t *testing.T) {
 	const shared, processes = "shared-memory", "client-server"
 	for want, o := range map[string]options{
 		"--steps: got 0":                       {Runners: 1, Strategy: shared},
+		"--trainer: got -1s":                   {Steps: 1, Trainer: -time.Second, Runners: 1, Strategy: shared},
 		"--runners: got 0":                     {Steps: 1, Strategy: shared},
 		"--store: got http://agl:xxxxx@h with": {Steps: 1, Runners: 1, Strategy: shared, Store: "http://agl:s3cret@h"},
 		"--store: got ftp://agl:xxxxx@h":       {Steps: 1, Runners: 1, Strategy: processes, Store: "ftp://agl:s3cret@h"},

@@ -68,7 +68,7 @@ func (t *training) Run(ctx context.Context, in agl.AlgorithmInput) error {
 	config := grpo.Config{
 		RunConfig: algorithm.RunConfig{Flusher: t.proxy, Seed: t.opt.Seed, OutDir: subdir(t.opt.Out, "grpo"), Logger: t.log},
 		TrainingConfig: algorithm.TrainingConfig{
-			Service: t.engine.Service, Model: recipe.Model(t.opt.Seed), InitialWeights: weights,
+			Service: slowTrainer{t.engine.Service, t.opt.Trainer}, Model: recipe.Model(t.opt.Seed), InitialWeights: weights,
 			Publisher: t.engine.Publisher(t.proxy), Schedule: recipe.Schedule(t.opt.Steps), Form: formOf,
 		},
 		Steps: t.opt.Steps, PromptsPerStep: recipe.PromptsPerStep / t.opt.Questions, GroupSize: recipe.GroupSize,
