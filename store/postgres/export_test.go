@@ -32,7 +32,7 @@ func Statements() map[string]string {
 		"put_resources": putResources, "insert_spans": insertSpans, "insert_keys": insertKeys, "put_keys": putKeys,
 		"forget_keys": forgetKeys, "delete_spans": deleteSpans, "delete_attempts": deleteAttempts,
 		"delete_sequences": deleteSequences, "delete_rollouts": deleteRollouts, "mark_evicted": markEvicted,
-		"clear_counts": clearCounts, "insert_events": insertEvents,
+		"clear_counts": clearCounts, "follow_rewards": followRewards, "insert_events": insertEvents,
 	}
 }
 

@@ -66,8 +66,9 @@ const (
 			last_idle_time = excluded.last_idle_time, current_rollout_id = excluded.current_rollout_id,
 			current_attempt_id = excluded.current_attempt_id, heartbeat_stats = excluded.heartbeat_stats`
 
+	// With EXISTS, PostgreSQL would read all rollouts into a hash for each statement.
 	insertSequences = `INSERT INTO sequences (rollout_id, last, unknown_since)
-		SELECT v.rollout_id, v.last, CASE WHEN EXISTS (SELECT FROM rollouts r WHERE r.rollout_id = v.rollout_id) THEN NULL ELSE $3::float8 END
+		SELECT v.rollout_id, v.last, CASE WHEN (SELECT true FROM rollouts r WHERE r.rollout_id = v.rollout_id) THEN NULL ELSE $3::float8 END
 		FROM unnest($1::text[], $2::int8[]) v (rollout_id, last)`
 	putSequences = insertSequences + ` ON CONFLICT (rollout_id) DO UPDATE
 		SET last = excluded.last, unknown_since = excluded.unknown_since`
