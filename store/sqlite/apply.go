@@ -48,7 +48,7 @@ type attemptWork struct {
 	row     attemptRow
 	dirty   bool
 	deleted bool
-	newIDs  []string // of spans
+	added   []*driver.SpanRecord
 }
 
 // spanWork is a span to insert.
@@ -428,7 +428,7 @@ func (t *tx) planSpan(ctx context.Context, s *driver.SpanRecord) error {
 	size := int64(len(s.Payload))
 	a.row.spans++
 	a.row.bytes += size
-	a.newIDs = append(a.newIDs, s.SpanID)
+	a.added = append(a.added, s)
 	a.dirty = true
 	t.state.spans++
 	t.state.spanBytes += size
@@ -450,7 +450,7 @@ func (t *tx) dropSpans(a *attemptWork) {
 	t.state.lastAttempt++
 	a.row.stream = t.state.lastAttempt
 	a.row.spans, a.row.bytes = 0, 0
-	a.row.ids, a.newIDs = map[string]struct{}{}, nil
+	a.row.ids, a.added = map[string]struct{}{}, nil
 	a.dirty = true
 }
 

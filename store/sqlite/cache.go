@@ -5,16 +5,16 @@ import "sync/atomic"
 // cache keeps values by key within a number of bytes. It evicts by the clock
 // algorithm: a value that was not used for a whole round goes. get may run
 // concurrently with other gets; every other method needs exclusive access.
-type cache[V any] struct {
-	slots map[string]*slot[V]
-	ring  []*slot[V]
+type cache[K comparable, V any] struct {
+	slots map[K]*slot[K, V]
+	ring  []*slot[K, V]
 	hand  int
 	bytes int64
 	most  int64
 }
 
-type slot[V any] struct {
-	key   string
+type slot[K comparable, V any] struct {
+	key   K
 	value V
 	size  int64
 	at    int // its index in the ring
@@ -24,11 +24,11 @@ type slot[V any] struct {
 // slotBytes is about the memory of a slot, its map entry and its place in the ring.
 const slotBytes = 160
 
-func newCache[V any](most int64) *cache[V] {
-	return &cache[V]{slots: map[string]*slot[V]{}, most: most}
+func newCache[K comparable, V any](most int64) *cache[K, V] {
+	return &cache[K, V]{slots: map[K]*slot[K, V]{}, most: most}
 }
 
-func (c *cache[V]) get(key string) (v V, there bool) {
+func (c *cache[K, V]) get(key K) (v V, there bool) {
 	s := c.slots[key]
 	if s == nil {
 		return v, false
@@ -39,16 +39,16 @@ func (c *cache[V]) get(key string) (v V, there bool) {
 	return s.value, true
 }
 
-func (c *cache[V]) has(key string) bool { return c.slots[key] != nil }
+func (c *cache[K, V]) has(key K) bool { return c.slots[key] != nil }
 
-func (c *cache[V]) put(key string, v V, size int64) {
+func (c *cache[K, V]) put(key K, v V, size int64) {
 	size += slotBytes
 	if s := c.slots[key]; s != nil {
 		c.bytes += size - s.size
 		s.value, s.size = v, size
 		s.used.Store(true)
 	} else {
-		s = &slot[V]{key: key, value: v, size: size, at: len(c.ring)}
+		s = &slot[K, V]{key: key, value: v, size: size, at: len(c.ring)}
 		s.used.Store(true)
 		c.slots[key] = s
 		c.ring = append(c.ring, s)
@@ -65,13 +65,13 @@ func (c *cache[V]) put(key string, v V, size int64) {
 	}
 }
 
-func (c *cache[V]) remove(key string) {
+func (c *cache[K, V]) remove(key K) {
 	if s := c.slots[key]; s != nil {
 		c.drop(s)
 	}
 }
 
-func (c *cache[V]) drop(s *slot[V]) {
+func (c *cache[K, V]) drop(s *slot[K, V]) {
 	delete(c.slots, s.key)
 	last := len(c.ring) - 1
 	c.ring[s.at] = c.ring[last]

@@ -17,6 +17,9 @@ func (t *tx) publish() {
 	for _, id := range t.c.DeletedWorkers {
 		d.workers.remove(id)
 	}
+	for _, stream := range t.garbage {
+		d.spans.remove(stream)
+	}
 	for _, id := range t.c.DeletedResources {
 		d.resources.remove(id)
 	}
@@ -46,6 +49,7 @@ func (t *tx) publishRollout(w *rolloutWork) {
 	}
 	for _, a := range w.attempts {
 		a.publish(r, a == w.latest)
+		d.keepSpans(a)
 	}
 	if w.latest == nil {
 		r.latest = nil
@@ -68,9 +72,9 @@ func (a *attemptWork) publish(r *rolloutRow, latest bool) {
 	if a.dirty || row == nil {
 		row = &attemptRow{}
 		*row = a.row
-		for _, id := range a.newIDs {
+		for _, s := range a.added {
 			if row.ids != nil {
-				row.ids[id] = struct{}{}
+				row.ids[s.SpanID] = struct{}{}
 			}
 		}
 		if len(row.ids) > maxIDs {

@@ -38,9 +38,9 @@ func (d *Driver) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Pa
 	return q.page, nil
 }
 
-// fromMemory answers the most frequent query, all spans of one attempt by sequence id, or a page
-// that has them all, if the cache knows the attempt. It needs one statement, which sees one moment
-// without a transaction. It reports whether it has answered.
+// fromMemory answers the most frequent query, all spans of one attempt by sequence id, or the first
+// page of them, if the cache knows the attempt. If it does not know the spans, this needs one
+// statement, which sees one moment without a transaction. It reports whether it has answered.
 func (q *spanQuery) fromMemory(ctx context.Context) (done bool, err error) {
 	p := &q.params
 	plain := agl.QuerySpansParams{RolloutID: p.RolloutID, AttemptID: p.AttemptID, Logic: p.Logic, Paging: agl.Paging{
@@ -49,9 +49,20 @@ func (q *spanQuery) fromMemory(ctx context.Context) (done bool, err error) {
 	if *p != plain || p.SortBy != "" && (p.SortBy != "sequence_id" || p.Order == agl.Descending) {
 		return false, nil
 	}
-	a := q.d.cachedAttempt(p.RolloutID, p.AttemptID)
+	a, kept := q.d.recentSpans(p)
 	if a == nil {
 		return false, nil
+	}
+	if kept != nil {
+		q.page.Total = len(kept.spans)
+		n := q.page.Total
+		if p.Limit > 0 {
+			n = min(n, p.Limit)
+		}
+		for i := range n {
+			q.page.Items = append(q.page.Items, kept.spans[i].StoredSpan)
+		}
+		return true, nil
 	}
 	q.ids[a.stream] = a.cur.AttemptID
 	most := -1 // no limit
@@ -60,11 +71,11 @@ func (q *spanQuery) fromMemory(ctx context.Context) (done bool, err error) {
 	}
 	err = q.d.readers.do(ctx, func(c *conn) error {
 		q.c = c
-		return c.query(ctx, selectPayloads+" FROM spans AS s WHERE s.stream = ?"+ascending+" LIMIT ?", []any{a.stream, most}, q.take(ctx))
+		return c.query(ctx, selectPayloads+" FROM spans AS s WHERE s.stream = ?"+ascending+" LIMIT ? + 0", []any{a.stream, most}, q.take(ctx))
 	})
 	q.page.Total = len(q.page.Items)
 	// Spans that were evicted meanwhile must be an error, not missing.
-	now := q.d.cachedAttempt(p.RolloutID, p.AttemptID)
+	now, _ := q.d.recentSpans(p)
 	if err == nil && (now == nil || now.stream != a.stream || p.Limit > 0 && len(q.page.Items) > p.Limit) {
 		q.page.Items, q.page.Total = []driver.StoredSpan{}, 0
 		return false, nil
@@ -73,10 +84,8 @@ func (q *spanQuery) fromMemory(ctx context.Context) (done bool, err error) {
 }
 
 // cachedAttempt returns the attempt that holds all spans of the query, nil if the
-// cache does not know.
+// cache does not know. It is called with d.mu locked.
 func (d *Driver) cachedAttempt(rolloutID, attemptID string) *attemptRow {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
 	e, there := d.rollouts.get(rolloutID)
 	if !there || e.evicted || e.latest == nil {
 		return nil

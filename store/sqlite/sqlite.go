@@ -55,10 +55,11 @@ type Driver struct {
 	crashes   map[int64]bool   // boots that ended without Close
 	ahead     map[string]int64 // by rollout: last sequence ids that are not on disk
 	live      map[string]int   // by worker: live attempts that are the latest of their rollout
-	rollouts  *cache[*rolloutRow]
-	workers   *cache[*workerRow]
-	resources *cache[*resourcesRow]
-	failed    error // of the last commit
+	rollouts  *cache[string, *rolloutRow]
+	workers   *cache[string, *workerRow]
+	resources *cache[string, *resourcesRow]
+	spans     *cache[int64, *recentSpans] // by stream
+	failed    error                       // of the last commit
 
 	// These belong to the batch; one batch is open at a time.
 	batch  batch
@@ -91,9 +92,10 @@ func Open(ctx context.Context, config Config) (_ *Driver, err error) {
 	d := &Driver{
 		config: config, path: path, maxLog: maxLogBytes,
 		crashes: map[int64]bool{}, ahead: map[string]int64{}, live: map[string]int{},
-		rollouts:  newCache[*rolloutRow](config.CacheBytes),
-		workers:   newCache[*workerRow](config.CacheBytes / 8),
-		resources: newCache[*resourcesRow](config.CacheBytes / 8),
+		rollouts:  newCache[string, *rolloutRow](config.CacheBytes),
+		workers:   newCache[string, *workerRow](config.CacheBytes / 8),
+		resources: newCache[string, *resourcesRow](config.CacheBytes / 8),
+		spans:     newCache[int64, *recentSpans](config.CacheBytes / 2),
 	}
 	d.batch.driver = d
 	if d.codec, err = newCodec(); err != nil {

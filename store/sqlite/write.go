@@ -217,7 +217,12 @@ func (a *attemptWork) writeRow(ctx context.Context, c *conn, w *rolloutWork) err
 func (t *tx) writeWorkers(ctx context.Context, c *conn) error {
 	for _, w := range t.workers {
 		cur := w.cur
-		statement := `UPDATE workers SET worker_id = ?, status = ?, heartbeat_stats = ?, last_heartbeat_time = ?, last_dequeue_time = ?,
+		args := []any{
+			string(cur.Status), nullBytes(cur.HeartbeatStats), nullTime(cur.LastHeartbeatTime), nullTime(cur.LastDequeueTime), nullTime(cur.LastBusyTime),
+			nullTime(cur.LastIdleTime), nullText(cur.CurrentRolloutID), nullText(cur.CurrentAttemptID),
+		}
+		// An assignment of the id would write its index.
+		statement := `UPDATE workers SET status = ?, heartbeat_stats = ?, last_heartbeat_time = ?, last_dequeue_time = ?,
 			last_busy_time = ?, last_idle_time = ?, current_rollout_id = ?, current_attempt_id = ? WHERE ordinal = ?`
 		if w.ordinal == 0 {
 			last, err := c.number(ctx, "SELECT max(ordinal) FROM workers")
@@ -225,12 +230,11 @@ func (t *tx) writeWorkers(ctx context.Context, c *conn) error {
 				return err
 			}
 			w.ordinal = last + 1
+			args = append([]any{cur.WorkerID}, args...)
 			statement = `INSERT INTO workers (worker_id, status, heartbeat_stats, last_heartbeat_time, last_dequeue_time,
 				last_busy_time, last_idle_time, current_rollout_id, current_attempt_id, ordinal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 		}
-		if err := c.exec(ctx, statement, cur.WorkerID, string(cur.Status), nullBytes(cur.HeartbeatStats), nullTime(cur.LastHeartbeatTime),
-			nullTime(cur.LastDequeueTime), nullTime(cur.LastBusyTime), nullTime(cur.LastIdleTime),
-			nullText(cur.CurrentRolloutID), nullText(cur.CurrentAttemptID), w.ordinal); err != nil {
+		if err := c.exec(ctx, statement, append(args, w.ordinal)...); err != nil {
 			return err
 		}
 	}

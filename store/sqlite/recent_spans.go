@@ -1,0 +1,87 @@
+package sqlite
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
+)
+
+// recentSpans are all spans of an attempt, in the order of sequence ids as in the index. They are kept from their commit
+// on, because most are read soon: a reading connection would have to read every page of the file that it needs again after
+// each commit. A value does not change.
+type recentSpans struct {
+	spans []recentSpan
+	bytes int64
+}
+
+type recentSpan struct {
+	driver.StoredSpan
+
+	sequence   int64
+	start, end float64 // as sortTime has them
+}
+
+// spanSize is about the memory of a span without its payload.
+const spanSize = 256
+
+func bySequence(a, b recentSpan) int {
+	return cmp.Or(cmp.Compare(a.sequence, b.sequence), cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end))
+}
+
+// with returns the spans with those that a commit has added.
+func (r *recentSpans) with(added []*driver.SpanRecord) *recentSpans {
+	next := &recentSpans{spans: r.spans, bytes: r.bytes}
+	ordered := true
+	for _, s := range added {
+		one := recentSpan{driver.StoredSpan{SpanKey: s.SpanKey, Base: s.Base, Payload: s.Payload}, s.SequenceID, sortTime(s.StartTime), sortTime(s.EndTime)}
+		if n := len(next.spans); n > 0 && bySequence(next.spans[n-1], one) > 0 && ordered {
+			next.spans, ordered = slices.Clone(next.spans), false // r keeps its order
+		}
+		// If this is within the memory of r, it is behind what r has.
+		next.spans = append(next.spans, one)
+		next.bytes += spanSize + int64(cap(s.Payload))
+	}
+	if !ordered {
+		slices.SortStableFunc(next.spans, bySequence)
+	}
+	return next
+}
+
+// keepSpans keeps what a commit has added to an attempt, if all its spans before are kept. It is called with d.mu locked.
+func (d *Driver) keepSpans(a *attemptWork) {
+	if len(a.added) == 0 {
+		return
+	}
+	stream := a.row.stream
+	before := &recentSpans{}
+	if a.was != nil && a.was.stream == stream && a.was.spans > 0 {
+		var kept bool
+		if before, kept = d.spans.get(stream); !kept {
+			return
+		}
+	}
+	if after := before.with(a.added); after.bytes <= d.spans.most/8 { // others need some, too
+		d.spans.put(stream, after, after.bytes)
+	} else {
+		d.spans.remove(stream)
+	}
+}
+
+// recentSpans returns the attempt that holds all spans of a query, nil if the cache does not know, and these spans, nil
+// if it does not know all of them.
+func (d *Driver) recentSpans(p *agl.QuerySpansParams) (a *attemptRow, all *recentSpans) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if a = d.cachedAttempt(p.RolloutID, p.AttemptID); a == nil {
+		return nil, nil
+	}
+	if a.spans == 0 {
+		return a, &recentSpans{}
+	}
+	if all, _ = d.spans.get(a.stream); all != nil && int64(len(all.spans)) != a.spans {
+		return a, nil
+	}
+	return a, all
+}
