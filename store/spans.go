@@ -37,15 +37,13 @@ func (c *addSpansCommand) load(want *driver.LoadParams) {
 	for i := range c.records {
 		r := &c.records[i]
 		want.Spans = append(want.Spans, r.SpanKey)
-		if i > 0 && r.RolloutID == c.records[i-1].RolloutID {
-			if r.AttemptID != c.records[i-1].AttemptID {
-				want.Attempts = append(want.Attempts, driver.AttemptKey{RolloutID: r.RolloutID, AttemptID: r.AttemptID})
-			}
-			continue
+		known := i > 0 && r.RolloutID == c.records[i-1].RolloutID
+		if !known || r.AttemptID != c.records[i-1].AttemptID {
+			want.SpanAttempts = append(want.SpanAttempts, driver.AttemptKey{RolloutID: r.RolloutID, AttemptID: r.AttemptID})
 		}
-		want.Attempts = append(want.Attempts, driver.AttemptKey{RolloutID: r.RolloutID, AttemptID: r.AttemptID})
-		want.Sequences = append(want.Sequences, r.RolloutID)
-		want.Rollouts = append(want.Rollouts, r.RolloutID)
+		if !known {
+			want.Sequences = append(want.Sequences, r.RolloutID)
+		}
 	}
 }
 

@@ -19,15 +19,18 @@ type DocumentKey struct{ Kind, ID string }
 
 // LoadParams names what a transaction needs. Ids may repeat.
 type LoadParams struct {
-	Now       agl.Timestamp // idempotency records that have expired by then are left out
-	Rollouts  []string
-	Attempts  []AttemptKey
-	Workers   []string
-	Resources []string
-	Sequences []string // rollouts, existing or not, whose sequence is needed
-	Spans     []SpanKey
-	Keys      []string // idempotency scopes
-	Documents []DocumentKey
+	Now      agl.Timestamp // idempotency records that have expired by then are left out
+	Rollouts []string
+	Attempts []AttemptKey
+	// SpanAttempts are the attempts that spans are added to. They come as Attempts do, but
+	// need not come with their workers, which spans leave alone.
+	SpanAttempts []AttemptKey
+	Workers      []string
+	Resources    []string
+	Sequences    []string // rollouts, existing or not, whose sequence is needed
+	Spans        []SpanKey
+	Keys         []string // idempotency scopes
+	Documents    []DocumentKey
 	// Users names bundles for which Loaded.InUse says whether an unfinished rollout names
 	// them.
 	Users []string

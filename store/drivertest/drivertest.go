@@ -228,7 +228,10 @@ func testClosure(d *harness) {
 	}
 	check("by rollout", driver.LoadParams{Rollouts: []string{"r"}}, "at-2", "w")
 	check("by worker", driver.LoadParams{Workers: []string{"w"}}, "at-2", "w")
-	check("by attempt", driver.LoadParams{Attempts: []driver.AttemptKey{{RolloutID: "r", AttemptID: "at-1"}}}, "at-1 at-2", "v w")
+	old1 := []driver.AttemptKey{{RolloutID: "r", AttemptID: "at-1"}}
+	check("by attempt", driver.LoadParams{Attempts: old1}, "at-1 at-2", "v w")
+	check("for spans", driver.LoadParams{SpanAttempts: old1}, "at-1 at-2", "")
+	check("for spans and by attempt", driver.LoadParams{SpanAttempts: old1, Attempts: old1}, "at-1 at-2", "v w")
 }
 
 func testDiscard(d *harness) {

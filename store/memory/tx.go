@@ -31,11 +31,14 @@ func (b *tx) Load(_ context.Context, want *driver.LoadParams, got *driver.Loaded
 	defer d.mu.RUnlock()
 	for _, id := range want.Rollouts {
 		if r := d.rollouts[id]; r != nil {
-			d.loadRollout(r, got)
+			d.loadRollout(r, withWorkers, got)
 		}
 	}
 	for _, key := range want.Attempts {
-		d.loadAttempt(key, got)
+		d.loadAttempt(key, withWorkers, got)
+	}
+	for _, key := range want.SpanAttempts {
+		d.loadAttempt(key, withoutWorkers, got)
 	}
 	for _, id := range want.Workers {
 		w := d.workers[id]
@@ -44,7 +47,7 @@ func (b *tx) Load(_ context.Context, want *driver.LoadParams, got *driver.Loaded
 		}
 		d.loadWorker(w, id, got)
 		if w.cur != nil && w.cur.CurrentAttemptID.Valid {
-			d.loadAttempt(driver.AttemptKey{RolloutID: w.cur.CurrentRolloutID.V, AttemptID: w.cur.CurrentAttemptID.V}, got)
+			d.loadAttempt(driver.AttemptKey{RolloutID: w.cur.CurrentRolloutID.V, AttemptID: w.cur.CurrentAttemptID.V}, withWorkers, got)
 		}
 	}
 	for _, id := range want.Resources {
@@ -92,32 +95,37 @@ func (b *tx) Load(_ context.Context, want *driver.LoadParams, got *driver.Loaded
 	return nil
 }
 
+// Whether attempts are loaded with their workers.
+const (
+	withWorkers    = true
+	withoutWorkers = false
+)
+
 // loadRollout adds a rollout with its latest attempt and that one's worker.
-func (d *Driver) loadRollout(r *rollout, got *driver.Loaded) {
+func (d *Driver) loadRollout(r *rollout, workers bool, got *driver.Loaded) {
 	loaded := driver.LoadedRollout{Rollout: r.cur}
 	if a := r.latest(); a != nil {
 		loaded.Latest = a.cur.AttemptID
-		got.Attempts = append(got.Attempts, a.cur)
-		d.loadWorkerOf(a.cur, got)
+		d.loadOne(a.cur, workers, got)
 	}
 	got.Rollouts = append(got.Rollouts, loaded)
 }
 
 // loadAttempt adds an attempt with its worker and its rollout.
-func (d *Driver) loadAttempt(key driver.AttemptKey, got *driver.Loaded) {
+func (d *Driver) loadAttempt(key driver.AttemptKey, workers bool, got *driver.Loaded) {
 	r := d.rollouts[key.RolloutID]
 	if r == nil {
 		return
 	}
-	d.loadRollout(r, got)
+	d.loadRollout(r, workers, got)
 	if a := r.attempt(key.AttemptID); a != nil && a != r.latest() {
-		got.Attempts = append(got.Attempts, a.cur)
-		d.loadWorkerOf(a.cur, got)
+		d.loadOne(a.cur, workers, got)
 	}
 }
 
-func (d *Driver) loadWorkerOf(a *agl.Attempt, got *driver.Loaded) {
-	if a.WorkerID.V == "" {
+func (d *Driver) loadOne(a *agl.Attempt, workers bool, got *driver.Loaded) {
+	got.Attempts = append(got.Attempts, a)
+	if !workers || a.WorkerID.V == "" {
 		return
 	}
 	if w := d.workers[a.WorkerID.V]; w != nil {
@@ -143,7 +151,7 @@ func (b *tx) Claim(_ context.Context, limit int, got *driver.Loaded) ([]string, 
 		b.cursor++
 		if r.entry.ticket == r.ticket {
 			claimed = append(claimed, r.entry.cur.RolloutID)
-			d.loadRollout(r.entry, got)
+			d.loadRollout(r.entry, withWorkers, got)
 		}
 	}
 	return claimed, nil

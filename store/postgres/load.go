@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -10,7 +11,8 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
-// The sets of rows that a Load locks, by its arguments: $1 rollouts, $2 workers. A
+// The sets of rows that a Load locks, by its arguments: $1 rollouts, $2 workers, $3
+// rollouts of which the workers are not needed. A
 // statement that waits for a locked row sees its new version, but joins it with old
 // versions of others. So each table has a statement of its own, which starts when the one
 // before it has its locks.
@@ -22,9 +24,9 @@ const (
 	wantedWorkers = `($2::text[] || ARRAY(SELECT a.worker_id FROM attempts a
 		WHERE a.rollout_id = ANY(` + wantedRollouts + `) AND a.worker_id IS NOT NULL))`
 
-	lockRollouts = `SELECT ` + rolloutColumns + ` FROM rollouts r WHERE r.rollout_id = ANY(` + wantedRollouts + `)
+	lockRollouts = `SELECT ` + rolloutColumns + ` FROM rollouts r WHERE r.rollout_id = ANY(` + wantedRollouts + ` || $3::text[])
 		ORDER BY r.rollout_id FOR UPDATE`
-	readAttempts = `SELECT ` + attemptColumns + ` FROM attempts a WHERE a.rollout_id = ANY(` + wantedRollouts + `)
+	readAttempts = `SELECT ` + attemptColumns + ` FROM attempts a WHERE a.rollout_id = ANY(` + wantedRollouts + ` || $3::text[])
 		ORDER BY a.rollout_id, a.sequence_id, a.ordinal`
 	lockWorkers = `SELECT ` + workerColumns + ` FROM workers w WHERE w.worker_id = ANY(` + wantedWorkers + `)
 		ORDER BY w.worker_id FOR UPDATE`
@@ -62,11 +64,12 @@ type found struct {
 	rollouts []*agl.Rollout
 	attempts map[string][]*agl.Attempt // by rollout, in order
 	workers  map[string]*agl.Worker
-	live     map[string]int // by worker
+	live     map[string]int  // by worker
+	alone    map[string]bool // rollouts without the workers of their attempts
 }
 
 func newFound() *found {
-	return &found{attempts: map[string][]*agl.Attempt{}, workers: map[string]*agl.Worker{}, live: map[string]int{}}
+	return &found{attempts: map[string][]*agl.Attempt{}, workers: map[string]*agl.Worker{}, live: map[string]int{}, alone: map[string]bool{}}
 }
 
 // Load implements driver.Tx.
@@ -79,7 +82,13 @@ func (b *batch) Load(ctx context.Context, want *driver.LoadParams, got *driver.L
 	}
 	ids, workers := unique(ids), unique(want.Workers)
 	f := newFound()
-	calls := b.loadNouns(f, ids, workers)
+	for _, key := range want.SpanAttempts {
+		if _, found := slices.BinarySearch(ids, key.RolloutID); !found {
+			f.alone[key.RolloutID] = true
+		}
+	}
+	alone := slices.Sorted(maps.Keys(f.alone))
+	calls := b.loadNouns(f, ids, workers, alone)
 	calls = append(calls, call{readStore, nil, func(r *row) error {
 		got.QueueClosed, got.LatestResources = r.bool(), r.nullText()
 		return nil
@@ -89,7 +98,7 @@ func (b *batch) Load(ctx context.Context, want *driver.LoadParams, got *driver.L
 		return batchFailed(ctx, "load", err)
 	}
 	b.loaded = true
-	b.remember(f, ids, workers)
+	b.remember(f, append(ids, alone...), workers)
 	if err := b.checkLocked(bounded, f, workers); err != nil {
 		return batchFailed(ctx, "load", err)
 	}
@@ -115,19 +124,19 @@ func (b *batch) locking(sql string) string {
 
 const noWait = ` NOWAIT`
 
-// loadNouns reads rollouts, attempts and workers, and what belongs to each of them.
-func (b *batch) loadNouns(f *found, rollouts, workers []string) []call {
-	if len(rollouts)+len(workers) == 0 {
-		return nil
-	}
+// loadNouns reads rollouts, attempts and workers, and what belongs to each of them, and
+// rollouts alone, without the workers of their attempts.
+func (b *batch) loadNouns(f *found, rollouts, workers, alone []string) (calls []call) {
 	p := &b.params
 	args := [][]byte{textsParam(p, rollouts), textsParam(p, workers)}
-	return []call{
-		{b.locking(lockRollouts), args, f.addRollout},
-		{readAttempts, args, f.addAttempt},
-		{b.locking(lockWorkers), args, f.addWorker},
-		{countLive, args, f.addLive},
+	if len(rollouts)+len(workers)+len(alone) > 0 {
+		all := append(slices.Clip(args), textsParam(p, alone))
+		calls = append(calls, call{b.locking(lockRollouts), all, f.addRollout}, call{readAttempts, all, f.addAttempt})
 	}
+	if len(rollouts)+len(workers) > 0 {
+		calls = append(calls, call{b.locking(lockWorkers), args, f.addWorker}, call{countLive, args, f.addLive})
+	}
+	return calls
 }
 
 func (f *found) addRollout(r *row) error {
@@ -264,9 +273,11 @@ func (b *batch) checkLocked(ctx context.Context, f *found, workers []string) err
 
 // deliver returns those of the found rows that were asked for.
 func (b *batch) deliver(f *found, want *driver.LoadParams, workers []string, got *driver.Loaded) {
-	wanted := make(map[driver.AttemptKey]bool, len(want.Attempts))
-	for _, key := range want.Attempts {
-		wanted[key] = true
+	wanted := make(map[driver.AttemptKey]bool, len(want.Attempts)+len(want.SpanAttempts))
+	for _, keys := range [][]driver.AttemptKey{want.Attempts, want.SpanAttempts} {
+		for _, key := range keys {
+			wanted[key] = true
+		}
 	}
 	for _, id := range workers {
 		if w := f.workers[id]; w != nil && w.CurrentAttemptID.Valid {
@@ -291,8 +302,8 @@ func (b *batch) deliver(f *found, want *driver.LoadParams, workers []string, got
 			}
 			b.attempts[key] = a
 			got.Attempts = append(got.Attempts, a)
-			if a.WorkerID.V != "" {
-				named[a.WorkerID.V] = true
+			if id := a.WorkerID.V; id != "" && (!f.alone[r.RolloutID] || f.workers[id] != nil) {
+				named[id] = true
 			}
 		}
 		got.Rollouts = append(got.Rollouts, loaded)
@@ -339,7 +350,7 @@ func (b *batch) Claim(ctx context.Context, limit int, got *driver.Loaded) ([]str
 	if len(c.tried) > 0 {
 		// Read the attempts under the lock: nobody can add one now.
 		again := newFound()
-		if err := b.run(bounded, b.loadNouns(again, unique(c.tried), nil)); err != nil {
+		if err := b.run(bounded, b.loadNouns(again, unique(c.tried), nil, nil)); err != nil {
 			return nil, batchFailed(ctx, "claim", err)
 		}
 		c.attempts, c.workers, c.live = again.attempts, again.workers, again.live

@@ -43,12 +43,17 @@ func (b *batch) Load(ctx context.Context, want *driver.LoadParams, got *driver.L
 func (l *loader) load(ctx context.Context, want *driver.LoadParams) error {
 	d := l.d
 	for _, id := range want.Rollouts {
-		if _, err := l.rollout(ctx, id); err != nil {
+		if _, err := l.rollout(ctx, id, withWorkers); err != nil {
 			return err
 		}
 	}
 	for _, key := range want.Attempts {
-		if err := l.attempt(ctx, key); err != nil {
+		if err := l.attempt(ctx, key, withWorkers); err != nil {
+			return err
+		}
+	}
+	for _, key := range want.SpanAttempts {
+		if err := l.attempt(ctx, key, withoutWorkers); err != nil {
 			return err
 		}
 	}
@@ -58,7 +63,7 @@ func (l *loader) load(ctx context.Context, want *driver.LoadParams) error {
 			return err
 		}
 		if w != nil && w.CurrentAttemptID.Valid {
-			if err := l.attempt(ctx, driver.AttemptKey{RolloutID: w.CurrentRolloutID.V, AttemptID: w.CurrentAttemptID.V}); err != nil {
+			if err := l.attempt(ctx, driver.AttemptKey{RolloutID: w.CurrentRolloutID.V, AttemptID: w.CurrentAttemptID.V}, withWorkers); err != nil {
 				return err
 			}
 		}
@@ -138,8 +143,14 @@ func (d *Driver) keep(r *rolloutRow) {
 	d.mu.Unlock()
 }
 
+// Whether attempts are loaded with their workers.
+const (
+	withWorkers    = true
+	withoutWorkers = false
+)
+
 // rollout adds a rollout with its latest attempt and the worker of that attempt.
-func (l *loader) rollout(ctx context.Context, id string) (*rolloutRow, error) {
+func (l *loader) rollout(ctx context.Context, id string, workers bool) (*rolloutRow, error) {
 	r, err := l.find(ctx, id)
 	if err != nil || r == nil {
 		return nil, err
@@ -147,8 +158,7 @@ func (l *loader) rollout(ctx context.Context, id string) (*rolloutRow, error) {
 	loaded := driver.LoadedRollout{Rollout: r.cur}
 	if a := r.latest; a != nil {
 		loaded.Latest = a.cur.AttemptID
-		l.got.Attempts = append(l.got.Attempts, a.cur)
-		if err := l.workerOf(ctx, a.cur); err != nil {
+		if err := l.one(ctx, a.cur, workers); err != nil {
 			return nil, err
 		}
 	}
@@ -157,8 +167,8 @@ func (l *loader) rollout(ctx context.Context, id string) (*rolloutRow, error) {
 }
 
 // attempt adds an attempt with its worker and its rollout.
-func (l *loader) attempt(ctx context.Context, key driver.AttemptKey) error {
-	r, err := l.rollout(ctx, key.RolloutID)
+func (l *loader) attempt(ctx context.Context, key driver.AttemptKey, workers bool) error {
+	r, err := l.rollout(ctx, key.RolloutID, workers)
 	if err != nil || r == nil {
 		return err
 	}
@@ -166,8 +176,7 @@ func (l *loader) attempt(ctx context.Context, key driver.AttemptKey) error {
 	if err != nil || a == nil || a == r.latest {
 		return err
 	}
-	l.got.Attempts = append(l.got.Attempts, a.cur)
-	return l.workerOf(ctx, a.cur)
+	return l.one(ctx, a.cur, workers)
 }
 
 // findAttempt returns an attempt of a rollout, nil when it does not exist.
@@ -192,8 +201,9 @@ func (l *loader) findAttempt(ctx context.Context, r *rolloutRow, id string) (*at
 	return a, nil
 }
 
-func (l *loader) workerOf(ctx context.Context, a *agl.Attempt) error {
-	if a.WorkerID.V == "" {
+func (l *loader) one(ctx context.Context, a *agl.Attempt, workers bool) error {
+	l.got.Attempts = append(l.got.Attempts, a)
+	if !workers || a.WorkerID.V == "" {
 		return nil
 	}
 	_, err := l.worker(ctx, a.WorkerID.V)
@@ -386,7 +396,7 @@ func (b *batch) claim(ctx context.Context, l *loader, limit int) ([]string, erro
 		return nil, err
 	}
 	for _, id := range claimed {
-		if _, err := l.rollout(ctx, id); err != nil {
+		if _, err := l.rollout(ctx, id, withWorkers); err != nil {
 			return nil, err
 		}
 	}
