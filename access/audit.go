@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -67,8 +68,11 @@ func (a *Audit) Record(ctx context.Context, act *Act) error {
 	if err != nil {
 		return err
 	}
+	// Ids grow with the time, so that a database writes them side by side.
+	now := time.Now().UnixMicro()
+	id := fmt.Sprintf("%016x-%s", now, rand.Text())
 	_, err = a.documents.WriteDocuments(ctx, agl.WriteDocumentsParams{Writes: []agl.DocumentWrite{
-		{Kind: auditKind, ID: rand.Text(), Sequence: time.Now().UnixMicro(), Body: body, Quiet: true},
+		{Kind: auditKind, ID: id, Sequence: now, Body: body, Quiet: true},
 	}})
 	if err != nil || a.recorded.Add(1)%pruneActs != 0 {
 		return err

@@ -64,6 +64,9 @@ func (t *Throttle) Blocked(address string, now time.Time) time.Duration {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if len(t.failures) == 0 {
+		return 0
+	}
 	f := t.failures[host(address)]
 	if f == nil || f.count < t.perMinute {
 		return 0

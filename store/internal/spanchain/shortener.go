@@ -14,14 +14,14 @@ import (
 type Shortener struct {
 	codec *spandelta.Codec
 	heads *spandelta.Heads
-	batch *spandelta.Batch // of the last Shorten
+	batch *spandelta.Batch // of the last Shorten; nil if it had no layouts
 }
 
 // New returns a Shortener that uses about so many bytes for what it remembers.
 func New(memory int) *Shortener {
 	codec := spandelta.NewCodec()
 	heads := spandelta.NewHeads(codec, memory)
-	return &Shortener{codec, heads, heads.Begin()}
+	return &Shortener{codec: codec, heads: heads}
 }
 
 // Layout returns the layout of a document for Shorten, nil for one that stays as it is.
@@ -30,10 +30,13 @@ func (s *Shortener) Layout(document []byte) *spandelta.Layout { return s.heads.L
 // Shorten makes deltas of new spans that are about to be stored, in their order and in one
 // commit. Layouts are those of the spans. Committed must be called when they are stored.
 func (s *Shortener) Shorten(spans []driver.SpanRecord, layouts []*spandelta.Layout) {
-	s.batch = s.heads.Begin()
+	s.batch = nil
 	for i := range spans {
 		if layouts[i] == nil {
 			continue
+		}
+		if s.batch == nil {
+			s.batch = s.heads.Begin()
 		}
 		span := &spans[i]
 		attempt := spandelta.Attempt{RolloutID: span.RolloutID, AttemptID: span.AttemptID}
@@ -44,4 +47,8 @@ func (s *Shortener) Shorten(spans []driver.SpanRecord, layouts []*spandelta.Layo
 }
 
 // Committed says that the spans of the last Shorten are stored: later ones may continue them.
-func (s *Shortener) Committed() { s.batch.Commit() }
+func (s *Shortener) Committed() {
+	if s.batch != nil {
+		s.batch.Commit()
+	}
+}
