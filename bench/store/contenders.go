@@ -17,6 +17,8 @@ type server struct {
 	urls    []string
 	process *bench.Process // the last one
 	stop    func() time.Duration
+	// database is the CPU time that a database server used, after stop.
+	database time.Duration
 }
 
 // contender is one server, or several on one database, with one kind of client.
@@ -43,9 +45,7 @@ const (
 )
 
 func contenders(opt options, dir string) []contender {
-	wire := func(verify bool) func([]string, options) worker {
-		return func(urls []string, opt options) worker { return newWireWorker(urls, opt.Runners, verify) }
-	}
+	wire := func(urls []string, opt options) worker { return newWireWorker(urls, opt.Runners) }
 	client := func(urls []string, _ options) worker { return newClientWorker(urls[0]) }
 	memory := func(ctx context.Context) (*server, error) { return startAgl(ctx, opt, "--db", "memory:") }
 	sqlite := func(sync string) func(context.Context) (*server, error) {
@@ -54,14 +54,14 @@ func contenders(opt options, dir string) []contender {
 	all := []contender{
 		{namePython, func(ctx context.Context) (*server, error) {
 			return start(ctx, []string{"LITELLM_LOCAL_MODEL_COST_MAP=True"}, opt.Python, "store", "--backend", "memory", "--log-level", "ERROR")
-		}, wire(true), 0},
-		{nameMemory, memory, wire(true), 0},
-		{nameMemoryTabs, memory, wire(true), openTabs},
-		{nameCeiling, func(ctx context.Context) (*server, error) { return serverOf(bench.StartRole(ctx, roleCanned)) }, wire(false), 0},
+		}, wire, 0},
+		{nameMemory, memory, wire, 0},
+		{nameMemoryTabs, memory, wire, openTabs},
+		{nameCeiling, func(ctx context.Context) (*server, error) { return serverOf(bench.StartRole(ctx, roleCanned)) }, wire, 0},
 		{nameMemoryClient, memory, client, 0},
-		{nameFull, sqlite("full"), wire(true), 0},
-		{nameFullTabs, sqlite("full"), wire(true), openTabs},
-		{nameNormal, sqlite("normal"), wire(true), 0},
+		{nameFull, sqlite("full"), wire, 0},
+		{nameFullTabs, sqlite("full"), wire, openTabs},
+		{nameNormal, sqlite("normal"), wire, 0},
 		{nameFullClient, sqlite("full"), client, 0},
 		{nameLarge, func(ctx context.Context) (*server, error) {
 			path, err := largeDatabase(ctx, opt, dir)
@@ -69,8 +69,8 @@ func contenders(opt options, dir string) []contender {
 				return nil, err
 			}
 			return startAgl(ctx, opt, "--db", "sqlite:"+path, "--sync", "full")
-		}, wire(true), 0},
-		{namePostgres, func(ctx context.Context) (*server, error) { return startPostgres(ctx, opt, 2) }, wire(true), 0},
+		}, wire, 0},
+		{namePostgres, func(ctx context.Context) (*server, error) { return startPostgres(ctx, opt, 2) }, wire, 0},
 	}
 	var picked []contender
 	for _, c := range all {
@@ -115,7 +115,6 @@ func startSQLite(ctx context.Context, opt options, dir, sync string) (*server, e
 }
 
 // startPostgres starts PostgreSQL with durable commits and n servers on one database.
-// The CPU time does not include that of PostgreSQL.
 func startPostgres(ctx context.Context, opt options, n int) (_ *server, err error) {
 	database, err := postgrestest.Start(ctx, postgrestest.Config{Durable: true})
 	if err != nil {
@@ -127,9 +126,11 @@ func startPostgres(ctx context.Context, opt options, n int) (_ *server, err erro
 		for _, s := range servers {
 			cpu += s.stop()
 		}
-		if err := database.Close(context.WithoutCancel(ctx)); err != nil {
+		spent, err := bench.Measure(func() error { return database.Close(context.WithoutCancel(ctx)) })
+		if err != nil {
 			fmt.Fprintln(os.Stderr, "bench/store: stop PostgreSQL:", err)
 		}
+		all.database = spent.CPU // of the children that have ended
 		return cpu
 	}
 	url, err := database.NewDatabase(ctx)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/bench/internal/bench"
 	"github.com/agl-go/agl/internal/backoff"
 )
 
@@ -52,10 +53,11 @@ func (t *timings) add(name string, since time.Time) {
 }
 
 type result struct {
-	rollouts  int
-	elapsed   time.Duration
-	calls     map[string][]time.Duration // sorted
-	serverCPU time.Duration
+	rollouts int
+	elapsed  time.Duration
+	calls    map[string][]time.Duration // sorted
+	// The CPU times of the load itself, and, with the warm-up, of the server and of its database.
+	loadCPU, serverCPU, databaseCPU time.Duration
 }
 
 func (r result) rolloutsPerSecond() float64 { return float64(r.rollouts) / r.elapsed.Seconds() }
@@ -144,15 +146,16 @@ func load(ctx context.Context, w worker, opt options) (result, error) {
 	}
 	_ = backoff.Sleep(ctx, opt.Time/5) // an end of ctx is reported below
 	on.Store(true)
-	began := time.Now()
-	_ = backoff.Sleep(ctx, opt.Time)
+	spent, err := bench.Measure(func() error {
+		_ = backoff.Sleep(ctx, opt.Time)
+		return nil
+	})
 	on.Store(false)
-	elapsed := time.Since(began)
 	close(stop)
 	runners.Wait()
 	close(done)
 	wg.Wait()
-	res := result{rollouts: int(finished.Load()), elapsed: elapsed, calls: map[string][]time.Duration{}}
+	res := result{rollouts: int(finished.Load()), elapsed: spent.Wall, loadCPU: spent.CPU, calls: map[string][]time.Duration{}}
 	for _, t := range all {
 		for name, d := range t.calls {
 			res.calls[name] = append(res.calls[name], d...)
@@ -161,7 +164,7 @@ func load(ctx context.Context, w worker, opt options) (result, error) {
 	for _, d := range res.calls {
 		slices.Sort(d)
 	}
-	return res, errors.Join(failure, outer.Err()) // an interrupted load is no result
+	return res, errors.Join(failure, err, outer.Err()) // an interrupted load is no result
 }
 
 // feed enqueues a rollout for each one that was collected.

@@ -115,6 +115,6 @@ func measure(ctx context.Context, c contender, opt options) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	res.serverCPU = cpu
+	res.serverCPU, res.databaseCPU = cpu, srv.database
 	return res, nil
 }
