@@ -48,7 +48,7 @@ type emitted struct {
 }
 
 // serveEmit records what the agent says in one span. It answers when the span is
-// stored, so the span stands behind the calls that have ended and before the next one.
+// stored, so the span stands behind the calls that have begun and before the next one.
 func (p *Proxy) serveEmit(w http.ResponseWriter, r *http.Request, rt route) {
 	if p.cfg.Spans == nil {
 		p.refuse(w, r, openai.NewError(http.StatusNotFound, openai.InvalidRequestError, "not_recorded", "this proxy has no store, so it records nothing"))
@@ -93,6 +93,9 @@ func (p *Proxy) emit(ctx context.Context, span agl.Span, rt route) (emitted, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.StoreTimeout)
 	defer cancel()
+	if err := p.recorder.AwaitSequences(ctx, rt.rolloutID, rt.attemptID); err != nil {
+		return emitted{}, agl.Errorf(agl.CodeUnavailable, "the calls before it have no sequence ids yet: %w", err)
+	}
 	pace := backoff.Exponential{First: 20 * time.Millisecond, Max: time.Second, Jitter: 0.5}
 	for failures := 0; ; failures++ {
 		result, err := p.cfg.Spans.AddSpans(ctx, agl.AddSpansParams{Spans: []agl.Span{span}, IssueSequenceIDs: true})

@@ -6,8 +6,10 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -77,6 +79,78 @@ func TestEmitBetweenCalls(t *testing.T) {
 	}
 	if !slices.Equal(got, []float64{0.1, 0.2, 0.3}) {
 		t.Errorf("rewards of the calls: got %v, want [0.1 0.2 0.3]", got)
+	}
+}
+
+// checkBehind wants the reward of an emission behind the only call.
+func checkBehind(t *testing.T, store *spans, emission *httptest.ResponseRecorder) {
+	t.Helper()
+	calls := store.calls()
+	if emission.Code != http.StatusOK || len(calls) != 1 {
+		t.Fatalf("emission: %d %s, %d calls", emission.Code, emission.Body, len(calls))
+	}
+	for _, s := range store.stored {
+		if s.Name == agl.SpanAnnotation && s.SequenceID <= calls[0].SequenceID {
+			t.Errorf("the reward has sequence id %d, the call that began before it %d", s.SequenceID, calls[0].SequenceID)
+		}
+	}
+}
+
+// What an agent emits while its call is running, before the store has given the call its sequence id, stands behind the call.
+func TestEmitDuringACall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		given := make(chan struct{})
+		store := &spans{reserve: func() error {
+			<-given
+			return nil
+		}}
+		p := unplugged(t, func(r *http.Request) (string, error) {
+			time.Sleep(time.Minute)
+			return always(r)
+		}, store, nil)
+		var group sync.WaitGroup
+		group.Go(func() { call(t.Context(), p, attemptPath) })
+		time.Sleep(time.Second) // the id was asked for
+		var emission *httptest.ResponseRecorder
+		group.Go(func() { emission = ask(t.Context(), p, "/rollout/ro-1/attempt/at-1/emit", `{"reward":1}`, nil) })
+		synctest.Wait()
+		close(given)
+		group.Wait()
+		closed(t, p)
+		checkBehind(t, store, emission)
+	})
+}
+
+// A call that ended while the store was away has its place before what is emitted when the store is back, also at the next
+// process of the proxy.
+func TestEmitBehindSpooledCalls(t *testing.T) {
+	t.Parallel()
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprint("restart ", restart), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var back atomic.Bool
+				store, dir := outage(&back), t.TempDir()
+				p := unplugged(t, always, store, spooling(dir))
+				if w := call(t.Context(), p, attemptPath); w.Code != http.StatusOK {
+					t.Fatalf("call: %d %s", w.Code, w.Body)
+				}
+				time.Sleep(time.Minute)
+				if restart {
+					closed(t, p)
+					p = unplugged(t, always, store, spooling(dir))
+					time.Sleep(time.Minute)
+				}
+				back.Store(true)
+				emission := ask(t.Context(), p, "/rollout/ro-1/attempt/at-1/emit", `{"reward":1}`, nil)
+				if err := p.Flush(t.Context(), []string{"ro-1"}); err != nil {
+					t.Fatal(err)
+				}
+				closed(t, p)
+				checkBehind(t, store, emission)
+			})
+		})
 	}
 }
 

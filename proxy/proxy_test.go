@@ -41,6 +41,9 @@ func (s *spans) AddSpans(_ context.Context, p agl.AddSpansParams) (agl.AddSpansR
 		}
 	}
 	for i := range p.Spans {
+		if p.IssueSequenceIDs && p.Spans[i].SequenceID == 0 {
+			p.Spans[i].SequenceID = s.issue(p.Spans[i].RolloutID, 1)
+		}
 		// What cannot be read back is not stored.
 		var read agl.Span
 		if err := rawjson.Unmarshal(p.Spans[i].AppendJSON(nil), &read); err != nil {
@@ -60,12 +63,17 @@ func (s *spans) ReserveSequenceIDs(_ context.Context, p agl.ReserveSequenceIDsPa
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.issue(p.RolloutID, max(p.Count, 1)), nil
+}
+
+// issue gives out sequence ids. The lock is held.
+func (s *spans) issue(rolloutID string, count int) (first int64) {
 	if s.next == nil {
 		s.next = make(map[string]int64)
 	}
-	first := s.next[p.RolloutID] + 1
-	s.next[p.RolloutID] += int64(max(p.Count, 1))
-	return first, nil
+	first = s.next[rolloutID] + 1
+	s.next[rolloutID] += int64(count)
+	return first
 }
 
 // calls returns the spans named litellm_request, which stand for the calls.

@@ -52,6 +52,10 @@ func (t *issueTimes) note(rolloutID string, first int64, at agl.Timestamp) {
 	for n := len(ids.marks); n > 0 && ids.marks[n-1].first >= first; n-- {
 		ids.marks = ids.marks[:n-1]
 	}
+	// After a step of the clock backwards, earlier reservations were made at the latest now.
+	for n := len(ids.marks); n > 0 && ids.marks[n-1].at > at; n-- {
+		ids.marks[n-1].at = at
+	}
 	if len(ids.marks) == maxIssueMarks {
 		ids.marks = slices.Delete(ids.marks, 0, maxIssueMarks/2)
 	}

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -69,4 +70,65 @@ func TestOrderByTime(t *testing.T) {
 			t.Errorf("%s, by time %t: got the id %d, want %d", tt.id, tt.byTime, id, tt.want)
 		}
 	}
+}
+
+// When the clock steps back, what was reserved before it did was reserved before everything that ends from then on.
+func TestOrderByTimeAfterAStepOfTheClock(t *testing.T) {
+	t.Parallel()
+	clock := &steppedClock{ManualClock: storetest.NewManualClock(time.Unix(1_800_000_000, 0))}
+	driver, err := memory.New(memory.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := store.New(t.Context(), store.Config{Driver: driver, Clock: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	clock.behind.Store(3600) // spans from before the attempt are another clock's
+	r, err := s.StartRollout(t.Context(), agl.StartRolloutParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock.behind.Store(0)
+	const calls, step = 9, 6
+	var ended []agl.Timestamp
+	for i := range calls { // a call, then a reward, a second each
+		if i == step {
+			clock.behind.Store(7)
+		}
+		clock.Advance(time.Second)
+		if _, err := s.ReserveSequenceIDs(t.Context(), agl.ReserveSequenceIDsParams{RolloutID: r.RolloutID}); err != nil {
+			t.Fatal(err)
+		}
+		clock.Advance(time.Second)
+		ended = append(ended, agl.TimestampOf(clock.Now()))
+	}
+	for i, want := range map[int]int64{step: step + 2, step + 1: step + 3} {
+		span := agl.Span{
+			RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, SpanID: fmt.Sprint("reward ", i), Name: "late",
+			StartTime: agl.Some(ended[i]), EndTime: agl.Some(ended[i]),
+		}
+		got, err := s.AddSpans(t.Context(), agl.AddSpansParams{Spans: []agl.Span{span}, IssueSequenceIDs: true, OrderByTime: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id := got.Stored[0].SequenceID; id != want {
+			t.Errorf("the reward of call %d has the id %d, want %d, that of the next call", i+1, id, want)
+		}
+	}
+}
+
+// steppedClock is a clock that can be set back.
+type steppedClock struct {
+	*storetest.ManualClock
+	behind atomic.Int64 // seconds
+}
+
+func (c *steppedClock) Now() time.Time {
+	return c.ManualClock.Now().Add(-time.Duration(c.behind.Load()) * time.Second)
 }

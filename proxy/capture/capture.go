@@ -215,6 +215,21 @@ func (c Call) AwaitSequence() {
 	}
 }
 
+// AwaitSequences waits until every call of an attempt that has begun has its sequence id, also those
+// that ended while the store was unavailable: what the agent emits now must get a later one. The error
+// is the cause of ctx.
+func (r *Recorder) AwaitSequences(ctx context.Context, rolloutID, attemptID string) error {
+	for _, e := range r.ledger.unnumbered(rolloutID, attemptID) {
+		wakeUp(r.sequencer.urgent)
+		select {
+		case <-e.sequenced:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
 // End hands over the input of the record and the memory that the call holds. free,
 // unless it is nil, is called when the input is no longer needed.
 func (c Call) End(in *record.Input, memory *Reservation, free func()) {

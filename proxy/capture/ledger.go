@@ -170,6 +170,27 @@ func (l *ledger) begin(rolloutID, attemptID string, e *entry) {
 	}
 }
 
+// unnumbered returns the calls of an attempt that have no sequence id yet, and may get one.
+func (l *ledger) unnumbered(rolloutID, attemptID string) (calls []*entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.rollouts[rolloutID]
+	if r == nil {
+		return nil
+	}
+	for _, a := range r.attempts {
+		if a.id != attemptID {
+			continue
+		}
+		for e := range a.entries {
+			if !isClosed(e.sequenced) {
+				calls = append(calls, e)
+			}
+		}
+	}
+	return calls
+}
+
 // done removes a call, once its record is stored, or lost with an error.
 func (l *ledger) done(e *entry, lost error) {
 	l.mu.Lock()

@@ -1,8 +1,8 @@
 package order
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -83,15 +83,34 @@ func newWorld(t *testing.T, overHTTP bool) *world {
 	return w
 }
 
-// call asks the model one question as any client would, without the tracer's knowledge.
-func (w *world) call(a agl.AttemptedRollout, question string, stream bool) error {
+// call asks the model one question as any client would, without the tracer's knowledge. begun, unless it is nil, is called
+// when the first bytes of the reply have come.
+func (w *world) call(a agl.AttemptedRollout, question string, stream bool, begun func() error) error {
 	body := fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%q}],"stream":%v}`, question, stream)
-	url := w.url + "/rollout/" + a.RolloutID + "/attempt/" + a.Attempt.AttemptID + "/v1/chat/completions"
-	resp, err := w.http.Post(url, "application/json", bytes.NewReader([]byte(body)))
+	return w.post(a, "/v1/chat/completions", body, begun)
+}
+
+// emit emits a reward as an agent in any language does.
+func (w *world) emit(a agl.AttemptedRollout, reward float64) error {
+	return w.post(a, "/emit", fmt.Sprintf(`{"reward":%v}`, reward), nil)
+}
+
+func (w *world) post(a agl.AttemptedRollout, path, body string, begun func() error) error {
+	url := w.url + "/rollout/" + a.RolloutID + "/attempt/" + a.Attempt.AttemptID + path
+	resp, err := w.http.Post(url, "application/json", strings.NewReader(body))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
+	var first [1]byte
+	if _, err := io.ReadFull(resp.Body, first[:]); err != nil {
+		return err
+	}
+	if begun != nil {
+		if err := begun(); err != nil {
+			return err
+		}
+	}
 	reply, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return err
@@ -134,7 +153,7 @@ func TestRewardsBetweenCalls(t *testing.T) {
 			w := newWorld(t, overHTTP)
 			spans, err := w.run(t.Context(), func(ctx context.Context, a agl.AttemptedRollout) error {
 				for i, reward := range []float64{0.1, 0.2, 0.3} {
-					if err := w.call(a, fmt.Sprint("question ", i), false); err != nil {
+					if err := w.call(a, fmt.Sprint("question ", i), false, nil); err != nil {
 						return err
 					}
 					if _, err := tracer.EmitReward(ctx, reward); err != nil {
@@ -177,49 +196,141 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// checkOrder draws a program of model calls (one, one that the model refuses at first, or several at once), rewards,
-// messages and operations, runs it, and checks that each reward stands behind the calls
-// that ended before it and before those that started after it.
+// happened is a call or a reward as its agent saw it: it began after one moment, had begun by another, and ended by a third.
+// Moments are numbered.
+type happened struct {
+	what             string
+	after, by, ended int64
+	reward, byProxy  bool
+	sequenceID       int64
+}
+
+// before reports whether one must stand before the other. The proxy knows which calls are running when it takes a reward. A
+// tracer does not, so that its rewards only stand behind calls that have ended.
+func (one *happened) before(other *happened) bool {
+	by := one.ended
+	if other.byProxy {
+		by = one.by
+	}
+	return (one.reward || other.reward) && by < other.after
+}
+
+// history is what the agents of an attempt have done.
+type history struct {
+	mu      sync.Mutex
+	now     int64
+	calls   map[string]*happened  // by their questions, which the answers repeat
+	rewards map[float64]*happened // by their values
+}
+
+func (h *history) tick() int64 {
+	h.now++
+	return h.now
+}
+
+func (h *history) begin(what string, reward bool) (*happened, float64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	one := &happened{what: what, after: h.tick(), reward: reward}
+	if reward {
+		h.rewards[float64(one.after)] = one
+	} else {
+		h.calls[fmt.Sprintf("question %d.", one.after)] = one
+	}
+	return one, float64(one.after)
+}
+
+func (h *history) mark(moment *int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	*moment = h.tick()
+}
+
+// agent is one of the agents of an attempt.
+type agent struct {
+	*world
+	*history
+	a agl.AttemptedRollout
+}
+
+func (g agent) ask(prefix string, stream bool, during func() error) error {
+	one, n := g.begin(prefix+" call", false)
+	defer g.mark(&one.ended)
+	return g.call(g.a, fmt.Sprintf("%s question %v.", prefix, n), stream, func() error {
+		g.mark(&one.by)
+		if during == nil {
+			return nil
+		}
+		return during()
+	})
+}
+
+func (g agent) reward(ctx context.Context, byProxy bool) (err error) {
+	one, n := g.begin("reward", true)
+	one.byProxy = byProxy
+	defer g.mark(&one.ended)
+	defer g.mark(&one.by)
+	if byProxy {
+		return g.emit(g.a, n)
+	}
+	_, err = tracer.EmitReward(ctx, n)
+	return err
+}
+
+func (g agent) step(ctx context.Context, step string, width int) error {
+	switch step {
+	case "call", "stream":
+		return g.ask("", step == "stream", nil)
+	case "retried":
+		return g.ask("retried", false, nil)
+	case "calls":
+		return together(width, func(n int) error { return g.ask("", n%2 == 0, nil) })
+	case "branches":
+		return together(width, func(n int) error {
+			for _, step := range []string{"call", "reward", "stream", "emit"} {
+				if err := g.step(ctx, step, n); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	case "emit in a stream":
+		return g.ask("", true, func() error { return g.reward(ctx, true) })
+	case "reward", "emit":
+		return g.reward(ctx, step == "emit")
+	case "message":
+		_, err := tracer.EmitMessage(ctx, "a message")
+		return err
+	default:
+		_, err := tracer.Do(ctx, step, nil, func(context.Context) (int, error) { return 1, nil })
+		return err
+	}
+}
+
+// together runs functions at once and returns one of their errors.
+func together(n int, run func(n int) error) error {
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { errs[i] = run(i) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// checkOrder draws a program of model calls (one, one that the model refuses at first, or several at once), rewards from the
+// process and through the proxy, also in the middle of a stream, messages, operations, and branches that do so beside each
+// other. It runs the program, and checks that each reward stands behind the calls and rewards that had begun before it, and
+// before those that began after it.
 func checkOrder(ctx context.Context, rt *rapid.T, w *world) {
-	steps := rapid.SliceOfN(rapid.SampledFrom([]string{"call", "stream", "retried", "calls", "reward", "message", "operation"}), 1, 12).Draw(rt, "steps")
-	width := rapid.IntRange(2, 3).Draw(rt, "calls at once")
-	place := map[string]int{}   // of each question, which its answer repeats: its step
-	reward := map[float64]int{} // of each reward: its step
+	steps := rapid.SliceOfN(rapid.SampledFrom([]string{
+		"call", "stream", "retried", "calls", "reward", "emit", "emit in a stream", "message", "operation", "branches",
+	}), 1, 12).Draw(rt, "steps")
+	width := rapid.IntRange(2, 3).Draw(rt, "at once")
+	h := &history{calls: map[string]*happened{}, rewards: map[float64]*happened{}}
 	spans, err := w.run(ctx, func(ctx context.Context, a agl.AttemptedRollout) error {
 		for i, step := range steps {
-			question := func(n int) string {
-				q := fmt.Sprintf("question %d of step %d.", n, i)
-				place[q] = i
-				return q
-			}
-			var err error
-			switch step {
-			case "call", "stream":
-				err = w.call(a, question(0), step == "stream")
-			case "retried":
-				err = w.call(a, "retried "+question(0), false)
-			case "calls":
-				var all sync.WaitGroup
-				errs := make([]error, width)
-				for n := range width {
-					q := question(n)
-					all.Go(func() { errs[n] = w.call(a, q, n%2 == 0) })
-				}
-				all.Wait()
-				for _, one := range errs {
-					if one != nil {
-						err = one
-					}
-				}
-			case "reward":
-				reward[float64(i)] = i
-				_, err = tracer.EmitReward(ctx, float64(i))
-			case "message":
-				_, err = tracer.EmitMessage(ctx, "a message")
-			case "operation":
-				_, err = tracer.Do(ctx, "step", nil, func(context.Context) (int, error) { return i, nil })
-			}
-			if err != nil {
+			if err := (agent{w, h, a}).step(ctx, step, width); err != nil {
 				return fmt.Errorf("step %d, %s: %w", i, step, err)
 			}
 		}
@@ -228,19 +339,15 @@ func checkOrder(ctx context.Context, rt *rapid.T, w *world) {
 	if err != nil {
 		rt.Fatal(err)
 	}
-	type event struct {
-		sequence int64
-		step     int
-		reward   bool
-	}
-	var events []event
+	var all []*happened
 	for i := range spans {
 		s := &spans[i]
 		if s.Name == agl.SpanRawRequest {
 			text, _ := s.Attributes.GetString("llm.hosted_vllm.choices")
-			for said, step := range place {
+			for said, one := range h.calls {
 				if strings.Contains(text, said) {
-					events = append(events, event{s.SequenceID, step, false})
+					one.sequenceID = s.SequenceID
+					all = append(all, one)
 				}
 			}
 		}
@@ -249,17 +356,17 @@ func checkOrder(ctx context.Context, rt *rapid.T, w *world) {
 			rt.Fatal(err)
 		}
 		if value.Valid {
-			events = append(events, event{s.SequenceID, reward[value.V], true})
+			h.rewards[value.V].sequenceID = s.SequenceID
+			all = append(all, h.rewards[value.V])
 		}
 	}
-	if len(events) != len(place)+len(reward) {
-		rt.Fatalf("%d calls and rewards are recorded, want %d calls and %d rewards", len(events), len(place), len(reward))
+	if len(all) != len(h.calls)+len(h.rewards) {
+		rt.Fatalf("%d calls and rewards are recorded, want %d calls and %d rewards", len(all), len(h.calls), len(h.rewards))
 	}
-	for _, one := range events {
-		for _, other := range events {
-			if (one.reward || other.reward) && one.step < other.step && one.sequence >= other.sequence {
-				rt.Errorf("step %d (%s) has the sequence id %d, step %d (%s) has %d",
-					one.step, steps[one.step], one.sequence, other.step, steps[other.step], other.sequence)
+	for _, one := range all {
+		for _, other := range all {
+			if one.before(other) && one.sequenceID >= other.sequenceID {
+				rt.Errorf("%s has the sequence id %d, a later %s has %d: %+v, %+v", one.what, one.sequenceID, other.what, other.sequenceID, *one, *other)
 			}
 		}
 	}
