@@ -1,8 +1,9 @@
 """Starts SkyRL's Tinker server on the CPU, with its engine under the same interpreter.
 
-    python serve.py MODEL_DIR STATE_DIR PORT
+    python serve.py MODEL_DIR STATE_DIR PORT [SHARDS]
 
-STATE_DIR holds its database and checkpoints: a server that is started on it again knows them. The server ends with
+With SHARDS the engine has so many devices, over which it shards the model, its optimizer and each batch (fully sharded
+data parallelism). They are all this CPU. STATE_DIR holds its database and checkpoints: a server that is started on it again knows them. The server ends with
 its engine, and the other way round by the process group that both are in.
 """
 
@@ -13,10 +14,11 @@ from pathlib import Path
 here = Path(__file__).resolve().parent
 
 
-def environment(state):
+def environment(state, shards):
     """What the server and its engine inherit: a CPU, no network, and modules for libraries that are not there."""
     return {
         "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={shards}",
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
         "JAX_COMPILATION_CACHE_DIR": os.environ.get("JAX_COMPILATION_CACHE_DIR", str(state / "jax")),
@@ -27,8 +29,9 @@ def environment(state):
 
 def main():
     model, state, port = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve(), int(sys.argv[3])
+    shards = int(sys.argv[4]) if len(sys.argv) > 4 else 1
     state.mkdir(parents=True, exist_ok=True)
-    wanted = environment(state)
+    wanted = environment(state, shards)
     if any(os.environ.get(name) != value for name, value in wanted.items()):
         os.environ.update(wanted)
         os.execv(sys.executable, [sys.executable, *sys.argv])
@@ -44,7 +47,7 @@ def main():
         base_model=str(model),
         backend="jax",
         # Adapter 0 is the base model's. Fixed sizes of batches keep the number of shapes to compile small.
-        backend_config={"max_lora_adapters": 4, "max_lora_rank": 32, "train_micro_batch_size": 16, "sample_max_num_sequences": 32},
+        backend_config={"max_lora_adapters": 4, "max_lora_rank": 32, "train_micro_batch_size": 16, "sample_max_num_sequences": 32, "fully_sharded_data_parallel_size": shards},
         checkpoints_base=state / "checkpoints",
         database_url=f"sqlite:///{state / 'tinker.db'}",
     )

@@ -28,21 +28,27 @@ func environment(t testing.TB, name string) string {
 
 // server is a SkyRL server with its engine, and the folder where its database and checkpoints are.
 type server struct {
-	url   string
-	port  int
-	state string
-	log   *os.File
-	cmd   *exec.Cmd
+	url    string
+	port   int
+	state  string
+	shards int // devices that the model and its optimizer are sharded over
+	log    *os.File
+	cmd    *exec.Cmd
 }
 
 // start starts a server on an empty folder. It ends with the test; what it printed is shown if that failed.
 func start(t *testing.T) *server {
 	t.Helper()
+	return startSharded(t, 1)
+}
+
+func startSharded(t *testing.T, shards int) *server {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{port: listener.Addr().(*net.TCPAddr).Port, state: t.TempDir()}
+	s := &server{port: listener.Addr().(*net.TCPAddr).Port, state: t.TempDir(), shards: shards}
 	s.url = fmt.Sprintf("http://127.0.0.1:%d", s.port)
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
@@ -70,7 +76,7 @@ func (s *server) restart(t *testing.T) {
 	t.Helper()
 	// Not ended by the test's context: the cleanup waits for the whole group.
 	s.cmd = exec.Command(filepath.Join(environment(t, "AGL_SKYRL_VENV"), "bin", "python"), "serve.py",
-		environment(t, "AGL_SKYRL_MODEL"), s.state, fmt.Sprint(s.port))
+		environment(t, "AGL_SKYRL_MODEL"), s.state, fmt.Sprint(s.port), fmt.Sprint(s.shards))
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := s.cmd.Start(); err != nil {
