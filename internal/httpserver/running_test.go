@@ -108,9 +108,11 @@ func TestClientsThatTakeNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 				in := bufio.NewReaderSize(conn, 16)
-				if res, err := http.ReadResponse(in, nil); err != nil || res.StatusCode != http.StatusOK {
+				res, err := http.ReadResponse(in, nil)
+				if err != nil || res.StatusCode != http.StatusOK {
 					t.Fatal(res, err)
 				}
+				defer res.Body.Close()
 				if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
 					t.Fatal(err)
 				}
