@@ -77,6 +77,7 @@ func TestPagesOfOthers(t *testing.T) {
 		} {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, tc.path, strings.NewReader("{}"))
 			r.Host, r.RemoteAddr = tc.host, "127.0.0.1:5"
+			r.Header.Set("Content-Type", "application/json")
 			if tc.origin != "" {
 				r.Header.Set("Origin", tc.origin)
 			}

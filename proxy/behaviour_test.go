@@ -489,6 +489,7 @@ func TestHeadersAndKeys(t *testing.T) {
 			req.Header.Set(name, "agent's")
 		}
 		barred = append(barred, "Origin")
+		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Origin", g.URL) // of another one, the proxy refuses the request itself
 		res, err := http.DefaultClient.Do(req)
 		if err != nil {

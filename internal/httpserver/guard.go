@@ -2,6 +2,7 @@ package httpserver
 
 import (
 	"fmt"
+	"mime"
 	"net"
 	"net/http"
 	"net/netip"
@@ -54,7 +55,27 @@ func (g *Guard) Check(r *http.Request) error {
 			return fmt.Errorf("header Origin: got %q, must be this server's own or one that it was told to allow: %w", r.Header.Get("Origin"), err)
 		}
 	}
+	if kind := r.Header.Get("Content-Type"); fromPage(r) && r.ContentLength != 0 && r.Method != http.MethodGet && r.Method != http.MethodHead && simple(kind) {
+		return fmt.Errorf("header Content-Type: got %q, must be that of what is sent, such as application/json: pages of every site can send such a body", kind)
+	}
 	return nil
+}
+
+// fromPage reports whether a web page has made a request: programs say no origin.
+func fromPage(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return r.Header.Get("Origin") != "" || site != "" && site != "none"
+}
+
+// simple reports whether a page can send a body of this type to any server, without that it was
+// asked (CORS, Fetch standard, 2.2.2).
+func simple(contentType string) bool {
+	kind, _, _ := mime.ParseMediaType(contentType) // what is no type is ""
+	switch kind {
+	case "", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data":
+		return true
+	}
+	return false
 }
 
 // LocalHost reports whether the Host of a request is an address or localhost, which no
@@ -70,10 +91,7 @@ func LocalHost(host string) bool {
 // Rebound reports whether a web page may have made a request to a server that it reached by making
 // its own name point there (DNS rebinding): the browser then takes both for one site. Programs,
 // which may use any name, say no origin.
-func Rebound(r *http.Request) bool {
-	site := r.Header.Get("Sec-Fetch-Site")
-	return (r.Header.Get("Origin") != "" || site != "" && site != "none") && !LocalHost(r.Host)
-}
+func Rebound(r *http.Request) bool { return fromPage(r) && !LocalHost(r.Host) }
 
 // hostname is a Host without its port, as names are compared.
 func hostname(host string) string {

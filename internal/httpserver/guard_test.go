@@ -2,6 +2,7 @@ package httpserver_test
 
 import (
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/agl-go/agl/internal/httpserver"
@@ -60,5 +61,45 @@ func TestGuard(t *testing.T) {
 	}
 	if _, err := httpserver.NewGuard(nil, nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// What a page sends must have a type that pages of other sites cannot send without being asked.
+func TestGuardOfBodies(t *testing.T) {
+	t.Parallel()
+	open, err := httpserver.NewGuard([]string{"*"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := httpserver.NewGuard(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, allowed := range map[string]bool{
+		"": false, "text/plain": false, "TEXT/plain;charset=UTF-8": false, "application/x-www-form-urlencoded": false, "multipart/form-data; boundary=x": false, ";": false,
+		"application/json": true, "application/json; charset=utf-8": true, "application/x-protobuf": true, "application/vnd.api+json": true,
+	} {
+		for _, header := range []map[string]string{{"Origin": "http://127.0.0.1:4747"}, {"Sec-Fetch-Site": "same-origin"}} {
+			for _, method := range []string{"POST", "PUT", "DELETE"} {
+				r := httptest.NewRequestWithContext(t.Context(), method, "http://127.0.0.1:4747/", strings.NewReader("{}"))
+				r.Header.Set("Content-Type", kind)
+				if err := own.Check(r); err != nil {
+					t.Errorf("%s of a program, %q: %v", method, kind, err)
+				}
+				for name, value := range header {
+					r.Header.Set(name, value)
+				}
+				for _, guard := range []*httpserver.Guard{open, own} {
+					if err := guard.Check(r); (err == nil) != allowed {
+						t.Errorf("%s %q with %v: %v, want allowed %t", method, kind, header, err, allowed)
+					}
+				}
+			}
+		}
+	}
+	r := httptest.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1:4747/", nil)
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	if err := own.Check(r); err != nil {
+		t.Errorf("without a body: %v", err)
 	}
 }

@@ -391,20 +391,31 @@ func queries(t *target) {
 
 // credentials tries what is not the token.
 func credentials(t *target) {
-	const most = 10 // paths: the store blocks an address that sends 60 wrong tokens in a minute
 	own := t.header
-	defer func() { t.header = own }()
+	t.from = net.IPv4(127, 0, 0, 2) // which must wait soon, and others not
+	defer func() { t.header, t.from = own, nil }()
 	for _, header := range []string{
 		"", "Authorization: Bearer \r\n", "Authorization: Bearer " + token[:5] + "\r\n", "Authorization: Bearer " + token + "x\r\n", "Authorization: bearer\r\n",
 		"Authorization: Basic " + strings.Repeat("A", 100_000) + "\r\n", "Authorization: Basic %%%\r\n", "Authorization: Digest username=a\r\n",
 		"Authorization: Bearer agl-run-99999999999-" + strings.Repeat("A", 43) + "\r\n", "Authorization: Bearer agl-attempt-99999999999-" + strings.Repeat("A", 43) + "\r\n",
 		"Authorization: Bearer agl-span-" + strings.Repeat("A", 10_000) + "\r\n", "X-API-Key: \x7f\r\n", "Cookie: token=" + token + "\r\n", "X-Forwarded-User: admin\r\n",
+		"Authorization: Bearer agl_" + strings.Repeat("a", 12) + "_" + strings.Repeat("a", 150) + "\r\n", "Authorization: Bearer x\r\nAuthorization: Bearer y\r\n",
+		"Authorization: Bearer sk-sess-ro-1." + strings.Repeat("a", 52) + "\r\n", "Authorization: Bearer " + strings.Repeat("a.", 10_000) + "\r\n",
 	} {
 		t.header = header
-		for _, path := range t.posts[:min(len(t.posts), most)] {
+		for _, path := range t.posts {
 			got, err := t.send(t.request(http.MethodPost, path, "", "{}"))
 			t.refused("credentials "+header+path, got, err, false)
 		}
+	}
+	t.header = "Authorization: Bearer guess\r\n"
+	for range 60 {
+		got, err := t.send(t.request(http.MethodPost, t.posts[0], "", "{}"))
+		t.refused("a guess", got, err, false)
+	}
+	t.header = own
+	if got, err := t.send(t.request(http.MethodPost, t.posts[0], "", "{}")); err != nil || got.status != http.StatusTooManyRequests {
+		t.Errorf("%s: the right token after too many wrong ones: %d %.200s, %v, want 429", t.name, got.status, got.body, err)
 	}
 }
 

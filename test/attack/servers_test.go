@@ -46,6 +46,7 @@ type target struct {
 	posts   []string // paths that read a body, with what is needed to reach the decoder
 	gets    []string
 	header  string // credentials, as lines of a request's header
+	from    net.IP // the address that requests come from; nil is any
 	probe   func(t *target) error
 	exited  chan struct{}
 }
@@ -169,6 +170,9 @@ func (t *target) send(parts ...io.Reader) (answer, error) {
 // exchange is send, and also returns the header of the answer.
 func (t *target) exchange(parts ...io.Reader) (answer, http.Header, error) {
 	dialer := net.Dialer{Timeout: longest}
+	if t.from != nil {
+		dialer.LocalAddr = &net.TCPAddr{IP: t.from}
+	}
 	conn, err := dialer.DialContext(t.Context(), "tcp", t.address)
 	if err != nil {
 		return answer{}, nil, fmt.Errorf("connect: %w", err)
