@@ -289,13 +289,14 @@ func TestBudgetErrorsNameEverything(t *testing.T) {
 	}
 }
 
-// A need is tight if it is more than a sixteenth of what is left, as the last charge has told.
+// A need is tight if it is more than a sixteenth of what is left, as the last charge has told, and
+// the least of it fits.
 func TestTight(t *testing.T) {
 	t.Parallel()
 	keys := access.NewKeys(memorytest.Open(t))
 	caller := newKey(t, keys, access.Limits{MaxTokens: 1600, MaxCalls: 10})
 	meter := access.NewMeter(keys)
-	if meter.Tight(caller, access.Amounts{Tokens: 1600}) {
+	if meter.Tight(caller, access.Amounts{Tokens: 1600}, access.Amounts{}) {
 		t.Error("what is left is not known yet")
 	}
 	got, err := meter.Reserve(t.Context(), caller, access.Amounts{Tokens: 160, Calls: 1})
@@ -303,9 +304,12 @@ func TestTight(t *testing.T) {
 		t.Fatal(err)
 	}
 	for tokens, want := range map[int64]bool{1: false, 90: false, 91: true, 1 << 60: true} {
-		if is := meter.Tight(caller, access.Amounts{Tokens: tokens, Calls: 1}); is != want {
+		if is := meter.Tight(caller, access.Amounts{Tokens: tokens, Calls: 1}, access.Amounts{Tokens: 1, Calls: 1}); is != want {
 			t.Errorf("%d of 1440: %t", tokens, is)
 		}
+	}
+	if meter.Tight(caller, access.Amounts{Tokens: 2000}, access.Amounts{Tokens: 1441}) {
+		t.Error("the least that is needed does not fit: nothing need be found out")
 	}
 	got.SettleAll()
 	if err := meter.Close(t.Context()); err != nil {

@@ -96,8 +96,9 @@ func (m *Meter) TryReserve(ctx context.Context, caller *Caller, amounts Amounts)
 const tightShare = 16
 
 // Tight reports whether a need is much of what is left of the caller's budget, as far as that
-// is known here, so that it is worth to find out what is needed exactly.
-func (m *Meter) Tight(caller *Caller, need Amounts) bool {
+// is known here, so that it is worth to find out what is needed exactly. It is not where there is
+// no room even for the least that will be needed.
+func (m *Meter) Tight(caller *Caller, need, least Amounts) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	a := m.accounts[caller.account()]
@@ -108,7 +109,10 @@ func (m *Meter) Tight(caller *Caller, need Amounts) bool {
 		*p.value = min(*p.value, math.MaxInt64/tightShare) * tightShare
 	}
 	need.Calls = 0
-	return slices.ContainsFunc(a.budgets, func(b AccountBudget) bool { return b.lacking(need) >= 0 })
+	lack := func(need Amounts) bool {
+		return slices.ContainsFunc(a.budgets, func(b AccountBudget) bool { return b.lacking(need) >= 0 })
+	}
+	return lack(need) && !lack(least)
 }
 
 func (m *Meter) reserve(ctx context.Context, caller *Caller, amounts Amounts, patience time.Duration) (*Reservation, error) {

@@ -65,6 +65,7 @@ type reserved struct {
 func (r *reserved) reserve(ctx context.Context, most exchange.Usage, exact func(context.Context) (exchange.Usage, bool)) (err error) {
 	meter := r.proxy.meter
 	r.most = amounts(r.price, most)
+	reply := amounts(r.price, exchange.Usage{Completion: most.Completion})
 	asked := !r.caller.Measured()
 	ask := func() bool {
 		asked = true
@@ -74,7 +75,7 @@ func (r *reserved) reserve(ctx context.Context, most exchange.Usage, exact func(
 		}
 		return ok
 	}
-	if !asked && meter.Tight(&r.caller, r.most) {
+	if !asked && meter.Tight(&r.caller, r.most, reply) {
 		ask()
 	}
 	if !asked {
@@ -83,7 +84,7 @@ func (r *reserved) reserve(ctx context.Context, most exchange.Usage, exact func(
 		if !is {
 			return err
 		}
-		if reply := amounts(r.price, exchange.Usage{Completion: most.Completion}); refused.Room(reply) {
+		if refused.Room(reply) {
 			ask()
 		}
 	}
