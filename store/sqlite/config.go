@@ -47,8 +47,8 @@ type Config struct {
 	// Sync says which failures an acknowledged write survives; the zero value is
 	// SyncFull.
 	Sync Sync
-	// CacheBytes bounds the cache of rollouts, workers and resources; 0 is 32 MiB. Half as
-	// much again is for the spans of attempts that were stored last.
+	// CacheBytes bounds the cache of rollouts, workers and resources; 0 is 32 MiB. An eighth
+	// as much again is for the spans of attempts that were stored last.
 	CacheBytes int64
 	driver.Lifetimes
 	// Logger receives what an operator should know; nil discards it.

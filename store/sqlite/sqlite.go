@@ -95,7 +95,7 @@ func Open(ctx context.Context, config Config) (_ *Driver, err error) {
 		rollouts:  newCache[string, *rolloutRow](config.CacheBytes),
 		workers:   newCache[string, *workerRow](config.CacheBytes / 8),
 		resources: newCache[string, *resourcesRow](config.CacheBytes / 8),
-		spans:     newCache[int64, *recentSpans](config.CacheBytes / 2),
+		spans:     newCache[int64, *recentSpans](config.CacheBytes / 8),
 	}
 	d.batch.driver = d
 	if d.codec, err = newCodec(); err != nil {
