@@ -13,6 +13,7 @@ import (
 func labelTests(a *area) {
 	a.test("found by label", testLabels)
 	a.test("found and sorted by reward", testRewardFilters)
+	a.test("found by reward while rewards are added", testRewardsMeanwhile)
 	a.test("pages by key", testAfter)
 	a.test("the final reward of an attempt", testFinalReward)
 	a.test("the reward follows the latest attempt", testRewardFollows)

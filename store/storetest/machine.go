@@ -31,6 +31,8 @@ func modelTests(a *area) {
 				"Dequeue":       m.dequeue,
 				"StartAttempt":  m.startAttempt,
 				"AddSpan":       m.addSpan,
+				"AddReward":     m.addReward,
+				"FindByReward":  m.findByReward,
 				"UpdateAttempt": m.updateAttempt,
 				"Metadata":      m.metadata,
 				"UpdateRollout": m.updateRollout,
@@ -93,6 +95,7 @@ func (s *machine) attempt(t *rapid.T) (*modelRollout, *modelAttempt) {
 
 func drawRollout(t *rapid.T) (agl.EnqueueRollout, *modelRollout) {
 	r := &modelRollout{
+		run:   rapid.SampledFrom([]string{"a", "b"}).Draw(t, "run"),
 		most:  rapid.IntRange(1, 3).Draw(t, "max_attempts"),
 		retry: rapid.SliceOfNDistinct(rapid.SampledFrom(agl.AttemptStatuses()[2:]), 0, 3, rapid.ID).Draw(t, "retry"),
 	}
@@ -103,7 +106,7 @@ func drawRollout(t *rapid.T) (agl.EnqueueRollout, *modelRollout) {
 	if r.silence = rapid.SampledFrom([]float64{0, 0, 20}).Draw(t, "silence"); r.silence > 0 {
 		c.UnresponsiveSeconds = agl.Some(r.silence)
 	}
-	return agl.EnqueueRollout{Input: jsontext.Value(`1`), Config: &c}, r
+	return agl.EnqueueRollout{Input: jsontext.Value(`1`), Config: &c, Metadata: jsontext.Value(`{"run":"` + r.run + `"}`)}, r
 }
 
 func (s *machine) enqueue(t *rapid.T) {

@@ -26,6 +26,7 @@ type modelPlace struct {
 
 type modelRollout struct {
 	id       string
+	run      string
 	status   agl.RolloutStatus
 	ended    bool
 	most     int
