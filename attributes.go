@@ -258,8 +258,12 @@ type Reward struct {
 	Value float64
 }
 
+// MaxReward is the largest magnitude of a reward. What learns from rewards sums their squares, in single precision on some
+// engines, and must survive one that is absurd.
+const MaxReward = 1e15
+
 // RewardAttributes returns the attributes of a reward span. The primary dimension
-// comes first. No dimension, or a value that is not finite, is ErrInvalid.
+// comes first. No dimension, or a value that is not finite or greater than [MaxReward], is ErrInvalid.
 func RewardAttributes(rewards ...Reward) ([]Attr, error) {
 	if len(rewards) == 0 {
 		return nil, Errorf(CodeInvalid, "reward: no dimension given, at least one is needed")
@@ -268,6 +272,9 @@ func RewardAttributes(rewards ...Reward) ([]Attr, error) {
 	for i, r := range rewards {
 		if math.IsNaN(r.Value) || math.IsInf(r.Value, 0) {
 			return nil, Errorf(CodeInvalid, "reward %q: got %v, must be a finite number", r.Name, r.Value)
+		}
+		if math.Abs(r.Value) > MaxReward {
+			return nil, Errorf(CodeInvalid, "reward %q: got %v, must be between -1e15 and 1e15", r.Name, r.Value)
 		}
 		prefix := AttrReward + "." + strconv.Itoa(i) + "."
 		attrs = append(attrs, Attr{prefix + "name", r.Name}, Attr{prefix + "value", r.Value})

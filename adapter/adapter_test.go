@@ -118,6 +118,7 @@ func TestRewards(t *testing.T) {
 		{name: "none"},
 		{name: "dimensions", attrs: append(dimension(0, "a", 1.5), dimension(1, "b", "2")...), want: []agl.Reward{{Name: "a", Value: 1.5}, {Name: "b", Value: 2}}},
 		{name: "second not finite", attrs: append(dimension(0, "a", 1.5), dimension(1, "b", "Infinity")...), want: []agl.Reward{{Name: "a", Value: 1.5}}},
+		{name: "primary absurd", attrs: append(dimension(0, "a", -1e16), dimension(1, "b", 1)...)},
 		{name: "primary not finite", attrs: append(dimension(0, "a", "NaN"), dimension(1, "b", 1)...)},
 		{name: "too large", attrs: dimension(0, "a", jsontext.Value("1e999"))},
 		{name: "another attribute", attrs: []agl.Attr{{Key: "agentlightning.reward_model", Value: "x"}}},

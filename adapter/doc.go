@@ -22,8 +22,8 @@
 //   - When several spans lack their parent, the parents are in the order in which
 //     they are first named. (In Python it is the order of a hash set.)
 //   - A span with a repeated id is ignored, as the store ignores it.
-//   - A reward that is not finite counts as missing, and an attribute counts as a
-//     reward only below the prefix "agentlightning.reward.".
+//   - A reward that is not finite, or beyond agl.MaxReward, counts as missing, and an
+//     attribute counts as a reward only below the prefix "agentlightning.reward.".
 //   - Only ASCII digits are digits; agent names and image addresses are strings.
 //   - No step takes quadratic time in the number of spans.
 //

@@ -31,7 +31,7 @@ const (
 //     {"type": "reward", "value": x};
 //  3. the attribute reward of a span named agentlightning.annotation.
 //
-// A dimension that is not finite is left out; if it is the primary one, the whole
+// A dimension that is not finite, or beyond agl.MaxReward, is left out; if it is the primary one, the whole
 // reward counts as missing. A malformed reward is an error of code agl.CodeInvalid.
 func Rewards(span *agl.Span) ([]agl.Reward, error) {
 	rewards, err := readRewards(span.Name, parseCallAttributes(span.Attributes))
@@ -165,7 +165,7 @@ func dimensions(attrs attributes) (rewards []agl.Reward, found bool, err error) 
 		if err != nil {
 			return nil, true, err
 		}
-		if !isFinite(value) {
+		if !usable(value) {
 			if i == 0 {
 				return nil, true, nil
 			}
@@ -200,7 +200,7 @@ func single(field string, raw jsontext.Value) ([]agl.Reward, error) {
 		return nil, nil
 	}
 	value, err := rewardValue(field, raw)
-	if err != nil || !isFinite(value) {
+	if err != nil || !usable(value) {
 		return nil, err
 	}
 	return []agl.Reward{{Name: primaryName, Value: value}}, nil
@@ -224,4 +224,5 @@ func rewardValue(field string, raw jsontext.Value) (float64, error) {
 	return value, nil
 }
 
-func isFinite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
+// usable reports whether a number can be learned from.
+func usable(f float64) bool { return math.Abs(f) <= agl.MaxReward }

@@ -83,8 +83,11 @@ type Proposal struct {
 // DefaultShare is the share of the candidate if a proposal sets none.
 const DefaultShare = 0.05
 
-// MaxShare keeps the stable version the one that most are served by.
-const MaxShare = 0.5
+// A candidate gets a share that some session has, and keeps the stable version the one that most are served by.
+const (
+	MinShare = 1e-6
+	MaxShare = 0.5
+)
 
 // Check returns what is wrong with the share and the gates, of which those that are zero have their defaults: CodeInvalid.
 func (p *Proposal) Check() error {
@@ -94,8 +97,8 @@ func (p *Proposal) Check() error {
 			return err
 		}
 	}
-	if !(d.Share > 0 && d.Share <= MaxShare) {
-		return agl.Errorf(agl.CodeInvalid, "share: got %v, must be greater than 0 and at most %v", d.Share, MaxShare)
+	if !(d.Share >= MinShare && d.Share <= MaxShare) {
+		return agl.Errorf(agl.CodeInvalid, "share: got %v, must be between %f and %v", d.Share, MinShare, MaxShare)
 	}
 	return d.Gates.Check()
 }

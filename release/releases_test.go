@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -108,6 +109,7 @@ func TestBadProposals(t *testing.T) {
 		"whose model":       {Candidate: ok, Model: "m"},
 		"share":             {Candidate: ok, Share: 0.6},
 		"negative share":    {Candidate: ok, Share: -1},
+		"nobody's share":    {Candidate: ok, Share: 1e-300},
 		"alpha":             {Candidate: ok, Gates: release.Gates{Alpha: 0.7}},
 		"gain":              {Candidate: ok, Gates: release.Gates{MinGain: -0.1}},
 		"max sessions":      {Candidate: ok, Gates: release.Gates{MaxSessions: 60}},
@@ -235,6 +237,54 @@ func TestWatcherCountsOnce(t *testing.T) {
 			}
 		}()
 	}
+}
+
+// TestAbsurdSessions: numbers of which no statistics can be made do not stop a release: their sessions do not count, or have no
+// reward.
+func TestAbsurdSessions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := memorytest.Open(t)
+		r := release.New(engine)
+		collector, err := collect.New(collect.Config{Store: engine})
+		if err != nil {
+			t.Fatal(err)
+		}
+		made := propose(t, r, release.Proposal{Candidate: release.Version{ResourcesID: "rs-1"}, Share: 0.5})
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { (&release.Watcher{Releases: r, Collector: collector, Spans: engine}).Run(ctx) })
+		defer func() { stop(); running.Wait() }()
+		session := func(share float64, name, attributes string) {
+			metadata := fmt.Appendf(nil, `{%q:%q,%q:"candidate",%q:%v}`, release.MetadataRelease, made.ID, release.MetadataArm, release.MetadataShare, share)
+			s, err := engine.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Metadata: metadata}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			span := agl.Span{RolloutID: s.RolloutID, AttemptID: s.Attempt.AttemptID, TraceID: strings.Repeat("1", 32), SpanID: strings.Repeat("1", 16), Name: name, Attributes: agl.Attributes(attributes)}
+			if _, err := engine.AddSpans(t.Context(), agl.AddSpansParams{Spans: []agl.Span{span}, IssueSequenceIDs: true}); err != nil {
+				t.Fatal(err)
+			}
+			status := agl.AttemptSucceeded
+			if _, err := engine.UpdateAttempt(t.Context(), agl.UpdateAttemptParams{RolloutID: s.RolloutID, AttemptID: agl.LatestAttempt, Status: &status}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		session(0.5, agl.SpanAnnotation, `{"agentlightning.reward.0.name":"primary","agentlightning.reward.0.value":1e200}`)
+		session(0.5, agl.SpanLiteLLMRequest, `{"gen_ai.usage.output_tokens":1e200}`)
+		session(1e-300, agl.SpanAnnotation, `{"agentlightning.reward.0.name":"primary","agentlightning.reward.0.value":1}`)
+		for n := range 10 {
+			if err := endSession(t.Context(), engine, made.ID, release.Arm(n%2), 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		got, err := r.Get(t.Context(), made.ID)
+		if err != nil || got.Evidence.Sessions != [2]int64{5, 6} || got.Evidence.Reward.Arms[release.Candidate].N != 5 {
+			t.Errorf("the evidence is %+v, %v", got.Evidence, err)
+		}
+	})
 }
 
 // TestAutomatic: a better candidate is promoted and a worse one rolled back by the sessions alone.

@@ -95,8 +95,8 @@ func (w *Watcher) step(ctx context.Context, log *slog.Logger) (busy bool, err er
 func (w *Watcher) observe(ctx context.Context, log *slog.Logger, r *Release, c *agl.CollectedRollout) (Observation, error) {
 	metadata := agl.Attributes(c.Rollout.Metadata)
 	share, ok := metadata.GetFloat(MetadataShare)
-	if !ok || !(share > 0 && share < 1) {
-		return Observation{}, agl.Errorf(agl.CodeInvalid, "metadata: %s is missing or no number between 0 and 1", MetadataShare)
+	if !ok || !(share >= MinShare && share <= 1-MinShare) {
+		return Observation{}, agl.Errorf(agl.CodeInvalid, "metadata: %s is missing, or not between %f and 1", MetadataShare, MinShare)
 	}
 	text, _ := metadata.GetString(MetadataArm)
 	arm, err := ParseArm(text)
@@ -116,6 +116,11 @@ func (w *Watcher) observe(ctx context.Context, log *slog.Logger, r *Release, c *
 	}
 	if o.Metrics, err = Measure(page.Items); err == nil && slices.ContainsFunc(r.Gates.Guards, func(g Guard) bool { return g.Metric == MetricKL }) {
 		err = w.measureKL(ctx, log, r, &o, page.Items)
+	}
+	for name, value := range o.Metrics { // whose squares are summed
+		if err == nil && !(math.Abs(value) <= agl.MaxReward) {
+			err = agl.Errorf(agl.CodeInvalid, "metric %q: got %v, must be between -1e15 and 1e15", name, value)
+		}
 	}
 	return o, err
 }
