@@ -245,6 +245,7 @@ func TestLearnerOverKills(t *testing.T) {
 	file := filepath.Join(dir, "live.yaml")
 	text := `engine: {policy: {context: 16, dim: 16, heads: 1, layers: 1, ff: 16, characters: "abcdefgsy "}}
 proxy: {listen: "` + gateway + `", sessions: {idle_timeout: 1m, reward_window: 1h}}
+store: {listen: "127.0.0.1:0"}
 algorithm: {online: {rollouts: 8, least: 1, max_wait: 100ms, warm: 2, max_staleness: 1000}}
 `
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -306,7 +307,7 @@ algorithm: {online: {rollouts: 8, least: 1, max_wait: 100ms, warm: 2, max_stalen
 			t.Errorf("session %s was learned from %d times", id, n)
 		}
 	}
-	if len(times) < liveKills || len(left()) > len(times)/4 {
+	if len(times) < liveKills {
 		t.Errorf("of %d rated sessions %d were learned from in %d steps, %d were masked", len(rated), len(times), steps, masked)
 	}
 	known, killed := knownVersions(t, output), map[string]bool{}

@@ -202,6 +202,11 @@ func (r *train) end(t *testing.T, want int) {
 // killWhen kills the program with SIGKILL once its metrics have so many lines.
 func (r *train) killWhen(t *testing.T, metrics string, count int) {
 	t.Helper()
+	defer func() {
+		if t.Failed() {
+			t.Logf("the program has said:\n%s", r.said(t))
+		}
+	}()
 	eventually(t, "metrics", func() bool { return len(readLines(t, metrics)) >= count })
 	if err := r.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
