@@ -34,12 +34,9 @@ func (forgetCommand) Help() string {
 		"Example:\n  agl forget --user ada --run runs/live"
 }
 
-// maxUser is the longest text by which a store finds rollouts.
-const maxUser = 256
-
 func (c *forgetCommand) Validate() error {
-	if c.User == "" || len(c.User) > maxUser {
-		return fmt.Errorf("--user=%.20q: must have 1 to %d bytes", c.User, maxUser)
+	if c.User == "" || len(c.User) > session.MaxUser {
+		return fmt.Errorf("--user=%.20q: must have 1 to %d bytes", c.User, session.MaxUser)
 	}
 	return nil
 }

@@ -126,9 +126,8 @@ func (m *Manager) adopt(ctx context.Context) error {
 		return err
 	}
 	for i := range page.Items {
-		_, err := m.add(&page.Items[i])
-		if err != nil && !errors.Is(err, agl.ErrNotFound) && !errors.Is(err, agl.ErrIllegalState) {
-			return err
+		if _, err := m.add(&page.Items[i]); errors.Is(err, agl.ErrInvalid) { // whoever wrote it, the others are to end
+			m.warn(ctx, "a session is left open, since it cannot be read; cancel it", page.Items[i].RolloutID, err)
 		}
 	}
 	return nil

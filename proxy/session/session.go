@@ -274,6 +274,9 @@ func (m *Manager) begin(ctx context.Context, name string, p NewSession, assigned
 	}
 	metadata := map[string]any{}
 	for k, v := range p.Metadata {
+		if k == metadataModels || k == metadataIdle || k == MetadataSession {
+			return nil, agl.Errorf(agl.CodeInvalid, "metadata: got %q, which sessions have from the proxy", k)
+		}
 		metadata[k] = v
 	}
 	if p.ResourcesID == "" || assigned.ResourcesID == "" { // what its program has chosen is no part of an experiment
@@ -286,6 +289,9 @@ func (m *Manager) begin(ctx context.Context, name string, p NewSession, assigned
 	metadata[MetadataSession] = name
 	if p.User != "" {
 		metadata[MetadataUser] = p.User
+	}
+	if err := checkUser(metadata[MetadataUser]); err != nil {
+		return nil, err
 	}
 	if m.config.RewardWindow > 0 {
 		metadata[agl.MetadataRewardWindow] = m.config.RewardWindow.Seconds()
@@ -309,6 +315,24 @@ func (m *Manager) begin(ctx context.Context, name string, p NewSession, assigned
 		return nil, err
 	}
 	return m.add(&r)
+}
+
+// MaxUser is the longest name of a user in bytes: by it the store finds what a user wants to be forgotten.
+const MaxUser = 256
+
+// checkUser checks a user, which may be text, JSON or nil.
+func checkUser(user any) error {
+	text, ok := user.(string)
+	if raw, given := user.(jsontext.Value); given {
+		ok = json.Unmarshal(raw, &text) == nil
+	}
+	switch {
+	case user != nil && !ok:
+		return agl.Errorf(agl.CodeInvalid, "metadata: %s: got %.100s, must be text", MetadataUser, user)
+	case len(text) > MaxUser:
+		return agl.Errorf(agl.CodeInvalid, "user: has %d bytes, must have at most %d, by which its sessions are found and deleted", len(text), MaxUser)
+	}
+	return nil
 }
 
 // metadataIdle is the key of a session's own idle timeout, in seconds.

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"go.uber.org/goleak"
 
 	"github.com/agl-go/agl"
@@ -50,6 +52,45 @@ func status(t *testing.T, s agl.Store, id string) agl.RolloutStatus {
 		t.Fatal(err)
 	}
 	return r.Status
+}
+
+// A session that cannot be read keeps no other from its end, and none is begun that could not.
+func TestUnreadable(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memorytest.Open(t)
+		var ids []string
+		for _, metadata := range []string{`{"agl.session":"a"}`, `{"agl.session":"b","agl.session_models":5}`, `{"agl.session":"c"}`} {
+			r, err := store.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Metadata: []byte(metadata)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, r.RolloutID)
+		}
+		m := open(t, session.Config{Store: store, IdleTimeout: time.Minute})
+		for _, p := range []session.NewSession{
+			{Metadata: map[string]jsontext.Value{"agl.session_models": jsontext.Value("5")}},
+			{Metadata: map[string]jsontext.Value{"agl.session": jsontext.Value(`"d"`)}},
+			{Metadata: map[string]jsontext.Value{"agl.session_idle": jsontext.Value("1")}},
+			{Metadata: map[string]jsontext.Value{session.MetadataUser: jsontext.Value("5")}},
+			{Metadata: map[string]jsontext.Value{session.MetadataUser: jsontext.Value(`"` + strings.Repeat("x", 257) + `"`)}},
+			{User: strings.Repeat("x", 257)},
+		} {
+			if _, _, err := m.Create(t.Context(), p); !errors.Is(err, agl.ErrInvalid) {
+				t.Errorf("%.100v: got %v, want invalid", p, err)
+			}
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		for i, want := range []agl.RolloutStatus{agl.RolloutSucceeded, agl.RolloutPreparing, agl.RolloutSucceeded} {
+			if got := status(t, store, ids[i]); got != want {
+				t.Errorf("session %d is %s, want %s", i, got, want)
+			}
+		}
+		if page, err := store.QueryRollouts(t.Context(), agl.QueryRolloutsParams{}); err != nil || page.Total != len(ids) {
+			t.Errorf("there are %d rollouts, %v", page.Total, err)
+		}
+	})
 }
 
 // An end that the store does not take is repeated until it does.
