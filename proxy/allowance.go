@@ -8,42 +8,67 @@ import (
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/proxy/exchange"
 	"github.com/agl-go/agl/proxy/openai"
+	"github.com/agl-go/agl/proxy/upstream"
 )
 
-// allowance is the budget of the key of a caller.
-type allowance struct {
-	proxy  *Proxy
-	caller access.Caller
+// budgets reserves what calls use of the budgets of their callers.
+type budgets struct {
+	meter    *access.Meter         // nil without Config.Budgets
+	project  *access.ProjectLimits // nil is none
+	upstream *upstream.Pool
 }
 
-// allowance returns the budget of a caller, nil without one. Whoever has no key of the store
+// of returns the budget of a caller, nil without one. Whoever has no key of the store
 // shares the budget of the proxy's project alone.
-func (p *Proxy) allowance(ctx context.Context, caller *access.Caller) exchange.Allowance {
-	if caller == nil {
-		limits, err := p.cfg.Project.Get(ctx)
+func (b *budgets) of(ctx context.Context, by *access.Caller) exchange.Allowance {
+	if by == nil {
+		limits, err := b.project.Get(ctx)
 		if err != nil {
 			return refusedAllowance{err}
 		}
-		caller = &access.Caller{Project: limits}
+		by = &access.Caller{Project: limits}
 	}
-	if !caller.Limited() {
+	if !by.Limited() {
 		return nil
 	}
-	return &allowance{p, *caller}
+	return &allowance{b, *by}
+}
+
+// price returns the highest price of the replicas of a model; nil if one of them has none.
+func (b *budgets) price(model string) *upstream.Price {
+	var highest *upstream.Price
+	for _, m := range b.upstream.Models() {
+		switch {
+		case m.Name != model:
+		case m.Price == nil:
+			return nil
+		case highest == nil:
+			highest = &upstream.Price{Prompt: m.Price.Prompt, Completion: m.Price.Completion}
+		default:
+			highest.Prompt, highest.Completion = max(highest.Prompt, m.Price.Prompt), max(highest.Completion, m.Price.Completion)
+		}
+	}
+	return highest
+}
+
+// allowance is the budget of the key of a caller.
+type allowance struct {
+	budgets *budgets
+	by      access.Caller
 }
 
 // Measured implements [exchange.Allowance].
-func (a *allowance) Measured() bool { return a.caller.Measured() }
+func (a *allowance) Measured() bool { return a.by.Measured() }
 
 // Reserve implements [exchange.Allowance].
 func (a *allowance) Reserve(ctx context.Context, model string, most exchange.Usage, exact func(context.Context) (exchange.Usage, bool)) (exchange.Reserved, error) {
-	if a.proxy.meter == nil {
-		return nil, openai.NewError(http.StatusForbidden, "permission_error", "no_budgets", a.who(a.caller.Limits != access.Limits{})+" has a budget, and this proxy has no store that counts it")
+	if a.budgets.meter == nil {
+		return nil, openai.NewError(http.StatusForbidden, "permission_error", "no_budgets", a.who(a.by.Limits != access.Limits{})+" has a budget, and this proxy has no store that counts it")
 	}
-	r := &reserved{allowance: a, price: a.proxy.price(model)}
-	if r.price == nil && max(a.caller.Limits.MaxUSD, a.caller.Project.MaxUSD) > 0 {
+	r := &reserved{allowance: a, price: a.budgets.price(model)}
+	if r.price == nil && max(a.by.Limits.MaxUSD, a.by.Project.MaxUSD) > 0 {
 		return nil, openai.NewError(http.StatusForbidden, "permission_error", "no_price",
-			a.who(a.caller.Limits.MaxUSD > 0)+" has a budget in dollars, and the model "+model+" has no price in the configuration of this proxy")
+			a.who(a.by.Limits.MaxUSD > 0)+" has a budget in dollars, and the model "+model+" has no price in the configuration of this proxy")
 	}
 	if err := r.reserve(ctx, most, exact); err != nil {
 		return nil, budgetRefusal(ctx, err)
@@ -55,7 +80,7 @@ func (a *allowance) Reserve(ctx context.Context, model string, most exchange.Usa
 type reserved struct {
 	*allowance
 
-	price *Price
+	price *upstream.Price
 	most  access.Amounts
 	got   *access.Reservation
 	lost  []*access.Reservation // for earlier tries, whose replies were lost
@@ -63,10 +88,10 @@ type reserved struct {
 
 // reserve reserves what a call uses at most, exactly where that matters.
 func (r *reserved) reserve(ctx context.Context, most exchange.Usage, exact func(context.Context) (exchange.Usage, bool)) (err error) {
-	meter := r.proxy.meter
+	meter := r.budgets.meter
 	r.most = amounts(r.price, most)
 	reply := amounts(r.price, exchange.Usage{Completion: most.Completion})
-	asked := !r.caller.Measured()
+	asked := !r.by.Measured()
 	ask := func() bool {
 		asked = true
 		found, ok := exact(ctx)
@@ -75,11 +100,11 @@ func (r *reserved) reserve(ctx context.Context, most exchange.Usage, exact func(
 		}
 		return ok
 	}
-	if !asked && meter.Tight(&r.caller, r.most, reply) {
+	if !asked && meter.Tight(&r.by, r.most, reply) {
 		ask()
 	}
 	if !asked {
-		r.got, err = meter.TryReserve(ctx, &r.caller, r.most)
+		r.got, err = meter.TryReserve(ctx, &r.by, r.most)
 		refused, is := errors.AsType[*access.BudgetError](err)
 		if !is {
 			return err
@@ -88,7 +113,7 @@ func (r *reserved) reserve(ctx context.Context, most exchange.Usage, exact func(
 			ask()
 		}
 	}
-	r.got, err = meter.Reserve(ctx, &r.caller, r.most)
+	r.got, err = meter.Reserve(ctx, &r.by, r.most)
 	return err
 }
 
@@ -96,7 +121,7 @@ func (r *reserved) reserve(ctx context.Context, most exchange.Usage, exact func(
 func (r *reserved) Again(ctx context.Context) error {
 	more := r.most
 	more.Calls = 0 // it is still one call
-	got, err := r.proxy.meter.Reserve(ctx, &r.caller, more)
+	got, err := r.budgets.meter.Reserve(ctx, &r.by, more)
 	if err == nil {
 		r.lost = append(r.lost, got)
 	}
@@ -129,7 +154,7 @@ func (r refusedAllowance) Reserve(ctx context.Context, _ string, _ exchange.Usag
 // who has a budget: the key, or else its project.
 func (a *allowance) who(key bool) string {
 	if key {
-		return "the key " + a.caller.KeyID
+		return "the key " + a.by.KeyID
 	}
 	return "the project"
 }
@@ -151,24 +176,7 @@ func budgetRefusal(ctx context.Context, err error) error {
 	return e
 }
 
-// price returns the highest price of the replicas of a model; nil if one of them has none.
-func (p *Proxy) price(model string) *Price {
-	var highest *Price
-	for _, m := range p.upstream.Models() {
-		switch {
-		case m.Name != model:
-		case m.Price == nil:
-			return nil
-		case highest == nil:
-			highest = &Price{Prompt: m.Price.Prompt, Completion: m.Price.Completion}
-		default:
-			highest.Prompt, highest.Completion = max(highest.Prompt, m.Price.Prompt), max(highest.Completion, m.Price.Completion)
-		}
-	}
-	return highest
-}
-
 // amounts are what a call uses; a nil price costs nothing.
-func amounts(price *Price, u exchange.Usage) access.Amounts {
+func amounts(price *upstream.Price, u exchange.Usage) access.Amounts {
 	return access.Amounts{Tokens: u.Sum(), NanoUSD: price.NanoUSD(u.Prompt, u.Completion), Calls: 1}
 }

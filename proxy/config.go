@@ -3,6 +3,7 @@ package proxy
 import (
 	"cmp"
 	"log/slog"
+	"math"
 	"net/http"
 	"path"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/agl-go/agl/proxy/admin"
 	"github.com/agl-go/agl/proxy/capture"
 	"github.com/agl-go/agl/proxy/exchange"
+	"github.com/agl-go/agl/proxy/extract"
 	"github.com/agl-go/agl/proxy/quota"
 	"github.com/agl-go/agl/proxy/record"
 	"github.com/agl-go/agl/proxy/upstream"
@@ -240,6 +242,55 @@ func (c *Config) Validate() error {
 	}
 	if c.PublicURL != "" {
 		return upstream.CheckURL("PublicURL", c.PublicURL)
+	}
+	return nil
+}
+
+// Sessions configures the recording of live programs, whose calls belong to no attempt of
+// a runner. The zero value records none.
+type Sessions struct {
+	// Store keeps the sessions as rollouts. Usually it is Config.Spans.
+	Store agl.Store
+	// IdleTimeout ends a session that has made no call for this long; 0 records no sessions.
+	IdleTimeout time.Duration
+	// Events are the events that an application may report of a session, and the rewards that
+	// they stand for.
+	Events map[string]float64
+	// Judge and Program, if not nil, give each session rewards when it ends.
+	Judge   *extract.Judge
+	Program *extract.Program
+	// Releases says what sessions that begin now are served by; nil is what they ask for.
+	Releases Releases
+	// RewardWindow is how long a session that has ended waits for its reward, see
+	// agl.MetadataRewardWindow; 0 leaves it to the collector.
+	RewardWindow time.Duration
+}
+
+// Check returns what is wrong with the settings: CodeInvalid.
+func (s *Sessions) Check() error {
+	switch {
+	case s.IdleTimeout < 0 || s.RewardWindow < 0:
+		return agl.Errorf(agl.CodeInvalid, "Sessions: got an IdleTimeout of %s and a RewardWindow of %s, must not be negative", s.IdleTimeout, s.RewardWindow)
+	case s.IdleTimeout == 0 && s.RewardWindow > 0:
+		return agl.Errorf(agl.CodeInvalid, "Sessions: got a RewardWindow of %s, needs an IdleTimeout, without which no session is recorded", s.RewardWindow)
+	}
+	if s.IdleTimeout == 0 && (len(s.Events) > 0 || s.Judge != nil || s.Program != nil) {
+		return agl.Errorf(agl.CodeInvalid, "Sessions: Events, Judge or Program is given, needs an IdleTimeout, without which no session is recorded")
+	}
+	for name, value := range s.Events {
+		if name == "" || math.IsNaN(value) || math.IsInf(value, 0) {
+			return agl.Errorf(agl.CodeInvalid, "Events: got %q: %v, must be a name and a finite number", name, value)
+		}
+	}
+	if s.Judge != nil {
+		if err := s.Judge.Check(); err != nil {
+			return agl.Errorf(agl.CodeInvalid, "Judge: %w", err)
+		}
+	}
+	if s.Program != nil {
+		if err := s.Program.Check(); err != nil {
+			return agl.Errorf(agl.CodeInvalid, "Program: %w", err)
+		}
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy/upstream"
 )
 
 // variables says which variables of the proxy's environment may be sent where. Whoever sets models
@@ -20,7 +21,7 @@ type variables struct {
 }
 
 // variable returns the variable that a model's key is in, and the server that gets it.
-func variable(m *Model) (pair [2]string, ok bool) {
+func variable(m *upstream.Model) (pair [2]string, ok bool) {
 	name, ok := strings.CutPrefix(m.APIKey, "env:")
 	if !ok {
 		return pair, false
@@ -33,7 +34,7 @@ func variable(m *Model) (pair [2]string, ok bool) {
 }
 
 // name notes what the operator has named.
-func (v *variables) name(models []Model) {
+func (v *variables) name(models []upstream.Model) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.named == nil {
@@ -47,7 +48,7 @@ func (v *variables) name(models []Model) {
 }
 
 // check refuses models whose keys others than the operator must not send there: CodeInvalid.
-func (v *variables) check(models []Model) error {
+func (v *variables) check(models []upstream.Model) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for i := range models {

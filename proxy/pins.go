@@ -8,6 +8,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy/openai"
+	"github.com/agl-go/agl/proxy/upstream"
 )
 
 // Rollouts has the rollouts of a store.
@@ -18,21 +19,39 @@ type Rollouts interface {
 // keptPins bounds the rollouts whose resources are remembered.
 const keptPins = 1 << 16
 
-// pins remembers with which resources rollouts were enqueued, which never changes.
+// pins says which versions of models answer the calls of a rollout. It remembers with which resources
+// rollouts were enqueued, which never changes.
 type pins struct {
+	rollouts Rollouts // nil pins no rollout
+	upstream *upstream.Pool
+
 	mu        sync.Mutex
 	resources map[string]string // by rollout; empty if it has none
 }
 
-// of returns the resources of a rollout; empty if it has none, or if the store does not know it.
-func (p *pins) of(ctx context.Context, store Rollouts, rolloutID string) (string, error) {
+// models returns who answers the calls of a rollout, if a model has several versions. A call whose version is unknown is refused: any other would
+// be the wrong one.
+func (p *pins) models(ctx context.Context, rolloutID string) (map[string]string, *openai.Error) {
+	if p.rollouts == nil || !p.upstream.Pins() {
+		return nil, nil
+	}
+	resources, err := p.resourcesOf(ctx, rolloutID)
+	if err != nil {
+		return nil, openai.NewError(http.StatusServiceUnavailable, openai.APIError, "version_unknown",
+			"the store does not say which version of the model the rollout is pinned to: "+err.Error())
+	}
+	return p.upstream.Pinned(resources), nil
+}
+
+// resourcesOf returns the resources of a rollout; empty if it has none, or if the store does not know it.
+func (p *pins) resourcesOf(ctx context.Context, rolloutID string) (string, error) {
 	p.mu.Lock()
 	resources, known := p.resources[rolloutID]
 	p.mu.Unlock()
 	if known {
 		return resources, nil
 	}
-	r, err := store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: rolloutID})
+	r, err := p.rollouts.GetRollout(ctx, agl.GetRolloutParams{RolloutID: rolloutID})
 	if errors.Is(err, agl.ErrNotFound) {
 		return "", nil
 	}
@@ -46,18 +65,4 @@ func (p *pins) of(ctx context.Context, store Rollouts, rolloutID string) (string
 	}
 	p.resources[rolloutID] = r.ResourcesID.V
 	return r.ResourcesID.V, nil
-}
-
-// pinned returns who answers the calls of a rollout, if a model has several versions. A call whose version is unknown is refused: any other would
-// be the wrong one.
-func (p *Proxy) pinned(ctx context.Context, rolloutID string) (map[string]string, *openai.Error) {
-	if p.cfg.Rollouts == nil || !p.upstream.Pins() {
-		return nil, nil
-	}
-	resources, err := p.pins.of(ctx, p.cfg.Rollouts, rolloutID)
-	if err != nil {
-		return nil, openai.NewError(http.StatusServiceUnavailable, openai.APIError, "version_unknown",
-			"the store does not say which version of the model the rollout is pinned to: "+err.Error())
-	}
-	return p.upstream.Pinned(resources), nil
 }

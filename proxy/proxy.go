@@ -51,9 +51,9 @@ type Proxy struct {
 	cfg      Config
 	guard    *httpserver.Guard
 	keys     keys
-	rates    access.Rates  // of attempts and keys
-	open     *access.Open  // the calls of each caller
-	meter    *access.Meter // of the budgets of keys; nil without Config.Budgets
+	rules    rules
+	budgets  budgets
+	open     *access.Open // the calls of each caller
 	upstream *upstream.Pool
 	quota    *quota.Quota
 	recorder *capture.Recorder
@@ -86,8 +86,11 @@ func New(cfg Config) (*Proxy, error) {
 	if p.recorder, err = capture.New(cfg.capture(p.cancelled)); err != nil {
 		return nil, err
 	}
+	p.rules.quota = p.quota
+	p.pins.rollouts, p.pins.upstream = cfg.Rollouts, p.upstream
+	p.budgets.project, p.budgets.upstream = cfg.Project, p.upstream
 	if cfg.Budgets != nil {
-		p.meter = access.NewMeter(cfg.Budgets)
+		p.budgets.meter = access.NewMeter(cfg.Budgets)
 	}
 	p.metrics = newMetrics(p.upstream, p.recorder)
 	calls := callLog{cfg.Logger, cfg.LogCalls, cfg.LogContents}
@@ -147,7 +150,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.refuse(w, r, refused)
 		return
 	}
-	rt.charge(p, r, by)
+	rt.charge(&p.budgets, r, by)
 	if rt.rolloutID == "" {
 		rt.models = p.releases.stable()
 	}
@@ -216,13 +219,13 @@ func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, rt route) {
 	ctx, stop := access.Watch(ctx, rt.gone)
 	defer stop()
 	if rt.rolloutID != "" && rt.models == nil {
-		if rt.models, refused = p.pinned(ctx, rt.rolloutID); refused != nil {
+		if rt.models, refused = p.pins.models(ctx, rt.rolloutID); refused != nil {
 			p.refuse(w, r, refused)
 			return
 		}
 	}
 	p.exchange.Serve(ctx, w, r, exchange.Origin{
-		RolloutID: rt.rolloutID, AttemptID: rt.attemptID, Path: rt.path, Cancel: cancel, Models: rt.models, Admit: p.admit(rt), Allowance: rt.allowance,
+		RolloutID: rt.rolloutID, AttemptID: rt.attemptID, Path: rt.path, Cancel: cancel, Models: rt.models, Admit: p.rules.admit(rt), Allowance: rt.allowance,
 		Turn: r.Header.Get(HeaderTurn), TurnType: r.Header.Get(HeaderTurnType),
 	})
 }
@@ -243,7 +246,7 @@ type modelList struct {
 func (p *Proxy) serveModels(w http.ResponseWriter, r *http.Request, rt route) {
 	list := modelList{Object: "list", Data: []listedModel{}}
 	for _, id := range p.upstream.Names() {
-		if !p.mayAskFor(rt, id) {
+		if !p.rules.allow(rt, id) {
 			continue
 		}
 		list.Data = append(list.Data, listedModel{ID: id, Object: "model", OwnedBy: "agl"})
@@ -449,8 +452,8 @@ func (p *Proxy) Close(ctx context.Context) error {
 		p.releases.close()
 	}
 	p.upstream.Close()
-	if p.meter != nil {
-		err = errors.Join(err, p.meter.Close(ctx))
+	if p.budgets.meter != nil {
+		err = errors.Join(err, p.budgets.meter.Close(ctx))
 	}
 	return errors.Join(err, p.recorder.Close(ctx))
 }

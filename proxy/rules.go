@@ -8,40 +8,47 @@ import (
 
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/proxy/openai"
+	"github.com/agl-go/agl/proxy/quota"
 )
 
-// charge sets whom a request counts for.
-func (r *route) charge(p *Proxy, request *http.Request, by caller) {
+// charge sets whom a request counts for, and the budget that it spends.
+func (r *route) charge(b *budgets, request *http.Request, by caller) {
 	r.gone = by.gone
 	who := access.Caller{Name: r.rolloutID + "/" + r.attemptID}
 	if by.key != nil {
 		who, r.subject = *by.key, by.key.Subject()
 	}
 	r.who = who.Who(request.RemoteAddr)
-	r.allowance = p.allowance(request.Context(), by.key)
+	r.allowance = b.of(request.Context(), by.key)
 }
 
-// mayAskFor reports whether the caller's key and the control of its rollout allow calls of a
+// rules are those that the keys of callers and the controls of rollouts set.
+type rules struct {
+	rates access.Rates // of attempts and keys
+	quota *quota.Quota
+}
+
+// allow reports whether the caller's key and the control of its rollout allow calls of a
 // model.
-func (p *Proxy) mayAskFor(rt route, model string) bool {
+func (r *rules) allow(rt route, model string) bool {
 	if rt.subject != nil && !rt.subject.Rules.Allows(model) {
 		return false
 	}
-	return rt.rolloutID == "" || p.quota.Of(rt.rolloutID).Allows(model)
+	return rt.rolloutID == "" || r.quota.Of(rt.rolloutID).Allows(model)
 }
 
 // admit returns what counts a call, if the rules of its caller's key and of its attempt allow it.
-func (p *Proxy) admit(rt route) func(model string, start time.Time) error {
+func (r *rules) admit(rt route) func(model string, start time.Time) error {
 	return func(model string, start time.Time) error {
 		if rt.subject != nil {
-			if err := p.rates.Admit(rt.subject, model, start); err != nil {
+			if err := r.rates.Admit(rt.subject, model, start); err != nil {
 				return ruleRefusal(err)
 			}
 		}
 		if rt.rolloutID == "" {
 			return nil
 		}
-		return ruleRefusal(p.rates.Admit(p.quota.Subject(rt.rolloutID, rt.attemptID), model, start))
+		return ruleRefusal(r.rates.Admit(r.quota.Subject(rt.rolloutID, rt.attemptID), model, start))
 	}
 }
 

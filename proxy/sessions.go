@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -19,7 +18,6 @@ import (
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/proxy/admin"
 	"github.com/agl-go/agl/proxy/exchange"
-	"github.com/agl-go/agl/proxy/extract"
 	"github.com/agl-go/agl/proxy/openai"
 	"github.com/agl-go/agl/proxy/session"
 )
@@ -43,55 +41,6 @@ const (
 	headerSessionUser = "X-Agl-Session-User"
 	headerSessionDone = "X-Agl-Session-Done"
 )
-
-// Sessions configures the recording of live programs, whose calls belong to no attempt of
-// a runner. The zero value records none.
-type Sessions struct {
-	// Store keeps the sessions as rollouts. Usually it is Config.Spans.
-	Store agl.Store
-	// IdleTimeout ends a session that has made no call for this long; 0 records no sessions.
-	IdleTimeout time.Duration
-	// Events are the events that an application may report of a session, and the rewards that
-	// they stand for.
-	Events map[string]float64
-	// Judge and Program, if not nil, give each session rewards when it ends.
-	Judge   *extract.Judge
-	Program *extract.Program
-	// Releases says what sessions that begin now are served by; nil is what they ask for.
-	Releases Releases
-	// RewardWindow is how long a session that has ended waits for its reward, see
-	// agl.MetadataRewardWindow; 0 leaves it to the collector.
-	RewardWindow time.Duration
-}
-
-// Check returns what is wrong with the settings: CodeInvalid.
-func (s *Sessions) Check() error {
-	switch {
-	case s.IdleTimeout < 0 || s.RewardWindow < 0:
-		return agl.Errorf(agl.CodeInvalid, "Sessions: got an IdleTimeout of %s and a RewardWindow of %s, must not be negative", s.IdleTimeout, s.RewardWindow)
-	case s.IdleTimeout == 0 && s.RewardWindow > 0:
-		return agl.Errorf(agl.CodeInvalid, "Sessions: got a RewardWindow of %s, needs an IdleTimeout, without which no session is recorded", s.RewardWindow)
-	}
-	if s.IdleTimeout == 0 && (len(s.Events) > 0 || s.Judge != nil || s.Program != nil) {
-		return agl.Errorf(agl.CodeInvalid, "Sessions: Events, Judge or Program is given, needs an IdleTimeout, without which no session is recorded")
-	}
-	for name, value := range s.Events {
-		if name == "" || math.IsNaN(value) || math.IsInf(value, 0) {
-			return agl.Errorf(agl.CodeInvalid, "Events: got %q: %v, must be a name and a finite number", name, value)
-		}
-	}
-	if s.Judge != nil {
-		if err := s.Judge.Check(); err != nil {
-			return agl.Errorf(agl.CodeInvalid, "Judge: %w", err)
-		}
-	}
-	if s.Program != nil {
-		if err := s.Program.Check(); err != nil {
-			return agl.Errorf(agl.CodeInvalid, "Program: %w", err)
-		}
-	}
-	return nil
-}
 
 // newSessions returns nil if no sessions are recorded.
 func (p *Proxy) newSessions() (*session.Manager, error) {
@@ -203,14 +152,14 @@ func (p *Proxy) serveSession(w http.ResponseWriter, r *http.Request, rt route) b
 	}
 	to := p.endpoint(r, rt)
 	if found {
-		rt.charge(p, r, caller{gone: p.keys.goneAttempt(s.RolloutID, s.AttemptID)})
+		rt.charge(&p.budgets, r, caller{gone: p.keys.goneAttempt(s.RolloutID, s.AttemptID)})
 	} else {
 		by, refused := p.keys.authorize(r, rt, to.scope)
 		if refused != nil {
 			p.refuse(w, r, refused)
 			return true
 		}
-		rt.charge(p, r, by)
+		rt.charge(&p.budgets, r, by)
 	}
 	p.serveSessionCall(w, r, rt, s)
 	return true
@@ -228,7 +177,7 @@ func (p *Proxy) serveFound(w http.ResponseWriter, r *http.Request, rt route, s *
 		p.refuse(w, r, admin.AccessError(err))
 		return
 	}
-	rt.charge(p, r, caller{})
+	rt.charge(&p.budgets, r, caller{})
 	rt.subject = p.quota.Subject(s.RolloutID, s.AttemptID)
 	to.serve(w, r, rt)
 }
