@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/hex"
 	"errors"
 	"hash/maphash"
 	"slices"
@@ -22,12 +20,7 @@ import (
 // kind is the kind of the documents of keys.
 const kind = "key"
 
-const (
-	prefix    = "agl_"
-	idLength  = 12
-	maxName   = 200 // bytes
-	maxWrites = 5   // of a document that others change, too
-)
+const maxWrites = 5 // of a document that others change, too
 
 // Key is what is known of a key. The JSON form has times in Unix seconds.
 type Key struct {
@@ -129,10 +122,7 @@ type Keys struct {
 	revoked   *Revocations
 }
 
-var (
-	_ Checker = (*Keys)(nil)
-	_ Charger = (*Keys)(nil)
-)
+var _ Checker = (*Keys)(nil)
 
 // NewKeys returns the keys that a store keeps as documents.
 func NewKeys(documents agl.DocumentStore) *Keys { return NewProjectKeys(documents, nil) }
@@ -142,7 +132,7 @@ func NewKeys(documents agl.DocumentStore) *Keys { return NewProjectKeys(document
 func NewProjectKeys(documents agl.DocumentStore, limits *ProjectLimits) *Keys {
 	k := &Keys{documents: documents, ledgers: ledgers{documents: documents, seed: maphash.MakeSeed()}, project: limits}
 	k.cache = NewCache(k.lookup, StoreTTL)
-	k.revoked = NewRevocations(k.RevokedAttempts, StoreTTL)
+	k.revoked = NewRevocations(func(ctx context.Context) ([]RevokedAttempt, error) { return revokedAttempts(ctx, documents) }, StoreTTL)
 	return k
 }
 
@@ -180,7 +170,17 @@ func (k *Keys) List(ctx context.Context) ([]Key, error) {
 		keys[i] = stored.Key
 	}
 	slices.SortFunc(keys, func(a, b Key) int { return cmp.Or(cmp.Compare(b.CreateTime, a.CreateTime), cmp.Compare(a.ID, b.ID)) })
-	return keys, k.ledgers.addUsage(ctx, keys)
+	used, err := k.ledgers.usage(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range keys {
+		if keys[i].Limits != (Limits{}) {
+			usage := used[keys[i].ID]
+			keys[i].Usage = &usage
+		}
+	}
+	return keys, nil
 }
 
 // Revoke ends a key: at once here, within a second on other servers. Revoking it again
@@ -253,7 +253,7 @@ func (k *Keys) lookup(ctx context.Context, key string) (Caller, error) {
 func (k *Keys) caller(ctx context.Context, key *Key) (Caller, error) {
 	caller, err := key.caller()
 	if err == nil {
-		caller.Project, err = k.ProjectLimits(ctx)
+		caller.Project, err = k.project.Get(ctx)
 	}
 	return caller, err
 }
@@ -275,25 +275,4 @@ func (k *Keys) find(ctx context.Context, id string) (Caller, error) {
 		return Caller{}, err
 	}
 	return k.caller(ctx, &stored.Key)
-}
-
-// Is reports whether a text has the form of a key.
-func Is(text string) bool {
-	_, ok := keyID(text)
-	return ok
-}
-
-// keyID returns the id in a key.
-func keyID(key string) (id string, ok bool) {
-	rest, ok := strings.CutPrefix(key, prefix)
-	if !ok {
-		return "", false
-	}
-	id, secret, ok := strings.Cut(rest, "_")
-	return id, ok && len(id) == idLength && secret != "" && len(secret) < maxName
-}
-
-func digest(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return hex.EncodeToString(sum[:])
 }

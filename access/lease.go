@@ -3,7 +3,6 @@ package access
 import (
 	"context"
 	"crypto/rand"
-	"time"
 
 	"github.com/agl-go/agl"
 )
@@ -62,27 +61,4 @@ func (l *Lease) End(ctx context.Context, spend bool) error {
 	defer cancel()
 	_, err := l.keys.Charge(ctx, l.charge)
 	return err
-}
-
-// newBudgetError says why a need was not granted.
-func newBudgetError(keyID string, answer *Charged, need Amounts) error {
-	budget := &answer.AccountBudget
-	at := budget.lacking(need)
-	if at < 0 && answer.Project != nil {
-		keyID, budget = ProjectAccount, answer.Project
-		at = budget.lacking(need)
-	}
-	if at < 0 {
-		return agl.Errorf(agl.CodeInternal, "the store refused a reservation for which there is room")
-	}
-	limit, spent, reserved, want := budget.Limit.parts(), budget.Spent.parts(), budget.Reserved.parts(), need.parts()
-	e := &BudgetError{KeyID: keyID, Unit: want[at].unit, Limit: *limit[at].value, Reserved: *reserved[at].value, Need: *want[at].value}
-	e.Left = max(e.Limit-*spent[at].value-e.Reserved, 0)
-	return e
-}
-
-// soon reports whether a refusal may not last, because running calls may give room back.
-func soon(err error, until, now time.Time) bool {
-	e, ok := err.(*BudgetError) //nolint:errorlint // it comes from newBudgetError
-	return ok && e.Fits() && now.Before(until)
 }

@@ -79,6 +79,23 @@ type Charged struct {
 	Lost bool `json:"lost,omitzero"`
 }
 
+// newBudgetError says why a need was not granted.
+func newBudgetError(keyID string, answer *Charged, need Amounts) error {
+	budget := &answer.AccountBudget
+	at := budget.lacking(need)
+	if at < 0 && answer.Project != nil {
+		keyID, budget = ProjectAccount, answer.Project
+		at = budget.lacking(need)
+	}
+	if at < 0 {
+		return agl.Errorf(agl.CodeInternal, "the store refused a reservation for which there is room")
+	}
+	limit, spent, reserved, want := budget.Limit.parts(), budget.Spent.parts(), budget.Reserved.parts(), need.parts()
+	e := &BudgetError{KeyID: keyID, Unit: want[at].unit, Limit: *limit[at].value, Reserved: *reserved[at].value, Need: *want[at].value}
+	e.Left = max(e.Limit-*spent[at].value-e.Reserved, 0)
+	return e
+}
+
 // AccountBudget is the budget of a key or a project, over all holders.
 type AccountBudget struct {
 	Limit    Amounts `json:"limit"`
@@ -214,23 +231,23 @@ type ledgers struct {
 	locks [chargeLocks]sync.Mutex
 }
 
-// Charge reserves, spends and returns for a holder, in one conditional write of what the key
-// and its project have used, so that all servers of the database together stay within both
-// limits. A charge that is older than another of its holder is CodeConflict.
-func (k *Keys) Charge(ctx context.Context, c Charge) (Charged, error) {
-	if err := c.validate(); err != nil {
-		return Charged{}, err
-	}
-	limits, err := k.limits(ctx, c.KeyID)
-	if err != nil {
-		return Charged{}, err
-	}
+// accountLimit is the limit of an account.
+type accountLimit struct {
+	account string
+	limits  Limits
+}
+
+// errWritten says that another server has written the document meanwhile.
+var errWritten = errors.New("the document has changed")
+
+// charge applies a charge to the ledgers of a key and of its project, in one conditional write.
+func (l *ledgers) charge(ctx context.Context, limits []accountLimit, c *Charge) (Charged, error) {
 	// Those of one project write the same document.
-	lock := &k.ledgers.locks[maphash.String(k.ledgers.seed, limits[len(limits)-1].account)%chargeLocks]
+	lock := &l.locks[maphash.String(l.seed, limits[len(limits)-1].account)%chargeLocks]
 	lock.Lock()
 	defer lock.Unlock()
 	for try := 1; ; try++ {
-		answer, err := k.ledgers.charge(ctx, limits, &c)
+		answer, err := l.tryCharge(ctx, limits, c)
 		if err == nil || !errors.Is(err, errWritten) {
 			return answer, err
 		}
@@ -243,40 +260,8 @@ func (k *Keys) Charge(ctx context.Context, c Charge) (Charged, error) {
 	}
 }
 
-// limit is that of an account.
-type limit struct {
-	account string
-	limits  Limits
-}
-
-// limits returns the limits for a charge: those of the key, and of its project if that has
-// some. A project is charged by itself even if its limits were removed meanwhile.
-func (k *Keys) limits(ctx context.Context, account string) (all []limit, err error) {
-	project, err := k.ProjectLimits(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if account != ProjectAccount {
-		document, err := k.documents.GetDocument(ctx, kind, account)
-		if err != nil {
-			return nil, err
-		}
-		stored, err := decode(&document)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, limit{account, stored.Limits})
-	}
-	if account == ProjectAccount || project != (Limits{}) {
-		all = append(all, limit{ProjectAccount, project})
-	}
-	return all, nil
-}
-
-// errWritten says that another server has written the document meanwhile.
-var errWritten = errors.New("the document has changed")
-
-func (l *ledgers) charge(ctx context.Context, limits []limit, c *Charge) (Charged, error) {
+// tryCharge is charge, or errWritten.
+func (l *ledgers) tryCharge(ctx context.Context, limits []accountLimit, c *Charge) (Charged, error) {
 	books := make([]*book, len(limits))
 	for i := range limits {
 		b := &book{account: limits[i].account, limit: limits[i].limits.amounts()}
@@ -324,26 +309,20 @@ func (l *ledger) decode(d *agl.Document) error {
 	return nil
 }
 
-// addUsage sets the usage of keys with limits.
-func (l *ledgers) addUsage(ctx context.Context, keys []Key) error {
+// usage returns what has been used, by the account.
+func (l *ledgers) usage(ctx context.Context) (map[string]Usage, error) {
 	page, err := l.documents.QueryDocuments(ctx, agl.QueryDocumentsParams{Kind: usageKind})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	used := make(map[string]Usage, len(page.Items))
 	for i := range page.Items {
 		var book ledger
 		if err := book.decode(&page.Items[i]); err != nil {
-			return err
+			return nil, err
 		}
 		book.expire(time.Now())
 		used[page.Items[i].ID] = book.total()
 	}
-	for i := range keys {
-		if keys[i].Limits != (Limits{}) {
-			usage := used[keys[i].ID]
-			keys[i].Usage = &usage
-		}
-	}
-	return nil
+	return used, nil
 }

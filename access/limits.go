@@ -16,6 +16,10 @@ type Limits struct {
 	MaxCalls    int64   `json:"max_calls,omitzero"` // of models, at once
 }
 
+// ProjectAccount is the account of a project, in place of a key's id: what callers without
+// limits of their own use.
+const ProjectAccount = "project"
+
 // maxUSD bounds a budget, so that its billionths fit an int64.
 const maxUSD = 1e9
 

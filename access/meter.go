@@ -318,6 +318,12 @@ func (a *account) apply(asked []*need, answer *Charged) {
 	a.forgetAnswered()
 }
 
+// soon reports whether a refusal may not last, because running calls may give room back.
+func soon(err error, until, now time.Time) bool {
+	e, ok := err.(*BudgetError) //nolint:errorlint // it comes from newBudgetError
+	return ok && e.Fits() && now.Before(until)
+}
+
 // answer ends the wait of a request.
 func (n *need) answer(got *Reservation, err error) {
 	n.got, n.err = got, err

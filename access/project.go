@@ -6,10 +6,6 @@ import (
 	"time"
 )
 
-// ProjectAccount is the account of a project, in place of a key's id: what callers without
-// limits of their own use.
-const ProjectAccount = "project"
-
 // ProjectLimits are the limits of a project, which are asked for at most once in StoreTTL. It
 // is safe for concurrent use; a nil one has no limits.
 type ProjectLimits struct {
@@ -43,24 +39,4 @@ func (p *ProjectLimits) Get(ctx context.Context) (Limits, error) {
 		p.until = time.Now().Add(StoreTTL)
 	}
 	return known, err
-}
-
-// ProjectLimits returns the limits that all callers share.
-func (k *Keys) ProjectLimits(ctx context.Context) (Limits, error) { return k.project.Get(ctx) }
-
-// Budget is a budget and what of it is used.
-type Budget struct {
-	Limits Limits `json:"limits"`
-	Usage
-}
-
-// ProjectBudget returns the budget of the project; null limits if it has none.
-func (k *Keys) ProjectBudget(ctx context.Context) (Budget, error) {
-	limits, err := k.ProjectLimits(ctx)
-	if err != nil || limits == (Limits{}) {
-		return Budget{}, err
-	}
-	book, _, err := k.ledgers.read(ctx, ProjectAccount)
-	book.expire(time.Now())
-	return Budget{limits, book.total()}, err
 }
