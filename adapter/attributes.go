@@ -9,7 +9,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // maxDepth bounds the nesting of values that are read out of attributes: of dotted keys, and of literals in strings.
@@ -30,45 +29,6 @@ func parseAttributes(raw agl.Attributes) attributes {
 		a = append(a, attribute{key, value})
 	}
 	return a
-}
-
-// parseCallAttributes is parseAttributes without those that neither [ProxyTriplets] nor rewards read: messages are most of the
-// record of a call.
-func parseCallAttributes(raw agl.Attributes) attributes {
-	return make(attributes, 0, 16).parseCall(raw)
-}
-
-// parseCall returns the attributes of another span, as parseCallAttributes does, and reuses the memory of a.
-func (a attributes) parseCall(raw agl.Attributes) attributes {
-	a = a[:0]
-	for name, value := range rawjson.Members(raw) {
-		if isCallAttribute(name) {
-			a = append(a, attribute{rawjson.UnquoteName(name), value})
-		}
-	}
-	return a
-}
-
-// isCallAttribute reports whether [ProxyTriplets] or rewards read the attributes of a name, given as it is spelled between the
-// quotes.
-func isCallAttribute(name []byte) bool {
-	if bytes.IndexByte(name, '\\') >= 0 {
-		name = []byte(rawjson.UnquoteName(name))
-	}
-	switch string(name) {
-	case agl.AttrGenAIResponseID, agl.AttrOperationOutput + ".id", attrVLLMID,
-		agl.AttrPromptTokenIDs, agl.AttrResponseTokenIDs, agl.AttrLogprobsContent, agl.AttrGenAICompletion + ".0.finish_reason",
-		attrVLLMPromptTokenIDs, attrVLLMResponseTokenIDs, attrVLLMChoices,
-		agl.AttrModelVersion, agl.AttrModelVersionEnd, agl.AttrGenAIRequestModel,
-		attrDelivered, attrOutcome, agl.AttrTurn, agl.AttrTurnType,
-		attrTaskOutput, attrEntityOutput, attrAnnotatedReward:
-		return true
-	}
-	if parameter, ok := bytes.CutPrefix(name, []byte(agl.AttrGenAIRequest+".")); ok {
-		known, _ := neutral(string(parameter), 0)
-		return known
-	}
-	return bytes.HasPrefix(name, []byte(agl.AttrReward))
 }
 
 // get returns the raw value of key, the last one if it is repeated.

@@ -8,13 +8,6 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Attributes of the spans of calls through the LLM proxy. attrDelivered is false when the agent disconnected before it had
-// the whole reply; attrOutcome is set when the call failed for a reason that is not the agent's.
-const (
-	attrDelivered = "agentlightning.proxy.delivered"
-	attrOutcome   = "agentlightning.proxy.outcome"
-)
-
 // Call is the model call of a triplet.
 type Call struct {
 	SpanID     string
@@ -60,20 +53,6 @@ func (c *Call) describe(span *agl.Span, attrs attributes) {
 	if c.Sampling == "" {
 		c.Sampling = samplingOf(attrs)
 	}
-}
-
-// neutral are the sampling parameters that change the distribution of samples, with the values that do not. Servers read top_k
-// of 0 or less as no limit.
-func neutral(name string, value float64) (known, is bool) {
-	switch name {
-	case "temperature", "top_p", "repetition_penalty":
-		return true, value == 1
-	case "top_k", "min_p":
-		return true, value <= 0
-	case "presence_penalty", "frequency_penalty":
-		return true, value == 0
-	}
-	return false, true
 }
 
 // samplingOf returns the parameters of a request that are not neutral, by name.

@@ -1,7 +1,6 @@
 package adapter
 
 import (
-	"bytes"
 	"cmp"
 	"math"
 	"slices"
@@ -11,14 +10,6 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
-)
-
-// Attributes of raw_gen_ai_request spans, which hold the reply of a vLLM server. Lists are written as text.
-const (
-	attrVLLMID               = "llm.hosted_vllm.id"
-	attrVLLMPromptTokenIDs   = "llm.hosted_vllm.prompt_token_ids"
-	attrVLLMResponseTokenIDs = "llm.hosted_vllm.response_token_ids"
-	attrVLLMChoices          = "llm.hosted_vllm.choices"
 )
 
 // ProxyTriplets makes triplets from the spans of an LLM proxy, this project's or LiteLLM's, ordered by sequence id. Rewards
@@ -285,57 +276,6 @@ func rawResponse(attrs attributes) (response []int32) {
 		response, _ = tokenIDs(ids)
 	}
 	return response
-}
-
-// literalTokenIDs returns the value of key if it is a list of token ids, which read reads, or text that spells one.
-func (a attributes) literalTokenIDs(key string, read func(list []byte) ([]int32, bool)) []int32 {
-	raw, ok := a.get(key)
-	if !ok {
-		return nil
-	}
-	return literalTokenIDs(raw, read)
-}
-
-func literalTokenIDs(raw jsontext.Value, read func(list []byte) ([]int32, bool)) []int32 {
-	if text, ok := textValue(raw); ok {
-		if ids, ok := read(text); ok {
-			return ids
-		}
-	}
-	value, err := literalValue(raw)
-	if err != nil {
-		return nil // text that is not a list
-	}
-	ids, _ := read(value)
-	return ids
-}
-
-// firstTokenIDs returns the first list of a list of lists of token ids, or of text that spells one.
-func firstTokenIDs(raw jsontext.Value) []int32 {
-	if text, ok := textValue(raw); ok && bytes.HasPrefix(text, []byte("[[")) && bytes.HasSuffix(text, []byte("]]")) {
-		if ids, ok := tokenIDs(text[1 : len(text)-1]); ok {
-			return ids
-		}
-	}
-	value, err := literalValue(raw)
-	if err != nil {
-		return nil // text that is not a list
-	}
-	lists := elements(value)
-	if len(lists) == 0 {
-		return nil
-	}
-	ids, _ := tokenIDs(lists[0])
-	return ids
-}
-
-// literalValue returns what text spells, and any other value as it is.
-func literalValue(raw jsontext.Value) (jsontext.Value, error) {
-	text, ok := stringValue(raw)
-	if !ok {
-		return raw, nil
-	}
-	return readLiteral(text)
 }
 
 type sequencedReward struct {

@@ -15,13 +15,6 @@ import (
 // primaryName is the name of a reward that has one dimension.
 const primaryName = "primary"
 
-// Attributes that carry a reward in the forms that [Rewards] reads last.
-const (
-	attrTaskOutput      = "agentops.task.output"
-	attrEntityOutput    = "agentops.entity.output"
-	attrAnnotatedReward = "reward"
-)
-
 // Rewards returns the dimensions of the reward that a span carries, the primary
 // one first, and nil when it carries none. Three forms are read:
 //

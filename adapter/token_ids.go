@@ -140,3 +140,68 @@ func logprobs(list jsontext.Value, n int, of func(element jsontext.Value) jsonte
 	}
 	return values
 }
+
+// firstTokenIDs returns the value of the first of the keys that is a list of token ids, empty when none is.
+func (a attributes) firstTokenIDs(keys ...string) []int32 {
+	for _, key := range keys {
+		raw, ok := a.get(key)
+		if !ok {
+			continue
+		}
+		if ids, ok := tokenIDs(raw); ok {
+			return ids
+		}
+	}
+	return []int32{}
+}
+
+// literalTokenIDs returns the value of key if it is a list of token ids, which read reads, or text that spells one.
+func (a attributes) literalTokenIDs(key string, read func(list []byte) ([]int32, bool)) []int32 {
+	raw, ok := a.get(key)
+	if !ok {
+		return nil
+	}
+	return literalTokenIDs(raw, read)
+}
+
+func literalTokenIDs(raw jsontext.Value, read func(list []byte) ([]int32, bool)) []int32 {
+	if text, ok := textValue(raw); ok {
+		if ids, ok := read(text); ok {
+			return ids
+		}
+	}
+	value, err := literalValue(raw)
+	if err != nil {
+		return nil // text that is not a list
+	}
+	ids, _ := read(value)
+	return ids
+}
+
+// firstTokenIDs returns the first list of a list of lists of token ids, or of text that spells one.
+func firstTokenIDs(raw jsontext.Value) []int32 {
+	if text, ok := textValue(raw); ok && bytes.HasPrefix(text, []byte("[[")) && bytes.HasSuffix(text, []byte("]]")) {
+		if ids, ok := tokenIDs(text[1 : len(text)-1]); ok {
+			return ids
+		}
+	}
+	value, err := literalValue(raw)
+	if err != nil {
+		return nil // text that is not a list
+	}
+	lists := elements(value)
+	if len(lists) == 0 {
+		return nil
+	}
+	ids, _ := tokenIDs(lists[0])
+	return ids
+}
+
+// literalValue returns what text spells, and any other value as it is.
+func literalValue(raw jsontext.Value) (jsontext.Value, error) {
+	text, ok := stringValue(raw)
+	if !ok {
+		return raw, nil
+	}
+	return readLiteral(text)
+}

@@ -123,10 +123,6 @@ func findCalls(root *treeNode, all map[*treeNode]*facts, callMatch, agentMatch *
 	return calls
 }
 
-func responseID(attrs attributes) (string, bool) {
-	return attrs.firstString(agl.AttrGenAIResponseID, agl.AttrOperationOutput+".id")
-}
-
 // is reports whether the attribute is that string.
 func (a attributes) is(key, value string) bool {
 	s, ok := a.str(key)

@@ -11,49 +11,6 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// Triplet is one model call for a learner: prompt, response and reward. Its JSON
-// form is that of the Python package's Triplet.
-type Triplet struct {
-	Prompt   Prompt            `json:"prompt"`
-	Response Response          `json:"response"`
-	Reward   agl.Null[float64] `json:"reward"` // null when no reward was matched to the call
-	Metadata Metadata          `json:"metadata"`
-	// Call is the call itself, which is not part of the JSON form.
-	Call Call `json:"-"`
-}
-
-// Prompt is what the model was given.
-type Prompt struct {
-	// TokenIDs is empty when none were recorded. Prompts that continue one another may share their memory: it must not be changed.
-	TokenIDs []int32 `json:"token_ids"`
-	// RawContent is the list of messages as the attributes have it, null when there are none. Nil in triplets of a proxy.
-	RawContent jsontext.Value `json:"raw_content,omitzero"`
-	// ImageURLs are the addresses of the images in the messages, in order. Nil in triplets of a proxy.
-	ImageURLs []string `json:"image_urls,omitzero"`
-}
-
-// Response is what the model answered.
-type Response struct {
-	// TokenIDs is empty when none were recorded.
-	TokenIDs []int32 `json:"token_ids"`
-	// RawContent is the list of choices as the attributes have it, null when there are none. Nil in triplets of a proxy.
-	RawContent jsontext.Value `json:"raw_content,omitzero"`
-	// Logprobs is the attribute logprobs.content, a list of objects with a token and a logprob each; nil when it is missing.
-	Logprobs jsontext.Value `json:"logprobs,omitzero"`
-}
-
-// Metadata describes a call.
-type Metadata struct {
-	// Request and Response are the other attributes of the request and the
-	// response, null when there are none. Nil in triplets of a proxy.
-	Request  jsontext.Value `json:"request,omitzero"`
-	Response jsontext.Value `json:"response,omitzero"`
-	// ResponseID is the reply's id, null when none was recorded.
-	ResponseID agl.Null[string] `json:"response_id"`
-	// AgentName is the agent that called, "*" when none has a name. Null in triplets of a proxy.
-	AgentName agl.Null[string] `json:"agent_name,omitzero"`
-}
-
 // defaultCallMatch matches the spans of instrumentations of the OpenAI SDK.
 const defaultCallMatch = `openai\.chat\.completion`
 
@@ -185,20 +142,6 @@ func tracerTriplet(c call) (Triplet, error) {
 	t.Call.describe(c.node.span, attrs)
 	t.Call.FinishReason, _ = attrs.firstString(agl.AttrGenAICompletion+".0.finish_reason", output+".choices.0.finish_reason")
 	return t, nil
-}
-
-// firstTokenIDs returns the value of the first of the keys that is a list of token ids, empty when none is.
-func (a attributes) firstTokenIDs(keys ...string) []int32 {
-	for _, key := range keys {
-		raw, ok := a.get(key)
-		if !ok {
-			continue
-		}
-		if ids, ok := tokenIDs(raw); ok {
-			return ids
-		}
-	}
-	return []int32{}
 }
 
 // imageURLs returns the addresses of the images in a prompt, which is a list of

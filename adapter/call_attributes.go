@@ -1,0 +1,87 @@
+package adapter
+
+import (
+	"bytes"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
+)
+
+// Attributes of the spans of calls through the LLM proxy. attrDelivered is false when the agent disconnected before it had
+// the whole reply; attrOutcome is set when the call failed for a reason that is not the agent's.
+const (
+	attrDelivered = "agentlightning.proxy.delivered"
+	attrOutcome   = "agentlightning.proxy.outcome"
+)
+
+// Attributes of raw_gen_ai_request spans, which hold the reply of a vLLM server. Lists are written as text.
+const (
+	attrVLLMID               = "llm.hosted_vllm.id"
+	attrVLLMPromptTokenIDs   = "llm.hosted_vllm.prompt_token_ids"
+	attrVLLMResponseTokenIDs = "llm.hosted_vllm.response_token_ids"
+	attrVLLMChoices          = "llm.hosted_vllm.choices"
+)
+
+// Attributes that carry a reward in the forms that [Rewards] reads last.
+const (
+	attrTaskOutput      = "agentops.task.output"
+	attrEntityOutput    = "agentops.entity.output"
+	attrAnnotatedReward = "reward"
+)
+
+// parseCallAttributes is parseAttributes without those that neither [ProxyTriplets] nor rewards read: messages are most of the
+// record of a call.
+func parseCallAttributes(raw agl.Attributes) attributes {
+	return make(attributes, 0, 16).parseCall(raw)
+}
+
+// parseCall returns the attributes of another span, as parseCallAttributes does, and reuses the memory of a.
+func (a attributes) parseCall(raw agl.Attributes) attributes {
+	a = a[:0]
+	for name, value := range rawjson.Members(raw) {
+		if isCallAttribute(name) {
+			a = append(a, attribute{rawjson.UnquoteName(name), value})
+		}
+	}
+	return a
+}
+
+// isCallAttribute reports whether [ProxyTriplets] or rewards read the attributes of a name, given as it is spelled between the
+// quotes.
+func isCallAttribute(name []byte) bool {
+	if bytes.IndexByte(name, '\\') >= 0 {
+		name = []byte(rawjson.UnquoteName(name))
+	}
+	switch string(name) {
+	case agl.AttrGenAIResponseID, agl.AttrOperationOutput + ".id", attrVLLMID,
+		agl.AttrPromptTokenIDs, agl.AttrResponseTokenIDs, agl.AttrLogprobsContent, agl.AttrGenAICompletion + ".0.finish_reason",
+		attrVLLMPromptTokenIDs, attrVLLMResponseTokenIDs, attrVLLMChoices,
+		agl.AttrModelVersion, agl.AttrModelVersionEnd, agl.AttrGenAIRequestModel,
+		attrDelivered, attrOutcome, agl.AttrTurn, agl.AttrTurnType,
+		attrTaskOutput, attrEntityOutput, attrAnnotatedReward:
+		return true
+	}
+	if parameter, ok := bytes.CutPrefix(name, []byte(agl.AttrGenAIRequest+".")); ok {
+		known, _ := neutral(string(parameter), 0)
+		return known
+	}
+	return bytes.HasPrefix(name, []byte(agl.AttrReward))
+}
+
+// neutral are the sampling parameters that change the distribution of samples, with the values that do not. Servers read top_k
+// of 0 or less as no limit.
+func neutral(name string, value float64) (known, is bool) {
+	switch name {
+	case "temperature", "top_p", "repetition_penalty":
+		return true, value == 1
+	case "top_k", "min_p":
+		return true, value <= 0
+	case "presence_penalty", "frequency_penalty":
+		return true, value == 0
+	}
+	return false, true
+}
+
+func responseID(attrs attributes) (string, bool) {
+	return attrs.firstString(agl.AttrGenAIResponseID, agl.AttrOperationOutput+".id")
+}
