@@ -253,12 +253,15 @@ func (p *Proxy) rewardByProgram(ctx context.Context, said *extract.Session) erro
 		// Of a session with further calls it is another reward.
 		rewards[i].IdempotencyKey = fmt.Sprintf("program/%d/%d", said.Last, i)
 	}
+	var failed []error
 	for i := range rewards {
-		if err := p.addExtracted(ctx, rewards[i]); err != nil {
+		err := p.addExtracted(ctx, rewards[i])
+		if agl.Transient(err) || ctx.Err() != nil {
 			return err
 		}
+		failed = append(failed, err) // such as one for a turn that there was not; the others count
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 func (p *Proxy) rewardByJudge(ctx context.Context, said *extract.Session) error {

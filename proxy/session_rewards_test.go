@@ -135,6 +135,7 @@ case $input in
 *garbage*) echo good;;
 *member*) echo '{"value": 1, "colour": "red"}';;
 *nothing*) echo null;;
+*unknown*) echo '[0.5, {"value": 2, "turn": "t-9"}, {"value": 1, "turn": "t-1"}]';;
 *many*) echo '[0.5, {"value": 2, "turn": "t-1", "message": "first"}, {"dimensions": {"kept": 1, "speed": 0.1}}]';;
 *) echo 0.25;;
 esac
@@ -215,6 +216,7 @@ func TestSessionRewardsFail(t *testing.T) {
 		"garbage": `program: the program /bin/sh wrote "good", must be JSON`,
 		"member":  "program: the program wrote {",
 		"nothing": `judge: reply chatcmpl-`,
+		"unknown": `program: turn: rollout `,
 	} {
 		t.Run(text, func(t *testing.T) {
 			t.Parallel()
@@ -230,6 +232,9 @@ func TestSessionRewardsFail(t *testing.T) {
 			}
 			id, _ := l.talk(t, "s", texts...)
 			l.awaitEnd(t, id)
+			if got := fmt.Sprint(l.rewardsOf(t, id)); text == "unknown" && got != "[0.5 program 10 1 program 10 t-1]" {
+				t.Errorf("the other rewards are %s", got)
+			}
 			source, message, _ := strings.Cut(want, ": ")
 			page, err := l.store.QuerySpans(t.Context(), agl.QuerySpansParams{RolloutID: id, Name: agl.SpanException})
 			if err != nil || page.Total != 1 {
