@@ -281,6 +281,20 @@ func TestSessionsCancelled(t *testing.T) {
 	}
 }
 
+// A name whose session was deleted begins another one.
+func TestSessionsForgotten(t *testing.T) {
+	t.Parallel()
+	l := startLive(t, memorytest.Open(t), nil)
+	_, id := l.call(t, completions, hello, 200, "X-Agl-Session", "s", "X-Agl-Done", "true")
+	l.awaitEnd(t, id)
+	if err := l.store.DeleteRollout(t.Context(), agl.DeleteRolloutParams{RolloutID: id}); err != nil {
+		t.Fatal(err)
+	}
+	if _, again := l.call(t, completions, hello, 200, "X-Agl-Session", "s"); again == id || again == "" {
+		t.Errorf("got rollout %q after %q was deleted", again, id)
+	}
+}
+
 // Two proxies record a session in one rollout.
 func TestSessionsOfTwoProxies(t *testing.T) {
 	t.Parallel()

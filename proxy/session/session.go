@@ -307,11 +307,13 @@ func (m *Manager) begin(ctx context.Context, name string, p NewSession, assigned
 	ctx, cancel := context.WithTimeout(ctx, m.config.StoreTimeout)
 	defer cancel()
 	r, err := m.config.Store.StartRollout(ctx, agl.StartRolloutParams{EnqueueRollout: e, IdempotencyKey: key})
-	if err != nil {
-		return nil, err
+	if err == nil { // the answer to a repeat is what was there then
+		r, err = m.config.Store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: r.RolloutID})
 	}
-	// The answer to a repeat is what was there then.
-	if r, err = m.config.Store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: r.RolloutID}); err != nil {
+	switch {
+	case errors.Is(err, agl.ErrNotFound):
+		return nil, agl.Errorf(agl.CodeIllegalState, "the session was deleted: %w", err)
+	case err != nil:
 		return nil, err
 	}
 	return m.add(&r)
