@@ -46,6 +46,7 @@ const (
 	ticksX, ticksY                   = 8, 5
 	maxPoints                        = 600 // of a line; more could not be seen
 	labelDistance                    = 15  // between names at the right edge
+	maxName                          = 20  // of the characters of a name and its value: so many fit beside the curves
 	smoothing                float64 = 0.1 // of the points in the window of a running mean
 )
 
@@ -94,6 +95,9 @@ func style() string {
 	return b.String()
 }
 
+// largest is the end of every axis: the length of a longer one would be infinite.
+const largest = 1e300
+
 // finite returns the series that have points, without what cannot be drawn.
 func (c Chart) finite() []Series {
 	var out []Series
@@ -101,7 +105,7 @@ func (c Chart) finite() []Series {
 		kept := make([]Point, 0, len(s.Points))
 		for _, p := range s.Points {
 			if !math.IsNaN(p.X+p.Y) && !math.IsInf(p.X, 0) && !math.IsInf(p.Y, 0) {
-				kept = append(kept, p)
+				kept = append(kept, Point{p.X, max(-largest, min(p.Y, largest))})
 			}
 		}
 		if len(kept) > 0 {
@@ -228,7 +232,7 @@ func (f frame) names(b *bytes.Buffer, lines []Series) {
 			mean := runningMean(s.Points)
 			last = mean[len(mean)-1].Y
 		}
-		list = append(list, name{f.py(last) + 4, i % len(colours()), strings.TrimSpace(s.Name + " " + short(last, f.y1-f.y0))})
+		list = append(list, name{f.py(last) + 4, i % len(colours()), named(s.Name, short(last, f.y1-f.y0))})
 	}
 	// Sort by height, then push overlapping names down.
 	slices.SortStableFunc(list, func(a, b name) int { return cmp.Compare(a.at, b.at) })
@@ -238,6 +242,15 @@ func (f frame) names(b *bytes.Buffer, lines []Series) {
 	for _, n := range list {
 		fmt.Fprintf(b, `<text class="name f%d" x="%d" y="%s">%s</text>`+"\n", n.colour, left+plotWidth+8, num(n.at), html.EscapeString(n.text))
 	}
+}
+
+// named is a name with its value. Of a long name the end is shown, which tells it from others.
+func named(name, value string) string {
+	letters := []rune(name)
+	if room := max(maxName-1-len(value), 1); len(letters) > room {
+		name = "…" + string(letters[len(letters)-room+1:])
+	}
+	return strings.TrimSpace(name + " " + value)
 }
 
 // smoothed explains the bold lines.
@@ -289,8 +302,14 @@ func thin(points []Point) []Point {
 // num writes a coordinate.
 func num(v float64) string { return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64) }
 
+// huge values are written with their power of ten.
+const huge = 1e9
+
 // tick writes a value of an axis with the digits that its step needs.
 func tick(v, step float64) string {
+	if step >= huge {
+		return strconv.FormatFloat(v, 'g', 3, 64)
+	}
 	digits := max(0, -int(math.Floor(math.Log10(step)+1e-9)))
 	text := strconv.FormatFloat(v, 'f', digits, 64)
 	if strings.Trim(text, "-0.") == "" {
@@ -306,6 +325,8 @@ func short(v, axis float64) string {
 	switch {
 	case math.Abs(v) < nothing*axis:
 		return "0"
+	case math.Abs(v) >= huge:
+		return strconv.FormatFloat(v, 'g', 3, 64)
 	case math.Abs(v) >= large:
 		return strconv.FormatFloat(v, 'f', 0, 64)
 	default:

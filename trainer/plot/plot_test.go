@@ -68,6 +68,14 @@ func TestChart(t *testing.T) {
 			Chart{Title: "Zero", XLabel: "step", Series: []Series{{Points: points(-1, -7e-10)}}},
 			[]string{"Zero", "-1.0", "-0.8", "-0.6", "-0.4", "-0.2", "0", "1", "2", "step", "0"},
 		},
+		"what is too large to be true": {
+			Chart{Title: "Huge", XLabel: "step", Series: []Series{{Name: "r", Points: points(1e308, 0.5, -1e308)}}},
+			[]string{"Huge", "-1e+300", "-5e+299", "0", "5e+299", "1e+300", "1", "2", "3", "step", "r -1e+300"},
+		},
+		"a name that is too long for its place": {
+			Chart{Title: "Long", XLabel: "step", Series: []Series{{Name: "validation/reward_mean", Points: points(0, 0.625)}, {Name: "validation/ci95/1", Points: points(0, 1)}}},
+			[]string{"Long", "0", "0.2", "0.4", "0.6", "0.8", "1.0", "1", "2", "step", "validation/ci95/1 1", "…n/reward_mean 0.625"},
+		},
 		"what is no number is left out": {
 			Chart{Title: "Gaps", XLabel: "step", Unit: true, Series: []Series{{Points: points(0.5, math.NaN(), math.Inf(1), 0.75)}, {Name: "empty", Points: points(math.NaN())}}},
 			[]string{"Gaps", "0", "0.2", "0.4", "0.6", "0.8", "1.0", "1", "2", "3", "4", "step", "0.75"},

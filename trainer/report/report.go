@@ -19,7 +19,7 @@ import (
 const frame = `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:"><meta name="viewport" content="width=device-width,initial-scale=1"><title>%s</title><style>
 :root{color-scheme:light dark;--line:#8884;--soft:#8881}
-body{font:15px/1.5 system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;max-width:1000px;margin:2em auto;padding:0 1em}
+body{font:15px/1.5 system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;max-width:1000px;margin:2em auto;padding:0 1em;overflow-wrap:anywhere}
 table{border-collapse:collapse;margin:1em 0}td,th{border-bottom:1px solid var(--line);padding:.3em .8em .3em 0;text-align:left;vertical-align:top}
 pre,code{font:13px/1.45 ui-monospace,Menlo,Consolas,monospace}pre{background:var(--soft);padding:.8em;border-radius:6px;white-space:pre-wrap;overflow-wrap:anywhere}
 svg{max-width:100%%;height:auto;margin:.4em 0}.pair{display:grid;grid-template-columns:1fr 1fr;gap:1em}@media(max-width:700px){.pair{grid-template-columns:1fr}}
