@@ -148,14 +148,30 @@ func (g *group) mean() float64 {
 	return sum / float64(len(g.rewards))
 }
 
-// lastGroups returns the groups of the last step that has training rollouts.
-func lastGroups(ctx context.Context, p *Params, steps []agl.RunMetrics) (int, []*group, error) {
+// lastGroups returns the groups of the last step that has metrics and training rollouts, or of a run without metrics those of the
+// step of its newest training rollout.
+func lastGroups(ctx context.Context, p *Params, metrics []agl.RunMetrics) (int, []*group, error) {
 	const looked = 20 // steps back: the last ones may be validations alone
-	for _, m := range slices.Backward(steps[max(0, len(steps)-looked):]) {
-		page, err := p.Store.QueryRollouts(ctx, agl.QueryRolloutsParams{
-			ModeIn: []agl.Mode{agl.ModeTrain}, Labels: []agl.Label{{Name: "run", Value: p.Run.RunID}, {Name: "step", Value: fmt.Sprint(m.Step)}},
-			Paging: agl.Paging{Limit: maxRollouts},
-		})
+	var steps []int
+	for _, m := range slices.Backward(metrics[max(0, len(metrics)-looked):]) {
+		steps = append(steps, m.Step)
+	}
+	query := agl.QueryRolloutsParams{ModeIn: []agl.Mode{agl.ModeTrain}, Labels: []agl.Label{{Name: "run", Value: p.Run.RunID}}}
+	if len(steps) == 0 {
+		query.Paging = agl.Paging{Limit: 1, SortBy: "start_time", Order: agl.Descending}
+		newest, err := p.Store.QueryRollouts(ctx, query)
+		if err != nil {
+			return 0, nil, err
+		}
+		for i := range newest.Items {
+			if step, there := agl.Attributes(newest.Items[i].Metadata).GetInt("step"); there {
+				steps = append(steps, int(step))
+			}
+		}
+	}
+	for _, step := range steps {
+		query.Labels, query.Paging = append(query.Labels[:1:1], agl.Label{Name: "step", Value: fmt.Sprint(step)}), agl.Paging{Limit: maxRollouts}
+		page, err := p.Store.QueryRollouts(ctx, query)
 		if err != nil {
 			return 0, nil, err
 		}
@@ -165,7 +181,7 @@ func lastGroups(ctx context.Context, p *Params, steps []agl.RunMetrics) (int, []
 			}
 		}
 		if len(page.Items) > 0 {
-			return m.Step, grouped(page.Items), nil
+			return step, grouped(page.Items), nil
 		}
 	}
 	return 0, nil, nil

@@ -82,6 +82,23 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestRunWithoutMetrics: a program that keeps no metrics has groups nevertheless.
+func TestRunWithoutMetrics(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	runs := agl.RunsOf(store)
+	run, err := runs.StartRun(t.Context(), agl.StartRunParams{RunID: "ru-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sibling(t, store, `{"run":"ru-1","step":3}`, "of an earlier step", 1)
+	sibling(t, store, `{"run":"ru-1","step":4}`, "of the last step", 1)
+	page, err := report.Run(t.Context(), report.Params{Store: store, Runs: runs, Run: run})
+	if text := string(page); err != nil || !strings.Contains(text, "Groups of step 4") || !strings.Contains(text, "of the last step") || strings.Contains(text, "of an earlier step") {
+		t.Errorf("page %s, error %v", page, err)
+	}
+}
+
 func TestRunWithoutRollouts(t *testing.T) {
 	t.Parallel()
 	store := memorytest.Open(t)
