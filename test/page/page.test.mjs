@@ -1,47 +1,8 @@
 // What a reader of the page sees and does, in a real browser.
 import assert from "node:assert/strict";
-import { createRequire } from "node:module";
-import { readFileSync } from "node:fs";
 import { createServer, request as forward } from "node:http";
-import { after, before, test } from "node:test";
-
-const require = createRequire(process.env.AGL_PAGE_NODE + "/");
-const { chromium } = require("playwright-core");
-const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
-const base = process.env.AGL_PAGE_URL + "/";
-const token = process.env.AGL_PAGE_TOKEN;
-const made = JSON.parse(process.env.AGL_PAGE_IDS);
-
-let browser;
-before(async () => {
-  browser = await chromium.launch({ executablePath: process.env.AGL_PAGE_BROWSER, args: ["--no-sandbox"] });
-});
-after(() => browser.close());
-
-// open opens a view as a reader who has signed in. Whatever the page reports to the
-// console, and each request to another host, is a mistake.
-async function open(hash, { width = 1440, scheme = "light", address = base, key = token } = {}) {
-  const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme: scheme, permissions: [] });
-  if (key) await context.request.post(address + "v1/agl/login", { data: { key } });
-  const page = await context.newPage();
-  page.setDefaultTimeout(15_000);
-  const mistakes = [];
-  page.on("console", (m) => m.type() === "error" && !/401/.test(m.text()) && mistakes.push(m.text()));
-  page.on("pageerror", (e) => mistakes.push(e.message));
-  page.on("request", (r) => new URL(r.url()).protocol.startsWith("http") && new URL(r.url()).host !== new URL(address).host && mistakes.push("request to " + r.url()));
-  await page.goto(address + "#/" + hash);
-  const done = async () => {
-    assert.deepEqual(mistakes, []);
-    await context.close();
-  };
-  return { page, done };
-}
-
-const api = async (path, init = {}) => {
-  const response = await fetch(base + "v1/agl/" + path, { ...init, headers: { Authorization: "Bearer " + token, "Content-Type": "application/json" } });
-  assert.ok(response.ok, `${path}: ${response.status}`);
-  return response.json();
-};
+import { test } from "node:test";
+import { api, axe, base, made, open, token } from "./browser.mjs";
 
 const views = {
   overview: { hash: "", shows: "Overview" },
@@ -50,6 +11,7 @@ const views = {
   compared: { hash: "runs/" + made.run + "?compare=" + made.other, shows: "Seconds by phase: seconds/train" },
   step: { hash: `runs/${made.run}/steps/1`, shows: "Groups of the step|16 groups" },
   group: { hash: `runs/${made.grouped}/steps/1/groups/0`, shows: "They part at message 3" },
+  skewed: { hash: "rollouts/" + made.skewed + "?tab=timeline", shows: "its own parent" },
   prompts: { hash: `runs/${made.apo}/prompts`, shows: "Choose two candidates" },
   rollouts: { hash: "rollouts", shows: "Rollouts" },
   search: { hash: "rollouts?text=cat&mode=train&outcome=ok", shows: "rollouts?, which are all|matches? among" },
@@ -180,110 +142,19 @@ test("what changes is seen without a reload, and nothing is asked while the tab 
   await done();
 });
 
-test("a run's curves follow it, and runs are drawn over each other", async () => {
-  const { page, done } = await open("runs");
-  await page.getByRole("link", { name: made.other }).click();
-  await page.getByText("No metrics yet.").waitFor();
-  await api(`runs/${made.other}/metrics`, { method: "POST", body: JSON.stringify([1, 2, 3].map((step) => ({ step, values: { reward_mean: step / 10, "<b>odd</b>\u202e": 1 } }))) });
-  const steps = page.getByRole("region", { name: "Steps of the run" });
-  await steps.getByRole("cell", { name: "0.3", exact: true }).waitFor();
-  assert.equal(await page.locator("figure.chart canvas").count(), 1);
-  await page.getByRole("button", { name: "Show 1 more metrics" }).click();
-  await page.getByText("<b>odd</b>⟨202E⟩").first().waitFor();
-  await api(`runs/${made.other}/metrics`, { method: "POST", body: JSON.stringify({ step: 4, values: { reward_mean: 0.875 } }) });
-  await steps.getByRole("cell", { name: "0.875" }).waitFor();
-  assert.equal(await steps.locator("tbody tr").count(), 4);
-
-  await page.getByText("Compare with other runs").click();
-  await page.getByRole("checkbox", { name: made.run }).check();
-  await page.waitForURL("**/#/runs/" + made.other + "?compare=" + made.run);
-  const chart = page.locator("figure.chart", { hasText: "Training reward: reward_mean" });
-  await chart.locator(".u-legend .u-label", { hasText: made.run }).waitFor();
-  await chart.locator(".u-legend .u-label", { hasText: made.other }).waitFor();
-  const drawn = await chart.locator("canvas").evaluate((c) => new Set(new Uint32Array(c.getContext("2d").getImageData(0, 0, c.width, c.height).data.buffer)).size);
-  assert.ok(drawn > 3, "the chart has " + drawn + " colours");
-  await page.goBack();
-  await page.getByRole("heading", { name: "Runs" }).waitFor();
-  await page.getByRole("checkbox", { name: "Compare other" }).check();
-  await page.getByRole("checkbox", { name: "Compare run" }).check();
-  await page.getByRole("link", { name: "Show 2 runs over each other" }).click();
-  await page.locator("figure.chart", { hasText: "Training reward: reward_mean" }).waitFor();
-  await done();
-});
-
-test("a point of a run's curve opens the groups of its step, and a group shows where its rollouts part", async () => {
-  const { page, done } = await open("runs/" + made.run);
-  const chart = page.locator("figure.chart", { hasText: "Training reward" });
-  const box = await chart.locator(".u-over").boundingBox();
-  await page.mouse.move(box.x + 2, box.y + box.height / 2);
-  await page.mouse.click(box.x + 2, box.y + box.height / 2);
-  await page.waitForURL(`**/#/runs/${made.run}/steps/1`);
-  const groups = page.getByRole("region", { name: "Groups of the step" });
-  await groups.locator("tbody tr").nth(15).waitFor();
-  assert.equal(await groups.locator("tbody tr").count(), 16);
-  // What the run has counted itself.
-  const { items } = await api(`runs/${made.run}/metrics?from=1&to=1`);
-  const teaching = await groups.getByRole("cell", { name: "yes", exact: true }).count();
-  assert.equal(teaching, items[0].values.groups_used);
-  assert.equal(await groups.getByRole("cell", { name: "all rewards that count are equal" }).count(), items[0].values.groups_skipped);
-  await page.keyboard.press("j");
-  await page.keyboard.press("Enter");
-  await page.waitForURL(`**/steps/1/groups/0`);
-  const siblings = page.getByRole("region", { name: "Siblings", exact: true }).locator("tbody tr");
-  await siblings.nth(7).waitFor();
-  assert.equal(await siblings.count(), 8);
-  await page.getByRole("link", { name: "Group after" }).click();
-  await page.waitForURL(`**/steps/1/groups/1`);
-  await page.getByRole("heading", { name: "What they said" }).waitFor();
-  await page.goto(base + `#/runs/${made.run}/steps/1/groups/99`);
-  await page.getByText("There is no group 99").waitFor();
-  await page.goto(base + `#/runs/${made.run}/steps/77`);
-  await page.getByText("No training rollouts in this step.").waitFor();
-  await page.goto(base + `#/runs/${made.run}/steps/x`);
-  await page.getByText("There is no such step.").waitFor();
-  await done();
-});
-
-test("the siblings of a group stand side by side, with rewards, advantages and tokens", async () => {
-  const { page, done } = await open(`runs/${made.grouped}/steps/1/groups/0`);
-  await page.getByText("They part at message 3.").waitFor();
-  const rows = page.getByRole("region", { name: "Siblings", exact: true }).locator("tbody tr");
-  const cells = await rows.evaluateAll((all) => all.map((tr) => [...tr.children].map((td) => td.textContent)));
-  // Rewards 1, 0, 0.5 and a timeout: mean 0.5, standard deviation √(1/6).
-  const scale = Math.sqrt(1 / 6) + 1e-4;
-  assert.deepEqual(cells.map((c) => c[1]), ["1", "0", "0.5", "does not count: timeout"]);
-  assert.deepEqual(cells.map((c) => c[2]), [String(Number((0.5 / scale).toPrecision(4))), String(Number((-0.5 / scale).toPrecision(4))), "0", "–"]);
-  assert.deepEqual(cells.slice(0, 2).map((c) => [c[3], c[4]]), [["10", "3"], ["10", "6"]]);
-  await page.getByText("Advantages are computed here").waitFor();
-  const columns = page.getByRole("region", { name: "Siblings side by side" }).locator(".sibling");
-  assert.equal(await columns.count(), 4);
-  assert.match(await columns.nth(0).locator(".parts").innerText(), /It is 4\./);
-  assert.match(await columns.nth(1).locator(".parts").innerText(), /<b>It is 5<\/b>⟨202E⟩/);
-  assert.doesNotMatch(await columns.nth(0).innerText(), /What is 2 \+ 2/);
-  await page.getByText("2 messages in common").click();
-  await page.getByText("What is 2 + 2?").last().waitFor();
-  assert.equal(await page.evaluate(() => window.hacked), undefined);
-  // The reward of a judge, which comes later, is seen.
-  await page.goto(base + `#/runs/${made.judged}/steps/1/groups/1`);
-  await page.getByText("not trained on: all rewards that count are equal").waitFor();
-  const link = await page.getByRole("region", { name: "Siblings", exact: true }).locator("tbody a").first().innerText();
-  await api(`rollouts/${link}/rewards`, { method: "POST", body: JSON.stringify({ value: 0.25, source: "judge" }) });
-  await page.getByRole("cell", { name: "0.25" }).waitFor();
-  await page.getByText("Mean reward 0.625").waitFor();
-  // Advantages that an algorithm wrote down.
-  await page.goto(base + `#/runs/${made.grouped}/steps/2/groups/0`);
-  await page.getByText("those that the algorithm wrote into the metadata").waitFor();
-  await page.getByRole("cell", { name: "-1.75" }).waitFor();
-  // Why the run itself dropped a group, and that the one which took its place is another.
-  await page.goto(base + `#/runs/${made.grouped}/steps/3`);
-  const teaches = page.getByRole("region", { name: "Groups of the step" }).locator("tbody tr");
-  await teaches.nth(1).waitFor();
-  assert.deepEqual(await teaches.evaluateAll((all) => all.map((tr) => [tr.children[0].textContent, tr.lastElementChild.textContent])), [
-    ["1", "nothing: grpo left it out, because its weights had become too old (max_staleness)"], ["1-2", "yes"],
-  ]);
-  await page.goto(base + `#/runs/${made.grouped}/steps/3/groups/1`);
-  await page.getByText("not trained on: grpo left it out, because its weights had become too old").waitFor();
-  await page.getByText("does not count: its group was complete without it").waitFor();
+test("a task is enqueued, as JSON or as a text", async () => {
+  const { page, done } = await open("");
+  await page.getByText("Enqueue a task").click();
+  for (const [task, input] of [['{"question": "2 + 2"}', { question: "2 + 2" }], ["<b>plain words</b>", "<b>plain words</b>"]]) {
+    await page.getByLabel("Task").fill(task);
+    await page.getByRole("combobox", { name: /^Mode/ }).selectOption("val");
+    await page.getByRole("button", { name: "Enqueue" }).click();
+    await page.waitForFunction(() => document.querySelector(".enqueue textarea").value === "");
+    const id = await page.getByRole("status").locator("a").innerText();
+    const rollout = await api("rollouts/" + id);
+    assert.deepEqual([rollout.input, rollout.mode, rollout.status], [input, "val", "queuing"]);
+    await api(`rollouts/${id}/cancel`, { method: "POST" });
+  }
   await done();
 });
 
@@ -298,49 +169,6 @@ test("a session that was not learned from says why, and leads to the others", as
   await page.goto(base + "#/rollouts/" + ids[2]);
   await page.getByText("Not learned from: the run dropped it: <b>odd</b>.").waitFor();
   for (const id of ids) await api(`rollouts/${id}/cancel`, { method: "POST" });
-  await done();
-});
-
-test("the prompts of a search are a tree with scores, and any two are compared", async () => {
-  const { metadata: { search } } = await api("runs/" + made.apo);
-  const { page, done } = await open("runs/" + made.apo);
-  await page.getByRole("link", { name: "Its prompts" }).click();
-  await page.waitForURL(`**/runs/${made.apo}/prompts`);
-  const rows = page.getByRole("region", { name: "Candidates" }).locator("tbody tr");
-  await rows.first().waitFor();
-  assert.equal(await rows.count(), search.candidates.length);
-  const cells = await rows.evaluateAll((all) => all.map((tr) => [...tr.children].map((td) => td.textContent)));
-  assert.match(cells[0][1], /^seed/);
-  assert.equal(cells.filter((c) => /best/.test(c[1])).length, 1);
-  assert.match(cells.find((c) => /best/.test(c[1]))[0], new RegExp(search.best + "$"));
-  // A child stands below its parent.
-  for (const c of search.candidates.slice(1)) {
-    const at = (id) => cells.findIndex((row) => row[0].endsWith(id));
-    assert.ok(at(c.parent) < at(c.resources_id), c.resources_id);
-  }
-  assert.match(cells[1][4], /^-?[\d.]+ \(-?[\d.]+ to -?[\d.]+\)$/);
-  await page.keyboard.press("j");
-  await page.keyboard.press("j");
-  await page.keyboard.press("Enter");
-  await page.waitForURL(/from=.*&to=/);
-  await page.locator(".diff .added, .diff .removed").first().waitFor();
-  // Any two: the seed and the best.
-  await page.getByRole("radio", { name: "Compare from " + search.candidates[0].resources_id, exact: true }).check();
-  await page.getByRole("radio", { name: "Compare to " + search.best, exact: true }).check();
-  await page.getByRole("heading", { name: `From ${search.candidates[0].resources_id} to ${search.best}` }).waitFor();
-  await page.reload();
-  await page.locator(".diff .added").getByText("Think carefully.").first().waitFor();
-  await page.goto(base + `#/runs/${made.hostileApo}/prompts`);
-  await page.getByText("0.5 (0.25 to 0.75)").waitFor();
-  assert.equal(await rows.count(), 4); // two are each other's parent
-  await page.getByRole("radio", { name: "Compare to d", exact: true }).check();
-  await page.getByRole("radio", { name: /^Compare from <img/ }).check();
-  await page.getByText("The store no longer has the resources d").waitFor();
-  await page.getByText("The critique that it answers").click();
-  await page.getByText("<script>window.hacked=1</script>").waitFor();
-  assert.equal(await page.evaluate(() => window.hacked), undefined);
-  await page.goto(base + `#/runs/${made.run}/prompts`);
-  await page.getByText("No candidates.").waitFor();
   await done();
 });
 
@@ -431,6 +259,13 @@ test("a rollout of ten thousand spans has few rows in the document, and each can
   await done();
 });
 
+test("spans of two clocks are shown", async () => {
+  const { page, done } = await open("rollouts/" + made.skewed + "?tab=timeline");
+  await page.locator(".row", { hasText: "ends before it starts" }).getByText("-3.00 s").waitFor();
+  assert.equal(await page.locator(".row").count(), 4);
+  await done();
+});
+
 test("ten thousand spans are painted within 300 ms of their arrival", async () => {
   const times = [];
   for (let i = 0; i < 3; i++) { // the machine may do other things at the same time
@@ -469,7 +304,7 @@ test("hostile output does not run, and is shown as it is", async () => {
   await done();
 });
 
-test("a rating is kept as a reward of a human", async () => {
+test("a rating of a rollout, and of a call, is kept as a reward of a human, and is no sign of life of the agent", async () => {
   const { page, done } = await open("rollouts/" + made.failed);
   await page.getByText("ValueError: boom").waitFor();
   await page.getByRole("spinbutton").fill("0.5");
@@ -477,7 +312,21 @@ test("a rating is kept as a reward of a human", async () => {
   await page.locator(".reward").getByText("0.5").waitFor();
   await page.getByText("by human").waitFor();
   const { items } = await api("spans?rollout_id=" + made.failed);
-  assert.deepEqual(items.map((s) => [s.name, s.attributes["agentlightning.reward.0.value"], s.attributes["agentlightning.reward.source"]]), [["agentlightning.annotation", 0.5, "human"]]);
+  assert.deepEqual(items.map((s) => [s.name, s.attributes["agentlightning.reward.0.value"], s.attributes["agentlightning.reward_source"]]), [["agentlightning.annotation", 0.5, "human"]]);
+  // One whose runner went away stays as it ended.
+  await page.goto(base + "#/rollouts/" + made.lost);
+  await page.getByRole("group", { name: "Rate this attempt" }).getByRole("button", { name: "Bad" }).click();
+  await page.getByText("by human").waitFor();
+  const [lost] = (await api(`rollouts/${made.lost}/attempts`)).items;
+  assert.deepEqual([lost.status, lost.reward.value], ["unresponsive", 0]);
+  assert.ok(lost.end_time);
+  // A call, and why somebody else gave what they gave.
+  await page.goto(base + "#/rollouts/" + made.chat);
+  await page.getByRole("group", { name: "Rate call 3" }).getByRole("button", { name: "Good" }).click();
+  await page.locator(".reward", { hasText: "of call 3" }).getByText("by human").waitFor();
+  await api(`rollouts/${made.chat}/rewards`, { method: "POST", body: JSON.stringify({ value: 0.25, span: "0000000000000001", source: "judge", message: "<b>too vague</b>" }) });
+  await page.locator(".reward", { hasText: "of call 1" }).getByText("<b>too vague</b>").waitFor();
+  assert.equal((await api("rollouts/" + made.chat)).attempt.reward.value, 0.75); // that of the whole attempt
   await done();
 });
 
@@ -518,30 +367,6 @@ test("two versions of resources are compared", async () => {
   await page.locator(".versions li").nth(1).getByRole("button", { name: "compare" }).click();
   await page.locator(".diff .added").getByText("Take your time.").waitFor();
   assert.equal(await page.locator(".diff .removed").textContent(), "- removed: Be brief.");
-  await done();
-});
-
-test("a release is frozen, promoted and rolled back, each with a reason", async () => {
-  const { page, done } = await open("releases");
-  await page.getByText("20 of 40").waitFor(); // the store has counted every session
-  await page.getByRole("link", { name: made.release }).click();
-  const reward = page.getByRole("region", { name: "Evidence" }).getByRole("row").nth(1);
-  assert.match(await reward.innerText(), /reward\s+0\.8\d*\s+0\.5\d*\s+20 \+ 20\s+more than 0\s+\+0\.\d+ to \+0\.\d+\s+better/);
-  await page.getByText("20 of at least 50").waitFor();
-  const suite = page.getByRole("region", { name: "Offline suite" }).locator("tbody tr");
-  assert.deepEqual(await suite.locator("td").allInnerTexts(), ["reward", "0.625", "0.5 (0.4375 to 0.5625)", "60", "not worse", "-0.03125 to +0.2813", "open"]);
-  page.on("dialog", (d) => d.accept());
-  await page.getByRole("button", { name: "Freeze" }).click();
-  await page.locator("h1").getByText("frozen").waitFor();
-  await page.getByRole("button", { name: "Resume" }).click();
-  await page.getByRole("button", { name: "Freeze" }).waitFor();
-  await page.getByLabel("Reason").fill("<b>it was read</b>");
-  await page.getByRole("button", { name: "Promote" }).click();
-  await page.locator("h1 .status-promoted").waitFor();
-  await page.getByRole("cell", { name: "<b>it was read</b>" }).waitFor();
-  await page.getByRole("button", { name: "Roll back" }).click();
-  await page.locator("h1 .status-rolledback").waitFor();
-  assert.equal(await page.getByRole("button", { name: "Promote" }).count(), 0);
   await done();
 });
 

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) { os.Exit(process.Main(m, &aglBinary)) }
 const token = "a-key-of-the-test"
 
 // TestPage trains a template's agent, adds rollouts that are hard to show, and lets
-// page.test.mjs look at the store's page.
+// the tests in JavaScript look at the store's page.
 func TestPage(t *testing.T) {
 	modules, browser := os.Getenv("AGL_PAGE_NODE"), os.Getenv("AGL_PAGE_BROWSER")
 	if modules == "" || browser == "" {
@@ -70,6 +70,7 @@ func TestPage(t *testing.T) {
 	made["long"] = add(t, store, `"a long rollout"`, longSpans(10_000))
 	made["hostile"] = add(t, store, hostileText(`<img src=x onerror="window.hacked=1">`), hostileSpans())
 	made["chat"], made["failed"] = add(t, store, `{"question":"what is on the picture?"}`, chatSpans()), fail(t, store)
+	made["lost"], made["skewed"] = lost(t, store), add(t, store, `"two clocks"`, skewedSpans())
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -78,11 +79,7 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	prefix := behindPrefix(t, server.URL())
-	script, err := filepath.Abs("page.test.mjs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), "node", "--test", "--test-reporter=spec", "--test-timeout=270000", script)
+	cmd := exec.CommandContext(t.Context(), "node", "--test", "--test-reporter=spec", "--test-timeout=270000", "--test-concurrency=1", "page.test.mjs", "runs.test.mjs")
 	cmd.Env = append(os.Environ(), "AGL_PAGE_URL="+server.URL(), "AGL_PAGE_PREFIX="+prefix, "AGL_PAGE_TOKEN="+token, "AGL_PAGE_IDS="+string(ids))
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
@@ -169,6 +166,17 @@ func fail(t *testing.T, store agl.Store) (id string) {
 		t.Fatal(err)
 	}
 	end(t, store, r, agl.AttemptFailed, jsontext.Value(`{"agentlightning.outcome":{"kind":"agent_error","message":"ValueError: boom"}}`))
+	return r.RolloutID
+}
+
+// lost makes a rollout whose runner went away.
+func lost(t *testing.T, store agl.Store) (id string) {
+	t.Helper()
+	r, err := store.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: jsontext.Value(`"what is lost"`)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	end(t, store, r, agl.AttemptUnresponsive, nil)
 	return r.RolloutID
 }
 
@@ -302,6 +310,16 @@ func longSpans(n int) []agl.Span {
 		default:
 			spans[i].ParentID = agl.Some(fmt.Sprintf("%016x", i/100*100+1))
 		}
+	}
+	return spans
+}
+
+// skewedSpans have the times of two clocks, and parents that are their own.
+func skewedSpans() []agl.Span {
+	spans := []agl.Span{span("root", began, `{}`), span("ends before it starts", began, `{}`), span("of 1970", 0, `{}`), span("its own parent", began, `{}`)}
+	spans[1].EndTime = agl.Some(agl.Timestamp(began - 3))
+	for i, parent := range []string{"", "0000000000000001", "0000000000000001", "0000000000000004"} {
+		spans[i].ParentID = agl.Null[string]{V: parent, Valid: parent != ""}
 	}
 	return spans
 }

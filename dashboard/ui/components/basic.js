@@ -50,7 +50,7 @@ export const JSONText = ({ value }) => html`<${Text} class="code" value=${JSON.s
 
 // Act is a button for what changes something. It reports a failure beside itself and
 // asks first if the act cannot be undone.
-export function Act({ run, children, confirm: question, danger = false, disabled = false }) {
+export function Act({ run, children, confirm: question, danger = false, small = false, disabled = false }) {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState(null);
   const click = async () => {
@@ -64,7 +64,7 @@ export function Act({ run, children, confirm: question, danger = false, disabled
     }
     setBusy(false);
   };
-  return html`<span class="act"><button class=${danger ? "danger" : ""} disabled=${busy || disabled} onClick=${click}>${children}</button>${error &&
+  return html`<span class="act"><button class=${danger ? "danger" : small ? "small" : ""} disabled=${busy || disabled} onClick=${click}>${children}</button>${error &&
   html`<span class="act-error" role="alert">${visible(String(error.message))}</span>`}</span>`;
 }
 

@@ -11,6 +11,15 @@ const colours = ["--accent", "--good", "--warn", "--bad", "--violet", "--teal", 
 // Between two steps there is none.
 const wholeSteps = [1, 10, 100, 1000, 1e4, 1e5, 1e6, 1e7, 1e8].flatMap((n) => [n, 2 * n, 5 * n]);
 
+const most = 1e300; // beyond it the length of a scale is infinite, and uPlot draws nothing
+
+// roomy are the ends of a scale: a line that is flat gets room of its own size.
+function roomy(_, low, high) {
+  const [min, max] = [Math.max(low, -most), Math.min(high, most)];
+  const room = min === max ? Math.abs(min) / 10 || 1 : 0;
+  return low === null ? [0, 1] : room ? [min - room, max + room] : uPlot.rangeNum(min, max, 0.1, true);
+}
+
 // Chart draws series over data, the form of which is uPlot's: [x, y1, y2, …]. bands fill the space between two series. A click
 // calls open with the x of the point that is nearest.
 export function Chart({ label, data, series, height = 160, time = false, range, bands = [], open }) {
@@ -21,8 +30,8 @@ export function Chart({ label, data, series, height = 160, time = false, range, 
     const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
     plot.current = new uPlot(
       {
-        width, height, cursor: { drag: { x: false, y: false } }, legend: { show: series.length > 1 },
-        scales: { x: { time }, y: range ? { range } : {} },
+        width, height, cursor: { drag: { x: false, y: false } },
+        scales: { x: { time }, y: { range: range || roomy } },
         bands: bands.map((b) => ({ ...b, fill: colour(b.fill) + "22" })),
         axes: [{ ...axis, incrs: time ? undefined : wholeSteps }, { ...axis, size: 56 }],
         series: [time ? {} : { label: "step" }, ...series.map((s, i) => ({ label: s.label, stroke: colour(s.colour || colours[i % colours.length]), width: 2, spanGaps: true, points: { show: false }, ...s.options }))],

@@ -2,14 +2,14 @@
 import { useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { count, number, seconds, visible } from "../lib/format.js";
-import { Text } from "./basic.js";
+import { Act, Text } from "./basic.js";
 
-// Conversation shows what lib/span.js conversation() returns.
-export function Conversation({ items, onSpan }) {
-  return html`<div class="conversation">${items.map((item) => html`<${kinds[item.kind]} key=${item.span.span_id} item=${item} onSpan=${onSpan} />`)}</div>`;
+// Conversation shows what lib/span.js conversation() returns. rate(span, value) keeps a judgement of one call.
+export function Conversation({ items, onSpan, rate }) {
+  return html`<div class="conversation">${items.map((item) => html`<${kinds[item.kind]} key=${item.span.span_id} item=${item} onSpan=${onSpan} rate=${rate} />`)}</div>`;
 }
 
-function Call({ item, onSpan }) {
+function Call({ item, onSpan, rate }) {
   const [all, setAll] = useState(false);
   const hidden = all ? 0 : item.repeated;
   return html`<section class="call" aria-label="Model call">
@@ -20,6 +20,7 @@ function Call({ item, onSpan }) {
       <span>${count(item.promptTokens)} → ${count(item.replyTokens)} tokens</span>
       <span>${seconds(item.seconds)}</span>
       ${item.failed && html`<span class="status status-failed">failed</span>`}
+      <span class="rate" role="group" aria-label="Rate call ${item.span.sequence_id}"><${Act} small run=${() => rate(item.span, 1)}>Good</${Act}><${Act} small run=${() => rate(item.span, 0)}>Bad</${Act}></span>
     </header>
     ${item.tools.length > 0 && html`<p class="tools">tools: ${visible(item.tools.join(", "))}</p>`}
     ${hidden > 0 && html`<button class="small" onClick=${() => setAll(true)}>${hidden} earlier messages</button>`}
@@ -66,8 +67,8 @@ function bucket(logprob) {
   return [0.02, 0.1, 0.3, 0.6, 0.9].filter((bound) => p >= bound).length;
 }
 
-const Reward = ({ item, onSpan }) => html`<p class="reward"><button class="link" onClick=${() => onSpan(item.span)}>reward</button>
-  ${item.reward.map((r) => html` <b>${number(r.value)}</b>${item.reward.length > 1 || r.name !== "primary" ? " " + visible(r.name) : ""}`)}${item.source && html` <small>by ${visible(item.source)}</small>`}</p>`;
+const Reward = ({ item, onSpan }) => html`<div class="reward"><button class="link" onClick=${() => onSpan(item.span)}>reward</button>
+  ${item.reward.map((r) => html` <b>${number(r.value)}</b>${item.reward.length > 1 || r.name !== "primary" ? " " + visible(r.name) : ""}`)}${item.of && html` <small>of call ${item.of.sequence_id}</small>`}${item.source && html` <small>by ${visible(item.source)}</small>`}${item.why && html`<${Text} value=${item.why} />`}</div>`;
 
 const Note = ({ item }) => html`<article class="message note"><h4>message</h4><${Text} value=${item.text} /></article>`;
 

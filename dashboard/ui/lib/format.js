@@ -2,6 +2,7 @@
 
 export function seconds(s) {
   if (s === null || s === undefined || Number.isNaN(s)) return "–";
+  if (s < 0) return "-" + seconds(-s); // of two clocks
   if (s < 0.001) return (s * 1e6).toFixed(0) + " µs";
   if (s < 1) return (s * 1e3).toFixed(s < 0.01 ? 1 : 0) + " ms";
   if (s < 60) return s.toFixed(s < 10 ? 2 : 1) + " s";
@@ -40,7 +41,7 @@ export const plural = (n, noun) => count(n) + " " + noun + (n === 1 ? "" : "s");
 // number shows a measurement with up to four significant digits.
 export function number(x) {
   if (x === null || x === undefined || Number.isNaN(x)) return "–";
-  if (Number.isInteger(x)) return grouped.format(x);
+  if (Number.isInteger(x) && Math.abs(x) < 1e15) return grouped.format(x);
   return Number(x.toPrecision(4)).toString();
 }
 

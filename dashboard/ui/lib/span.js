@@ -15,6 +15,12 @@ export function rewards(span) {
   return found.length ? found : null;
 }
 
+// posted says of a reward that came from others who gave it, why, and to which call, if not to the whole attempt.
+function posted({ attributes: a }, spans) {
+  const call = (s) => s.span_id === a["agentlightning.reward_span"] || (a["agentlightning.reward_call"] && s.attributes?.["gen_ai.response.id"] === a["agentlightning.reward_call"]);
+  return { source: String(a["agentlightning.reward_source"] ?? ""), why: String(a["agentlightning.reward_message"] ?? ""), of: "agentlightning.reward_span" in a || "agentlightning.reward_call" in a ? spans.find(call) : undefined };
+}
+
 export const failed = (span) => span.status?.status_code === "ERROR";
 
 // calls returns the spans that are model calls as agents see them: each call once,
@@ -136,7 +142,7 @@ export function conversation(spans) {
   const wanted = new Set(calls(spans));
   for (const span of spans) {
     const reward = rewards(span);
-    if (reward) shown.push({ kind: "reward", span, reward, source: span.attributes["agentlightning.reward.source"] || "" });
+    if (reward) shown.push({ kind: "reward", span, reward, ...posted(span, spans) });
     else if (span.name === "agentlightning.message") shown.push({ kind: "note", span, text: String(span.attributes["agentlightning.message.body"] ?? "") });
     else if (span.name === "agentlightning.exception" || (failed(span) && span.attributes?.["exception.message"])) {
       shown.push({ kind: "exception", span, type: span.attributes["exception.type"] || "error", text: span.attributes["exception.message"] || "", trace: span.attributes["exception.stacktrace"] || "" });

@@ -63,6 +63,7 @@ export function Overview() {
         <${Act} run=${() => post("queues/rollouts/close")} confirm="Close the queue? Runners will end.">Close the queue</${Act}>
         <${Act} run=${() => post("queues/rollouts/open")}>Open the queue</${Act}>
       </div>
+      <${Enqueue} />
     </section>
     <section>
       <h2>Latest failures</h2>
@@ -70,6 +71,30 @@ export function Overview() {
         (r) => html`<li key=${r.rollout_id}><a class="mono" href=${href(["rollouts", r.rollout_id])}>${r.rollout_id}</a> <b>${outcome(r.attempt).kind || "failed"}</b> ${oneLine(outcome(r.attempt).message || "", 200)} <${Time} at=${r.end_time} /></li>`,
       )}</ul>`}
     </section>`;
+}
+
+// Enqueue takes one task: JSON, or any other text as it is.
+function Enqueue() {
+  const [task, setTask] = useState("");
+  const [mode, setMode] = useState("");
+  const [made, setMade] = useState("");
+  const enqueue = async () => {
+    let input = task;
+    try {
+      input = JSON.parse(task);
+    } catch {
+      // a text
+    }
+    const [rollout] = await post("queues/rollouts/enqueue", { rollouts: [{ input, mode: mode || null }] });
+    setMade(rollout.rollout_id);
+    setTask("");
+  };
+  return html`<details><summary>Enqueue a task</summary><div class="enqueue">
+    <label>Task <textarea rows="3" placeholder=${'{"question": "2 + 2"}'} value=${task} onInput=${(e) => setTask(e.target.value)}></textarea></label>
+    <label>Mode <select value=${mode} onChange=${(e) => setMode(e.target.value)}><option value="">none</option>${["train", "val", "test"].map((m) => html`<option key=${m}>${m}</option>`)}</select></label>
+    <${Act} disabled=${task.trim() === ""} run=${enqueue}>Enqueue</${Act}>
+    ${made && html`<span role="status">enqueued: <a class="mono" href=${href(["rollouts", made])}>${made}</a></span>`}
+  </div></details>`;
 }
 
 const callsEvery = 2000; // ms: no event tells of calls, and rates fall without any

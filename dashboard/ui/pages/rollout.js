@@ -30,7 +30,7 @@ export function Rollout({ id }) {
     <h1><span class="mono">${rollout.rollout_id}</span> <${Status} value=${rollout.status} /></h1>
     ${error && html`<${Failure} error=${error} retry=${reload} />`}
     <${Facts} rollout=${rollout} attempt=${chosen} />
-    <${Actions} rollout=${rollout} attempt=${chosen} />
+    <${Actions} rollout=${rollout} rated=${chosen && chosen === attempts.at(-1)} />
     ${attempts.length > 1 && html`<nav class="tabs" aria-label="Attempts">${attempts.map(
       (a) => html`<button key=${a.attempt_id} aria-pressed=${a === chosen} onClick=${() => setParams({ attempt: a.attempt_id, span: "" })}>attempt ${a.sequence_id} <${Status} value=${a.status} /></button>`)}</nav>`}
     ${chosen ? html`<${Attempt} key=${chosen.attempt_id} rollout=${rollout} attempt=${chosen} />` : html`<${Empty} title="No attempt yet."><p>The rollout waits in the queue for a runner.</p><pre>agl runner -- python agent.py</pre></${Empty}>`}`;
@@ -50,52 +50,39 @@ function Facts({ rollout, attempt }) {
   ];
   return html`
     <dl class="facts">${facts.map(([k, v]) => html`<div key=${k}><dt>${k}</dt><dd>${v}</dd></div>`)}</dl>
-    ${how.message && html`<div class="notice bad"><${Text} value=${how.message} /></div>`}
+    ${how.message && html`<div class="notice bad"><${Text} class="said" value=${how.message} /></div>`}
     ${notLearned(rollout) && html`<p class="notice" role="note">Not learned from: ${visible(notLearned(rollout))}. <a href=${href(["rollouts"], { label: "dropped=" + rollout.metadata.dropped })}>All for this reason</a></p>`}
-    <details class="input" open><summary>Input</summary>${typeof rollout.input === "string" ? html`<${Text} value=${rollout.input} />` : html`<${JSONText} value=${rollout.input} />`}</details>
+    <details class="input" open><summary>Input</summary>${typeof rollout.input === "string" ? html`<${Text} class="said" value=${rollout.input} />` : html`<${JSONText} value=${rollout.input} />`}</details>
     ${Object.keys(rollout.metadata || {}).length > 0 && html`<details><summary>Metadata</summary><${JSONText} value=${rollout.metadata} /></details>`}`;
 }
 
-function Actions({ rollout, attempt }) {
+function Actions({ rollout, rated }) {
   const path = "rollouts/" + encodeURIComponent(rollout.rollout_id);
   const over = ended.includes(rollout.status);
   return html`<div class="actions">
     ${!over && html`<${Act} run=${() => post(path + "/cancel")} confirm="Cancel this rollout?">Cancel</${Act}>`}
     ${over && html`<${Act} run=${() => post(path, { status: "requeuing" })} confirm="Run this rollout again?">Retry</${Act}>`}
     ${over && html`<${Act} danger run=${async () => (await del(path), go(["rollouts"]))} confirm="Delete this rollout with its spans? This cannot be undone.">Delete</${Act}>`}
-    ${attempt && html`<${Rate} rollout=${rollout} attempt=${attempt} />`}
+    ${rated && html`<${Rate} rollout=${rollout} />`}
   </div>`;
 }
 
-const randomHex = (bytes) => [...crypto.getRandomValues(new Uint8Array(bytes))].map((b) => b.toString(16).padStart(2, "0")).join("");
-
-// rate keeps a person's judgement as a reward span of the source human.
-async function rate(rollout, attempt, value) {
-  const where = { rollout_id: rollout.rollout_id, attempt_id: attempt.attempt_id };
-  const { sequence_id } = await post("spans/next", where);
-  const now = Date.now() / 1000;
-  const trace_id = randomHex(16);
-  const span_id = randomHex(8);
-  await post("spans", {
-    ...where, sequence_id, trace_id, span_id, parent_id: null, name: "agentlightning.annotation",
-    status: { status_code: "OK", description: null },
-    attributes: { "agentlightning.reward.0.name": "human", "agentlightning.reward.0.value": value, "agentlightning.reward.source": "human" },
-    events: [], links: [], start_time: now, end_time: now,
-    context: { trace_id, span_id, is_remote: false, trace_state: {} }, parent: null,
-    resource: { attributes: {}, schema_url: "" },
-  });
-  tell({ kind: "attempt", ...where });
+// rate keeps a person's judgement of the latest attempt, or of the call in span, as a reward of the source human. The store tells
+// nobody of rewards of a call.
+async function rate(rollout, value, span) {
+  await post("rollouts/" + encodeURIComponent(rollout.rollout_id) + "/rewards", { value, source: "human", span });
+  tell({ kind: "attempt", rollout_id: rollout.rollout_id });
 }
 
-function Rate({ rollout, attempt }) {
+function Rate({ rollout }) {
   const [value, setValue] = useState("");
   const valid = value !== "" && Number.isFinite(Number(value));
   return html`<span class="rate" role="group" aria-label="Rate this attempt">
-    <${Act} run=${() => rate(rollout, attempt, 1)}>Good</${Act}>
-    <${Act} run=${() => rate(rollout, attempt, 0)}>Bad</${Act}>
+    <${Act} run=${() => rate(rollout, 1)}>Good</${Act}>
+    <${Act} run=${() => rate(rollout, 0)}>Bad</${Act}>
     <label class="hidden" for="rating">A number</label>
     <input id="rating" type="number" step="any" placeholder="reward" value=${value} onInput=${(e) => setValue(e.target.value)} />
-    <${Act} disabled=${!valid} run=${async () => (await rate(rollout, attempt, Number(value)), setValue(""))}>Rate</${Act}>
+    <${Act} disabled=${!valid} run=${async () => (await rate(rollout, Number(value)), setValue(""))}>Rate</${Act}>
   </span>`;
 }
 
@@ -171,7 +158,7 @@ function Attempt({ rollout, attempt }) {
     ${!done && spans.length === 0 ? html`<${Loading} />` : spans.length === 0 ? html`<${Empty} title="No spans."><p>The agent has made no model call and emitted nothing. Calls are recorded when the agent uses the address of its model that agl gives it.</p></${Empty}>` : html`
     <div class="with-side ${span ? "open" : ""}">
       <div>
-        ${tab === "conversation" && (items.length ? html`<${Conversation} items=${items} onSpan=${onSpan} />` : html`<${Empty} title="No conversation."><p>None of the spans is a model call or a reward; the timeline shows all.</p></${Empty}>`)}
+        ${tab === "conversation" && (items.length ? html`<${Conversation} items=${items} onSpan=${onSpan} rate=${(span, value) => rate(rollout, value, span.span_id)} />` : html`<${Empty} title="No conversation."><p>None of the spans is a model call or a reward; the timeline shows all.</p></${Empty}>`)}
         ${tab === "timeline" && html`<${Timeline} spans=${spans} selected=${selected} onSpan=${onSpan} />`}
         ${tab === "raw" && html`<${Raw} rollout=${rollout} attempt=${attempt} spans=${spans} />`}
       </div>

@@ -89,7 +89,7 @@ function Facts({ run }) {
   ];
   return html`
     <dl class="facts">${facts.map(([k, v]) => html`<div key=${k}><dt>${k}</dt><dd>${v}</dd></div>`)}</dl>
-    ${run.error && html`<div class="notice bad"><${Text} value=${run.error} /></div>`}
+    ${run.error && html`<div class="notice bad"><${Text} class="said" value=${run.error} /></div>`}
     ${Object.keys(settings).length > 0 && html`<details><summary>Settings</summary><${JSONText} value=${settings} /></details>`}`;
 }
 

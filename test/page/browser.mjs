@@ -1,0 +1,43 @@
+// The browser of the tests, the page in it, and the store behind it. Each file of tests has a browser of its own.
+import assert from "node:assert/strict";
+import { createRequire } from "node:module";
+import { readFileSync } from "node:fs";
+import { after, before } from "node:test";
+
+const require = createRequire(process.env.AGL_PAGE_NODE + "/");
+const { chromium } = require("playwright-core");
+export const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+export const base = process.env.AGL_PAGE_URL + "/";
+export const token = process.env.AGL_PAGE_TOKEN;
+export const made = JSON.parse(process.env.AGL_PAGE_IDS);
+
+let browser;
+before(async () => {
+  browser = await chromium.launch({ executablePath: process.env.AGL_PAGE_BROWSER, args: ["--no-sandbox"] });
+});
+after(() => browser.close());
+
+// open opens a view as a reader who has signed in. Whatever the page reports to the
+// console, and each request to another host, is a mistake.
+export async function open(hash, { width = 1440, scheme = "light", address = base, key = token } = {}) {
+  const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme: scheme, permissions: [] });
+  if (key) await context.request.post(address + "v1/agl/login", { data: { key } });
+  const page = await context.newPage();
+  page.setDefaultTimeout(15_000);
+  const mistakes = [];
+  page.on("console", (m) => m.type() === "error" && !/401/.test(m.text()) && mistakes.push(m.text()));
+  page.on("pageerror", (e) => mistakes.push(e.message));
+  page.on("request", (r) => new URL(r.url()).protocol.startsWith("http") && new URL(r.url()).host !== new URL(address).host && mistakes.push("request to " + r.url()));
+  await page.goto(address + "#/" + hash);
+  const done = async () => {
+    assert.deepEqual(mistakes, []);
+    await context.close();
+  };
+  return { page, done };
+}
+
+export const api = async (path, init = {}) => {
+  const response = await fetch(base + "v1/agl/" + path, { ...init, headers: { Authorization: "Bearer " + token, "Content-Type": "application/json" } });
+  assert.ok(response.ok, `${path}: ${response.status}`);
+  return response.json();
+};

@@ -1,0 +1,260 @@
+// What a reader sees and does of runs, their groups and prompts, and releases.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { api, base, made, open } from "./browser.mjs";
+
+test("a run's curves follow it, and runs are drawn over each other", async () => {
+  const { page, done } = await open("runs");
+  await page.getByRole("link", { name: made.other }).click();
+  await page.getByText("No metrics yet.").waitFor();
+  await api(`runs/${made.other}/metrics`, { method: "POST", body: JSON.stringify([1, 2, 3].map((step) => ({ step, values: { reward_mean: step / 10, "<b>odd</b>\u202e": 1 } }))) });
+  const steps = page.getByRole("region", { name: "Steps of the run" });
+  await steps.getByRole("cell", { name: "0.3", exact: true }).waitFor();
+  assert.equal(await page.locator("figure.chart canvas").count(), 1);
+  await page.getByRole("button", { name: "Show 1 more metrics" }).click();
+  await page.getByText("<b>odd</b>⟨202E⟩").first().waitFor();
+  await api(`runs/${made.other}/metrics`, { method: "POST", body: JSON.stringify({ step: 4, values: { reward_mean: 0.875 } }) });
+  await steps.getByRole("cell", { name: "0.875" }).waitFor();
+  assert.equal(await steps.locator("tbody tr").count(), 4);
+
+  await page.getByText("Compare with other runs").click();
+  await page.getByRole("checkbox", { name: made.run }).check();
+  await page.waitForURL("**/#/runs/" + made.other + "?compare=" + made.run);
+  const chart = page.locator("figure.chart", { hasText: "Training reward: reward_mean" });
+  await chart.locator(".u-legend .u-label", { hasText: made.run }).waitFor();
+  await chart.locator(".u-legend .u-label", { hasText: made.other }).waitFor();
+  const drawn = await chart.locator("canvas").evaluate((c) => new Set(new Uint32Array(c.getContext("2d").getImageData(0, 0, c.width, c.height).data.buffer)).size);
+  assert.ok(drawn > 3, "the chart has " + drawn + " colours");
+  await page.goBack();
+  await page.getByRole("heading", { name: "Runs" }).waitFor();
+  await page.getByRole("checkbox", { name: "Compare other" }).check();
+  await page.getByRole("checkbox", { name: "Compare run" }).check();
+  await page.getByRole("link", { name: "Show 2 runs over each other" }).click();
+  await page.locator("figure.chart", { hasText: "Training reward: reward_mean" }).waitFor();
+  await done();
+});
+
+test("curves of values that are odd are drawn, and many runs fit into a small window", async () => {
+  const odd = [];
+  for (const name of ["what is too large to be true", "flat", "a run with a name so long that no line of a small window holds it"]) {
+    const { run_id: id } = await api("runs", { method: "POST", body: JSON.stringify({ name, algorithm: "mine" }) });
+    await api(`runs/${id}/metrics`, { method: "POST", body: JSON.stringify([1, 2, 3].map((step) => ({ step, values: { reward_mean: name === "flat" ? 0 : [1e308, 0.5, -1e308][step - 1] } }))) });
+    odd.push(id);
+  }
+  const { page, done } = await open("runs/" + odd[0]);
+  const chart = page.locator("figure.chart", { hasText: "Training reward" });
+  const drawn = () => chart.locator("canvas").evaluate((c) => {
+    const blue = getComputedStyle(document.documentElement).getPropertyValue("--accent").trim();
+    const at = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d");
+    at.fillStyle = blue;
+    at.fillRect(0, 0, 1, 1);
+    const [line] = new Uint32Array(at.getImageData(0, 0, 1, 1).data.buffer);
+    return new Uint32Array(c.getContext("2d").getImageData(0, 0, c.width, c.height).data.buffer).filter((p) => p === line).length;
+  });
+  await chart.locator("canvas").waitFor();
+  assert.ok((await drawn()) > 20, "the line of huge values is not drawn");
+  // The values of a single curve are read as those of several.
+  const box = await chart.locator(".u-over").boundingBox();
+  await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
+  await chart.locator(".u-legend .u-value").getByText("0.5", { exact: true }).waitFor();
+  await page.goto(base + `#/runs/${odd[1]}`);
+  await page.locator("h1").getByText("flat").waitFor();
+  await chart.locator("canvas").waitFor();
+  assert.ok((await drawn()) > 20);
+  await done();
+  const narrow = await open(`runs/${odd[0]}?compare=${odd.slice(1)}`, { width: 390 });
+  await narrow.page.locator(".u-legend .u-label", { hasText: odd[2] }).first().waitFor();
+  assert.ok((await narrow.page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth)) <= 0);
+  await narrow.done();
+});
+
+test("questions of users are answered within four clicks from the overview", async () => {
+  const [failed] = await api("queues/rollouts/enqueue", { method: "POST", body: JSON.stringify({ rollouts: [{ input: "a question that fails" }] }) });
+  const { attempt } = await api(`rollouts/${failed.rollout_id}/attempts`, { method: "POST", body: "{}" });
+  const metadata = { "agentlightning.outcome": { kind: "agent_error", message: "ValueError: why" } };
+  await api(`rollouts/${failed.rollout_id}/attempts/${attempt.attempt_id}`, { method: "POST", body: JSON.stringify({ status: "failed", metadata }) });
+  const { page, done } = await open("");
+  let clicks = 0;
+  const click = (locator) => (clicks++, locator.click());
+  const ask = async (question, answer) => {
+    clicks = 0;
+    await page.goto(base + "#/");
+    await page.getByRole("heading", { name: "Overview" }).waitFor();
+    await answer();
+    assert.ok(clicks <= 4, `${question}: ${clicks} clicks`);
+  };
+  const view = (name) => click(page.getByRole("navigation", { name: "Views" }).getByRole("link", { name, exact: true }));
+  await ask("Why did this rollout fail?", async () => {
+    await click(page.getByRole("link", { name: failed.rollout_id }));
+    await page.getByText("ValueError: why").waitFor();
+  });
+  await ask("Which prompt won, and by how much?", async () => {
+    await view("Runs");
+    await click(page.getByRole("link", { name: made.apo, exact: true }));
+    await click(page.getByRole("link", { name: "Its prompts" }));
+    await page.getByText(/(won|the seed stays):\s+its gain over the seed|Nothing better than the seed was found/).waitFor();
+  });
+  await ask("What did siblings do differently?", async () => {
+    await view("Runs");
+    await click(page.getByRole("link", { name: made.run, exact: true }));
+    await click(page.getByRole("region", { name: "Steps of the run" }).getByRole("link", { name: "1", exact: true }));
+    await click(page.getByRole("region", { name: "Groups of the step" }).getByRole("link").first());
+    await page.getByText(/They part at message|They said the same/).waitFor();
+  });
+  await ask("Is one run better than another?", async () => {
+    await view("Runs");
+    await click(page.getByRole("checkbox", { name: "Compare other" }));
+    await click(page.getByRole("checkbox", { name: "Compare run" }));
+    await click(page.getByRole("link", { name: "Show 2 runs over each other" }));
+    await page.locator("figure.chart", { hasText: "Training reward: reward_mean" }).waitFor();
+  });
+  await ask("Which calls were slow?", async () => {
+    await view("Rollouts");
+    await click(page.getByRole("link", { name: made.chat }));
+    await page.locator(".call header").getByText("400 ms").nth(1).waitFor();
+  });
+  await done();
+});
+
+test("a point of a run's curve opens the groups of its step, and a group shows where its rollouts part", async () => {
+  const { page, done } = await open("runs/" + made.run);
+  const chart = page.locator("figure.chart", { hasText: "Training reward" });
+  const box = await chart.locator(".u-over").boundingBox();
+  await page.mouse.move(box.x + 2, box.y + box.height / 2);
+  await page.mouse.click(box.x + 2, box.y + box.height / 2);
+  await page.waitForURL(`**/#/runs/${made.run}/steps/1`);
+  const groups = page.getByRole("region", { name: "Groups of the step" });
+  await groups.locator("tbody tr").nth(15).waitFor();
+  assert.equal(await groups.locator("tbody tr").count(), 16);
+  // What the run has counted itself.
+  const { items } = await api(`runs/${made.run}/metrics?from=1&to=1`);
+  const teaching = await groups.getByRole("cell", { name: "yes", exact: true }).count();
+  assert.equal(teaching, items[0].values.groups_used);
+  assert.equal(await groups.getByRole("cell", { name: "all rewards that count are equal" }).count(), items[0].values.groups_skipped);
+  await page.keyboard.press("j");
+  await page.keyboard.press("Enter");
+  await page.waitForURL(`**/steps/1/groups/0`);
+  const siblings = page.getByRole("region", { name: "Siblings", exact: true }).locator("tbody tr");
+  await siblings.nth(7).waitFor();
+  assert.equal(await siblings.count(), 8);
+  await page.getByRole("link", { name: "Group after" }).click();
+  await page.waitForURL(`**/steps/1/groups/1`);
+  await page.getByRole("heading", { name: "What they said" }).waitFor();
+  await page.goto(base + `#/runs/${made.run}/steps/1/groups/99`);
+  await page.getByText("There is no group 99").waitFor();
+  await page.goto(base + `#/runs/${made.run}/steps/77`);
+  await page.getByText("No training rollouts in this step.").waitFor();
+  await page.goto(base + `#/runs/${made.run}/steps/x`);
+  await page.getByText("There is no such step.").waitFor();
+  await done();
+});
+
+test("the siblings of a group stand side by side, with rewards, advantages and tokens", async () => {
+  const { page, done } = await open(`runs/${made.grouped}/steps/1/groups/0`);
+  await page.getByText("They part at message 3.").waitFor();
+  const rows = page.getByRole("region", { name: "Siblings", exact: true }).locator("tbody tr");
+  const cells = await rows.evaluateAll((all) => all.map((tr) => [...tr.children].map((td) => td.textContent)));
+  // Rewards 1, 0, 0.5 and a timeout: mean 0.5, standard deviation √(1/6).
+  const scale = Math.sqrt(1 / 6) + 1e-4;
+  assert.deepEqual(cells.map((c) => c[1]), ["1", "0", "0.5", "does not count: timeout"]);
+  assert.deepEqual(cells.map((c) => c[2]), [String(Number((0.5 / scale).toPrecision(4))), String(Number((-0.5 / scale).toPrecision(4))), "0", "–"]);
+  assert.deepEqual(cells.slice(0, 2).map((c) => [c[3], c[4]]), [["10", "3"], ["10", "6"]]);
+  await page.getByText("Advantages are computed here").waitFor();
+  const columns = page.getByRole("region", { name: "Siblings side by side" }).locator(".sibling");
+  assert.equal(await columns.count(), 4);
+  assert.match(await columns.nth(0).locator(".parts").innerText(), /It is 4\./);
+  assert.match(await columns.nth(1).locator(".parts").innerText(), /<b>It is 5<\/b>⟨202E⟩/);
+  assert.doesNotMatch(await columns.nth(0).innerText(), /What is 2 \+ 2/);
+  await page.getByText("2 messages in common").click();
+  await page.getByText("What is 2 + 2?").last().waitFor();
+  assert.equal(await page.evaluate(() => window.hacked), undefined);
+  // The reward of a judge, which comes later, is seen.
+  await page.goto(base + `#/runs/${made.judged}/steps/1/groups/1`);
+  await page.getByText("not trained on: all rewards that count are equal").waitFor();
+  const link = await page.getByRole("region", { name: "Siblings", exact: true }).locator("tbody a").first().innerText();
+  await api(`rollouts/${link}/rewards`, { method: "POST", body: JSON.stringify({ value: 0.25, source: "judge" }) });
+  await page.getByRole("cell", { name: "0.25" }).waitFor();
+  await page.getByText("Mean reward 0.625").waitFor();
+  // Advantages that an algorithm wrote down.
+  await page.goto(base + `#/runs/${made.grouped}/steps/2/groups/0`);
+  await page.getByText("those that the algorithm wrote into the metadata").waitFor();
+  await page.getByRole("cell", { name: "-1.75" }).waitFor();
+  // Why the run itself dropped a group, and that the one which took its place is another.
+  await page.goto(base + `#/runs/${made.grouped}/steps/3`);
+  const teaches = page.getByRole("region", { name: "Groups of the step" }).locator("tbody tr");
+  await teaches.nth(1).waitFor();
+  assert.deepEqual(await teaches.evaluateAll((all) => all.map((tr) => [tr.children[0].textContent, tr.lastElementChild.textContent])), [
+    ["1", "nothing: grpo left it out, because its weights had become too old (max_staleness)"], ["1-2", "yes"],
+  ]);
+  await page.goto(base + `#/runs/${made.grouped}/steps/3/groups/1`);
+  await page.getByText("not trained on: grpo left it out, because its weights had become too old").waitFor();
+  await page.getByText("does not count: its group was complete without it").waitFor();
+  await done();
+});
+
+test("the prompts of a search are a tree with scores, and any two are compared", async () => {
+  const { metadata: { search } } = await api("runs/" + made.apo);
+  const { page, done } = await open("runs/" + made.apo);
+  await page.getByRole("link", { name: "Its prompts" }).click();
+  await page.waitForURL(`**/runs/${made.apo}/prompts`);
+  const rows = page.getByRole("region", { name: "Candidates" }).locator("tbody tr");
+  await rows.first().waitFor();
+  assert.equal(await rows.count(), search.candidates.length);
+  const cells = await rows.evaluateAll((all) => all.map((tr) => [...tr.children].map((td) => td.textContent)));
+  assert.match(cells[0][1], /^seed/);
+  assert.equal(cells.filter((c) => /best/.test(c[1])).length, 1);
+  assert.match(cells.find((c) => /best/.test(c[1]))[0], new RegExp(search.best + "$"));
+  // A child stands below its parent.
+  for (const c of search.candidates.slice(1)) {
+    const at = (id) => cells.findIndex((row) => row[0].endsWith(id));
+    assert.ok(at(c.parent) < at(c.resources_id), c.resources_id);
+  }
+  assert.match(cells[1][4], /^-?[\d.]+ \(-?[\d.]+ to -?[\d.]+\)$/);
+  await page.keyboard.press("j");
+  await page.keyboard.press("j");
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/from=.*&to=/);
+  await page.locator(".diff .added, .diff .removed").first().waitFor();
+  // Any two: the seed and the best.
+  await page.getByRole("radio", { name: "Compare from " + search.candidates[0].resources_id, exact: true }).check();
+  await page.getByRole("radio", { name: "Compare to " + search.best, exact: true }).check();
+  await page.getByRole("heading", { name: `From ${search.candidates[0].resources_id} to ${search.best}` }).waitFor();
+  await page.reload();
+  await page.locator(".diff .added").getByText("Think carefully.").first().waitFor();
+  await page.goto(base + `#/runs/${made.hostileApo}/prompts`);
+  await page.getByText("0.5 (0.25 to 0.75)").waitFor();
+  assert.equal(await rows.count(), 4); // two are each other's parent
+  await page.getByRole("radio", { name: "Compare to d", exact: true }).check();
+  await page.getByRole("radio", { name: /^Compare from <img/ }).check();
+  await page.getByText("The store no longer has the resources d").waitFor();
+  await page.getByText("The critique that it answers").click();
+  await page.getByText("<script>window.hacked=1</script>").waitFor();
+  assert.equal(await page.evaluate(() => window.hacked), undefined);
+  await page.goto(base + `#/runs/${made.run}/prompts`);
+  await page.getByText("No candidates.").waitFor();
+  await done();
+});
+
+test("a release is frozen, promoted and rolled back, each with a reason", async () => {
+  const { page, done } = await open("releases");
+  await page.getByText("20 of 40").waitFor(); // the store has counted every session
+  await page.getByRole("link", { name: made.release }).click();
+  const reward = page.getByRole("region", { name: "Evidence" }).getByRole("row").nth(1);
+  assert.match(await reward.innerText(), /reward\s+0\.8\d*\s+0\.5\d*\s+20 \+ 20\s+more than 0\s+\+0\.\d+ to \+0\.\d+\s+better/);
+  await page.getByText("20 of at least 50").waitFor();
+  const suite = page.getByRole("region", { name: "Offline suite" }).locator("tbody tr");
+  assert.deepEqual(await suite.locator("td").allInnerTexts(), ["reward", "0.625", "0.5 (0.4375 to 0.5625)", "60", "not worse", "-0.03125 to +0.2813", "open"]);
+  page.on("dialog", (d) => d.accept());
+  await page.getByRole("button", { name: "Freeze" }).click();
+  await page.locator("h1").getByText("frozen").waitFor();
+  await page.getByRole("button", { name: "Resume" }).click();
+  await page.getByRole("button", { name: "Freeze" }).waitFor();
+  await page.getByLabel("Reason").fill("<b>it was read</b>");
+  await page.getByRole("button", { name: "Promote" }).click();
+  await page.locator("h1 .status-promoted").waitFor();
+  await page.getByRole("cell", { name: "<b>it was read</b>" }).waitFor();
+  await page.getByRole("button", { name: "Roll back" }).click();
+  await page.locator("h1 .status-rolledback").waitFor();
+  assert.equal(await page.getByRole("button", { name: "Promote" }).count(), 0);
+  await done();
+});
