@@ -35,7 +35,8 @@ func (p Publication) Keeps(resourcesID string) bool {
 
 // Publisher swaps the model that agents call.
 type Publisher interface {
-	// Publish returns when new calls go to the snapshot. Running calls finish on the one before.
+	// Publish returns when new calls go to the snapshot. Running calls finish on the one before. The newest version may be published again,
+	// with other Pinned.
 	Publish(ctx context.Context, p Publication) error
 }
 
@@ -76,19 +77,30 @@ func (s *Session) publishStep(ctx context.Context, step int) error {
 	if err != nil {
 		return fmt.Errorf("add resources: %w", err)
 	}
-	publication := Publication{Snapshot: snapshots[0], Version: version.ResourcesID, ResourcesID: version.ResourcesID, Pinned: s.pinned(version.ResourcesID)}
-	if err := s.publishSnapshot(ctx, s.p.Training.Publisher, s.Calls, publication); err != nil {
+	newest := publishedSnapshots{version.ResourcesID, snapshots}
+	pinned, err := s.serve(ctx, newest)
+	if err != nil {
 		return err
 	}
+	s.ResourcesID, s.snapshots = version.ResourcesID, append(s.snapshots, newest)
+	s.deleteSnapshots(ctx, pinned)
+	return nil
+}
+
+// serve makes the newest snapshots those that agents call, and returns what is pinned beside them.
+func (s *Session) serve(ctx context.Context, newest publishedSnapshots) (Publication, error) {
+	id := newest.resourcesID
+	publication := Publication{Snapshot: newest.paths[0], Version: id, ResourcesID: id, Pinned: s.pinned(id)}
+	if err := s.publishSnapshot(ctx, s.p.Training.Publisher, s.Calls, publication); err != nil {
+		return publication, err
+	}
 	for i, role := range s.Roles {
-		publication.Snapshot, publication.Version = snapshots[i+1], role.Version(version.ResourcesID)
+		publication.Snapshot, publication.Version = newest.paths[i+1], role.Version(id)
 		if err := s.publishSnapshot(ctx, role.Publisher, role.Calls, publication); err != nil {
-			return fmt.Errorf("role %s: %w", role.Name, err)
+			return publication, fmt.Errorf("role %s: %w", role.Name, err)
 		}
 	}
-	s.ResourcesID, s.snapshots = version.ResourcesID, append(s.snapshots, publishedSnapshots{version.ResourcesID, snapshots})
-	s.deleteSnapshots(ctx, publication)
-	return nil
+	return publication, nil
 }
 
 // deleteSnapshots deletes old snapshots, except for those that rollouts are pinned to.

@@ -108,6 +108,11 @@ func (s *Session) StartValidation(ctx context.Context) error {
 	v := &besideValidation{resources: resources, of: s.ResourcesID, done: make(chan struct{}), result: Validated{Step: s.Step}}
 	ctx, v.stop = context.WithCancel(ctx)
 	s.beside = v
+	// From now on: a call that is on its way when the next weights are published must not get these.
+	if _, err := s.serve(ctx, s.snapshots[len(s.snapshots)-1]); err != nil {
+		close(v.done)
+		return fmt.Errorf("validate: %w", err)
+	}
 	go func() {
 		defer close(v.done)
 		start := time.Now()

@@ -47,6 +47,7 @@ func (s *straddling) Publish(ctx context.Context, p algorithm.Publication) error
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	_, again := s.paths[p.ResourcesID]
 	s.paths[p.ResourcesID] = p.Snapshot
 	s.several = max(s.several, len(p.Pinned))
 	for _, resources := range p.Pinned {
@@ -55,8 +56,10 @@ func (s *straddling) Publish(ctx context.Context, p algorithm.Publication) error
 			s.lost = append(s.lost, err)
 		}
 	}
-	if s.published++; s.published == laterVersions {
-		close(s.later)
+	if !again {
+		if s.published++; s.published == laterVersions {
+			close(s.later)
+		}
 	}
 	return nil
 }
@@ -67,8 +70,7 @@ func (s *straddling) agent(ctx context.Context, task agl.Task) (agl.Result, erro
 	if err := rawjson.Unmarshal(task.Rollout.Metadata, &tag); err != nil {
 		return agl.Result{}, err
 	}
-	first, err := ask(ctx, task)
-	if err != nil {
+	if _, err := ask(ctx, task); err != nil {
 		return agl.Result{}, err
 	}
 	if tag.Step == 1 && tag.Group == 0 {
@@ -78,11 +80,8 @@ func (s *straddling) agent(ctx context.Context, task agl.Task) (agl.Result, erro
 			return agl.Result{}, ctx.Err()
 		}
 	}
-	second, err := ask(ctx, task)
-	if err != nil || !strings.ContainsAny(first+second, "aceg") {
-		return agl.RewardResult(0), err
-	}
-	return agl.RewardResult(1), nil
+	_, err := ask(ctx, task)
+	return agl.RewardResult(float64(tag.Sample % 2)), err // each step has something to learn, and publishes
 }
 
 // TestPin runs agents over an engine and a proxy. With pin: rollout all calls of a rollout have the version with which it was enqueued, also when
@@ -215,11 +214,8 @@ func TestValidationBeside(t *testing.T) {
 						return agl.Result{}, ctx.Err()
 					}
 				}
-				reply, err := ask(ctx, task)
-				if err != nil || !strings.ContainsAny(reply, "aceg") {
-					return agl.RewardResult(0), err
-				}
-				return agl.RewardResult(1), nil
+				_, err := ask(ctx, task)
+				return agl.RewardResult(float64(tag.Sample % 2)), err // each step has something to learn, and publishes
 			}
 			steps, summary := s.run(t, st, agent, tasks(t), func(c *grpo.Config) {
 				c.Async.Pin, c.ValidateEvery, c.CheckpointEvery = pin, 2, 5

@@ -159,7 +159,9 @@ func (w *world) Publish(ctx context.Context, p algorithm.Publication) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.model, w.version = model, p.Version
-	w.published = append(w.published, p)
+	if n := len(w.published); n == 0 || w.published[n-1].Version != p.Version { // else only what is pinned has changed
+		w.published = append(w.published, p)
+	}
 	return nil
 }
 

@@ -329,10 +329,13 @@ func (p *Publisher) Publish(ctx context.Context, publication algorithm.Publicati
 	if publication.Version == "" {
 		return agl.Errorf(agl.CodeInvalid, "engine: the publication has no version")
 	}
-	if err := p.engine.Serve(ctx, publication.Snapshot, publication.Version); err != nil {
-		return err
+	versions := slices.Clone(p.versions)
+	if newest := (served{publication.Version, publication.ResourcesID}); len(versions) == 0 || versions[len(versions)-1] != newest {
+		if err := p.engine.Serve(ctx, publication.Snapshot, publication.Version); err != nil {
+			return err
+		}
+		versions = append(versions, newest)
 	}
-	versions := append(slices.Clone(p.versions), served{publication.Version, publication.ResourcesID})
 	if err := p.list.serve(p.place, versions, publication.Pinned); err != nil {
 		return err
 	}

@@ -38,6 +38,7 @@ func TestPublisherPins(t *testing.T) {
 		{"r6", nil, "solver=r6", "r5 r6"},
 		{"r7", []string{"v>r5"}, "solver=r7 solver=r5@v", "r5 r6 r7"}, // rollouts of other resources keep r5
 		{"r8", []string{"v>r5"}, "solver=r8 solver=r5@v", "r5 r7 r8"},
+		{"r8", []string{"v>r8"}, "solver=r8 solver=r8@v", "r7 r8"}, // the same again
 		{"r9", nil, "solver=r9", "r8 r9"},
 	} {
 		for i, suffix := range []string{"", ".critic"} {
