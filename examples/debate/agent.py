@@ -1,5 +1,5 @@
-"""A debate of two agents with a model each. The proposer answers a question, an opponent that always lies gives another answer, and the
-verifier picks one of the two without knowing whose it is. The standard library is all that this needs.
+"""A debate of two agents with a model each. The proposer answers a question or passes. An opponent contradicts it: with the truth if the
+answer is wrong, else with a lie. The verifier picks one of the two without knowing whose it is. The standard library is all that this needs.
 """
 
 import http.client
@@ -33,17 +33,28 @@ class Models:
         return json.loads(data)["choices"][0]["message"]["content"]
 
 
-def debate(models, task, env):
-    """Returns the rewards: whether the right answer was picked, from which both learn, and whether it was proposed."""
-    question, right = task["question"], task["answer"]
-    digits = [c for c in question if c.isdecimal()]
-    proposal = models.reply(env, "proposer", question)
-    if proposal not in digits:
-        return {"answer": 0, "proposal": 0}
-    candidates = [proposal, random.choice([d for d in digits if d not in (proposal, right)])]  # the opponent lies
+def verdict(models, env, question, candidates):
+    """Has the verifier pick one of two digits, in any order."""
     random.shuffle(candidates)
     picked = models.reply(env, "verifier", f"{' or '.join(candidates)} {question}")
-    return {"answer": int(picked in candidates and picked == right), "proposal": int(proposal == right)}
+    return picked if picked in candidates else None
+
+
+def debate(models, mode, task, env):
+    """Returns the rewards: of the verifier, whether the right answer was picked, and of the proposer, whether its own was. What else there is
+    only is reported: whether the proposal was right, and in validations whether the verifier finds the right answer beside a lie.
+    """
+    question, right = task["question"], task["answer"]
+    digits = [c for c in question if c.isdecimal()]
+    lies = [d for d in digits if d != right]
+    rewards = {"answer": 0, "picked": 0, "proposal": 0}
+    proposal = models.reply(env, "proposer", question)
+    if proposal in digits:
+        picked = verdict(models, env, question, [proposal, random.choice(lies) if proposal == right else right])
+        rewards = {"answer": int(picked == right), "picked": int(picked == proposal), "proposal": int(proposal == right)}
+    if mode == "val":
+        rewards["verdict"] = int(verdict(models, env, question, [right, random.choice(lies)]) == right)
+    return rewards
 
 
 if __name__ == "__main__":
@@ -51,7 +62,7 @@ if __name__ == "__main__":
     for line in sys.stdin:
         attempt = json.loads(line)
         try:
-            result = {"rewards": debate(models, attempt["task"], attempt["env"])}
+            result = {"rewards": debate(models, attempt["mode"], attempt["task"], attempt["env"])}
         except Exception as error:  # the attempt has failed; the next one may not
             result = {"error": repr(error)}
         print(json.dumps(result), flush=True)

@@ -1,9 +1,11 @@
 """Writes the demonstrations that the small models imitate before they learn from rewards, the same each time. They only show what a reply
-looks like: a proposal is any of the three digits, and a verdict either of the two.
+looks like: a proposal is nearly always to pass, and else any of the three digits, and a verdict is either of the two.
 """
 
 import json
 import random
+
+PASSES = 0.95  # of the proposals
 
 
 def conversation(rng, question):
@@ -11,6 +13,8 @@ def conversation(rng, question):
     if rng.random() < 0.5:
         digits = rng.sample(digits, 2)
         question = f"{' or '.join(digits)} {question}"
+    elif rng.random() < PASSES:
+        digits = ["?"]
     messages = [("user", question), ("assistant", rng.choice(digits))]
     return {"messages": [{"role": role, "content": content} for role, content in messages]}
 

@@ -343,8 +343,7 @@ func generate(t *testing.T, dir string) {
 	}
 }
 
-// TestDebate: two agents learn from each other. With the other's first weights the proposer gets to 0.5 at most, and the verifier to
-// a third.
+// TestDebate: two agents learn from each other. With the first weights of the other, the verifier has hardly anything to pick from.
 func TestDebate(t *testing.T) {
 	t.Parallel()
 	dir := copied(t, "debate")
