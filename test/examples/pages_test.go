@@ -190,6 +190,34 @@ curl -sf http://127.0.0.1:4748/v1/chat/completions -H 'X-Agl-Session: chat-81' -
 			},
 		},
 		{
+			page: "docs/train-file.md", blocks: map[string]string{"agl config check": shorten}, after: "test -s first/runs/agl/report.html",
+		},
+		{
+			page: "docs/dashboard.md", setup: example + "agl train\n",
+			fill:    []string{"agl store --db", "agl store --port 4749 --db"}, // beside the other one
+			servers: map[string]string{"agl store": "listens"},
+			after:   "curl -sf http://127.0.0.1:4747/ | grep '<title>' && agl rollouts --store http://127.0.0.1:4749 --json | grep reward",
+		},
+		{
+			page: "docs/operations.md",
+			setup: "mkdir data backup; agl cert own; cp own/server.* .; printf '127.0.0.1 localhost trainer\n' >hosts; mount --bind hosts /etc/hosts\n" +
+				"echo 'print(\"{\\\"reward\\\": 1}\")' >agent.py; echo '{}' >tasks.jsonl\n",
+			blocks: map[string]string{
+				"AGL_TOKEN=… agl store": "stop", "agl db status": "stop", "agl db import": "agl db migrate --db sqlite:other.db",
+			},
+			fill: []string{
+				"/var/lib/agl", "$ROOT/data", "/backup", "$ROOT/backup", "AGL_TOKEN=… agl", "env AGL_TOKEN=t agl",
+				"backup FILE", "backup copy.db", "export FILE", "export all.jsonl", "import FILE", "import --db sqlite:other.db all.jsonl",
+			},
+			servers: map[string]string{"agl store": "listens", "AGL_TOKEN=… agl store": "listens", "AGL_TOKEN=… agl runner": ""},
+			after: "export AGL_STORE_URL=https://trainer:4747 AGL_CA=certs/ca.pem AGL_TOKEN=t\n" +
+				`curl -sS --fail-with-body --cacert certs/ca.pem -H 'Authorization: Bearer t' https://trainer:4747/v1/agl/resources --json '{"p": {"resource_type": "prompt_template", "template": "a {b}", "engine": "f-string"}}'` +
+				"\nagl enqueue tasks.jsonl && finished 1 && test -s copy.db",
+		},
+		{page: "docs/from-agent-lightning.md", servers: map[string]string{"agl store": "listens"}},
+		{page: "docs/from-agent-lightning-v1.md", servers: map[string]string{"agl store": "listens"}},
+		{page: "docs/agent-lightning-versions.md", servers: map[string]string{"agl store": "listens"}},
+		{
 			page: "docs/policy-serve.md", setup: example + "agl train\nln -s $(command -v agl) agl; path=agl-policy\n",
 			servers: map[string]string{"./agl policy serve": "listens"},
 			skip:    map[string]string{"make build": "is run with the README"},
@@ -201,16 +229,10 @@ curl -sf http://127.0.0.1:4748/v1/chat/completions -H 'X-Agl-Session: chat-81' -
 // elsewhere are the pages whose commands TestPages does not run, and why.
 func elsewhere() map[string]string {
 	return map[string]string{
-		"docs/agent-lightning-versions.md": "make gateway runs agl store --gateway",
-		"docs/benchmarks.md":               "the benchmarks take hours",
-		"docs/dashboard.md":                "its two servers are for the same port; make page opens their pages",
-		"docs/engines.md":                  "needs engines on GPUs; make skyrl trains with one on the CPU",
-		"docs/from-agent-lightning.md":     "its command is a server, which make compat runs",
-		"docs/from-agent-lightning-v1.md":  "its command is a server, which make gateway runs",
-		"docs/operations.md":               "is for servers on several machines; the script tests of cmd/agl run agl db and agl cert",
-		"docs/own-task.md":                 "make firsthour runs it",
-		"docs/rl.md":                       "its experiments take many minutes",
-		"docs/train-file.md":               "docs/own-task.md and docs/train.md run the same commands",
+		"docs/benchmarks.md": "the benchmarks take hours",
+		"docs/engines.md":    "needs engines on GPUs; make skyrl trains with one on the CPU",
+		"docs/own-task.md":   "make firsthour runs it",
+		"docs/rl.md":         "its experiments take many minutes",
 	}
 }
 
@@ -247,8 +269,10 @@ func TestEveryPageIsRun(t *testing.T) {
 }
 
 // example is a run file of two short steps, with what it needs.
-const example = `agl init . --template shell
-sed -i 's/steps: 250/steps: 20/; s/steps: 25, prompts_per_step: 16/steps: 2, prompts_per_step: 4/; s/val.jsonl/{file: val.jsonl, limit: 8}/' agl.yaml
+const example = "agl init . --template shell\n" + shorten
+
+// shorten makes the run of a template short.
+const shorten = `sed -i 's/steps: 250/steps: 20/; s/steps: 25, prompts_per_step: 16/steps: 2, prompts_per_step: 4/; s/val.jsonl/{file: val.jsonl, limit: 8}/' agl.yaml
 `
 
 // prelude are the functions that the scripts use: serve LOG TEXT COMMAND… starts a server
@@ -256,7 +280,7 @@ sed -i 's/steps: 250/steps: 20/; s/steps: 25, prompts_per_step: 16/steps: 2, pro
 // finished N waits for the rollouts.
 const prelude = `
 serve() { : >"$1"; "${@:3}" >>"$1" 2>&1 & [ -z "$2" ] || grep -q -m1 -- "$2" <(tail -f -n +1 --pid=$! "$1"); }
-stop() { kill $(jobs -p); wait; }
+stop() { [ -z "$(jobs -p)" ] || kill $(jobs -p); wait; }
 finished() { until [ "$(agl rollouts --status succeeded --json --limit 0 | wc -l)" = "$1" ]; do sleep 0.1; done; }
 `
 
@@ -341,7 +365,7 @@ func copyRepository(t *testing.T, dir string) {
 var (
 	fenced   = regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$")
 	indented = regexp.MustCompile(`(?m)(^    .*\n)+`)
-	begins   = regexp.MustCompile(`^(?:[A-Z_]+=\S* )*(?:\./)?(agl|agl-go|curl|cd|export|make|go|pip|python3?|some-program)\b`)
+	begins   = regexp.MustCompile(`^(?:[A-Z_]+=\S* )*(?:\./)?(agl|agl-go|curl|cd|export|make|go|pip|python3?|some-program)(?:\s|$)`)
 )
 
 // read returns the script of a page's commands, and writes its other blocks to files.
