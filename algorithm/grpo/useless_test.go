@@ -86,7 +86,8 @@ func TestUselessAnswers(t *testing.T) {
 			cfg.Service = &meddler{Service: w.service, edit: tc.edit}
 			tc.config(&cfg)
 			g := newGRPO(t, cfg)
-			err := w.run(t.Context(), t, g, agl.AlgorithmInput{Train: tasks(t), Val: tasks(t)})
+			train := tasks(t, task{Digit: 1, Fails: 2}, task{Digit: 2, Fails: 2}) // from which each step learns
+			err := w.run(t.Context(), t, g, agl.AlgorithmInput{Train: train, Val: tasks(t)})
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v, want %q in it", err, tc.want)
 			}
