@@ -3,6 +3,7 @@ package grpo_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
@@ -52,8 +53,12 @@ func ask(ctx context.Context, task agl.Task) (string, error) {
 			} `json:"message"`
 		} `json:"choices"`
 	}
-	if err := json.UnmarshalRead(response.Body, &reply); err != nil {
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
 		return "", err
+	}
+	if err := json.Unmarshal(text, &reply); err != nil || len(reply.Choices) == 0 {
+		return "", fmt.Errorf("%s: %s", response.Status, text)
 	}
 	return reply.Choices[0].Message.Content, nil
 }
