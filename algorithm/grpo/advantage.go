@@ -52,3 +52,27 @@ func advantages(rewards []float64, baseline Baseline, plain bool) (adv []float64
 	}
 	return adv, true
 }
+
+// expectation is what a kind of rollouts has earned: a baseline.
+type expectation struct {
+	N        int     `json:"n"`
+	Mean     float64 `json:"mean"`
+	Variance float64 `json:"variance"`
+}
+
+// add takes a reward in. While fewer than 1/rate rewards are there, all weigh the same.
+func (e *expectation) add(reward, rate float64) {
+	e.N++
+	rate = max(rate, 1/float64(e.N))
+	d := reward - e.Mean
+	e.Mean += rate * d
+	e.Variance = (1 - rate) * (e.Variance + rate*d*d)
+}
+
+// advantage is over the mean; plain leaves out the division.
+func (e *expectation) advantage(reward float64, plain bool) float64 {
+	if plain {
+		return reward - e.Mean
+	}
+	return (reward - e.Mean) / (math.Sqrt(e.Variance) + advantageEpsilon)
+}

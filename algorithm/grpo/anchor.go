@@ -1,11 +1,10 @@
 package grpo
 
 import (
-	"context"
-	"fmt"
 	"math"
 	"math/rand/v2"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker"
 )
 
@@ -30,15 +29,15 @@ func (a *Anchor) validate() error {
 	case a == nil:
 		return nil
 	case len(a.Data) == 0:
-		return invalid("Anchor.Data is empty")
+		return agl.Errorf(agl.CodeInvalid, "Anchor.Data is empty")
 	case a.PerStep < 1:
-		return invalid("Anchor.PerStep is %d, must be at least 1", a.PerStep)
+		return agl.Errorf(agl.CodeInvalid, "Anchor.PerStep is %d, must be at least 1", a.PerStep)
 	case !(a.Weight > 0) || math.IsInf(a.Weight, 0):
-		return invalid("Anchor.Weight is %v, must be a finite number above 0", a.Weight)
+		return agl.Errorf(agl.CodeInvalid, "Anchor.Weight is %v, must be a finite number above 0", a.Weight)
 	}
 	for i, d := range a.Data {
 		if err := d.Validate(tinker.CrossEntropy, 0); err != nil {
-			return invalid("Anchor.Data[%d]: %w", i, err)
+			return agl.Errorf(agl.CodeInvalid, "Anchor.Data[%d]: %w", i, err)
 		}
 	}
 	return nil
@@ -64,18 +63,4 @@ func (a *Anchor) of(step int, seed uint64) []tinker.Datum {
 		batch[i].Weights = weights
 	}
 	return batch
-}
-
-// anchor adds the gradient of the demonstrations to that of an optimizer step, and returns their mean loss.
-func (u *updater) anchor(ctx context.Context, step int) (loss float64, err error) {
-	if u.cfg.Anchor == nil {
-		return 0, nil
-	}
-	res, err := u.client.ForwardBackward(ctx, tinker.ForwardParams{
-		Data: u.cfg.Anchor.of(step, u.cfg.Seed), Loss: tinker.Loss{Name: tinker.CrossEntropy},
-	})
-	if err != nil {
-		return 0, fmt.Errorf("demonstrations of the anchor: %w", err)
-	}
-	return res.Loss / u.cfg.Anchor.Weight, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/algorithm/admission"
 )
 
 // collector describes rollouts and reads them when they are done.
@@ -22,14 +23,14 @@ type collector struct {
 }
 
 // rollouts describes the rollouts of a group from one to before another. Their places, and that of the group among all groups, decide their seeds.
-func (c *collector) rollouts(g *liveGroup, resources string, from, before int) ([]agl.EnqueueRollout, error) {
+func (c *collector) rollouts(g admission.Group, task Task, resources string, from, before int) ([]agl.EnqueueRollout, error) {
 	rollouts := make([]agl.EnqueueRollout, before-from)
 	step, group := g.ID/c.cfg.PromptsPerStep+1, g.ID%c.cfg.PromptsPerStep
 	for i := range rollouts {
 		var err error
 		s := from + i
-		if rollouts[i], err = c.session.Rollout(g.task.Input, agl.ModeTrain, resources, algorithm.Tag{
-			Step: g.Version + 1, Group: group, Sample: s, Index: g.task.Index, Seed: algorithm.DeriveSeed(c.cfg.Seed, "train", step, group, s),
+		if rollouts[i], err = c.session.Rollout(task.Input, agl.ModeTrain, resources, algorithm.Tag{
+			Step: g.Version + 1, Group: group, Sample: s, Index: task.Index, Seed: algorithm.DeriveSeed(c.cfg.Seed, "train", step, group, s),
 		}); err != nil {
 			return nil, err
 		}

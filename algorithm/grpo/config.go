@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -191,6 +193,26 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// endless is the number of steps of a live run without an end, which is reported as 0.
+const endless = math.MaxInt32
+
+// reported is the number of steps in reports.
+func (c Config) reported() int {
+	if c.Live != nil && c.Steps == endless {
+		return 0
+	}
+	return c.Steps
+}
+
+// of returns the settings of a role.
+func (c Config) of(r algorithm.Role) Config {
+	c.Model, c.InitialWeights, c.Publisher, c.ModelName = r.Model, r.InitialWeights, r.Publisher, r.ModelName
+	if r.Schedule.Peak != 0 {
+		c.Schedule = r.Schedule
+	}
+	return c
+}
+
 // Losses returns those that the engine must have: Loss and, for the reference of KL, cross_entropy.
 func (c Config) Losses() []tinker.LossName {
 	losses := []tinker.LossName{cmp.Or(c.Loss.Name, tinker.ImportanceSampling)}
@@ -204,7 +226,7 @@ func (c Config) Losses() []tinker.LossName {
 func (c Config) reference() string { return cmp.Or(c.KL.Reference, c.InitialWeights) }
 
 func (c Config) validate() error {
-	if err := cmp.Or(c.TrainingConfig.Validate(), c.RunConfig.Validate(), c.Loss.Validate(), c.Correction.validate(), algorithm.AtLeast(
+	if err := cmp.Or(c.TrainingConfig.Validate(), c.RunConfig.Validate(), c.Loss.Validate(), c.Correction.validate(), c.Overlong.validate(), c.Anchor.validate(), c.Live.validate(), algorithm.AtLeast(
 		algorithm.Minimum{Field: "Steps", Value: c.Steps, Least: 1},
 		algorithm.Minimum{Field: "PromptsPerStep", Value: c.PromptsPerStep, Least: 1},
 		algorithm.Minimum{Field: "GroupSize", Value: c.GroupSize, Least: 2},
@@ -260,11 +282,60 @@ func (c Config) validate() error {
 			return invalid("Curriculum.Explore is %v, must be from 0 to 1", e.Explore)
 		}
 	}
-	if err := cmp.Or(c.Overlong.validate(), c.Anchor.validate(), c.validateRoles(), c.Live.validate(c)); err != nil {
+	if err := cmp.Or(c.validateRoles(), c.validateLive()); err != nil {
 		return err
 	}
 	if p, err := tinker.ParsePath(c.KL.Reference); c.KL.Reference != "" && (err != nil || p.Kind != tinker.KindCheckpoint) {
 		return invalid("KL.Reference is %q, must be a checkpoint, tinker://<model>/weights/<name>", c.KL.Reference)
+	}
+	return nil
+}
+
+// validateLive is about what a live run does not have.
+func (c Config) validateLive() error {
+	if c.Live == nil {
+		return nil
+	}
+	switch {
+	case c.Live.Releaser != nil && c.Publisher == nil:
+		return invalid("Live.Releaser is given without a Publisher, which serves the weights that the run begins with")
+	case len(c.Roles) > 0:
+		return invalid("Live and Roles are both given; a live run trains one model")
+	case c.Source != nil:
+		return invalid("Live and Source are both given; a live run starts no rollouts")
+	case c.Credit != CreditTrajectory:
+		return invalid("Credit is %q, must be %q in a live run", c.Credit, CreditTrajectory)
+	case c.Async != (Async{OnStale: c.Async.OnStale, Pin: PinCall}) || c.DynamicSampling || c.MaxGroupSize > c.GroupSize:
+		return invalid("Async, DynamicSampling or MaxGroupSize is given, which a live run does not have")
+	}
+	return nil
+}
+
+// roleName is the form of the names of roles.
+var roleName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+func (c Config) validateRoles() error {
+	for i, r := range c.Roles {
+		field := fmt.Sprintf("Roles[%d]", i)
+		before := c.Roles[:i]
+		switch {
+		case !roleName.MatchString(r.Name):
+			return invalid("%s.Name is %q, must be letters, digits, _ and -", field, r.Name)
+		case slices.ContainsFunc(before, func(b algorithm.Role) bool { return b.Name == r.Name }):
+			return invalid("%s.Name is %q, the name of another role", field, r.Name)
+		case r.ModelName == "":
+			return invalid("%s.ModelName is empty; the calls of a role are those that ask for its model", field)
+		case slices.ContainsFunc(before, func(b algorithm.Role) bool { return b.ModelName == r.ModelName }):
+			return invalid("%s.ModelName is %q, the model of another role", field, r.ModelName)
+		case len(c.Roles) > 1 && r.Publisher == nil:
+			return invalid("%s.Publisher is nil; with several roles each needs one, so that calls carry the version of its weights", field)
+		}
+		if err := r.Schedule.Validate(); r.Schedule.Peak != 0 && err != nil {
+			return invalid("%s: %w", field, err)
+		}
+	}
+	if len(c.Roles) > 1 && c.KL.Reference != "" {
+		return invalid("KL.Reference is %q with %d Roles; the reference of each is its own InitialWeights", c.KL.Reference, len(c.Roles))
 	}
 	return nil
 }
@@ -319,6 +390,16 @@ func (c Config) identity(tasks string) map[string]string {
 		id["roles"] = roles
 	}
 	return id
+}
+
+// rolesIdentity is what a checkpoint must agree on besides what it would without roles.
+func (c Config) rolesIdentity() string {
+	all := make([]string, len(c.Roles))
+	for i, r := range c.Roles {
+		all[i] = fmt.Sprintf("%s model=%q %s lora_rank=%d seed=%d reward=%q schedule=%s",
+			r.Name, r.ModelName, r.Model.BaseModel, r.Model.LoRARank, r.Model.Seed, r.Reward, r.Schedule)
+	}
+	return strings.Join(all, "; ")
 }
 
 func invalid(format string, args ...any) error {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker"
 )
 
@@ -78,16 +79,16 @@ func (c Correction) validate() error {
 	switch {
 	case c.Kind == "":
 		if c != (Correction{}) {
-			return invalid("Correction has bounds without a Kind; allowed are %q", CorrectionKinds())
+			return agl.Errorf(agl.CodeInvalid, "Correction has bounds without a Kind; allowed are %q", CorrectionKinds())
 		}
 	case !slices.Contains(CorrectionKinds(), c.Kind):
-		return invalid("Correction.Kind is %q; allowed are %q", c.Kind, CorrectionKinds())
+		return agl.Errorf(agl.CodeInvalid, "Correction.Kind is %q; allowed are %q", c.Kind, CorrectionKinds())
 	case !(d.High > 0) || math.IsInf(d.High, 0):
-		return invalid("Correction.High is %v, must be a finite number above 0", d.High)
+		return agl.Errorf(agl.CodeInvalid, "Correction.High is %v, must be a finite number above 0", d.High)
 	case !twoSided && c.Low != 0:
-		return invalid("Correction.Low is %v; %q takes none", c.Low, c.Kind)
+		return agl.Errorf(agl.CodeInvalid, "Correction.Low is %v; %q takes none", c.Low, c.Kind)
 	case twoSided && !(d.Low > 0 && d.Low <= 1 && d.High >= 1):
-		return invalid("Correction.Low and High are %v and %v, must be above 0, at most 1, and at least 1", d.Low, d.High)
+		return agl.Errorf(agl.CodeInvalid, "Correction.Low and High are %v and %v, must be above 0, at most 1, and at least 1", d.Low, d.High)
 	}
 	return nil
 }

@@ -37,13 +37,6 @@ const (
 // Credits returns all kinds of credit.
 func Credits() []Credit { return []Credit{CreditTrajectory, CreditTurn} }
 
-// turn is a call of the model in the order of an attempt.
-type turn struct {
-	sequence, reply int // its place in sample.sequences
-	id              int64
-	togo            float64
-}
-
 // turnsOf returns the calls in the sequences, by sequence id, with their rewards-to-go. An empty dimension is the primary one.
 func turnsOf(spans []agl.Span, sequences []adapter.Trajectory, discount float64, dimension string) ([]turn, error) {
 	var turns []turn
@@ -71,6 +64,25 @@ func turnsOf(spans []agl.Span, sequences []adapter.Trajectory, discount float64,
 	return turns, nil
 }
 
+// finalDimension is a dimension of the final reward, and the names of all that it has.
+func finalDimension(spans []agl.Span, name string) (value agl.Null[float64], all []string, err error) {
+	rewards, err := adapter.FinalRewards(spans)
+	for _, r := range rewards {
+		all = append(all, r.Name)
+	}
+	return dimensionOf(rewards, name), all, err
+}
+
+// dimensionOf returns a dimension of a reward; an empty name is the primary one.
+func dimensionOf(rewards []agl.Reward, name string) agl.Null[float64] {
+	for _, r := range rewards {
+		if cmp.Or(name, r.Name) == r.Name {
+			return agl.Some(r.Value)
+		}
+	}
+	return agl.Null[float64]{}
+}
+
 // groupAdvantages are the advantages of a group's replies, by rollout, sequence and
 // reply.
 type groupAdvantages [][][]float32
@@ -87,17 +99,17 @@ func newGroupAdvantages(g taskGroup) groupAdvantages {
 }
 
 // credit returns the advantages of a group; ok is false if no reply has one.
-func credit(c Config, g taskGroup) (all groupAdvantages, ok bool) {
-	if c.Credit == CreditTurn {
-		return creditTurns(c, g)
+func credit(kind Credit, baseline Baseline, plain bool, g taskGroup) (all groupAdvantages, ok bool) {
+	if kind == CreditTurn {
+		return creditTurns(baseline, plain, g)
 	}
 	rewards := make([]float64, len(g))
 	for i, s := range g {
 		rewards[i] = s.score()
 	}
-	each, ok := advantages(rewards, c.Baseline, c.PlainAdvantage)
+	each, ok := advantages(rewards, baseline, plain)
 	if len(g) == 1 && g[0].expected != nil {
-		each = []float64{g[0].expected.advantage(g[0].score(), c.PlainAdvantage)}
+		each = []float64{g[0].expected.advantage(g[0].score(), plain)}
 		ok = each[0] != 0
 	}
 	if !ok {
@@ -114,7 +126,7 @@ func credit(c Config, g taskGroup) (all groupAdvantages, ok bool) {
 	return all, true
 }
 
-func creditTurns(c Config, g taskGroup) (all groupAdvantages, ok bool) {
+func creditTurns(baseline Baseline, plain bool, g taskGroup) (all groupAdvantages, ok bool) {
 	all = newGroupAdvantages(g)
 	for t := 0; ; t++ {
 		var togo []float64
@@ -128,7 +140,7 @@ func creditTurns(c Config, g taskGroup) (all groupAdvantages, ok bool) {
 		if len(togo) == 0 {
 			return all, ok
 		}
-		each, varied := advantages(togo, c.Baseline, c.PlainAdvantage)
+		each, varied := advantages(togo, baseline, plain)
 		ok = ok || varied
 		for k := range each {
 			*reached[k] = float32(each[k])

@@ -77,20 +77,21 @@ func TestCreditTurns(t *testing.T) {
 		"plain":         {Config{Credit: CreditTurn, PlainAdvantage: true}, groupAdvantages{{{0, 0, 0}}, {{-1, 0}}, {{1}}}},
 		"leave one out": {Config{Credit: CreditTurn, Baseline: LeaveOneOut}, groupAdvantages{{{0, 0, 0}}, {{-1.5, 0}}, {{1.5}}}},
 	} {
-		got, ok := credit(tt.cfg.withDefaults(), g)
+		cfg := tt.cfg.withDefaults()
+		got, ok := credit(cfg.Credit, cfg.Baseline, cfg.PlainAdvantage, g)
 		if diff := cmp.Diff(tt.want, got, cmpopts.EquateApprox(0, 1e-3)); !ok || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", name, ok, diff)
 		}
 	}
-	if _, ok := credit(Config{Credit: CreditTurn}.withDefaults(), taskGroup{rollout(1, 0), rollout(1, 0)}); ok {
+	if _, ok := credit(CreditTurn, GroupMean, false, taskGroup{rollout(1, 0), rollout(1, 0)}); ok {
 		t.Error("equal rewards-to-go have an advantage")
 	}
 	// The final rewards are equal, but not what followed the calls.
 	same := taskGroup{rollout(1, 0), rollout(1, 1)}
-	if _, ok := credit(Config{}.withDefaults(), same); ok {
+	if _, ok := credit(CreditTrajectory, GroupMean, false, same); ok {
 		t.Error("equal final rewards have an advantage")
 	}
-	if _, ok := credit(Config{Credit: CreditTurn}.withDefaults(), same); !ok {
+	if _, ok := credit(CreditTurn, GroupMean, false, same); !ok {
 		t.Error("turns with other rewards have no advantage")
 	}
 }

@@ -131,7 +131,7 @@ func TestOverlong(t *testing.T) {
 	}
 	// Two rollouts with the same reward differ by their lengths, and reports do not show it as a reward.
 	g := taskGroup{{reward: 1, sequences: sequences, overlong: -0.5}, {reward: 1, sequences: sequences}}
-	adv, ok := credit(Config{Credit: CreditTrajectory, Baseline: GroupMean, PlainAdvantage: true}, g)
+	adv, ok := credit(CreditTrajectory, GroupMean, true, g)
 	if !ok || adv[0][0][0] != -0.25 || adv[1][0][0] != 0.25 {
 		t.Errorf("advantages %v, want -0.25 and 0.25", adv)
 	}

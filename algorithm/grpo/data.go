@@ -8,60 +8,6 @@ import (
 	"github.com/agl-go/agl/tinker"
 )
 
-// taskGroup is the rollouts of one task.
-type taskGroup []sample
-
-// sample is what a rollout contributes.
-type sample struct {
-	id         string // of the rollout, in a live run
-	grouped    bool   // it names its group, in a live run
-	again      bool   // it was learned from before, in a live run
-	form       string
-	reward     float64
-	overlong   float64        // added to the reward for learning, at most 0
-	mask       algorithm.Mask // empty if the rollout counts
-	spans      int
-	calls      int // to the model
-	continued  int // calls that extend an earlier one
-	mismatches int // calls that do not extend the one before
-	others     int // calls to other models
-	truncated  bool
-	failed     bool     // the agent ended with an error
-	lostTokens int      // sampled in a rollout that failed
-	offPolicy  string   // the call because of which the rollout is masked
-	dimensions []string // of the final reward, if the role learns from one of them
-	sequences  []adapter.Trajectory
-	turns      []turn // the calls in sequences, in order
-	coverage   algorithm.Coverage
-	expected   *expectation // what it is compared with if it has no group
-	peers      []sample     // the same rollout to the other roles, in their order
-}
-
-// sampled is the number of tokens that the model sampled in the rollout.
-func (s sample) sampled() int {
-	total := 0
-	for _, t := range s.sequences {
-		total += sampledTokens(t)
-	}
-	return total
-}
-
-// score is the reward that is learned from.
-func (s sample) score() float64 { return s.reward + s.overlong }
-
-func sampledTokens(t adapter.Trajectory) int {
-	n := 0
-	for _, reply := range t.Replies {
-		n += reply.End - reply.Start
-	}
-	return n
-}
-
-// counting are the rollouts of a group that count.
-func counting(g taskGroup) taskGroup {
-	return slices.DeleteFunc(slices.Clone(g), func(s sample) bool { return s.mask != "" })
-}
-
 // assemble makes the training data of groups, and counts in the report what becomes of them.
 func assemble(c Config, groups []taskGroup, report *StepReport) []tinker.Datum {
 	var counts StepReport
@@ -125,7 +71,7 @@ func countSamples(groups []taskGroup, passReward float64, r *StepReport) {
 // assembleGroup returns the data of a group; nil if it has no advantage.
 func assembleGroup(c Config, g taskGroup, counts *StepReport) []tinker.Datum {
 	g = counting(g)
-	adv, ok := credit(c, g)
+	adv, ok := credit(c.Credit, c.Baseline, c.PlainAdvantage, g)
 	if !ok {
 		return nil
 	}

@@ -51,7 +51,7 @@ func (*GRPO) LearnsFromCalls() bool { return true }
 // agl.ErrIllegalState: the next step would be the same.
 func (g *GRPO) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	g.summary = algorithm.Summary{}
-	r := &training{cfg: g.cfg, source: g.cfg.Source, warned: map[string]bool{}}
+	r := &trainingRun{cfg: g.cfg, source: g.cfg.Source, warned: map[string]bool{}}
 	defer func() {
 		err = errors.Join(err, r.close(context.WithoutCancel(ctx)))
 		g.summary = r.session.Summary()
@@ -67,8 +67,8 @@ func (g *GRPO) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	return nil
 }
 
-// training is one Run.
-type training struct {
+// trainingRun is one Run.
+type trainingRun struct {
 	cfg     Config
 	source  Source
 	session *algorithm.Session
@@ -81,7 +81,7 @@ type training struct {
 type feeder interface {
 	start(ctx context.Context)
 	// collect waits for the groups of a step. They stay with the feeder until trained.
-	collect(ctx context.Context, step int) (batch, error)
+	collect(ctx context.Context, step int) (stepBatch, error)
 	trained(ctx context.Context)
 	// save returns what a checkpoint holds: the position in what is learned from, and what is
 	// under way.
@@ -96,7 +96,7 @@ type ownState struct {
 }
 
 // open makes everything ready for the next step.
-func (r *training) open(ctx context.Context, in agl.AlgorithmInput) (err error) {
+func (r *trainingRun) open(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	if in.Store == nil {
 		return agl.Errorf(agl.CodeInvalid, "the input has no store")
 	}
@@ -163,7 +163,7 @@ func (r *training) open(ctx context.Context, in agl.AlgorithmInput) (err error) 
 }
 
 // pinned returns the resources of the rollouts that are running.
-func (r *training) pinned() []string {
+func (r *trainingRun) pinned() []string {
 	p, ok := r.feeder.(*pump)
 	if !ok { // not open yet
 		return nil
@@ -185,13 +185,13 @@ func newFeeder(c collector, in agl.AlgorithmInput, own ownState) (feeder, error)
 }
 
 // saveState returns GRPO's own members of a checkpoint.
-func (r *training) saveState() (any, error) {
+func (r *trainingRun) saveState() (any, error) {
 	position, async, err := r.feeder.save()
 	return ownState{position, async}, err
 }
 
 // trainStep makes one step, counted from 1.
-func (r *training) trainStep(ctx context.Context, step int) error {
+func (r *trainingRun) trainStep(ctx context.Context, step int) error {
 	start := time.Now()
 	s := r.session
 	report := StepReport{Step: step, Steps: r.cfg.reported(), ResourcesID: s.ResourcesID}
@@ -203,8 +203,8 @@ func (r *training) trainStep(ctx context.Context, step int) error {
 	if err != nil {
 		return err
 	}
-	lessons := r.begin(&report)
-	var b batch
+	lessons := beginLessons(r.roles, s.Generation(), &report)
+	var b stepBatch
 	for !b.last {
 		part, err := r.feeder.collect(ctx, step)
 		if err != nil && ctx.Err() != nil && !lessons.updated() {
@@ -257,7 +257,7 @@ func (r *training) trainStep(ctx context.Context, step int) error {
 
 // validate validates the weights after a step, if it is time for that. Where sampling runs ahead, training goes on meanwhile, and the
 // result is in the line of a later step: at the latest of the next checkpoint, and of the next validation.
-func (r *training) validate(ctx context.Context, report *StepReport, checkpoint bool) (err error) {
+func (r *trainingRun) validate(ctx context.Context, report *StepReport, checkpoint bool) (err error) {
 	s, start := r.session, time.Now()
 	last, every := report.Step == r.cfg.Steps, r.cfg.ValidateEvery
 	due := last || every > 0 && report.Step%every == 0
@@ -282,7 +282,7 @@ const keepTimeout = 10 * time.Second
 
 // keep makes a checkpoint of the steps done when a run is interrupted during the rollouts of the next one, which have not
 // changed the weights. state is that of the source before it.
-func (r *training) keep(ctx context.Context, state any) {
+func (r *trainingRun) keep(ctx context.Context, state any) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
 	defer cancel()
 	if err := r.session.Checkpoint(ctx, state); err != nil {
@@ -291,7 +291,7 @@ func (r *training) keep(ctx context.Context, state any) {
 }
 
 // warn reports each kind of warning once.
-func (r *training) warn(report StepReport) {
+func (r *trainingRun) warn(report StepReport) {
 	for _, w := range warnings(report) {
 		r.warnOnce("", w)
 	}
@@ -303,7 +303,7 @@ func (r *training) warn(report StepReport) {
 	}
 }
 
-func (r *training) warnOnce(role string, w algorithm.Warning) {
+func (r *trainingRun) warnOnce(role string, w algorithm.Warning) {
 	if key := role + " " + w.Kind; !r.warned[key] {
 		r.warned[key] = true
 		r.cfg.Progress.OnWarning(w)
@@ -311,7 +311,7 @@ func (r *training) warnOnce(role string, w algorithm.Warning) {
 }
 
 // close releases what open has acquired.
-func (r *training) close(ctx context.Context) error {
+func (r *trainingRun) close(ctx context.Context) error {
 	if r.feeder != nil {
 		r.feeder.close(ctx)
 	}

@@ -402,6 +402,10 @@ func TestRejectsConfig(t *testing.T) {
 		{"kl of a snapshot", func(c *grpo.Config) {
 			c.KL = grpo.KL{Coefficient: 1, Reference: "tinker://m/sampler_weights/a"}
 		}, `grpo: KL.Reference is "tinker://m/sampler_weights/a", must be a checkpoint, tinker://<model>/weights/<name>`},
+		{"correction", func(c *grpo.Config) { c.Correction.High = 2 }, `grpo: Correction has bounds without a Kind; allowed are ["token_tis" "sequence_tis" "sequence_mis" "icepop" "gspo" "geometric" "dppo" "dual_clip"]`},
+		{"overlong", func(c *grpo.Config) { c.Overlong.Limit = 8 }, "grpo: Overlong.Margin is 0, must be from 1 to Limit (8)"},
+		{"anchor", func(c *grpo.Config) { c.Anchor = &grpo.Anchor{} }, "grpo: Anchor.Data is empty"},
+		{"live", func(c *grpo.Config) { c.Live = &grpo.Live{} }, "grpo: Live.Collector is nil; it hands out the rollouts"},
 		{"dro", func(c *grpo.Config) { c.Loss.Name = tinker.DRO }, `grpo: Loss is "dro", which needs advantages without normalization: PlainAdvantage or the Baseline "leave_one_out"`},
 		{"clip", func(c *grpo.Config) { c.Loss = tinker.Loss{Name: tinker.PPO, ClipLow: 2} }, "grpo: loss: clip_low_threshold 2 is outside [0, 1]"},
 		{"learning rate", func(c *grpo.Config) { c.Schedule.Peak = -1 }, "grpo: Schedule.Peak is -1, must be a positive number"},

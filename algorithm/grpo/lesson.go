@@ -17,10 +17,10 @@ type lessons struct {
 	roles      []*lesson
 }
 
-// begin begins a step.
-func (r *training) begin(report *StepReport) lessons {
-	all := lessons{report: report, generation: r.session.Generation()}
-	for k, role := range r.roles {
+// beginLessons begins a step, with the weights of a generation.
+func beginLessons(roles []*trainee, generation int, report *StepReport) lessons {
+	all := lessons{report: report, generation: generation}
+	for k, role := range roles {
 		own := &StepReport{Step: report.Step, Steps: report.Steps, ResourcesID: role.version(report.ResourcesID)}
 		if k == 0 {
 			own = report

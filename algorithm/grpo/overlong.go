@@ -1,6 +1,9 @@
 package grpo
 
-import "github.com/agl-go/agl/adapter"
+import (
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
+)
 
 // Overlong takes something off the reward of long replies, before they are cut off: DAPO's soft overlong punishment
 // (arXiv:2503.14476, §3.4, eq. 13). A reply of y tokens gets
@@ -25,11 +28,11 @@ func (o Overlong) validate() error {
 	case o == Overlong{}:
 		return nil
 	case o.Limit < 1:
-		return invalid("Overlong.Limit is %d, must be at least 1", o.Limit)
+		return agl.Errorf(agl.CodeInvalid, "Overlong.Limit is %d, must be at least 1", o.Limit)
 	case o.Margin < 1 || o.Margin > o.Limit:
-		return invalid("Overlong.Margin is %d, must be from 1 to Limit (%d)", o.Margin, o.Limit)
+		return agl.Errorf(agl.CodeInvalid, "Overlong.Margin is %d, must be from 1 to Limit (%d)", o.Margin, o.Limit)
 	case !(o.Penalty > 0):
-		return invalid("Overlong.Penalty is %v, must be above 0", o.Penalty)
+		return agl.Errorf(agl.CodeInvalid, "Overlong.Penalty is %v, must be above 0", o.Penalty)
 	}
 	return nil
 }

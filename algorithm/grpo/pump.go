@@ -3,74 +3,11 @@ package grpo
 import (
 	"context"
 	"fmt"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/admission"
-)
-
-// pump runs the rollouts of a run, ahead of training by as much as its accounts admit. Without staleness it starts those of a
-// step when collect asks for them.
-type pump struct {
-	cfg       Config
-	collector collector
-	store     agl.Store
-	flusher   algorithm.Flusher
-
-	stop    context.CancelFunc
-	workers sync.WaitGroup
-	wake    chan struct{} // of run: there may be room
-	arrived chan struct{} // of collect: a group is ready, or run has failed
-
-	taken []taskGroup // of the step under way; those and what follows only collect uses
-	began time.Time   // of the step
-	shown int         // groups whose rollouts were reported
-
-	opening sync.Mutex // held while tasks are taken from the source
-
-	mu          sync.Mutex
-	accounts    *admission.Accounts
-	live        map[int]*liveGroup // ready and open, by id
-	restored    []*liveGroup       // of the checkpoint, by id, until run takes them
-	versions    map[string]int     // of the checkpoint
-	admits      bool               // groups may start
-	resources   string             // that new rollouts get
-	err         error              // that ended run
-	dropped     map[admission.Reason]int
-	unused      int // tokens in dropped groups, and of stopped rollouts, since the batch before
-	stopped     int // rollouts since the batch before
-	refilled    int // groups dropped for their rewards since the batch before
-	failedInRow int // groups
-	heard       []heard
-	lastBatch   time.Time
-}
-
-// liveGroup is a group that is open or ready.
-type liveGroup struct {
-	admission.Group
-
-	task    Task
-	ids     []string  // of its rollouts; nil before they are enqueued
-	pinned  string    // the resources of its rollouts, if this process enqueues them
-	over    bool      // all rollouts had finished when the checkpoint was made from which the run resumed
-	samples taskGroup // of a ready group
-}
-
-// heard is a group whose result the source has not heard.
-type heard struct {
-	id      int
-	task    Task
-	rewards []float64
-}
-
-const (
-	// maxRefills is how many times the groups of a step may be dropped for equal rewards; then they are trained on as they are.
-	maxRefills = 10
-	// maxFailures is how many times the groups of a step may fail in a row before the run ends.
-	maxFailures = 3
 )
 
 // newPump opens the accounts; saved is nil without a checkpoint that has them.
@@ -137,14 +74,6 @@ func (p *pump) close(ctx context.Context) {
 	}
 }
 
-// signal wakes who waits for a channel, now or later.
-func signal(to chan struct{}) {
-	select {
-	case to <- struct{}{}:
-	default:
-	}
-}
-
 // run starts groups whenever there is room, until ctx ends.
 func (p *pump) run(ctx context.Context) {
 	for {
@@ -158,15 +87,6 @@ func (p *pump) run(ctx context.Context) {
 			return
 		}
 	}
-}
-
-func (p *pump) fail(err error) {
-	p.mu.Lock()
-	if p.err == nil {
-		p.err = err
-	}
-	p.mu.Unlock()
-	signal(p.arrived)
 }
 
 // admit starts the groups of the checkpoint and those for which there is room.
@@ -218,37 +138,6 @@ func (p *pump) open(ctx context.Context) (opened []*liveGroup, err error) {
 	}
 }
 
-// news returns the groups that the source is to hear of.
-func (p *pump) news() []heard {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	news := p.heard
-	p.heard = nil
-	return news
-}
-
-// tell lets the source hear of groups. opening is held.
-func (p *pump) tell(news []heard) {
-	slices.SortFunc(news, func(a, b heard) int { return a.id - b.id })
-	if listener, ok := p.collector.source.(Listener); ok {
-		for _, n := range news {
-			listener.Heard(n.task, n.rewards)
-		}
-	}
-}
-
-// pinned returns the resources of the rollouts of open groups.
-func (p *pump) pinned() (resources []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, g := range p.live {
-		if g.samples == nil && g.pinned != "" && !slices.Contains(resources, g.pinned) {
-			resources = append(resources, g.pinned)
-		}
-	}
-	return resources
-}
-
 // enqueue enqueues the rollouts of groups and waits for each group in a goroutine of its own.
 func (p *pump) enqueue(ctx context.Context, groups []*liveGroup) error {
 	if len(groups) == 0 {
@@ -262,7 +151,7 @@ func (p *pump) enqueue(ctx context.Context, groups []*liveGroup) error {
 	p.mu.Unlock()
 	var rollouts []agl.EnqueueRollout
 	for _, g := range groups {
-		list, err := p.collector.rollouts(g, resources, 0, p.cfg.GroupSize+p.cfg.Async.Oversample)
+		list, err := p.collector.rollouts(g.Group, g.task, resources, 0, p.cfg.GroupSize+p.cfg.Async.Oversample)
 		if err != nil {
 			return err
 		}
@@ -280,12 +169,4 @@ func (p *pump) enqueue(ctx context.Context, groups []*liveGroup) error {
 		p.workers.Go(func() { p.await(ctx, g) })
 	}
 	return nil
-}
-
-func idsOf(rollouts []agl.Rollout) []string {
-	ids := make([]string, len(rollouts))
-	for i, r := range rollouts {
-		ids[i] = r.RolloutID
-	}
-	return ids
 }

@@ -11,26 +11,8 @@ import (
 	"github.com/agl-go/agl/algorithm/admission"
 )
 
-// batch is what a step trains on, or a part of that. What is not groups or waited is that of the step, and in its last part.
-type batch struct {
-	groups  []taskGroup // by id
-	last    bool        // of the step
-	waited  time.Duration
-	sampled time.Duration // the time in which as much was sampled
-	dropped map[admission.Reason]int
-	unused  int
-	stopped int // rollouts without which their group was complete
-	// Rollouts that count, in a live run: those that are new, and those of earlier steps.
-	learned, replayed []string
-	stale             int // rollouts that were passed over, in a live run
-	crowded           int // likewise, because of Live.PerUser
-	// withheld are those that Live.Allow has not let pass.
-	withheld int
-	late     int // rollouts whose first reward came after they were read
-}
-
 // collect waits for the next part of the groups of a step. They stay in the accounts until trained.
-func (p *pump) collect(ctx context.Context, step int) (batch, error) {
+func (p *pump) collect(ctx context.Context, step int) (stepBatch, error) {
 	start := time.Now()
 	p.mu.Lock()
 	p.admits, p.resources = true, p.collector.session.ResourcesID
@@ -39,11 +21,11 @@ func (p *pump) collect(ctx context.Context, step int) (batch, error) {
 	if p.taken == nil {
 		p.began, p.shown = start, 0
 	}
-	var b batch
+	var b stepBatch
 	for b.groups == nil {
 		ready, err := p.take(&b)
 		if err != nil {
-			return batch{}, err
+			return stepBatch{}, err
 		}
 		for ; p.shown < ready; p.shown++ {
 			p.cfg.Progress.OnRollouts(algorithm.PhaseTrain, step, (p.shown+1)*p.cfg.GroupSize, p.cfg.PromptsPerStep*p.cfg.GroupSize)
@@ -53,7 +35,7 @@ func (p *pump) collect(ctx context.Context, step int) (batch, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return batch{}, fmt.Errorf("wait for rollouts: %w", ctx.Err())
+			return stepBatch{}, fmt.Errorf("wait for rollouts: %w", ctx.Err())
 		case <-p.arrived:
 		}
 	}
@@ -74,14 +56,14 @@ func (p *pump) collect(ctx context.Context, step int) (batch, error) {
 			coverage = append(coverage, s.coverage)
 		}
 		if err := cmp.Or(checkPolicy(samples), checkReward(role, samples), algorithm.CheckCoverage(ctx, "step", coverage, p.cfg.Logger)); err != nil {
-			return batch{}, role.failed(err)
+			return stepBatch{}, role.failed(err)
 		}
 	}
 	return b, nil
 }
 
 // take fills in the next part of the batch if it is ready, and returns how many groups of the step are.
-func (p *pump) take(b *batch) (ready int, err error) {
+func (p *pump) take(b *stepBatch) (ready int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	list := p.accounts.Take(p.cfg.PromptsPerStep / p.cfg.parts())
@@ -129,30 +111,4 @@ func (p *pump) trained(ctx context.Context) {
 	}
 	p.collector.note(ctx, stale, admission.Stale)
 	signal(p.wake)
-}
-
-// stalenessOf compares the versions that sampled a role's tokens with its weights in training, of the generation newest.
-func stalenessOf(role *trainee, newest int, groups []taskGroup) Staleness {
-	var s Staleness
-	calls := role.calls
-	tokens := 0
-	for _, one := range slices.Concat(groups...) {
-		if one.mask != "" {
-			continue
-		}
-		for _, t := range one.sequences {
-			for _, reply := range t.Replies {
-				if generation, known := calls.Generation(reply.Version); known {
-					n := reply.End - reply.Start
-					tokens += n
-					s.Mean += float64(n * (newest - generation))
-					s.Max = max(s.Max, newest-generation)
-				}
-			}
-		}
-	}
-	if tokens > 0 {
-		s.Mean /= float64(tokens)
-	}
-	return s
 }

@@ -87,7 +87,7 @@ func (p *pump) grow(ctx context.Context, g *liveGroup, size int) ([]string, erro
 	if !live {
 		return nil, nil
 	}
-	rollouts, err := p.collector.rollouts(g, resources, size, min(2*size, p.cfg.MaxGroupSize))
+	rollouts, err := p.collector.rollouts(g.Group, g.task, resources, size, min(2*size, p.cfg.MaxGroupSize))
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func (p *pump) verdict(samples taskGroup) admission.Reason {
 // varies reports whether a group has an advantage to a role.
 func (p *pump) varies(samples taskGroup) bool {
 	for k := range p.collector.roles {
-		if _, ok := credit(p.cfg, counting(samples.of(k))); ok {
+		if _, ok := credit(p.cfg.Credit, p.cfg.Baseline, p.cfg.PlainAdvantage, counting(samples.of(k))); ok {
 			return true
 		}
 	}

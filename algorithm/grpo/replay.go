@@ -10,17 +10,6 @@ import (
 	"github.com/agl-go/agl/algorithm"
 )
 
-// Replay makes a live run learn again from rollouts that it has learned from before, newest first, within Live.MaxStaleness. Their
-// tokens are weighed by how likely they are by now (Config.Correction, by default TokenTIS), and their advantage is over what was
-// expected when they came. A checkpoint holds how often each was replayed, so that a restart changes no count. Rollouts with a
-// MetadataGroup are not replayed: they are compared with others of one step.
-type Replay struct {
-	// Times is how often each is replayed at most; zero turns it off.
-	Times int
-	// Rollouts is how many a step replays at most, beside those of Live.Rollouts; zero means half as many.
-	Rollouts int
-}
-
 // replayed is a rollout that may be learned from again.
 type replayed struct {
 	ID         string       `json:"id"`
@@ -30,7 +19,7 @@ type replayed struct {
 }
 
 // remember makes the rollouts of a batch that count ones to replay.
-func (l *live) remember(groups []taskGroup) {
+func (l *liveFeeder) remember(groups []taskGroup) {
 	if l.cfg.Live.Replay.Times == 0 {
 		return
 	}
@@ -42,7 +31,7 @@ func (l *live) remember(groups []taskGroup) {
 }
 
 // replay adds rollouts of earlier steps to a batch. users counts those of each user in the step.
-func (l *live) replay(ctx context.Context, b *batch, users map[string]int) error {
+func (l *liveFeeder) replay(ctx context.Context, b *stepBatch, users map[string]int) error {
 	settings := l.cfg.Live
 	newest := l.collector.session.Generation()
 	l.next.Replay = slices.DeleteFunc(l.next.Replay, func(r replayed) bool {
@@ -73,7 +62,7 @@ func (l *live) replay(ctx context.Context, b *batch, users map[string]int) error
 }
 
 // again reads a rollout that was learned from before. One that cannot be learned from any more has a mask.
-func (l *live) again(ctx context.Context, r replayed) (s sample, user string, err error) {
+func (l *liveFeeder) again(ctx context.Context, r replayed) (s sample, user string, err error) {
 	store := l.collector.session.Store()
 	rollout, err := store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: r.ID})
 	if errors.Is(err, agl.ErrNotFound) {

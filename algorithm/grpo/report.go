@@ -134,3 +134,10 @@ func (r *StepReport) masked() int {
 	}
 	return n
 }
+
+func shareOf(part, whole int) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return float64(part) / float64(whole)
+}

@@ -1,64 +1,13 @@
 package grpo
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/algorithm"
 )
-
-// of returns the settings of a role.
-func (c Config) of(r algorithm.Role) Config {
-	c.Model, c.InitialWeights, c.Publisher, c.ModelName = r.Model, r.InitialWeights, r.Publisher, r.ModelName
-	if r.Schedule.Peak != 0 {
-		c.Schedule = r.Schedule
-	}
-	return c
-}
-
-var roleName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
-
-func (c Config) validateRoles() error {
-	for i, r := range c.Roles {
-		field := fmt.Sprintf("Roles[%d]", i)
-		before := c.Roles[:i]
-		switch {
-		case !roleName.MatchString(r.Name):
-			return invalid("%s.Name is %q, must be letters, digits, _ and -", field, r.Name)
-		case slices.ContainsFunc(before, func(b algorithm.Role) bool { return b.Name == r.Name }):
-			return invalid("%s.Name is %q, the name of another role", field, r.Name)
-		case r.ModelName == "":
-			return invalid("%s.ModelName is empty; the calls of a role are those that ask for its model", field)
-		case slices.ContainsFunc(before, func(b algorithm.Role) bool { return b.ModelName == r.ModelName }):
-			return invalid("%s.ModelName is %q, the model of another role", field, r.ModelName)
-		case len(c.Roles) > 1 && r.Publisher == nil:
-			return invalid("%s.Publisher is nil; with several roles each needs one, so that calls carry the version of its weights", field)
-		}
-		if err := r.Schedule.Validate(); r.Schedule.Peak != 0 && err != nil {
-			return invalid("%s: %w", field, err)
-		}
-	}
-	if len(c.Roles) > 1 && c.KL.Reference != "" {
-		return invalid("KL.Reference is %q with %d Roles; the reference of each is its own InitialWeights", c.KL.Reference, len(c.Roles))
-	}
-	return nil
-}
-
-// rolesIdentity is what a checkpoint must agree on besides what it would without roles.
-func (c Config) rolesIdentity() string {
-	all := make([]string, len(c.Roles))
-	for i, r := range c.Roles {
-		all[i] = fmt.Sprintf("%s model=%q %s lora_rank=%d seed=%d reward=%q schedule=%s",
-			r.Name, r.ModelName, r.Model.BaseModel, r.Model.LoRARank, r.Model.Seed, r.Reward, r.Schedule)
-	}
-	return strings.Join(all, "; ")
-}
 
 // trainee is a role during a run. Without Config.Roles there is one, without a name.
 type trainee struct {
@@ -117,33 +66,28 @@ func ownerOf(roles []*trainee, version string) *trainee {
 	return roles[0]
 }
 
-// of returns the rollouts of a group to a role.
-func (g taskGroup) of(role int) taskGroup {
-	if role == 0 {
-		return g
-	}
-	seen := make(taskGroup, len(g))
-	for i, s := range g {
-		seen[i] = s.peers[role-1]
-	}
-	return seen
-}
-
-// finalDimension is a dimension of the final reward, and the names of all that it has.
-func finalDimension(spans []agl.Span, name string) (value agl.Null[float64], all []string, err error) {
-	rewards, err := adapter.FinalRewards(spans)
-	for _, r := range rewards {
-		all = append(all, r.Name)
-	}
-	return dimensionOf(rewards, name), all, err
-}
-
-// dimensionOf returns a dimension of a reward; an empty name is the primary one.
-func dimensionOf(rewards []agl.Reward, name string) agl.Null[float64] {
-	for _, r := range rewards {
-		if cmp.Or(name, r.Name) == r.Name {
-			return agl.Some(r.Value)
+// stalenessOf compares the versions that sampled a role's tokens with its weights in training, of the generation newest.
+func stalenessOf(role *trainee, newest int, groups []taskGroup) Staleness {
+	var s Staleness
+	calls := role.calls
+	tokens := 0
+	for _, one := range slices.Concat(groups...) {
+		if one.mask != "" {
+			continue
+		}
+		for _, t := range one.sequences {
+			for _, reply := range t.Replies {
+				if generation, known := calls.Generation(reply.Version); known {
+					n := reply.End - reply.Start
+					tokens += n
+					s.Mean += float64(n * (newest - generation))
+					s.Max = max(s.Max, newest-generation)
+				}
+			}
 		}
 	}
-	return agl.Null[float64]{}
+	if tokens > 0 {
+		s.Mean /= float64(tokens)
+	}
+	return s
 }

@@ -90,7 +90,7 @@ func (u *update) train(ctx context.Context, data []tinker.Datum) (err error) {
 		}
 		n := trainedTokens(data)
 		u.tokens += n
-		u.report.KL += (kl - u.report.KL) * ratio(n, u.tokens)
+		u.report.KL += (kl - u.report.KL) * shareOf(n, u.tokens)
 	}
 	if data, err = u.correct(ctx, data); err != nil {
 		return err
@@ -151,12 +151,26 @@ func (u *update) forward(ctx context.Context, data []tinker.Datum, last bool) (e
 	return nil
 }
 
+// anchor adds the gradient of the demonstrations to that of an optimizer step, and returns their mean loss.
+func (u *updater) anchor(ctx context.Context, step int) (loss float64, err error) {
+	if u.cfg.Anchor == nil {
+		return 0, nil
+	}
+	res, err := u.client.ForwardBackward(ctx, tinker.ForwardParams{
+		Data: u.cfg.Anchor.of(step, u.cfg.Seed), Loss: tinker.Loss{Name: tinker.CrossEntropy},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("demonstrations of the anchor: %w", err)
+	}
+	return res.Loss / u.cfg.Anchor.Weight, nil
+}
+
 // end completes the report.
 func (u *update) end() {
 	r, n := u.report, float64(u.report.Updates)
 	if u.all.data != nil {
 		drift := driftOf(u.all.data, u.all.logprobs, u.cfg.Loss)
-		drift.Rejected = ratio(u.refused, u.total)
+		drift.Rejected = shareOf(u.refused, u.total)
 		r.Drift = &drift
 	}
 	if n == 0 {
@@ -198,56 +212,4 @@ func checkForward(data []tinker.Datum, forward tinker.ForwardResult, optim tinke
 		return agl.Errorf(agl.CodeIllegalState, "the engine returned the norm %v of the gradient; resume from the last checkpoint with a smaller learning rate", norm)
 	}
 	return checkLogprobs(data, forward.Logprobs)
-}
-
-// checkLogprobs returns an error unless an engine has returned a log-probability of each token of data, finite where a token is trained on.
-func checkLogprobs(data []tinker.Datum, logprobs [][]float32) error {
-	if len(logprobs) != len(data) {
-		return agl.Errorf(agl.CodeIllegalState, "the engine returned log-probabilities for %d sequences, but was given %d", len(logprobs), len(data))
-	}
-	for k := range data {
-		if len(logprobs[k]) != len(data[k].Weights) {
-			return agl.Errorf(agl.CodeIllegalState, "the engine returned %d log-probabilities for %d tokens", len(logprobs[k]), len(data[k].Weights))
-		}
-		for i, p := range logprobs[k] {
-			if v := float64(p); data[k].Weights[i] != 0 && (math.IsNaN(v) || math.IsInf(v, 0)) {
-				return agl.Errorf(agl.CodeIllegalState, "the engine returned the log-probability %v of token %d of sequence %d of the batch; if its weights have become useless, resume from the last checkpoint with a smaller learning rate", v, i, k)
-			}
-		}
-	}
-	return nil
-}
-
-// trainedTokens counts the tokens that have a weight.
-func trainedTokens(data []tinker.Datum) (n int) {
-	for _, d := range data {
-		for _, w := range d.Weights {
-			if w != 0 {
-				n++
-			}
-		}
-	}
-	return n
-}
-
-// logprobGap compares the sampler's log-probabilities with the trainer's.
-func logprobGap(data []tinker.Datum, trainer [][]float32) Gap {
-	var gap Gap
-	n := 0
-	for k := range min(len(data), len(trainer)) {
-		weights, sampler, logprobs := data[k].Weights, data[k].Logprobs, trainer[k] //nolint:gosec // k is below both lengths
-		for i := range min(len(weights), len(sampler), len(logprobs)) {
-			if weights[i] == 0 {
-				continue
-			}
-			d := math.Abs(float64(logprobs[i]) - float64(sampler[i]))
-			gap.Mean += d
-			gap.Max = max(gap.Max, d)
-			n++
-		}
-	}
-	if n > 0 {
-		gap.Mean /= float64(n)
-	}
-	return gap
 }

@@ -52,11 +52,11 @@ func warnings(r StepReport) []algorithm.Warning {
 	if r.Truncated > 0 && r.Truncated == r.Rollouts-masked {
 		add(WarnTruncated, "every rollout has a reply that was cut off at its length limit; raise max_tokens in the agent, or the model's context")
 	}
-	if ratio(masked, r.Rollouts) > maxMaskedShare && masked < r.Rollouts {
-		add(WarnMasked, "%d of %d rollouts (%.0f %%) are masked: %s", masked, r.Rollouts, 100*ratio(masked, r.Rollouts), describeMasked(r))
+	if shareOf(masked, r.Rollouts) > maxMaskedShare && masked < r.Rollouts {
+		add(WarnMasked, "%d of %d rollouts (%.0f %%) are masked: %s", masked, r.Rollouts, 100*shareOf(masked, r.Rollouts), describeMasked(r))
 	}
 	later := r.ContinuedCalls + r.PrefixMismatches
-	if share := ratio(r.PrefixMismatches, later); share > maxMismatchShare {
+	if share := shareOf(r.PrefixMismatches, later); share > maxMismatchShare {
 		add(WarnPrefix, "%d of %d later calls (%.1f %%) do not extend the prompt and reply of the call before; the agent or the chat template rewrites the conversation, and each part is trained on alone",
 			r.PrefixMismatches, later, 100*share)
 	}
@@ -92,11 +92,4 @@ func describeMasked(r StepReport) string {
 		parts = append(parts, fmt.Sprintf("%s %d", mask, r.Masked[mask]))
 	}
 	return strings.Join(parts, ", ")
-}
-
-func ratio(part, whole int) float64 {
-	if whole == 0 {
-		return 0
-	}
-	return float64(part) / float64(whole)
 }
