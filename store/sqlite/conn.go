@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"strconv"
 
 	driverimpl "modernc.org/sqlite"
 
@@ -272,3 +273,5 @@ func nullBytes(b []byte) any {
 	}
 	return b
 }
+
+func itoa[I ~int | ~int64](n I) string { return strconv.FormatInt(int64(n), 10) }

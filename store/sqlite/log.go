@@ -2,15 +2,12 @@ package sqlite
 
 import (
 	"context"
-	"strconv"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/store/driver"
 	"github.com/agl-go/agl/store/internal/sqlstore"
 )
-
-func itoa[I ~int | ~int64](n I) string { return strconv.FormatInt(int64(n), 10) }
 
 // eventRow is a row of the event log without its events.
 type eventRow struct {
@@ -106,36 +103,5 @@ func (o *oldest) read(ctx context.Context, c *conn) error {
 	return c.query(ctx, "SELECT 1 FROM garbage LIMIT 1", nil, func(row) error {
 		o.garbage = true
 		return nil
-	})
-}
-
-// readKey reads an idempotency record, expired or not.
-func readKey(ctx context.Context, c *conn, scope string) (record driver.IdempotencyRecord, there bool, err error) {
-	err = c.query(ctx, "SELECT "+keyColumns+" FROM keys WHERE scope = ?", []any{scope}, func(r row) (err error) {
-		record, err = scanKey(r)
-		there = true
-		return err
-	})
-	return record, there, err
-}
-
-const keyColumns = "scope, fingerprint, create_time, made, resources_id"
-
-func scanKey(r row) (driver.IdempotencyRecord, error) {
-	record := driver.IdempotencyRecord{Scope: r.text(0), Fingerprint: r.text(1), CreateTime: r.time(2), ResourcesID: r.text(4)}
-	var made [][2]string
-	if err := rawjson.Unmarshal(r.bytes(3), &made); err != nil {
-		return record, agl.Errorf(agl.CodeInternal, "sqlite: the idempotency record %q is damaged; see `agl db check`: %w", record.Scope, err)
-	}
-	for _, m := range made {
-		record.Made = append(record.Made, driver.AttemptKey{RolloutID: m[0], AttemptID: m[1]})
-	}
-	return record, nil
-}
-
-// appendMade encodes what a keyed write has created as a JSON array of pairs.
-func appendMade(dst []byte, made []driver.AttemptKey) []byte {
-	return rawjson.AppendArray(dst, made, func(dst []byte, key driver.AttemptKey) []byte {
-		return rawjson.AppendArray(dst, []string{key.RolloutID, key.AttemptID}, rawjson.AppendString)
 	})
 }

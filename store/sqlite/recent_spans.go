@@ -85,3 +85,22 @@ func (d *Driver) recentSpans(p *agl.QuerySpansParams) (a *attemptRow, all *recen
 	}
 	return a, all
 }
+
+// cachedAttempt returns the attempt that holds all spans of the query, nil if the
+// cache does not know. It is called with d.mu locked.
+func (d *Driver) cachedAttempt(rolloutID, attemptID string) *attemptRow {
+	e, there := d.rollouts.get(rolloutID)
+	if !there || e.evicted || e.latest == nil {
+		return nil
+	}
+	switch attemptID {
+	case agl.LatestAttempt:
+		return e.latest
+	case "":
+		if e.latest.cur.SequenceID == 1 && len(e.older) == 0 {
+			return e.latest
+		}
+		return nil
+	}
+	return e.attempt(attemptID)
+}

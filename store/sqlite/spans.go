@@ -83,25 +83,6 @@ func (q *spanQuery) fromMemory(ctx context.Context) (done bool, err error) {
 	return true, err
 }
 
-// cachedAttempt returns the attempt that holds all spans of the query, nil if the
-// cache does not know. It is called with d.mu locked.
-func (d *Driver) cachedAttempt(rolloutID, attemptID string) *attemptRow {
-	e, there := d.rollouts.get(rolloutID)
-	if !there || e.evicted || e.latest == nil {
-		return nil
-	}
-	switch attemptID {
-	case agl.LatestAttempt:
-		return e.latest
-	case "":
-		if e.latest.cur.SequenceID == 1 && len(e.older) == 0 {
-			return e.latest
-		}
-		return nil
-	}
-	return e.attempt(attemptID)
-}
-
 func (q *spanQuery) run(ctx context.Context) error {
 	total, err := q.resolve(ctx)
 	if err != nil || len(q.streams) == 0 {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
-	"github.com/agl-go/agl/store/driver"
 )
 
 // write writes every changed row once.
@@ -121,18 +120,6 @@ func (t *tx) writeRollout(ctx context.Context, c *conn, w *rolloutWork) error {
 	config := cur.Config.AppendJSON(nil)
 	return c.exec(ctx, "INSERT OR REPLACE INTO bodies (rollout, input, config, metadata, crc) VALUES (?, ?, ?, ?, ?)",
 		w.row.ordinal, nullBytes(cur.Input), config, nullBytes(cur.Metadata), t.d.codec.sum(cur.Input, config, cur.Metadata))
-}
-
-// writeLabels replaces the labels of a rollout by those in its metadata.
-func writeLabels(ctx context.Context, c *conn, rollout int64, metadata []byte, first bool) error {
-	l := driver.LabelsOf(metadata)
-	switch {
-	case l.Text != "":
-		return c.exec(ctx, "INSERT OR REPLACE INTO labels (rollout, run, step, labels) VALUES (?, ?, ?, ?)", rollout, nullText(l.Run), nullText(l.Step), l.Text)
-	case first:
-		return nil
-	}
-	return c.exec(ctx, "DELETE FROM labels WHERE rollout = ?", rollout)
 }
 
 // writeReward writes the reward of the latest attempt, if it or the attempt has changed.
