@@ -210,6 +210,9 @@ func (l *liveFeeder) read(ctx context.Context, rollouts []agl.CollectedRollout, 
 		s := l.collector.read(ctx, r.Rollout.Input, &e)
 		s.id, s.grouped = r.Rollout.RolloutID, labelsOf(&r.Rollout.Rollout).Group != ""
 		coverage = append(coverage, s.coverage)
+		if s.mask == "" && len(s.sequences) == 0 { // what others have earned is not to be expected
+			s.mask = algorithm.MaskNoTokens
+		}
 		if s.mask == "" {
 			s.expected = l.expect(labelsOf(&r.Rollout.Rollout).Kind, s.score())
 		}

@@ -24,12 +24,18 @@ import (
 
 // spell rewards one half of the alphabet.
 func spell(ctx context.Context, task agl.Task) (agl.Result, error) {
+	if string(task.Rollout.Input) == silent {
+		return agl.RewardResult(1), nil
+	}
 	reply, err := ask(ctx, task)
 	if err != nil || !strings.ContainsAny(reply, "aceg") {
 		return agl.RewardResult(0), err
 	}
 	return agl.RewardResult(1), nil
 }
+
+// silent is the input of a rollout that does not call the model.
+const silent = `"silent"`
 
 // traffic starts rollouts of the service, 16 at a time, until ctx ends.
 func traffic(ctx context.Context, s agl.Store) error {
@@ -190,6 +196,28 @@ func TestLivePerUser(t *testing.T) {
 				t.Errorf("rollout %s of the user %q says %s", r.RolloutID, user, reason)
 			}
 		}
+	}
+}
+
+// Rollouts that have not called the model teach nothing: neither it nor the baseline.
+func TestLiveSilent(t *testing.T) {
+	t.Parallel()
+	s := memorytest.Open(t)
+	others, err := s.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: slices.Repeat([]agl.EnqueueRollout{{Input: []byte(silent), Metadata: []byte(`{"agl.kind":"say"}`)}}, 8)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	masked := 0
+	for _, r := range learnLive(t, s, newSpeller(t), t.TempDir(), 3, grpo.Live{}) {
+		masked += r.Masked[algorithm.MaskNoTokens]
+		for _, other := range others {
+			if slices.Contains(r.Learned, other.RolloutID) {
+				t.Errorf("step %d has learned from rollout %s, which did not call the model", r.Step, other.RolloutID)
+			}
+		}
+	}
+	if masked != len(others) {
+		t.Errorf("%d rollouts were masked, want %d", masked, len(others))
 	}
 }
 
