@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net/http"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
@@ -94,4 +96,18 @@ func ofPrograms(next http.Handler, keyed bool) (http.Handler, error) {
 		}
 		next.ServeHTTP(w, r)
 	}), nil
+}
+
+// refuse answers an error in OpenAI's form.
+func refuse(w http.ResponseWriter, status int, code, message string) {
+	type detail struct {
+		Message string  `json:"message"`
+		Type    string  `json:"type"`
+		Param   *string `json:"param"`
+		Code    string  `json:"code"`
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	// A write fails only if the client has gone.
+	_ = json.MarshalWrite(w, map[string]detail{"error": {Message: message, Type: "invalid_request_error", Code: code}})
 }

@@ -11,8 +11,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
@@ -156,20 +154,6 @@ func (c *policyServeCommand) chat(ctx context.Context, cfg chat.Config) (http.Ha
 // noChat refuses chats with a model whose tokens stand for no text.
 func noChat(w http.ResponseWriter, _ *http.Request) {
 	refuse(w, http.StatusNotFound, "no_vocabulary", "this model was made with --vocab, so its tokens stand for no text; a model made with --characters or --bytes can chat")
-}
-
-// refuse answers an error in OpenAI's form.
-func refuse(w http.ResponseWriter, status int, code, message string) {
-	type detail struct {
-		Message string  `json:"message"`
-		Type    string  `json:"type"`
-		Param   *string `json:"param"`
-		Code    string  `json:"code"`
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	// A write fails only if the client has gone.
-	_ = json.MarshalWrite(w, map[string]detail{"error": {Message: message, Type: "invalid_request_error", Code: code}})
 }
 
 type policyCreateCommand struct {
