@@ -23,7 +23,8 @@ type Table struct {
 	Status  int // the column of statuses, which are coloured; -1 when there is none
 	Rows    [][]string
 	// Drop names the columns that a terminal lacks which is too narrow, in order. The last
-	// column is shortened first.
+	// column is shortened first, and where all of these are not enough, columns are left
+	// out from the last one on.
 	Drop []string
 }
 
@@ -69,11 +70,17 @@ func (t *Table) fit(width int) *Table {
 		for column := range last {
 			room -= fitted.width(column) + borders
 		}
-		if room -= borders; room >= min(leastLast, fitted.width(last)) || dropped == len(t.Drop) {
+		room -= borders
+		switch {
+		case room >= min(leastLast, fitted.width(last)),
+			dropped >= len(t.Drop) && room > 0, last == 0:
 			fitted.cut(last, max(room, 1))
 			return fitted
+		case dropped < len(t.Drop):
+			fitted.remove(slices.Index(fitted.Headers, t.Drop[dropped]))
+		default:
+			fitted.remove(last)
 		}
-		fitted.remove(slices.Index(fitted.Headers, t.Drop[dropped]))
 	}
 }
 
@@ -93,8 +100,11 @@ func (t *Table) remove(column int) {
 	for i, row := range t.Rows {
 		t.Rows[i] = slices.Delete(row, column, column+1)
 	}
-	if column < t.Status {
+	switch {
+	case column < t.Status:
 		t.Status--
+	case column == t.Status:
+		t.Status = -1
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // TestTableFits: a table is as wide as the terminal at most. Its last column is
-// shortened, then columns are dropped in their order.
+// shortened, then columns are dropped in their order, in the end from the last one on.
 func TestTableFits(t *testing.T) {
 	t.Parallel()
 	table := Table{
@@ -22,6 +22,9 @@ func TestTableFits(t *testing.T) {
 		50:  {"ID", "STATUS", "TOOK", "INPUT"},
 		40:  {"ID", "STATUS", "INPUT"},
 		30:  {"ID", "STATUS", "INPUT"},
+		20:  {"ID", "STATUS"},
+		10:  {"ID"},
+		6:   {"ID"},
 	} {
 		fitted := table.fit(width)
 		if diff := cmp.Diff(want, fitted.Headers); diff != "" {
