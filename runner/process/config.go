@@ -47,6 +47,8 @@ type Config struct {
 	// AllowEnv names variables of Environ that the resources of a rollout may name as the model's API key, env:NAME. Who
 	// writes resources chooses where that key is sent, so every other name fails the attempt, and so does AGL_*.
 	AllowEnv []string
+	// Withhold names variables of Environ that the program does not get, besides those that are for agl's own programs.
+	Withhold []string
 
 	// Timeout bounds one attempt, besides the rollout's own limit; 0 is none.
 	Timeout time.Duration

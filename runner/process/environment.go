@@ -54,12 +54,16 @@ func withheld(name string) bool {
 
 // inherited returns the environment of every process.
 func (c *Config) inherited() []string {
-	env := variables(slices.DeleteFunc(slices.Concat(c.Environ, c.Env), func(variable string) bool {
-		name, _, _ := strings.Cut(variable, "=")
-		return withheld(name)
-	}))
-	env.add("AGL_STORE_URL", c.StoreURL) // the runner's own may hold a key
-	return env
+	named := func(is func(name string) bool) func(variable string) bool {
+		return func(variable string) bool {
+			name, _, _ := strings.Cut(variable, "=")
+			return is(name)
+		}
+	}
+	env := slices.DeleteFunc(slices.Clone(c.Environ), named(func(name string) bool { return slices.Contains(c.Withhold, name) }))
+	all := variables(slices.DeleteFunc(append(env, c.Env...), named(withheld)))
+	all.add("AGL_STORE_URL", c.StoreURL) // the runner's own may hold a key
+	return all
 }
 
 // attemptVariables are the variables of one attempt.

@@ -193,8 +193,8 @@ func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	cfg := shell(`env; echo "dir $PWD"; echo "file $(cat $AGL_TASK_FILE)"; echo "resources $(cat $AGL_RESOURCES_FILE)"`)
-	cfg.Environ = []string{"PATH=" + os.Getenv("PATH"), "AGL_TOKEN=secret", "AGL_CURRENT_ROLE=runner", "AGL_MODE=stale", "AGL_EMIT_URL=http://stale", "PLAIN=kept", "KEY=value-of-KEY"}
-	cfg.Env = []string{"EXTRA=more"}
+	cfg.Environ = []string{"PATH=" + os.Getenv("PATH"), "AGL_TOKEN=secret", "AGL_CURRENT_ROLE=runner", "AGL_MODE=stale", "AGL_EMIT_URL=http://stale", "PLAIN=kept", "KEY=value-of-KEY", "OTHER_KEY=secret", "MINE=secret"}
+	cfg.Env, cfg.Withhold = []string{"EXTRA=more", "MINE=given"}, []string{"KEY", "OTHER_KEY", "MINE"}
 	cfg.StoreURL = "http://127.0.0.1:4747/"
 	cfg.SpanToken = func(_ context.Context, _, attemptID string) (string, error) { return "for-" + attemptID, nil }
 	got := w.step(w.agent(cfg), agl.EnqueueRollout{Mode: agl.ModeVal, Metadata: jsontext.Value(`{"seed":9007199254740991}`)})
@@ -218,13 +218,13 @@ func TestEnvironment(t *testing.T) {
 		"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4747", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
 		"OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Bearer%20for-" + attempt,
 		"OTEL_RESOURCE_ATTRIBUTES":   "agentlightning.rollout_id=" + rollout + ",agentlightning.attempt_id=" + attempt,
-		"OTEL_METRICS_EXPORTER":      "none", "OTEL_LOGS_EXPORTER": "none", "PLAIN": "kept", "EXTRA": "more",
+		"OTEL_METRICS_EXPORTER":      "none", "OTEL_LOGS_EXPORTER": "none", "PLAIN": "kept", "EXTRA": "more", "MINE": "given",
 	} {
 		if env[name] != want {
 			t.Errorf("%s: got %q, want %q", name, env[name], want)
 		}
 	}
-	for _, name := range []string{"AGL_TOKEN", "AGL_CURRENT_ROLE"} {
+	for _, name := range []string{"AGL_TOKEN", "AGL_CURRENT_ROLE", "KEY", "OTHER_KEY"} {
 		if _, there := env[name]; there {
 			t.Errorf("%s reaches the agent", name)
 		}

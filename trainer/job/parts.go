@@ -219,6 +219,7 @@ func (c Config) newAgent(ctx context.Context, storeURL, token string) (_ agl.Age
 	}
 	p := c.File.Agent.Process
 	p.Environ, p.StoreURL, p.Reaper, p.Logger, p.Hurry = c.Environ, storeURL, c.Reaper, c.Logger, execution.Forced(ctx)
+	p.Withhold = c.File.Secrets()
 	if storeURL != "" { // an agent that knows no store sends it no spans
 		if p.SpanToken, err = client.SpanTokens(client.Config{URL: storeURL, Token: token, TLS: c.TLS}); err != nil {
 			return nil, nil, err

@@ -81,7 +81,7 @@ type MLflow struct {
 // Agent is the program that does the tasks, and how it runs.
 type Agent struct {
 	// Process is the program of one attempt. Dir is by default the folder of the file.
-	// The runner sets Environ, StoreURL, SpanToken, Reaper and Logger.
+	// The runner sets Environ, Withhold, StoreURL, SpanToken, Reaper and Logger.
 	Process process.Config
 	// Concurrency is the number of rollouts at the same time; zero means 4.
 	Concurrency int

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +122,9 @@ func TestGRPO(t *testing.T) {
 		},
 		Output: filepath.Join(dir, "results"), Seed: 42,
 	})
+	if secrets := got.Secrets(); !slices.Equal(secrets, []string{"STORE_TOKEN", "OPENAI_API_KEY", "MLFLOW_TOKEN"}) {
+		t.Errorf("the secrets are %q", secrets)
+	}
 	form := got.Algorithm.(*algorithms.GRPO).Form
 	for task, want := range map[string]string{`{"kind":"a\"b"}`: `a"b`, `{"kind":7}`: "7", `{}`: "", `7`: ""} {
 		if got := form(jsontext.Value(task)); got != want {
