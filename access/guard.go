@@ -26,8 +26,8 @@ func (g *Guard) Required() bool { return g.Key != "" || g.Keys != nil }
 // Allow returns why the caller of a request may not use a route that declares scopes:
 // CodeUnauthorized for a key that is missing, unknown, expired or revoked, a *ForbiddenError
 // for one that may not, a *ThrottledError for an address that must wait, and another error if
-// that cannot be found out. A key with limits may not, because the server does not count what
-// it uses.
+// that cannot be found out. A key with limits may not, nor one of a project whose calls of models
+// are limited, because the server does not count what they use.
 func (g *Guard) Allow(r *http.Request, scope Scope) (err error) {
 	root := Root()
 	if err := root.Allow(scope); err != nil { // nobody may
@@ -61,6 +61,8 @@ func (g *Guard) allow(r *http.Request, given string, isKey bool, scope Scope) er
 		return err
 	case caller.Limits != (Limits{}) || !caller.Rules.None():
 		return &ForbiddenError{"the key " + caller.KeyID + " has a budget, a list of models or a rate, which this server does not count; use one without limits, or agl proxy in front of it"}
+	case caller.Project.MaxTokens > 0 || caller.Project.MaxUSD > 0 || caller.Project.MaxCalls > 0:
+		return &ForbiddenError{"the project has a budget of tokens, dollars or calls, which this server does not count; use agl proxy in front of it"}
 	}
 	return caller.Allow(scope)
 }

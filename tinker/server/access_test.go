@@ -1,10 +1,13 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
@@ -92,6 +95,52 @@ func TestKeysThatAreRefused(t *testing.T) {
 		}
 	}
 	call(t, newServer(t, Config{Access: keys}), "POST", "/create_session", `{}`, http.StatusUnauthorized)
+}
+
+// The calls of a project's budget would not be counted here, whoever makes them. What a store counts
+// by itself concerns no server of models.
+func TestProjectsWithBudgets(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		project access.Limits
+		status  int
+	}{
+		"none": {access.Limits{}, 200}, "of the store": {access.Limits{MaxRollouts: 1, MaxBytes: 1}, 200},
+		"tokens": {access.Limits{MaxTokens: 10}, 403}, "dollars": {access.Limits{MaxUSD: 1}, 403}, "calls at once": {access.Limits{MaxCalls: 2}, 403},
+	} {
+		keys := access.NewProjectKeys(memorytest.Open(t), access.NewProjectLimits(func(context.Context) (access.Limits, error) { return tc.project, nil }))
+		key, err := keys.Create(t.Context(), access.NewKey{Name: "trainer", Scopes: access.Train})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := call(t, newServer(t, Config{Access: keys}), "POST", "/create_session", `{}`, tc.status, "X-Api-Key", key.Text)
+		if detail, _ := got["detail"].(string); (tc.status == http.StatusForbidden) != strings.Contains(detail, "the project has a budget of tokens, dollars or calls, which this server does not count") {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+}
+
+// A revoked key is refused within a second, also by a server that has just asked the store.
+func TestRevokedKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memorytest.Open(t)
+		here, there := access.NewKeys(store), access.NewKeys(store)
+		key, err := here.Create(t.Context(), access.NewKey{Name: "trainer", Scopes: access.Train})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newServer(t, Config{Access: access.NewCache(there.Check, access.AskTTL)})
+		for range 20 { // both have asked at other times
+			call(t, s, "POST", "/create_session", `{}`, http.StatusOK, "X-Api-Key", key.Text)
+			time.Sleep(17 * time.Millisecond)
+		}
+		if _, err := here.Revoke(t.Context(), key.ID, "test"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		call(t, s, "POST", "/create_session", `{}`, http.StatusUnauthorized, "X-Api-Key", key.Text)
+	})
 }
 
 // Who sends many wrong keys must wait, even when the next one is right; valid keys of a store pass.
