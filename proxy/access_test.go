@@ -17,17 +17,20 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/proxy"
+	proxyadmin "github.com/agl-go/agl/proxy/admin"
 	"github.com/agl-go/agl/proxy/proxytest"
 	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/rest/server"
 	"github.com/agl-go/agl/store/memory/memorytest"
 )
 
-// routes are all routes of the proxy, and who may use them besides admin.
-var routes = []struct {
+type scopedRoute struct {
 	request string
 	scope   access.Scope
-}{
+}
+
+// routes are all routes of the proxy, and who may use them besides admin.
+var routes = []scopedRoute{
 	{"GET /health", access.Public},
 	{"HEAD /health", access.Public},
 	{"POST /v1/chat/completions", access.Callers},
@@ -58,7 +61,19 @@ var routes = []struct {
 	{"GET /admin/rollouts/ro-9/control", access.Readers},
 	{"PUT /admin/rollouts/ro-9/control", access.Train},
 	{"DELETE /admin/rollouts/ro-9/control", access.Train},
+	{"POST /v1/agl/sessions", access.Live | access.Runner | access.Train},
+	{"POST /rl/start_session", access.Live | access.Runner | access.Train},
+	{"POST /v1/agl/sessions/ro-9/reward", access.Senders},
+	{"POST /v1/agl/sessions/ro-9/event", access.Senders},
+	{"POST /v1/agl/event", access.Senders},
+	{"POST /v1/agl/sessions/ro-9/end", access.Callers},
+	{"POST /rl/set_reward", ofSession},
+	{"POST /rl/end_session", ofSession},
 }
+
+// ofSession is the scope of routes for which the key of a session is needed, which no key of the
+// store is.
+const ofSession access.Scope = 0
 
 // Every route keeps to its scopes: with each single scope, without a key and with one that
 // is unknown. The keys are those of a store that the proxy asks over HTTP.
@@ -78,6 +93,7 @@ func TestEveryRouteHasItsScope(t *testing.T) {
 	})
 	g := start(t, backend.BaseURL(), func(c *proxy.Config) {
 		c.Token, c.Access, c.RequireKeys, c.ForwardPaths = "s3cret", asking, true, []string{"/rerank"}
+		c.Sessions = proxy.Sessions{Store: store, IdleTimeout: time.Hour}
 	})
 	callers := map[string]access.Scope{"": 0, "s3cret": access.Any, "agl_aaaaaaaaaaaa_unknown": 0}
 	for i := range 7 {
@@ -87,13 +103,19 @@ func TestEveryRouteHasItsScope(t *testing.T) {
 		}
 		callers[create(t, keys, p)] = p.Scopes
 	}
+	for _, route := range proxyadmin.Routes() {
+		route = strings.ReplaceAll(route, "{id}", "ro-9")
+		if !slices.ContainsFunc(routes, func(r scopedRoute) bool { return r.request == route }) {
+			t.Errorf("%s is not walked", route)
+		}
+	}
 	for _, route := range routes {
 		method, path, _ := strings.Cut(route.request, " ")
 		for key, has := range callers {
 			want := 0 // let in, whatever came of it
 			switch caller := (access.Caller{Scopes: has}); {
 			case route.scope&access.Public != 0:
-			case has == 0:
+			case has == 0 || route.scope == ofSession:
 				want = http.StatusUnauthorized
 			case caller.Allow(route.scope) != nil:
 				want = http.StatusForbidden

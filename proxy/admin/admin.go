@@ -18,10 +18,12 @@ import (
 	"crypto/subtle"
 	"errors"
 	"log/slog"
+	"maps"
 	"math"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -178,6 +180,9 @@ var table = map[string]endpoint{
 	"PUT " + controlRoute:         {access.Train, (*Handler).control},
 	"DELETE " + controlRoute:      {access.Train, (*Handler).control},
 }
+
+// Routes returns all routes, each as a method and a path.
+func Routes() []string { return slices.Sorted(maps.Keys(table)) }
 
 // key is the key of a request in the table.
 func key(method, path string) string {
