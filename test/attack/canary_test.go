@@ -22,6 +22,7 @@ import (
 const (
 	rootCanary    = "canary-root-7f3a9c"
 	backendCanary = "sk-canary-backend-51d2"
+	policyCanary  = "canary-policy-c40e"
 	secretCanary  = "canary-keysecret-2b77"
 )
 
@@ -67,8 +68,10 @@ func TestSecretsStay(t *testing.T) {
 	}
 	proxy := start(t, "proxy", dir, []string{"proxy", "--port", "0", "--config", config, "--log-level", "debug"}, env...)
 	store.header, proxy.header = header, header
+	policy := start(t, "policy", dir, []string{"policy", "serve", "--port", "0", "--characters", "abc ", "--context", "32", "--dim", "64", "--store", "http://" + store.address, "--log-level", "debug"},
+		"TINKER_API_KEY="+policyCanary, "AGL_TOKEN="+rootCanary)
 	secrets := map[string]string{
-		"the token": rootCanary, "the backend's key": backendCanary, "the key_secret": secretCanary,
+		"the token": rootCanary, "the backend's key": backendCanary, "the key_secret": secretCanary, "the key of the policy server": policyCanary,
 	}
 	seen := map[string][]byte{}
 	ask := func(name, key, method, url, body string) []byte {
@@ -129,6 +132,13 @@ func TestSecretsStay(t *testing.T) {
 			ask("a wrong key's call", made.Key+"x", http.MethodPost, proxyURL+"/v1/"+path, body)
 		}
 	}
+	for _, key := range []string{policyCanary, made.Key, made.Key + "x", "none"} {
+		for _, path := range []string{"/api/v1/create_session", "/api/v1/create_model", "/api/v1/asample", "/api/v1/retrieve_future", "/api/v1/none", "/v1/chat/completions"} {
+			for _, body := range []string{"{}", "{", `{"model":"agl-policy","messages":[{"role":"user","content":"ab"}],"max_tokens":2}`} {
+				ask("the policy server", key, http.MethodPost, "http://"+policy.address+path, body)
+			}
+		}
+	}
 	ask("pause", rootCanary, http.MethodPost, proxyURL+"/admin/pause", `{"mode":"hold"}`)
 	ask("resume", rootCanary, http.MethodPost, proxyURL+"/admin/resume", `{}`)
 	for _, path := range []string{"/admin/models", "/admin/backends", "/metrics", "/v1/models"} {
@@ -159,7 +169,7 @@ func TestSecretsStay(t *testing.T) {
 	run("audit", "--store", storeURL, "--json")
 	run("db", "backup", filepath.Join(dir, "backup.db"), "--db", "sqlite:"+db)
 	run("db", "export", filepath.Join(dir, "export.jsonl"), "--db", "sqlite:"+db)
-	for _, s := range []*target{proxy, store} {
+	for _, s := range []*target{proxy, policy, store} {
 		_ = s.process.Signal(os.Interrupt)
 		select {
 		case <-s.exited:
@@ -184,7 +194,7 @@ func TestSecretsStay(t *testing.T) {
 			}
 		}
 	}
-	if len(seen) < 30 || len(seen["store.log"]) == 0 || len(seen["backup.db"]) == 0 {
+	if len(seen) < 30 || len(seen["store.log"]) == 0 || len(seen["policy.log"]) == 0 || len(seen["backup.db"]) == 0 {
 		t.Errorf("looked at %d places only", len(seen))
 	}
 }
