@@ -42,7 +42,8 @@ func warnings(r StepReport) []algorithm.Warning {
 		list = append(list, algorithm.Warning{Kind: kind, Step: r.Step, Message: fmt.Sprintf("step %d: ", r.Step) + fmt.Sprintf(format, args...)})
 	}
 	masked := r.masked()
-	if r.Sequences == 0 && (r.PassRate < 1 || r.GroupsUsed > 0) { // if every rollout passed there is nothing to learn
+	// If every rollout passed there is nothing to learn. Where that is so from the beginning, the reward may be constant.
+	if r.Sequences == 0 && (r.PassRate < 1 || r.GroupsUsed > 0 || r.Step == 1) {
 		add(WarnNoVariance, "%s", whyNothing(r, masked))
 	}
 	if r.Late > 0 {
