@@ -2,6 +2,7 @@ package access
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"net/http"
@@ -65,6 +66,21 @@ func (g *Guard) allow(r *http.Request, given string, isKey bool, scope Scope) er
 		return &ForbiddenError{"the project has a budget of tokens, dollars or calls, which this server does not count; use agl proxy in front of it"}
 	}
 	return caller.Allow(scope)
+}
+
+// Gone tells, of a request that was let in, whether its key may no longer be here: see [Watch]. It
+// is nil if that cannot be.
+func (g *Guard) Gone(r *http.Request) func(ctx context.Context) error {
+	given := cmp.Or(r.Header.Get("X-Api-Key"), Given(r))
+	if g.Keys == nil || !Is(given) || g.isOwn(given) {
+		return nil
+	}
+	return func(ctx context.Context) error {
+		if _, err := g.Keys.Check(ctx, given); agl.ErrorCode(err) == agl.CodeUnauthorized {
+			return err
+		}
+		return nil
+	}
 }
 
 // Enter counts a request that is allowed as open, until leave is called. The error is an

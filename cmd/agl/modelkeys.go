@@ -63,7 +63,9 @@ func guard(callers access.Guard, next http.Handler) http.Handler {
 				return
 			}
 			defer leave()
-			next.ServeHTTP(w, r)
+			ctx, stop := access.Watch(r.Context(), callers.Gone(r))
+			defer stop()
+			next.ServeHTTP(w, r.WithContext(ctx))
 		case forbidden:
 			refuse(w, http.StatusForbidden, "scope_missing", err.Error())
 		case wait:

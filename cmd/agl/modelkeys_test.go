@@ -4,6 +4,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/store/memory/memorytest"
 )
 
 // A web page can make a server of models do nothing: not one of another site, and not one whose name
@@ -45,4 +50,43 @@ func TestServersOfModelsAreForPrograms(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A chat ends when its key is revoked, and not before; the operator's key has no end.
+func TestRunningChatsEndWithTheirKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		keys := access.NewKeys(memorytest.Open(t))
+		key, err := keys.Create(t.Context(), access.NewKey{Name: "k", Scopes: access.Live})
+		if err != nil {
+			t.Fatal(err)
+		}
+		handler := guard(access.Guard{Key: "own", Keys: keys}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case <-r.Context().Done():
+				refuse(w, http.StatusUnauthorized, "gone", "")
+			case <-time.After(time.Minute):
+				w.WriteHeader(http.StatusNoContent)
+			}
+		}))
+		revoked := time.Now().Add(10 * time.Second)
+		time.AfterFunc(10*time.Second, func() {
+			if _, err := keys.Revoke(t.Context(), key.ID, "root"); err != nil {
+				t.Error(err)
+			}
+		})
+		for _, tc := range []struct {
+			key    string
+			status int
+			within time.Duration
+		}{{key.Text, http.StatusUnauthorized, time.Second}, {"own", http.StatusNoContent, time.Minute}} {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
+			r.Header.Set("Authorization", "Bearer "+tc.key)
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, r)
+			if took := time.Since(revoked); w.Code != tc.status || took < 0 || took > tc.within+time.Second {
+				t.Errorf("%d after %v, want %d within %v", w.Code, took, tc.status, tc.within)
+			}
+		}
+	})
 }
