@@ -68,11 +68,20 @@ func (g *Guard) allow(r *http.Request, given string, isKey bool, scope Scope) er
 	return caller.Allow(scope)
 }
 
+// KeyOf returns the key of Keys that a request was let in with; "" if it has none.
+func (g *Guard) KeyOf(r *http.Request) string {
+	given := cmp.Or(r.Header.Get("X-Api-Key"), Given(r))
+	if g.Keys == nil || !Is(given) || g.isOwn(given) {
+		return ""
+	}
+	return given
+}
+
 // Gone tells, of a request that was let in, whether its key may no longer be here: see [Watch]. It
 // is nil if that cannot be.
 func (g *Guard) Gone(r *http.Request) func(ctx context.Context) error {
-	given := cmp.Or(r.Header.Get("X-Api-Key"), Given(r))
-	if g.Keys == nil || !Is(given) || g.isOwn(given) {
+	given := g.KeyOf(r)
+	if given == "" {
 		return nil
 	}
 	return func(ctx context.Context) error {
@@ -87,7 +96,7 @@ func (g *Guard) Gone(r *http.Request) func(ctx context.Context) error {
 // *OpenError.
 func (g *Guard) Enter(r *http.Request) (leave func(), err error) {
 	var caller Caller
-	if given := cmp.Or(r.Header.Get("X-Api-Key"), Given(r)); g.Keys != nil && Is(given) {
+	if given := g.KeyOf(r); given != "" {
 		caller.KeyID, _ = keyID(given)
 	}
 	return g.Open.Enter(caller.Who(r.RemoteAddr))

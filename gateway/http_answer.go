@@ -12,24 +12,6 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// statusWriter knows the status of an answer.
-type statusWriter struct {
-	http.ResponseWriter
-
-	status int // 0 until the header is written
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// WriteHeader implements [http.ResponseWriter].
-func (w *statusWriter) WriteHeader(status int) {
-	if w.status == 0 {
-		w.status = status
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
 func notFound(w http.ResponseWriter, r *http.Request) {
 	if path, cut := strings.CutSuffix(r.URL.Path, "/"); cut && path != "" && !strings.HasSuffix(path, "/") {
 		to := url.URL{Path: path, RawQuery: r.URL.RawQuery}

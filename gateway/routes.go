@@ -86,9 +86,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		by := &caller{Caller: who, gone: g.gone(r)}
 		if who.Limited() {
 			by.lease = g.cfg.Budgets.Lease(&who)
-			counted := &statusWriter{ResponseWriter: w}
+			counted := &httpserver.StatusWriter{ResponseWriter: w}
 			w = counted
-			defer func() { g.settle(r, by, counted.status) }()
+			defer func() { g.settle(r, by, counted.Status) }()
 		}
 		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, by))
 	}
@@ -110,9 +110,9 @@ func (g *Gateway) route(path string, m methods) {
 			return
 		}
 		if g.cfg.Audit != nil && to.scope&^(access.Train|access.Admin) == 0 {
-			audited := &statusWriter{ResponseWriter: w}
+			audited := &httpserver.StatusWriter{ResponseWriter: w}
 			w = audited
-			defer func() { g.audit(r, audited.status) }()
+			defer func() { g.audit(r, audited.Status) }()
 		}
 		if err := to.handle(w, r); err != nil {
 			// The context also ends when the body does not arrive in time, which is answered.

@@ -53,8 +53,6 @@ type (
 	OverBudget = quota.OverBudget
 	// Client uses the admin routes of a proxy in another process.
 	Client = admin.Client
-	// Audit keeps what callers do.
-	Audit = admin.Audit
 )
 
 // The values of their fields, and the headers of replies.
@@ -108,8 +106,8 @@ type Config struct {
 	Failed *access.Throttle
 	// Revoked knows the attempts whose keys are revoked; nil knows none.
 	Revoked *access.Revocations
-	// Audit keeps what callers do under /admin with the scope train; nil keeps nothing.
-	Audit Audit
+	// Audit tells what callers do under /admin with the scope train; nil tells nobody.
+	Audit access.Teller
 	// Budgets reserves and spends the budgets of keys; nil refuses keys that have one.
 	Budgets access.Charger
 	// Project are the limits of the project that calls without a key of the store are charged

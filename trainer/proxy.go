@@ -272,7 +272,7 @@ func (p *Proxy) stop(ctx context.Context) error {
 func keepActs(cfg *proxy.Config, store any) {
 	switch store := store.(type) {
 	case interface {
-		proxy.Audit
+		access.Teller
 		Revocations() *access.Revocations
 	}: // a client, whose server keeps them
 		cfg.Audit, cfg.Revoked = store, store.Revocations()
@@ -284,7 +284,7 @@ func keepActs(cfg *proxy.Config, store any) {
 // ownAudit keeps what is done at a proxy that knows one caller, who has its token.
 type ownAudit struct{ audit *access.Audit }
 
-// RecordAct implements [proxy.Audit].
+// RecordAct implements [access.Teller].
 func (a ownAudit) RecordAct(ctx context.Context, _ string, act access.Act) error {
 	root := access.Root()
 	act.By = root.By()

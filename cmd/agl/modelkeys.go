@@ -23,20 +23,34 @@ type modelKeys struct {
 	Store flags.URL `placeholder:"URL" help:"Also accept the keys of the store at this URL, which agl key create makes, each for what its scopes allow. Every request then needs a key."`
 }
 
-// open returns what checks the keys, nil without a store, and a function that closes it.
-func (f *modelKeys) open(log *slog.Logger) (keys access.Checker, closeKeys func() error, err error) {
+// keyStore is the store whose keys a server of models takes. Without one its fields are nil.
+type keyStore struct {
+	keys  access.Checker
+	audit access.Teller
+	store *client.Client
+}
+
+func (s keyStore) Close() error {
+	if s.store == nil {
+		return nil
+	}
+	return s.store.Close()
+}
+
+// open returns the store. The caller closes it.
+func (f *modelKeys) open(log *slog.Logger) (keyStore, error) {
 	if f.Store == "" {
-		return nil, func() error { return nil }, nil
+		return keyStore{}, nil
 	}
 	settings, err := f.TLS()
 	if err != nil {
-		return nil, nil, err
+		return keyStore{}, err
 	}
 	store, err := client.New(client.Config{URL: string(f.Store), TLS: settings, Logger: log, RetryBudget: -1})
 	if err != nil {
-		return nil, nil, err
+		return keyStore{}, err
 	}
-	return store.Keys(), store.Close, nil
+	return keyStore{store.Keys(), store, store}, nil
 }
 
 // chatScopes say who may chat with a model, and who may list the models.

@@ -88,13 +88,13 @@ func (c *policyServeCommand) run(ctx context.Context, out *console.Console) (err
 			return fmt.Errorf("--dir: %w", err)
 		}
 	}
-	keys, closeKeys, err := c.open(log)
+	from, err := c.open(log)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeKeys()) }()
+	defer func() { err = errors.Join(err, from.Close()) }()
 	failed := access.NewThrottle(failedLogins)
-	cfg := server.Config{Service: c.engine, APIKey: c.APIKey, Access: keys, Failed: failed, MaxModels: c.MaxModels, Logger: log}
+	cfg := server.Config{Service: c.engine, APIKey: c.APIKey, Access: from.keys, Audit: from.audit, Failed: failed, MaxModels: c.MaxModels, Logger: log}
 	tokenizer, err := c.model.Tokenizer()
 	if err != nil {
 		return err
@@ -113,8 +113,8 @@ func (c *policyServeCommand) run(ctx context.Context, out *console.Console) (err
 	defer func() { err = errors.Join(err, handler.Close()) }()
 	mux := http.NewServeMux()
 	mux.Handle("/", handler)
-	mux.Handle("/v1/", guard(access.Guard{Key: c.APIKey, Keys: keys, Failed: failed}, chats))
-	programs, err := ofPrograms(mux, c.APIKey != "" || keys != nil)
+	mux.Handle("/v1/", guard(access.Guard{Key: c.APIKey, Keys: from.keys, Failed: failed}, chats))
+	programs, err := ofPrograms(mux, c.APIKey != "" || from.keys != nil)
 	if err != nil {
 		return err
 	}

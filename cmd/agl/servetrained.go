@@ -37,11 +37,11 @@ func (c *serveCommand) run(ctx context.Context, out *console.Console) (err error
 	if err != nil {
 		return err
 	}
-	keys, closeKeys, err := c.open(log)
+	from, err := c.open(log)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeKeys()) }()
+	defer func() { err = errors.Join(err, from.Close()) }()
 	trained, err := job.OpenTrained(ctx, c.Run, job.Config{LookupEnv: os.LookupEnv, TLS: settings, Logger: log})
 	if err != nil {
 		return err
@@ -55,8 +55,8 @@ func (c *serveCommand) run(ctx context.Context, out *console.Console) (err error
 		return errors.Join(err, listener.Close())
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/v1/", guard(access.Guard{Key: c.APIKey, Keys: keys, Failed: access.NewThrottle(failedLogins)}, trained.Handler))
-	handler, err := ofPrograms(mux, c.APIKey != "" || keys != nil)
+	mux.Handle("/v1/", guard(access.Guard{Key: c.APIKey, Keys: from.keys, Failed: access.NewThrottle(failedLogins)}, trained.Handler))
+	handler, err := ofPrograms(mux, c.APIKey != "" || from.keys != nil)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

@@ -55,19 +55,13 @@ type Proxy interface {
 	AttemptKey(rolloutID, attemptID string, ttl time.Duration) (string, error)
 }
 
-// Audit keeps what callers do. key is the key of the caller; "" is that of whoever may do
-// everything.
-type Audit interface {
-	RecordAct(ctx context.Context, key string, act access.Act) error
-}
-
 // Handler serves the routes.
 type Handler struct {
 	Proxy   Proxy
 	Access  access.Checker // knows keys; nil knows none
 	Failed  *access.Throttle
-	Audit   Audit  // keeps what callers do with the scope train; nil keeps nothing
-	Token   string // required bearer token; if empty, only loopback addresses are admitted
+	Audit   access.Teller // of what callers do with the scope train
+	Token   string        // required bearer token; if empty, only loopback addresses are admitted
 	Metrics http.Handler
 	Logger  *slog.Logger
 }
@@ -133,22 +127,9 @@ func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, path string) {
 	}
 	answer, err := to.act(h, w, r, path)
 	if err == nil && r.Method != http.MethodGet && to.scope&^(access.Train|access.Admin) == 0 {
-		h.record(r, given)
+		access.Tell(h.Audit, h.Logger, r, given, http.StatusOK)
 	}
 	h.answer(w, r, answer, err)
-}
-
-// record keeps an act that has succeeded.
-func (h *Handler) record(r *http.Request, key string) {
-	if h.Audit == nil {
-		return
-	}
-	act := access.Act{Time: agl.TimestampOf(time.Now()), From: r.RemoteAddr, Method: r.Method, Path: r.URL.Path, Status: http.StatusOK}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), access.RecordTimeout)
-	defer cancel()
-	if err := h.Audit.RecordAct(ctx, key, act); err != nil {
-		h.Logger.Error("an act was not recorded", "from", act.From, "method", act.Method, "path", act.Path, "error", err)
-	}
 }
 
 // endpoint executes a request, and says who may make it. Without a scope nobody may. Its

@@ -2,8 +2,10 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,6 +14,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/store/memory/memorytest"
+	"github.com/agl-go/agl/tinker/wire"
 )
 
 // Every route declares its scopes and keeps to them, with each single scope and without a key.
@@ -176,4 +179,45 @@ func TestRequestsAreBounded(t *testing.T) {
 	}
 	call(t, s, "POST", "/create_session", `{}`, http.StatusTooManyRequests, "X-Api-Key", valid.Text)
 	call(t, s, "POST", "/create_session", `{}`, http.StatusOK, "X-Api-Key", "s3cret")
+}
+
+// What a key of the store does to models and weights is told, and by whom: not what was refused, nor
+// steps of training, nor what the server's own key does.
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	keys := access.NewKeys(memorytest.Open(t))
+	var acts told
+	s := newServer(t, Config{APIKey: "s3cret", Access: keys, Audit: &acts})
+	create := func(scope access.Scope) string {
+		key, err := keys.Create(t.Context(), access.NewKey{Name: "key", Scopes: scope})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return key.Text
+	}
+	train, runner := create(access.Train), create(access.Runner)
+	session := call(t, s, "POST", wire.CreateSession, `{"tags":[],"sdk_version":"0.24.1","type":"create_session"}`, 200, wire.KeyHeader, train)["session_id"].(string)
+	model := fmt.Sprintf(`{"session_id":%q,"model_seq_id":0,"base_model":"agl-policy","lora_config":{"rank":8,"seed":1}}`, session)
+	made := call(t, s, "POST", wire.CreateModel, model, 200, wire.KeyHeader, train)
+	call(t, s, "POST", wire.CreateModel, model, 200, wire.KeyHeader, "s3cret") // the same request again
+	call(t, s, "POST", wire.CreateModel, model, 403, wire.KeyHeader, runner)
+	call(t, s, "POST", wire.CreateModel, `{"session_id":"none","model_seq_id":0,"base_model":"agl-policy","lora_config":{"rank":8}}`, 404, wire.KeyHeader, train)
+	id := call(t, s, "POST", wire.RetrieveFuture, fmt.Sprintf(`{"request_id":%q}`, made["request_id"]), 200, wire.KeyHeader, train)["model_id"].(string)
+	call(t, s, "POST", wire.OptimStep, step(id, 1, 0.1), 200, wire.KeyHeader, train)
+	call(t, s, "POST", wire.UnloadModel, fmt.Sprintf(`{"model_id":%q}`, id), 200, wire.KeyHeader, train)
+	want := told{train + " POST " + wire.Prefix + wire.CreateModel, train + " POST " + wire.Prefix + wire.UnloadModel}
+	if !slices.Equal(acts, want) {
+		t.Errorf("told %q, want %q", acts, want)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// told are keys and what was done with them.
+type told []string
+
+func (l *told) RecordAct(_ context.Context, key string, act access.Act) error {
+	*l = append(*l, key+" "+act.Method+" "+act.Path)
+	return nil
 }

@@ -1,11 +1,13 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/engines"
 	"github.com/agl-go/agl/tinker/wire"
@@ -78,7 +80,7 @@ func (s *Server) routes() {
 	s.handle(post, wire.ForwardBackward, trainers, s.forward)
 	s.handle(post, wire.Forward, trainers, s.forward)
 	s.handle(post, wire.RetrieveFuture, samplers, s.retrieve)
-	s.handle(http.MethodDelete, wire.CheckpointPath("{model}", "{kind}", "{name}"), trainers, s.deleteWeights)
+	s.handle(http.MethodDelete, weightsPath, trainers, s.deleteWeights)
 	s.handle(get, wire.SamplerPath("{id}"), samplers, func(w http.ResponseWriter, r *http.Request) {
 		out, err := s.getSampler(r.PathValue("id"))
 		s.answer(w, out, err)
@@ -92,7 +94,33 @@ func (s *Server) routes() {
 func (s *Server) handle(method, path string, scope access.Scope, do http.HandlerFunc) {
 	pattern := method + " " + wire.Prefix + path
 	s.scopes[pattern] = scope
+	if audited[path] {
+		do = s.audit(do)
+	}
 	s.mux.HandleFunc(pattern, s.guarded(scope, do))
+}
+
+var weightsPath = wire.CheckpointPath("{model}", "{kind}", "{name}")
+
+// audited are the calls that Config.Audit hears of.
+var audited = map[string]bool{
+	wire.CreateModel: true, wire.UnloadModel: true, wire.SaveWeights: true, wire.SaveWeightsForSampler: true, wire.LoadWeights: true, weightsPath: true,
+}
+
+// audit tells an act that has succeeded, or that has begun if its result comes later.
+func (s *Server) audit(do http.HandlerFunc) http.HandlerFunc {
+	if s.cfg.Audit == nil {
+		return do
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		answer := &httpserver.StatusWriter{ResponseWriter: w}
+		do(answer, r)
+		guard := access.Guard{Key: s.cfg.APIKey, Keys: s.cfg.Access}
+		key, status := guard.KeyOf(r), cmp.Or(answer.Status, http.StatusOK)
+		if key != "" && status < http.StatusBadRequest {
+			access.Tell(s.cfg.Audit, s.cfg.Logger, r, key, status)
+		}
+	}
 }
 
 // guarded serves the callers who have one of the scopes.
