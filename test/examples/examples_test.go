@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 // enough to see that something is learned.
 var shorter = strings.NewReplacer(
 	"steps: 25, prompts_per_step: 16, group_size: 8", "steps: 8, prompts_per_step: 12, group_size: 8",
-	"steps: 40, prompts_per_step: 16, group_size: 8", "steps: 15, prompts_per_step: 16, group_size: 8", // two models
+	"steps: 50, prompts_per_step: 16, group_size: 8", "steps: 25, prompts_per_step: 16, group_size: 8", // two models
 )
 
 // outcome is what a run has left in its store.
