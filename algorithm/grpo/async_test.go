@@ -242,7 +242,7 @@ func TestKilledDuringValidation(t *testing.T) {
 				case task.Rollout.Mode == agl.ModeVal && tag.Step == 5:
 					<-ctx.Done()
 					return agl.Result{}, ctx.Err()
-				case tag.Step == 8: // seven steps are done
+				case tag.Step >= 8: // at least seven steps are done; fast ones may pass over a number
 					cancel()
 				}
 				return w.agent(ctx, task)
