@@ -17,19 +17,7 @@ import (
 func TestOrderByTime(t *testing.T) {
 	t.Parallel()
 	clock := storetest.NewManualClock(time.Unix(1_800_000_000, 0))
-	driver, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := store.New(t.Context(), store.Config{Driver: driver, Clock: clock})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
+	s := openAt(t, clock)
 	r, err := s.StartRollout(t.Context(), agl.StartRolloutParams{})
 	if err != nil {
 		t.Fatal(err)
@@ -76,19 +64,7 @@ func TestOrderByTime(t *testing.T) {
 func TestOrderByTimeAfterAStepOfTheClock(t *testing.T) {
 	t.Parallel()
 	clock := &steppedClock{ManualClock: storetest.NewManualClock(time.Unix(1_800_000_000, 0))}
-	driver, err := memory.New(memory.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := store.New(t.Context(), store.Config{Driver: driver, Clock: clock})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
+	s := openAt(t, clock)
 	clock.behind.Store(3600) // spans from before the attempt are another clock's
 	r, err := s.StartRollout(t.Context(), agl.StartRolloutParams{})
 	if err != nil {
@@ -131,4 +107,23 @@ type steppedClock struct {
 
 func (c *steppedClock) Now() time.Time {
 	return c.ManualClock.Now().Add(-time.Duration(c.behind.Load()) * time.Second)
+}
+
+// openAt returns a store in memory with a clock. It is closed with the test.
+func openAt(t *testing.T, clock store.Clock) *store.Store {
+	t.Helper()
+	driver, err := memory.New(memory.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := store.New(t.Context(), store.Config{Driver: driver, Clock: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
 }

@@ -34,7 +34,7 @@ type Config struct {
 	// Keys are the keys beside the Token, each of which may do what its scopes say, and are
 	// managed at /v1/agl/keys. If nil, there are none.
 	Keys *access.Keys
-	// Collector serves GET /v1/agl/collect. If nil, that is not implemented.
+	// Collector serves GET /v1/agl/collect. If nil, the answer is 501.
 	Collector agl.Collector
 	// Audit keeps what callers do with the scopes train and admin; GET /v1/agl/audit shows
 	// it. If nil, it is not kept.
