@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -215,17 +216,27 @@ func knownVersions(t *testing.T, output string) (known map[string]int) {
 	return known
 }
 
-// answeredBy returns the versions of the weights that have answered each of some sessions.
-func answeredBy(t *testing.T, database string, sessions []string) map[string][]string {
+// storeOf returns the address of the store of a run.
+func storeOf(t *testing.T, run *train) string {
 	t.Helper()
-	_, url := startStoreOn(t, database)
-	c := connect(t, url)
+	_, rest, found := strings.Cut(run.said(t), "store: ")
+	url, _, ended := strings.Cut(rest, "\n")
+	if !found || !ended {
+		t.Fatalf("the run has not said where its store is:\n%s", run.said(t))
+	}
+	return url
+}
+
+// answeredBy returns the versions of the weights that have answered each of some sessions.
+func answeredBy(t *testing.T, c *client.Client, sessions []string) map[string][]string {
+	t.Helper()
 	versions := map[string][]string{}
 	for _, id := range sessions {
 		spans, err := c.QuerySpans(t.Context(), agl.QuerySpansParams{RolloutID: id})
 		if err != nil {
 			t.Fatal(err)
 		}
+		versions[id] = nil
 		for i := range spans.Items {
 			if version, _ := spans.Items[i].Attributes.GetString(agl.AttrModelVersion); version != "" {
 				versions[id] = append(versions[id], version)
@@ -283,7 +294,6 @@ algorithm: {online: {rollouts: 8, least: 1, max_wait: 100ms, warm: 2, max_stalen
 	})
 	stop()
 	users.Wait()
-	// Those that are left come in the steps to come. Then there are none any more.
 	left := func() (list []string) {
 		times, _, _ := learnedOf(t, metrics)
 		for id := range rated {
@@ -293,9 +303,22 @@ algorithm: {online: {rollouts: 8, least: 1, max_wait: 100ms, warm: 2, max_stalen
 		}
 		return list
 	}
+	// Those that are left come in the steps to come, until none is but those that weights of a killed step have answered. The weights
+	// of today are in no checkpoint before the end of the step that has published them.
+	c := connect(t, storeOf(t, run))
 	eventually(t, "every session", func() bool {
-		_, _, masked := learnedOf(t, metrics)
-		return len(left()) <= masked
+		today, err := c.GetLatestResources(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		known := knownVersions(t, output)
+		known[today.ResourcesID] = 0
+		for _, versions := range answeredBy(t, c, left()) {
+			if !slices.ContainsFunc(versions, func(v string) bool { _, ok := known[v]; return !ok }) {
+				return false
+			}
+		}
+		return true
 	})
 	if err := run.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
@@ -311,7 +334,8 @@ algorithm: {online: {rollouts: 8, least: 1, max_wait: 100ms, warm: 2, max_stalen
 		t.Errorf("of %d rated sessions %d were learned from in %d steps, %d were masked", len(rated), len(times), steps, masked)
 	}
 	known, killed := knownVersions(t, output), map[string]bool{}
-	answered := answeredBy(t, "sqlite:"+filepath.Join(output, "agl.db"), left())
+	_, url := startStoreOn(t, "sqlite:"+filepath.Join(output, "agl.db"))
+	answered := answeredBy(t, connect(t, url), left())
 	for _, id := range left() {
 		inKilled := false
 		for _, version := range answered[id] {
