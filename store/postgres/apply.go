@@ -1,7 +1,9 @@
 package postgres
 
 import (
+	"context"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/agl-go/agl"
@@ -13,6 +15,23 @@ import (
 // maxRollouts is the distance between two numbers of the queue's sequences: the most
 // rollouts of a batch.
 const maxRollouts = 1 << 20
+
+// Apply implements driver.Tx.
+func (b *batch) Apply(ctx context.Context, c *driver.Changes) error {
+	bounded, cancel := b.driver.config.bound(ctx)
+	defer cancel()
+	calls, err := b.changes(c)
+	if err != nil {
+		return err
+	}
+	calls = append(calls, call{sql: commit})
+	if err := b.run(bounded, calls); err != nil {
+		return batchFailed(ctx, "commit", err)
+	}
+	b.driver.lastNow.Store(math.Float64bits(float64(c.Now)))
+	b.end()
+	return nil
+}
 
 // changes returns the statements that write the changes of a batch. Every server
 // writes rows in the same order.
@@ -33,53 +52,6 @@ func (b *batch) changes(c *driver.Changes) ([]call, error) {
 	w.removals()
 	w.events()
 	return w.calls, nil
-}
-
-// writes gathers the statements of one Apply.
-type writes struct {
-	batch   *batch
-	changes *driver.Changes
-	calls   []call
-	told    told // what other servers must know
-}
-
-func (w *writes) add(sql string, params ...[]byte) {
-	w.calls = append(w.calls, call{sql: sql, params: params})
-}
-
-func (w *writes) params() *params { return &w.batch.params }
-
-// addIDs adds statements whose one argument is a list of ids, unless it is empty.
-func (w *writes) addIDs(ids []string, statements ...string) {
-	if len(ids) == 0 {
-		return
-	}
-	for _, sql := range statements {
-		w.add(sql, textsParam(w.params(), ids))
-	}
-}
-
-// addRows adds a statement that writes rows, unless there are none. columns returns its
-// arguments.
-func addRows[R any](w *writes, sql string, rows []R, columns func(*params, []R) [][]byte) {
-	if len(rows) > 0 {
-		w.add(sql, columns(w.params(), rows)...)
-	}
-}
-
-// upsert inserts the rows that the batch has looked for and not found, and inserts or
-// replaces the others.
-func upsert[R any](w *writes, insert, put string, rows []R, found map[string]bool, id func(R) string, columns func(*params, []R) [][]byte) {
-	var missing, rest []R
-	for _, r := range rows {
-		if exists, sought := found[id(r)]; sought && !exists {
-			missing = append(missing, r)
-		} else {
-			rest = append(rest, r)
-		}
-	}
-	addRows(w, put, rest, columns)
-	addRows(w, insert, missing, columns)
 }
 
 const (

@@ -45,7 +45,7 @@ const (
 // Begin implements driver.Driver. It waits for the batch before it. The batch connects
 // with its first read or write.
 func (d *Driver) Begin(ctx context.Context) (driver.Tx, error) {
-	bounded, cancel := d.bound(ctx)
+	bounded, cancel := d.config.bound(ctx)
 	defer cancel()
 	select {
 	case d.turn <- struct{}{}:
@@ -84,7 +84,7 @@ func (b *batch) Discard() {
 		return
 	}
 	if b.begun && b.session.open() {
-		ctx, cancel := b.driver.bound(b.ctx)
+		ctx, cancel := b.driver.config.bound(b.ctx)
 		defer cancel()
 		if err := b.session.run(ctx, []call{{sql: rollback}}); err != nil {
 			b.driver.log.WarnContext(b.ctx, "a batch could not be rolled back; its connection is closed",
@@ -122,21 +122,4 @@ func (b *batch) run(ctx context.Context, calls []call) error {
 			return err
 		}
 	}
-}
-
-// Apply implements driver.Tx.
-func (b *batch) Apply(ctx context.Context, c *driver.Changes) error {
-	bounded, cancel := b.driver.bound(ctx)
-	defer cancel()
-	calls, err := b.changes(c)
-	if err != nil {
-		return err
-	}
-	calls = append(calls, call{sql: commit})
-	if err := b.run(bounded, calls); err != nil {
-		return batchFailed(ctx, "commit", err)
-	}
-	b.driver.lastNow.Store(math.Float64bits(float64(c.Now)))
-	b.end()
-	return nil
 }

@@ -50,24 +50,6 @@ func documentKeys(p *params, keys []driver.DocumentKey) [][]byte {
 	}
 }
 
-// loadDocuments reads and locks documents.
-func (b *batch) loadDocuments(calls []call, keys []driver.DocumentKey, got *driver.Loaded) []call {
-	if len(keys) == 0 {
-		return calls
-	}
-	for _, key := range keys {
-		b.documents[documentName(key.Kind, key.ID)] = false
-	}
-	return append(calls, call{b.locking(lockDocuments), documentKeys(&b.params, keys), func(r *row) error {
-		out, err := r.document()
-		if err == nil {
-			b.documents[documentName(out.Kind, out.ID)] = true
-			got.Documents = append(got.Documents, &out)
-		}
-		return err
-	}})
-}
-
 func (w *writes) documents() {
 	// Every server locks the rows in the same order.
 	rows := slices.SortedFunc(slices.Values(w.changes.Documents), func(a, b *agl.Document) int {
@@ -115,13 +97,6 @@ func (d *Driver) QueryDocuments(ctx context.Context, p agl.QueryDocumentsParams)
 }
 
 const allDocuments = `SELECT ` + documentColumns + ` FROM documents d ORDER BY d.kind, d.id`
-
-func (e *exporter) documents(ctx context.Context) error {
-	return e.each(ctx, allDocuments, func(r *row) (driver.Record, error) {
-		out, err := r.document()
-		return driver.Record{Document: &out}, err
-	})
-}
 
 // checkDocument reads a document for a check.
 func checkDocument(r *row) (string, error) {

@@ -76,7 +76,7 @@ var errOther = errors.New("another server is deleting expired records")
 // forgetOld deletes the events and idempotency keys that have expired at now, unless
 // another server is doing so.
 func (d *Driver) forgetOld(ctx context.Context, now agl.Timestamp) error {
-	bounded, cancel := d.bound(ctx)
+	bounded, cancel := d.config.bound(ctx)
 	defer cancel()
 	err := pgx.BeginFunc(bounded, d.search, func(tx pgx.Tx) error {
 		var free bool

@@ -198,3 +198,10 @@ func (e *exporter) chunk(ctx context.Context, c *chunk) error {
 	}
 	return upTo("")
 }
+
+func (e *exporter) documents(ctx context.Context) error {
+	return e.each(ctx, allDocuments, func(r *row) (driver.Record, error) {
+		out, err := r.document()
+		return driver.Record{Document: &out}, err
+	})
+}

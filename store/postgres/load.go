@@ -74,7 +74,7 @@ func newFound() *found {
 
 // Load implements driver.Tx.
 func (b *batch) Load(ctx context.Context, want *driver.LoadParams, got *driver.Loaded) error {
-	bounded, cancel := b.driver.bound(ctx)
+	bounded, cancel := b.driver.config.bound(ctx)
 	defer cancel()
 	ids := slices.Clone(want.Rollouts)
 	for _, key := range want.Attempts {
@@ -330,7 +330,7 @@ const (
 
 // Claim implements driver.Tx.
 func (b *batch) Claim(ctx context.Context, limit int, got *driver.Loaded) ([]string, error) {
-	bounded, cancel := b.driver.bound(ctx)
+	bounded, cancel := b.driver.config.bound(ctx)
 	defer cancel()
 	c := &claim{found: newFound()}
 	poll := claimPoll
@@ -393,4 +393,22 @@ func (b *batch) claim(ctx context.Context, c *claim, limit int) error {
 	})
 	b.loaded = true
 	return err
+}
+
+// loadDocuments reads and locks documents.
+func (b *batch) loadDocuments(calls []call, keys []driver.DocumentKey, got *driver.Loaded) []call {
+	if len(keys) == 0 {
+		return calls
+	}
+	for _, key := range keys {
+		b.documents[documentName(key.Kind, key.ID)] = false
+	}
+	return append(calls, call{b.locking(lockDocuments), documentKeys(&b.params, keys), func(r *row) error {
+		out, err := r.document()
+		if err == nil {
+			b.documents[documentName(out.Kind, out.ID)] = true
+			got.Documents = append(got.Documents, &out)
+		}
+		return err
+	}})
 }

@@ -51,8 +51,9 @@ func (t *told) payload() []byte {
 // listener receives the notifications of other servers and hands them to the engine.
 // It never waits for the engine: notices that the engine has not fetched are merged.
 type listener struct {
-	driver  *Driver
-	config  *pgx.ConnConfig
+	config  Config
+	conn    *pgx.ConnConfig // of the connection that listens
+	server  string          // this process, in notifications
 	notices chan driver.Notice
 
 	mu      sync.Mutex
@@ -72,10 +73,10 @@ const (
 	maxBackoff = 5 * time.Second
 )
 
-func (l *listener) init(d *Driver, config *pgx.ConnConfig) {
-	l.driver = d
-	l.config = config.Copy()
-	l.config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { l.heard(n.Payload) }
+func (l *listener) init(config Config, conn *pgx.ConnConfig, server string) {
+	l.config, l.server = config, server
+	l.conn = conn.Copy()
+	l.conn.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { l.heard(n.Payload) }
 	l.notices = make(chan driver.Notice)
 	l.wake = make(chan struct{}, 1)
 	l.soon = make(chan struct{}, 1)
@@ -87,9 +88,9 @@ func (l *listener) heard(payload string) {
 	err := rawjson.Unmarshal([]byte(payload), &t)
 	switch {
 	case err != nil:
-		l.driver.log.Warn("a notification was not understood", "error", err)
+		l.config.Logger.Warn("a notification was not understood", "error", err)
 		l.tell(driver.Notice{Resync: true})
-	case t.Server != l.driver.server:
+	case t.Server != l.server:
 		l.tell(driver.Notice{Resync: t.Resync, Queue: t.Queue, Rollouts: t.Rollouts})
 	}
 }
@@ -182,7 +183,7 @@ func (l *listener) listen(ctx context.Context) {
 		if time.Since(start) > maxBackoff {
 			backoff = minBackoff
 		}
-		l.driver.log.WarnContext(ctx, "the connection for notifications is lost; until there is a new one, other servers' work is seen late",
+		l.config.Logger.WarnContext(ctx, "the connection for notifications is lost; until there is a new one, other servers' work is seen late",
 			"error", err, "retry_in", backoff)
 		// Jitter: not all servers reconnect at the same moment.
 		timer := time.NewTimer(backoff/2 + rand.N(backoff/2))
@@ -199,24 +200,24 @@ func (l *listener) listen(ctx context.Context) {
 // listenOnce listens until the connection is lost. It tells the engine to look at
 // everything when it starts and at every interval.
 func (l *listener) listenOnce(ctx context.Context) error {
-	conn, err := pgx.ConnectConfig(ctx, l.config)
+	conn, err := pgx.ConnectConfig(ctx, l.conn)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		closing, cancel := l.driver.bound(context.WithoutCancel(ctx))
+		closing, cancel := l.config.bound(context.WithoutCancel(ctx))
 		defer cancel()
 		// A failure to close loses nothing.
 		_ = conn.Close(closing)
 	}()
-	bounded, cancel := l.driver.bound(ctx)
+	bounded, cancel := l.config.bound(ctx)
 	defer cancel()
 	if _, err := conn.Exec(bounded, `LISTEN `+channel); err != nil {
 		return err
 	}
 	for {
 		l.tell(driver.Notice{Resync: true})
-		if err := l.hearFor(ctx, conn, l.driver.config.PollInterval); err != nil {
+		if err := l.hearFor(ctx, conn, l.config.PollInterval); err != nil {
 			return err
 		}
 		if err := l.alive(ctx, conn); err != nil {
@@ -246,7 +247,7 @@ func (*listener) hearFor(ctx context.Context, conn *pgx.Conn, d time.Duration) e
 
 // alive detects a connection whose other end vanished without closing it.
 func (l *listener) alive(ctx context.Context, conn *pgx.Conn) error {
-	bounded, cancel := l.driver.bound(ctx)
+	bounded, cancel := l.config.bound(ctx)
 	defer cancel()
 	return conn.Ping(bounded)
 }

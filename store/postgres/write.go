@@ -9,6 +9,53 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
+// writes gathers the statements of one Apply.
+type writes struct {
+	batch   *batch
+	changes *driver.Changes
+	calls   []call
+	told    told // what other servers must know
+}
+
+func (w *writes) add(sql string, params ...[]byte) {
+	w.calls = append(w.calls, call{sql: sql, params: params})
+}
+
+func (w *writes) params() *params { return &w.batch.params }
+
+// addIDs adds statements whose one argument is a list of ids, unless it is empty.
+func (w *writes) addIDs(ids []string, statements ...string) {
+	if len(ids) == 0 {
+		return
+	}
+	for _, sql := range statements {
+		w.add(sql, textsParam(w.params(), ids))
+	}
+}
+
+// addRows adds a statement that writes rows, unless there are none. columns returns its
+// arguments.
+func addRows[R any](w *writes, sql string, rows []R, columns func(*params, []R) [][]byte) {
+	if len(rows) > 0 {
+		w.add(sql, columns(w.params(), rows)...)
+	}
+}
+
+// upsert inserts the rows that the batch has looked for and not found, and inserts or
+// replaces the others.
+func upsert[R any](w *writes, insert, put string, rows []R, found map[string]bool, id func(R) string, columns func(*params, []R) [][]byte) {
+	var missing, rest []R
+	for _, r := range rows {
+		if exists, sought := found[id(r)]; sought && !exists {
+			missing = append(missing, r)
+		} else {
+			rest = append(rest, r)
+		}
+	}
+	addRows(w, put, rest, columns)
+	addRows(w, insert, missing, columns)
+}
+
 const (
 	attemptArrays = `$1::text[], $2::text[], $3::int4[], $4::float8[], $5::float8[], $6::text[], $7::text[], $8::float8[],
 		$9::int8[], $10::int8[], $11::bytea[], $12::float8[], $13::float8[], $14::int8[]`

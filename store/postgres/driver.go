@@ -1,0 +1,68 @@
+package postgres
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/agl-go/agl/store/driver"
+)
+
+// Driver is a driver.Driver over PostgreSQL. Create it with [Open].
+type Driver struct {
+	config   Config
+	writer   *pgx.ConnConfig // of the connection that batches use
+	keyed    *pgxpool.Pool   // reads by key
+	search   *pgxpool.Pool   // searches
+	identity string          // of the database, a part of event ids
+	server   string          // this process, in notifications
+	log      *slog.Logger
+
+	batch    batch
+	turn     chan struct{} // capacity 1: the sender owns the batch
+	lastNow  atomic.Uint64 // the time of the last batch, as the bits of a float64
+	listener listener
+
+	stop context.CancelFunc
+	done sync.WaitGroup
+}
+
+var _ driver.Driver = (*Driver)(nil)
+
+// read runs f on a connection of a pool. f must not write: read calls it again if the
+// connection turns out to be dead.
+func (d *Driver) read(ctx context.Context, from *pgxpool.Pool, doing string, f func(ctx context.Context, conn *pgx.Conn) error) error {
+	bounded, cancel := d.config.bound(ctx)
+	defer cancel()
+	for again := false; ; again = true {
+		conn, err := from.Acquire(bounded)
+		if err != nil {
+			return failed(ctx, doing, err)
+		}
+		err = f(bounded, conn.Conn())
+		dead := conn.Conn().IsClosed()
+		conn.Release()
+		if err == nil || again || !dead || bounded.Err() != nil {
+			return failed(ctx, doing, err)
+		}
+		from.Reset() // the other connections are probably dead, too
+	}
+}
+
+// collect reads all rows of a query.
+func collect(rows pgx.Rows, err error, each func(*row) error) error {
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := each(&row{values: rows.RawValues()}); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
