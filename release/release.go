@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"fmt"
 
+	"crypto/sha256"
+	"encoding/binary"
+
 	"github.com/agl-go/agl"
 )
 
@@ -151,4 +154,10 @@ func ParseArm(text string) (Arm, error) {
 		}
 	}
 	return 0, fmt.Errorf("got the arm %q, must be stable or candidate", text)
+}
+
+// uniform is a number in [0, 1) that a text always has.
+func uniform(text string) float64 {
+	sum := sha256.Sum256([]byte(text))
+	return float64(binary.BigEndian.Uint64(sum[:])>>11) / (1 << 53)
 }

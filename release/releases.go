@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"maps"
 	"slices"
@@ -35,12 +33,6 @@ type Releases struct {
 
 // New returns the releases that a store keeps as documents.
 func New(documents agl.DocumentStore) *Releases { return &Releases{documents} }
-
-// uniform is a number in [0, 1) that a text always has.
-func uniform(text string) float64 {
-	sum := sha256.Sum256([]byte(text))
-	return float64(binary.BigEndian.Uint64(sum[:])>>11) / (1 << 53)
-}
 
 // CurrentRelease returns what sessions that begin now are served by.
 func (r *Releases) CurrentRelease(ctx context.Context) (Current, error) {

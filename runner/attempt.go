@@ -28,6 +28,7 @@ type attempt struct {
 	rollout agl.Rollout
 	attempt agl.Attempt
 	log     *slog.Logger
+	hooks   hooks
 	cancel  context.CancelCauseFunc
 	lost    atomic.Bool    // the store has ended the attempt
 	begun   sync.WaitGroup // the report that the agent runs
@@ -42,9 +43,10 @@ func newAttempt(ctx context.Context, s *shared, workerID string, rollout agl.Att
 	if timeout, ok := timeoutOf(&rollout); ok {
 		life, stopTimeout = context.WithTimeoutCause(life, timeout, errTimeout)
 	}
+	log := s.attemptLog(rollout.RolloutID, rollout.Attempt.AttemptID).With("worker_id", workerID)
 	return &attempt{
-			shared: s, rollout: rollout.Rollout, attempt: *rollout.Attempt, cancel: cancel,
-			log: s.attemptLog(rollout.RolloutID, rollout.Attempt.AttemptID).With("worker_id", workerID),
+			shared: s, rollout: rollout.Rollout, attempt: *rollout.Attempt, cancel: cancel, log: log,
+			hooks: hooks{all: s.cfg.Hooks, log: log, grace: s.cfg.GracePeriod},
 		}, life, func() {
 			stopShutdown()
 			stopTimeout()
@@ -67,18 +69,18 @@ func (a *attempt) lose() {
 
 // execute runs the attempt and reports it. The error says why it failed. ctx is the runner's context, life the attempt's.
 func (a *attempt) execute(ctx, life context.Context) error {
-	life = context.WithValue(life, runnerKey{}, a.runner)
+	life = a.withRunner(life)
 	resources, err := a.resources(life)
 	if err != nil {
 		_, err := a.conclude(ctx, outcomeAfter(context.Cause(life), err, agl.OutcomeSetupError))
 		return err
 	}
 	task := agl.Task{Rollout: a.rollout, Attempt: a.attempt, Resources: resources}
-	hooked := a.startHooks(life, "OnRolloutStart", func(ctx context.Context, h agl.Hook) (context.Context, error) { return h.OnRolloutStart(ctx, task) })
+	hooked := a.hooks.start(life, "OnRolloutStart", func(ctx context.Context, h agl.Hook) (context.Context, error) { return h.OnRolloutStart(ctx, task) })
 	hooked, end := a.run(ctx, hooked, task)
 	end.Outcome, err = a.conclude(ctx, end.Outcome)
 	end.Status = statusOf(end.Outcome)
-	a.endHooks(hooked, "OnReported", func(ctx context.Context, h agl.Hook) error { return h.OnReported(ctx, task, end) })
+	a.hooks.end(hooked, "OnReported", func(ctx context.Context, h agl.Hook) error { return h.OnReported(ctx, task, end) })
 	return err
 }
 
@@ -145,7 +147,7 @@ func (a *attempt) traced(ctx, hooked context.Context, task agl.Task) (context.Co
 	if err != nil {
 		return hooked, ended(outcomeAfter(context.Cause(hooked), fmt.Errorf("start the trace: %w", err), agl.OutcomeSetupError), nil)
 	}
-	traceCtx = a.startHooks(traceCtx, "OnTraceStart", func(ctx context.Context, h agl.Hook) (context.Context, error) { return h.OnTraceStart(ctx, task) })
+	traceCtx = a.hooks.start(traceCtx, "OnTraceStart", func(ctx context.Context, h agl.Hook) (context.Context, error) { return h.OnTraceStart(ctx, task) })
 	a.reportRunning(ctx, traceCtx)
 	answer := a.callAgent(traceCtx, task, a.log)
 	outcome := outcomeAfter(answer.ended, answer.err, agl.OutcomeAgentError)
@@ -157,7 +159,7 @@ func (a *attempt) traced(ctx, hooked context.Context, task agl.Task) (context.Co
 
 	reportCtx, cancel := a.reportContext(ctx)
 	defer cancel()
-	a.endHooks(traceCtx, "OnTraceEnd", func(ctx context.Context, h agl.Hook) error { return h.OnTraceEnd(ctx, task, ended(outcome, nil)) })
+	a.hooks.end(traceCtx, "OnTraceEnd", func(ctx context.Context, h agl.Hook) error { return h.OnTraceEnd(ctx, task, ended(outcome, nil)) })
 	switch outcome.Kind {
 	case agl.OutcomeOK:
 		if err := record(reportCtx, traceCtx, trace, answer.result); err != nil {
@@ -203,7 +205,7 @@ func (a *attempt) rolloutEnd(ctx, hooked context.Context, task agl.Task, end agl
 		return ended(incomplete(end.Outcome, agl.OutcomeSetupError, fmt.Errorf("start the trace of OnRolloutEnd: %w", err)), end.Spans)
 	}
 	end.Status = statusOf(end.Outcome)
-	a.endHooks(traceCtx, "OnRolloutEnd", func(ctx context.Context, h agl.Hook) error { return h.OnRolloutEnd(ctx, task, end) })
+	a.hooks.end(traceCtx, "OnRolloutEnd", func(ctx context.Context, h agl.Hook) error { return h.OnRolloutEnd(ctx, task, end) })
 	ending, cancelEnding := a.reportContext(ctx)
 	defer cancelEnding()
 	late, err := trace.End(ending)

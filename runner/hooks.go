@@ -4,24 +4,33 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"time"
 
 	"github.com/agl-go/agl"
 )
 
+// hooks are the hooks of an attempt.
+type hooks struct {
+	all   []agl.Hook
+	log   *slog.Logger
+	grace time.Duration // for the end methods of an attempt whose context has ended
+}
+
 type lineageKey struct{}
 
-// startHooks calls a start method of every hook. It returns ctx with what they have added.
-func (a *attempt) startHooks(ctx context.Context, name string, call func(context.Context, agl.Hook) (context.Context, error)) context.Context {
-	for i := range a.cfg.Hooks {
-		ctx = a.startHook(ctx, i, name, call) //nolint:fatcontext // one layer for each hook
+// start calls a start method of every hook. It returns ctx with what they have added.
+func (h *hooks) start(ctx context.Context, name string, call func(context.Context, agl.Hook) (context.Context, error)) context.Context {
+	for i := range h.all {
+		ctx = h.startOne(ctx, i, name, call) //nolint:fatcontext // one layer for each hook
 	}
 	return ctx
 }
 
-func (a *attempt) startHook(ctx context.Context, i int, name string, call func(context.Context, agl.Hook) (context.Context, error)) (next context.Context) {
+func (h *hooks) startOne(ctx context.Context, i int, name string, call func(context.Context, agl.Hook) (context.Context, error)) (next context.Context) {
 	lineage := new(byte)
-	a.hook(ctx, i, name, func(ctx context.Context, h agl.Hook) (err error) {
-		next, err = call(context.WithValue(ctx, lineageKey{}, lineage), h) //nolint:fatcontext // called once
+	h.call(ctx, i, name, func(ctx context.Context, hook agl.Hook) (err error) {
+		next, err = call(context.WithValue(ctx, lineageKey{}, lineage), hook) //nolint:fatcontext // called once
 		if next != nil && next.Value(lineageKey{}) != lineage {
 			err = errors.Join(err, errors.New("it returned a context that is not derived from its own, which is ignored"))
 			next = nil //nolint:contextcheck // the one before stays
@@ -34,32 +43,32 @@ func (a *attempt) startHook(ctx context.Context, i int, name string, call func(c
 	return next
 }
 
-// hook calls a method of a hook. An error or a panic is logged.
-func (a *attempt) hook(ctx context.Context, i int, name string, call func(context.Context, agl.Hook) error) {
-	h := a.cfg.Hooks[i]
-	err := catchPanic(func() error { return call(ctx, h) })
+// call calls a method of a hook. An error or a panic is logged.
+func (h *hooks) call(ctx context.Context, i int, name string, call func(context.Context, agl.Hook) error) {
+	hook := h.all[i]
+	err := catchPanic(func() error { return call(ctx, hook) })
 	if err == nil {
 		return
 	}
-	log := a.log
+	log := h.log
 	if p, ok := errors.AsType[*panicError](err); ok {
 		log = log.With("stack", p.stack)
 	}
-	log.ErrorContext(ctx, "hook failed", "hook", fmt.Sprintf("%d (%T)", i, h), "method", name, "error", err)
+	log.ErrorContext(ctx, "hook failed", "hook", fmt.Sprintf("%d (%T)", i, hook), "method", name, "error", err)
 }
 
-// endHooks calls an end method of every hook. ctx is that of the agent, whose values they get for a grace period if it
+// end calls an end method of every hook. ctx is that of the agent, whose values they get for a grace period if it
 // has ended.
-func (a *attempt) endHooks(ctx context.Context, name string, call func(context.Context, agl.Hook) error) {
-	if len(a.cfg.Hooks) == 0 {
+func (h *hooks) end(ctx context.Context, name string, call func(context.Context, agl.Hook) error) {
+	if len(h.all) == 0 {
 		return
 	}
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), a.cfg.GracePeriod)
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), h.grace)
 		defer cancel()
 	}
-	for i := range a.cfg.Hooks {
-		a.hook(ctx, i, name, call)
+	for i := range h.all {
+		h.call(ctx, i, name, call)
 	}
 }

@@ -47,7 +47,7 @@ func New(cfg Config) (*Runner, error) {
 		suffix: newSuffix(),
 		drain:  make(chan struct{}),
 	}
-	r.shared.runner = r
+	r.shared.withRunner = func(ctx context.Context) context.Context { return context.WithValue(ctx, runnerKey{}, r) }
 	return r, nil
 }
 

@@ -12,11 +12,11 @@ import (
 
 // shared is what the workers of a runner have in common.
 type shared struct {
-	runner    *Runner
-	cfg       Config
-	proxies   *proxyFlusher
-	snapshots *snapshots
-	abandoned atomic.Int64 // agents that still run although their attempts have ended
+	cfg        Config
+	withRunner func(context.Context) context.Context // adds what FromContext returns
+	proxies    *proxyFlusher
+	snapshots  *snapshots
+	abandoned  atomic.Int64 // agents that still run although their attempts have ended
 }
 
 // attemptLog returns a logger that names an attempt.
