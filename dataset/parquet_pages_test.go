@@ -48,6 +48,9 @@ func TestLargePage(t *testing.T) {
 // compression.
 func TestPageThatLies(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("long, and all in one goroutine")
+	}
 	for name, codec := range map[string]compress.Codec{"zstd": &parquet.Zstd, "gzip": &parquet.Gzip, "snappy": &parquet.Snappy, "brotli": &parquet.Brotli, "lz4": &parquet.Lz4Raw} {
 		schema := parquet.NewSchema("row", parquet.Group{"n": parquet.Compressed(parquet.Int(64), codec)})
 		var file bytes.Buffer
@@ -79,6 +82,9 @@ func TestPageThatLies(t *testing.T) {
 // Values that a page hardly has to hold are refused before they are decoded: texts that
 // begin like the one before, and runs of one value.
 func TestPageThatExpands(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and all in one goroutine")
+	}
 	long := strings.Repeat("x", 1<<20)
 	type texts struct {
 		Text string `parquet:"text,delta"`
@@ -132,6 +138,9 @@ func TestPageThatExpands(t *testing.T) {
 
 // Rows that are a few bytes of the file each are read one by one, and not all into memory.
 func TestRowsThatExpand(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long, and all in one goroutine")
+	}
 	type row struct {
 		Word string `parquet:"word,dict"`
 	}
@@ -161,6 +170,9 @@ func TestRowsThatExpand(t *testing.T) {
 // Pages of many rows, with dictionaries and in every compression, are read as before.
 func TestManyPages(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("long, and all in one goroutine")
+	}
 	type row struct {
 		ID   int64  `parquet:"id"`
 		Word string `parquet:"word,dict,snappy"`

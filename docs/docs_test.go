@@ -170,6 +170,9 @@ func TestMakeTargets(t *testing.T) {
 
 func TestCommand(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("it builds the command, and has one goroutine")
+	}
 	binary := filepath.Join(t.TempDir(), "agl")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../cmd/agl").CombinedOutput(); err != nil {
 		t.Fatalf("build agl: %v\n%s", err, out)
@@ -328,6 +331,9 @@ func source(t *testing.T, path string) string {
 // and Go identifiers of the pages in the sources.
 func TestNames(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("long, and all in one goroutine")
+	}
 	var all strings.Builder
 	walk(t, func(path string) {
 		switch filepath.Ext(path) {

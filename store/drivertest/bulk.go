@@ -2,12 +2,17 @@ package drivertest
 
 import (
 	"fmt"
+	"testing"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store/driver"
 )
 
+// In short runs, which are those of the race detector, there are no long tests of one goroutine.
 func bulkTests() map[string]func(*harness) {
+	if testing.Short() {
+		return nil
+	}
 	return map[string]func(*harness){
 		"5,000 rollouts in one batch":       testManyRollouts,
 		"2,000 spans in one batch":          testManySpans,

@@ -2,11 +2,16 @@ package storetest
 
 import (
 	"strconv"
+	"testing"
 
 	"github.com/agl-go/agl"
 )
 
+// In short runs, which are those of the race detector, there are no long tests of one goroutine.
 func bulkTests(a *area) {
+	if testing.Short() {
+		return
+	}
 	a.test("5,000 rollouts in one call", testManyRollouts)
 	a.test("2,000 spans in one call", testManySpans)
 }
