@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -17,63 +18,57 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/proxy"
-	proxyadmin "github.com/agl-go/agl/proxy/admin"
 	"github.com/agl-go/agl/proxy/proxytest"
 	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/rest/server"
 	"github.com/agl-go/agl/store/memory/memorytest"
 )
 
-type scopedRoute struct {
-	request string
-	scope   access.Scope
+// scopes are all routes of the proxy, and who may use them besides admin.
+var scopes = map[string]access.Scope{
+	"GET /health":                         access.Public,
+	"HEAD /health":                        access.Public,
+	"POST /chat/completions":              access.Callers,
+	"POST /completions":                   access.Callers,
+	"POST /responses":                     access.Callers,
+	"POST /messages":                      access.Callers,
+	"POST /messages/count_tokens":         access.Callers,
+	"POST /embeddings":                    access.Callers,
+	"POST /rerank":                        access.Callers,
+	"GET /models":                         access.Callers | access.Readers,
+	"GET /models/{name}":                  access.Callers | access.Readers,
+	"POST " + attemptRoute + "/flush":     access.Callers,
+	"POST " + attemptRoute + "/emit":      access.Senders,
+	"GET /metrics":                        access.Readers,
+	"POST /admin/flush":                   access.Runner | access.Train,
+	"POST /admin/attempts/flush":          access.Runner | access.Train,
+	"POST /admin/attempts/cancel":         access.Runner | access.Train,
+	"POST /admin/attempts/key":            access.Runner | access.Train,
+	"GET /admin/models":                   access.Readers,
+	"PUT /admin/models":                   access.Train,
+	"GET /admin/backends":                 access.Readers,
+	"GET /admin/pause":                    access.Readers,
+	"POST /admin/pause":                   access.Train,
+	"POST /admin/resume":                  access.Train,
+	"GET /admin/rollouts/{id}/control":    access.Readers,
+	"PUT /admin/rollouts/{id}/control":    access.Train,
+	"DELETE /admin/rollouts/{id}/control": access.Train,
+	"POST /agl/sessions":                  access.Live | access.Runner | access.Train,
+	"POST /rl/start_session":              access.Live | access.Runner | access.Train,
+	"POST /agl/sessions/{id}/reward":      access.Senders,
+	"POST /agl/sessions/{id}/event":       access.Senders,
+	"POST /agl/event":                     access.Senders,
+	"POST /agl/sessions/{id}/end":         access.Callers,
+	"POST /rl/set_reward":                 ofSession,
+	"POST /rl/end_session":                ofSession,
 }
 
-// routes are all routes of the proxy, and who may use them besides admin.
-var routes = []scopedRoute{
-	{"GET /health", access.Public},
-	{"HEAD /health", access.Public},
-	{"POST /v1/chat/completions", access.Callers},
-	{"POST /chat/completions", access.Callers},
-	{"POST /v1/completions", access.Callers},
-	{"POST /v1/responses", access.Callers},
-	{"POST /v1/messages", access.Callers},
-	{"POST /v1/messages/count_tokens", access.Callers},
-	{"POST /v1/embeddings", access.Callers},
-	{"POST /rerank", access.Callers},
-	{"GET /v1/models", access.Callers | access.Readers},
-	{"GET /v1/models/m", access.Callers | access.Readers},
-	{"POST " + attemptPath, access.Callers},
-	{"GET /rollout/ro-1/attempt/at-1/v1/models", access.Callers | access.Readers},
-	{"POST /rollout/ro-1/attempt/at-1/flush", access.Callers},
-	{"POST /rollout/ro-1/attempt/at-1/emit", access.Senders},
-	{"GET /metrics", access.Readers},
-	{"POST /admin/flush", access.Runner | access.Train},
-	{"POST /admin/attempts/flush", access.Runner | access.Train},
-	{"POST /admin/attempts/cancel", access.Runner | access.Train},
-	{"POST /admin/attempts/key", access.Runner | access.Train},
-	{"GET /admin/models", access.Readers},
-	{"PUT /admin/models", access.Train},
-	{"GET /admin/backends", access.Readers},
-	{"GET /admin/pause", access.Readers},
-	{"POST /admin/pause", access.Train},
-	{"POST /admin/resume", access.Train},
-	{"GET /admin/rollouts/ro-9/control", access.Readers},
-	{"PUT /admin/rollouts/ro-9/control", access.Train},
-	{"DELETE /admin/rollouts/ro-9/control", access.Train},
-	{"POST /v1/agl/sessions", access.Live | access.Runner | access.Train},
-	{"POST /rl/start_session", access.Live | access.Runner | access.Train},
-	{"POST /v1/agl/sessions/ro-9/reward", access.Senders},
-	{"POST /v1/agl/sessions/ro-9/event", access.Senders},
-	{"POST /v1/agl/event", access.Senders},
-	{"POST /v1/agl/sessions/ro-9/end", access.Callers},
-	{"POST /rl/set_reward", ofSession},
-	{"POST /rl/end_session", ofSession},
-}
-
-// ofSession is the scope of routes for which the key of a session is needed, which no key of the
-// store is.
-const ofSession access.Scope = 0
+const (
+	attemptRoute = "/rollout/{id}/attempt/{id}"
+	// ofSession is the scope of routes for which the key of a session is needed, which no key of
+	// the store is.
+	ofSession access.Scope = 0
+)
 
 // Every route keeps to its scopes: with each single scope, without a key and with one that
 // is unknown. The keys are those of a store that the proxy asks over HTTP.
@@ -103,35 +98,32 @@ func TestEveryRouteHasItsScope(t *testing.T) {
 		}
 		callers[create(t, keys, p)] = p.Scopes
 	}
-	for _, route := range proxyadmin.Routes() {
-		route = strings.ReplaceAll(route, "{id}", "ro-9")
-		if !slices.ContainsFunc(routes, func(r scopedRoute) bool { return r.request == route }) {
-			t.Errorf("%s is not walked", route)
-		}
+	if all := slices.Sorted(maps.Keys(scopes)); !slices.Equal(g.Routes(), all) {
+		t.Errorf("the proxy has the routes %q, and these have scopes here: %q", g.Routes(), all)
 	}
-	for _, route := range routes {
-		method, path, _ := strings.Cut(route.request, " ")
-		for key, has := range callers {
-			want := 0 // let in, whatever came of it
-			switch caller := (access.Caller{Scopes: has}); {
-			case route.scope&access.Public != 0:
-			case has == 0 || route.scope == ofSession:
-				want = http.StatusUnauthorized
-			case caller.Allow(route.scope) != nil:
-				want = http.StatusForbidden
-			case has == access.Agent && !strings.HasPrefix(path, "/rollout/ro-1/attempt/at-1/"):
-				want = http.StatusUnauthorized
-			}
-			for _, header := range []string{"Authorization", "X-Api-Key"} {
-				if key == "s3cret" && header == "X-Api-Key" {
-					continue
-				}
-				status := request(t, method, g.URL+path, header, key)
-				if status != http.StatusUnauthorized && status != http.StatusForbidden {
-					status = 0
-				}
-				if status != want {
-					t.Errorf("%s with (%s) in %s: %d, want %d", route.request, has, header, status, want)
+	for _, route := range g.Routes() {
+		method, path, _ := strings.Cut(route, " ")
+		path = strings.NewReplacer("/rollout/{id}/attempt/{id}", "/rollout/ro-1/attempt/at-1", "{id}", "ro-9", "{name}", "m").Replace(path)
+		paths := []string{path, "/v1" + path}
+		switch scope := scopes[route]; {
+		case strings.HasPrefix(path, attempt):
+			paths = []string{path, attempt + "/v1" + strings.TrimPrefix(path, attempt)}
+		case scope&access.Agent != 0 && !strings.HasPrefix(path, "/agl/"): // a call of a model
+			paths = append(paths, attempt+path, attempt+"/v1"+path)
+		}
+		for _, path := range paths {
+			for key, has := range callers {
+				for _, header := range []string{"Authorization", "X-Api-Key"} {
+					if key == "s3cret" && header == "X-Api-Key" {
+						continue
+					}
+					status := request(t, method, g.URL+path, header, key)
+					if status != http.StatusUnauthorized && status != http.StatusForbidden {
+						status = 0
+					}
+					if want := refusal(scopes[route], has, path); status != want {
+						t.Errorf("%s %s with (%s) in %s: %d, want %d", method, path, has, header, status, want)
+					}
 				}
 			}
 		}
@@ -139,6 +131,24 @@ func TestEveryRouteHasItsScope(t *testing.T) {
 	if text := leaked.Load(); text != nil {
 		t.Errorf("a key has reached the backend: %s", *text)
 	}
+}
+
+// attempt is the path of the attempt whose agent's key the walk has.
+const attempt = "/rollout/ro-1/attempt/at-1"
+
+// refusal is the status with which a caller is refused on a path of a scope; 0 is let in, whatever
+// comes of it.
+func refusal(scope, has access.Scope, path string) int {
+	switch caller := (access.Caller{Scopes: has}); {
+	case scope&access.Public != 0:
+	case has == 0 || scope == ofSession:
+		return http.StatusUnauthorized
+	case caller.Allow(scope) != nil:
+		return http.StatusForbidden
+	case has == access.Agent && !strings.HasPrefix(path, attempt+"/"):
+		return http.StatusUnauthorized
+	}
+	return 0
 }
 
 // A revoked key is refused within a second, and one that cannot be checked is not let in.

@@ -271,8 +271,3 @@ func objectAttributes(raw jsontext.Value) []agl.Attr {
 	}
 	return describe("NoneType", agl.AttrObjectJSON, literal)
 }
-
-// emits reports whether a request is an emission.
-func emits(r *http.Request, rt route) bool {
-	return rt.rolloutID != "" && rt.path == "/emit" && r.Method == http.MethodPost
-}

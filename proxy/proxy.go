@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -66,6 +65,7 @@ type Proxy struct {
 	releases *releases
 	pins     pins
 	env      variables
+	routes   map[string]endpoint
 }
 
 // New returns a proxy. It refuses an invalid configuration or list of models with
@@ -107,6 +107,7 @@ func New(cfg Config) (*Proxy, error) {
 	if p.sessions, err = p.newSessions(); err != nil {
 		return nil, err
 	}
+	p.routes = p.table()
 	p.admin = admin.Handler{Proxy: p, Token: cfg.Token, Access: cfg.Access, Failed: cfg.Failed, Audit: cfg.Audit, Metrics: p.metrics.handler, Logger: cfg.Logger}
 	return p, nil
 }
@@ -131,16 +132,16 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.admin.Serve(w, r, rt.path) // these routes declare their scopes there
 		return
 	}
+	to := p.endpoint(r, rt)
 	switch {
 	case rt.rolloutID != "":
 	case p.sessions == nil:
-		if p.refuseSession(w, r, rt) {
+		if p.refuseSession(w, r, to) {
 			return
 		}
-	case p.serveSession(w, r, rt):
+	case p.serveSession(w, r, rt, to):
 		return
 	}
-	to := p.endpoint(r, rt)
 	if to.serve == nil {
 		p.refuse(w, r, errUnknownURL(r))
 		return
@@ -165,39 +166,6 @@ func (p *Proxy) rebound(r *http.Request) bool {
 	}
 	public, err := url.Parse(p.cfg.PublicURL)
 	return err != nil || !strings.EqualFold(public.Host, r.Host)
-}
-
-// endpoint serves a request, and says who may make it. Without a scope nobody may.
-type endpoint struct {
-	scope access.Scope
-	serve func(w http.ResponseWriter, r *http.Request, rt route)
-}
-
-// endpoint returns what a request is for; serve is nil if that is nothing.
-func (p *Proxy) endpoint(r *http.Request, rt route) endpoint {
-	post, get := r.Method == http.MethodPost, r.Method == http.MethodGet
-	switch {
-	case post && (exchange.Generates(rt.path) || p.forwards(rt.path)):
-		return endpoint{access.Callers, p.serveCall}
-	case get && (rt.path == "/models" || strings.HasPrefix(rt.path, "/models/")):
-		return endpoint{access.Callers | access.Readers, p.serveModels}
-	case rt.path == "/health" && (get || r.Method == http.MethodHead):
-		return endpoint{access.Public, func(w http.ResponseWriter, _ *http.Request, _ route) { p.answer(w, []byte(`{"status":"ok"}`)) }}
-	case rt.rolloutID != "" && rt.path == "/flush" && post:
-		return endpoint{access.Callers, func(w http.ResponseWriter, r *http.Request, rt route) {
-			p.admin.ServeFlush(w, r, rt.rolloutID, rt.attemptID)
-		}}
-	case emits(r, rt):
-		return endpoint{access.Senders, p.serveEmit}
-	}
-	return endpoint{}
-}
-
-// forwards reports whether calls of a path that generates nothing go to a backend. Only
-// paths that are spelled exactly as listed do: a backend may serve more than an agent
-// should reach, and may resolve an escaped or relative path to another one.
-func (p *Proxy) forwards(path string) bool {
-	return path == "/embeddings" || path == exchange.CountTokens || slices.Contains(p.cfg.ForwardPaths, path)
 }
 
 // serveCall serves a call of a model.

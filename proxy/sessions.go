@@ -65,39 +65,11 @@ func (p *Proxy) newSessions() (*session.Manager, error) {
 // nil for callers with another key.
 type sessionRoute func(p *Proxy, r *http.Request, rt route, s *session.Session) (status int, answer any, err error)
 
-// sessionEndpoint returns the route of a request about sessions, and who may use it.
-func sessionEndpoint(r *http.Request, path string) (to sessionRoute, scope access.Scope) {
-	if r.Method != http.MethodPost {
-		return nil, 0
-	}
-	const starts = access.Live | access.Runner | access.Train
-	switch path {
-	case "/agl/sessions":
-		return (*Proxy).startSession, starts
-	case "/rl/start_session":
-		return (*Proxy).rlStart, starts
-	case "/rl/set_reward":
-		return (*Proxy).rlReward, access.Agent
-	case "/rl/end_session":
-		return (*Proxy).rlEnd, access.Agent
-	}
-	switch id, what := sessionPath(path); {
-	case path == pathEvent, id != "" && what == "event":
-		return (*Proxy).reportEvent, access.Senders
-	case id == "":
-	case what == "reward":
-		return (*Proxy).rewardSession, access.Senders
-	case what == "end":
-		return (*Proxy).endSession, access.Callers
-	}
-	return nil, 0
-}
-
 // refuseSession refuses requests about sessions where none are recorded. A call that names
 // one is served: its program must not fail because nobody learns from it. It is told once.
-func (p *Proxy) refuseSession(w http.ResponseWriter, r *http.Request, rt route) bool {
+func (p *Proxy) refuseSession(w http.ResponseWriter, r *http.Request, to endpoint) bool {
 	const how = "set --session-idle, or sessions.idle_timeout in its file"
-	if about, _ := sessionEndpoint(r, rt.path); about != nil {
+	if to.about != nil {
 		p.refuse(w, r, openai.NewError(http.StatusNotFound, openai.InvalidRequestError, "no_sessions", "this proxy records no sessions; "+how))
 		return true
 	}
@@ -121,11 +93,10 @@ func sessionPath(path string) (id, what string) {
 
 // serveSession serves a request that may belong to a session. It reports false for those
 // that have nothing to do with one: they are served as without sessions.
-func (p *Proxy) serveSession(w http.ResponseWriter, r *http.Request, rt route) bool {
-	about, scope := sessionEndpoint(r, rt.path)
+func (p *Proxy) serveSession(w http.ResponseWriter, r *http.Request, rt route, to endpoint) bool {
 	s, found, err := p.sessions.ByKey(r.Context(), p.keys.given(r.Header))
 	ended := found && errors.Is(err, agl.ErrIllegalState) && s != nil
-	late := ended && scope&access.Ingest != 0 // rewards may come later
+	late := ended && to.about != nil && to.scope&access.Ingest != 0 // rewards may come later
 	switch {
 	case err != nil && !late:
 		p.refuse(w, r, sessionError(err))
@@ -137,20 +108,19 @@ func (p *Proxy) serveSession(w http.ResponseWriter, r *http.Request, rt route) b
 			return true
 		}
 	}
-	if about != nil {
-		p.serveAboutSession(w, r, rt, about, scope, s)
+	if to.about != nil {
+		p.serveAboutSession(w, r, rt, to, s)
 		return true
 	}
 	if !exchange.Generates(rt.path) || r.Method != http.MethodPost {
 		if found { // such as the list of models
-			p.serveFound(w, r, rt, s)
+			p.serveFound(w, r, rt, to, s)
 		}
 		return found
 	}
 	if !found && r.Header.Get(HeaderSession) == "" {
 		return false
 	}
-	to := p.endpoint(r, rt)
 	if found {
 		rt.charge(&p.budgets, r, caller{gone: p.keys.goneAttempt(s.RolloutID, s.AttemptID)})
 	} else {
@@ -166,9 +136,8 @@ func (p *Proxy) serveSession(w http.ResponseWriter, r *http.Request, rt route) b
 }
 
 // serveFound serves a request with a session's key that is no call of a model.
-func (p *Proxy) serveFound(w http.ResponseWriter, r *http.Request, rt route, s *session.Session) {
+func (p *Proxy) serveFound(w http.ResponseWriter, r *http.Request, rt route, to endpoint, s *session.Session) {
 	by := access.Caller{Name: "a session", Scopes: access.Agent}
-	to := p.endpoint(r, rt)
 	if to.serve == nil {
 		p.refuse(w, r, errUnknownURL(r))
 		return
@@ -229,12 +198,12 @@ func (p *Proxy) serveSessionCall(w http.ResponseWriter, r *http.Request, rt rout
 	}
 }
 
-func (p *Proxy) serveAboutSession(w http.ResponseWriter, r *http.Request, rt route, about sessionRoute, scope access.Scope, s *session.Session) {
-	if refused := p.mayAskAboutSession(r, rt, scope, s); refused != nil {
+func (p *Proxy) serveAboutSession(w http.ResponseWriter, r *http.Request, rt route, to endpoint, s *session.Session) {
+	if refused := p.mayAskAboutSession(r, rt, to.scope, s); refused != nil {
 		p.refuse(w, r, refused)
 		return
 	}
-	status, answer, err := about(p, r, rt, s)
+	status, answer, err := to.about(p, r, rt, s)
 	if err != nil {
 		p.refuse(w, r, sessionError(err))
 		return

@@ -102,9 +102,6 @@ func sourceLabel(source string) string {
 	return "other"
 }
 
-// pathEvent takes the events of sessions that the headers of the request, or its key, name.
-const pathEvent = "/agl/event"
-
 // sessionEvent is the body of POST /v1/agl/event and /v1/agl/sessions/{id}/event.
 type sessionEvent struct {
 	Event          string         `json:"event"`

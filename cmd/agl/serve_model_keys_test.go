@@ -3,12 +3,15 @@ package main
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/store/memory/memorytest"
+	"github.com/agl-go/agl/tinker/chat"
 )
 
 // A web page can make a server of models do nothing: not one of another site, and not one whose name
@@ -49,6 +52,71 @@ func TestServersOfModelsAreForPrograms(t *testing.T) {
 				t.Errorf("%s, with keys %t: %d %s, want %d", tc.what, keyed, w.Code, w.Body, tc.status)
 			}
 		}
+	}
+}
+
+// Every route of a server of models under /v1, as agl serve and agl policy serve have it, keeps to its
+// scopes: with each single scope, without a key and with one that is unknown.
+func TestEveryRouteHasItsScope(t *testing.T) {
+	t.Parallel()
+	tokenizer, err := chat.NewCharacters("abc ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	chats, err := chat.NewServer(chat.Config{Tokenizer: tokenizer, Renderer: chat.NewRoleMarks(tokenizer)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := access.NewKeys(memorytest.Open(t))
+	handler := guard(access.Guard{Key: "s3cret", Keys: keys}, chats)
+	callers := map[string]access.Scope{"": 0, "s3cret": access.Any, "agl_aaaaaaaaaaaa_unknown": 0}
+	for i := range 7 {
+		p := access.NewKey{Name: "key", Scopes: access.Scope(1 << i)}
+		if p.Scopes == access.Agent {
+			p.Attempt = agl.Some(agl.Claim{RolloutID: "id", AttemptID: "a"})
+		}
+		created, err := keys.Create(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		callers[created.Text] = p.Scopes
+	}
+	scopes := map[string]access.Scope{
+		"POST /v1/chat/completions": access.Live | access.Runner | access.Train, "GET /v1/models": access.Live | access.Readers,
+	}
+	for _, route := range chats.Routes() {
+		method, path, _ := strings.Cut(route, " ")
+		if !strings.HasPrefix(path, "/v1/") {
+			continue // such paths are not served beside others
+		}
+		scope, known := scopes[route]
+		delete(scopes, route)
+		if !known {
+			t.Errorf("%s has no scope here", route)
+		}
+		for key, has := range callers {
+			want := 0 // let in, whatever comes of it
+			switch caller := (access.Caller{Scopes: has}); {
+			case has == 0:
+				want = http.StatusUnauthorized
+			case caller.Allow(scope) != nil:
+				want = http.StatusForbidden
+			}
+			r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader("{"))
+			r.Header.Set("Authorization", "Bearer "+key)
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, r)
+			got := w.Code
+			if got != http.StatusUnauthorized && got != http.StatusForbidden {
+				got = 0
+			}
+			if got != want {
+				t.Errorf("%s with (%s): %d %s, want %d", route, has, w.Code, w.Body, want)
+			}
+		}
+	}
+	if len(scopes) > 0 {
+		t.Errorf("these are not served: %v", scopes)
 	}
 }
 

@@ -70,6 +70,7 @@ func (c Config) validate() error {
 type Server struct {
 	cfg    Config
 	mux    *http.ServeMux
+	routes []string // each as a method and a path
 	models sync.Map // of Model, by name
 }
 
@@ -93,12 +94,16 @@ func NewServer(cfg Config) (*Server, error) {
 
 // handle registers a route, and a JSON answer to other methods.
 func (s *Server) handle(method, path string, h http.HandlerFunc) {
+	s.routes = append(s.routes, method+" "+path)
 	s.mux.HandleFunc(method+" "+path, h)
 	s.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", method)
 		s.writeError(w, newError(http.StatusMethodNotAllowed, typeInvalid, "", "method_not_allowed", "%s takes %s, not %s", path, method, r.Method))
 	})
 }
+
+// Routes returns all routes, each as a method and a path.
+func (s *Server) Routes() []string { return slices.Clone(s.routes) }
 
 // SetModel serves m under name from the next request on. Running requests finish on the model with which they began.
 func (s *Server) SetModel(name string, m Model) {
