@@ -24,7 +24,12 @@ import (
 
 var binary string
 
-func TestMain(m *testing.M) { os.Exit(process.Main(m, &binary)) }
+func TestMain(m *testing.M) {
+	if os.Getenv(envAgent) != "" {
+		os.Exit(agent())
+	}
+	os.Exit(process.Main(m, &binary))
+}
 
 const (
 	// longest bounds every wait. Only a failure takes so long.
@@ -41,6 +46,7 @@ type target struct {
 
 	name    string
 	address string
+	base    string // before the paths of the API, such as those of a project
 	process *os.Process
 	log     string
 	posts   []string // paths that read a body, with what is needed to reach the decoder
@@ -86,7 +92,76 @@ func targets(t *testing.T) []*target {
 	policy.posts = []string{"/api/v1/create_session", "/api/v1/create_model", "/api/v1/forward_backward", "/api/v1/asample", "/api/v1/retrieve_future", "/v1/chat/completions"}
 	policy.gets = []string{"/api/v1/get_server_capabilities", "/v1/models"}
 	policy.probe = func(t *target) error { return t.expect(http.MethodGet, "/v1/models", "", http.StatusOK) }
-	return []*target{store, &gateway, proxy, policy}
+	return []*target{store, &gateway, proxy, policy, projectTarget(t, dir), servedTarget(t, dir)}
+}
+
+// projectTarget is one of two projects of a store.
+func projectTarget(t *testing.T, dir string) *target {
+	t.Helper()
+	s := start(t, "projects", dir, []string{"store", "--port", "0", "--projects", filepath.Join(dir, "projects")}, "AGL_TOKEN="+token)
+	for _, name := range []string{"one", "other"} {
+		if err := s.expect(http.MethodPost, "/v1/agl/projects", fmt.Sprintf(`{"name":%q}`, name), http.StatusCreated); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.base = "/p/one"
+	for _, path := range []string{"/v1/agl/rollouts", "/v1/agl/queues/rollouts/enqueue", "/v1/traces", "/v1/agl/queues/rollouts/dequeue", "/v1/agl/keys"} {
+		s.posts = append(s.posts, s.base+path)
+	}
+	s.gets = []string{"/p/one/", "/p/one/v1/agl/rollouts", "/p/one/v1/agl/audit", "/p/", "/p/one", "/p/none/v1/agl/rollouts", "/p/%2e%2e/v1/agl/rollouts", "/p/one%2f..%2fother/v1/agl/rollouts", "/v1/agl/projects"}
+	s.probe = probeStore
+	return s
+}
+
+// envAgent makes the test binary an agent.
+const envAgent = "AGL_ATTACK_AGENT"
+
+// agent calls the model once, and is rewarded for what it was told.
+func agent() (code int) {
+	body := fmt.Sprintf(`{"model":%q,"max_tokens":4,"messages":[{"role":"user","content":"a"}]}`, os.Getenv("OPENAI_MODEL"))
+	res, err := http.Post(os.Getenv("OPENAI_BASE_URL")+"/chat/completions", "application/json", strings.NewReader(body))
+	if err != nil {
+		return 1
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != http.StatusOK {
+		return 1
+	}
+	fmt.Fprintf(os.Stdout, `{"reward":%d}`, bytes.Count(text, []byte("b")))
+	return 0
+}
+
+// servedTarget is agl serve with the model of a small run.
+func servedTarget(t *testing.T, dir string) *target {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, run := filepath.Join(dir, "run.yaml"), filepath.Join(dir, "run")
+	for name, text := range map[string]string{
+		filepath.Join(dir, "tasks.jsonl"): "1\n2\n",
+		file: fmt.Sprintf(`agent: {command: [%q], env: {%s: "1"}}
+data: {train: tasks.jsonl, val: tasks.jsonl}
+engine: {policy: {layers: 1, dim: 16, heads: 1, ff: 16, context: 32, characters: "abc "}}
+algorithm: {grpo: {steps: 1, prompts_per_step: 1, group_size: 4}}
+`, self, envAgent),
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if said, err := exec.CommandContext(t.Context(), binary, "train", file, "--output", run).CombinedOutput(); err != nil {
+		t.Fatalf("agl train: %v\n%s", err, said)
+	}
+	s := start(t, "serve", dir, []string{"serve", run, "--port", "0"}, "AGL_SERVE_API_KEY="+token)
+	s.posts = []string{"/v1/chat/completions", "/v1/models", "/v1/none"}
+	s.gets = []string{"/v1/models", "/v1/none"}
+	s.probe = func(t *target) error {
+		return t.expect(http.MethodPost, "/v1/chat/completions", `{"model":"policy","max_tokens":4,"messages":[{"role":"user","content":"a"}]}`, http.StatusOK, "choices")
+	}
+	return s
 }
 
 var listens = regexp.MustCompile(`listens.* url=https?://(\S+)`)
@@ -241,7 +316,7 @@ func probeStore(t *target) error {
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	post := func(path, body string) (string, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+t.address+"/v1/agl"+path, strings.NewReader(body))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+t.address+t.base+"/v1/agl"+path, strings.NewReader(body))
 		if err != nil {
 			return "", err
 		}
