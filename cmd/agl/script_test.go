@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/rest/client"
+	"github.com/agl-go/agl/store/postgres"
 	"github.com/agl-go/agl/store/postgres/postgrestest"
 )
 
@@ -36,8 +38,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// TestPostgres runs the command against a real PostgreSQL. Each script has two
-// databases of its own, $DB and $OTHER.
+// TestPostgres runs the command against a real PostgreSQL. Each script has two databases of its own,
+// $DB and $OTHER, beside which are those of their projects one and two, such as $DB_one.
 func TestPostgres(t *testing.T) {
 	t.Parallel()
 	server, err := postgrestest.Start(t.Context(), postgrestest.Config{})
@@ -55,12 +57,20 @@ func TestPostgres(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			env.Setenv(name, url)
-			env.Defer(func() {
-				if err := server.DropDatabase(context.WithoutCancel(t.Context()), url); err != nil {
-					t.Error(err)
+			databases := map[string]string{name: url}
+			for _, project := range []string{"one", "two"} {
+				if databases[name+"_"+project], _, err = postgres.SiblingURL(url, project); err != nil {
+					return err
 				}
-			})
+			}
+			for name, url := range databases {
+				env.Setenv(name, url)
+				env.Defer(func() {
+					if err := server.DropDatabase(context.WithoutCancel(t.Context()), url); err != nil {
+						t.Error(err)
+					}
+				})
+			}
 		}
 		return nil
 	})
@@ -75,10 +85,11 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env) error) {
 		Dir: dir,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("TZ", "UTC")
+			env.Values[servers] = new([]func())
 			return setup(env)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"code": code, "serve": serve, "seed": seed, "chain": chain, "tasks": tasks, "models": models, "keyed": keyed, "calls": calls, "rows": checkRows, "many": many, "talk": talk, "request": request,
+			"code": code, "serve": serve, "seed": seed, "chain": chain, "tasks": tasks, "models": models, "keyed": keyed, "calls": calls, "rows": checkRows, "many": many, "talk": talk, "request": request, "refused": refused, "stop": stopServers,
 		},
 		RequireUniqueNames: true,
 	})
@@ -110,8 +121,36 @@ func startServer(args ...string) (url string, stop func(), err error) {
 func serve(ts *testscript.TestScript, _ bool, args []string) {
 	url, stop, err := startServer(args...)
 	ts.Check(err)
+	stop = sync.OnceFunc(stop)
 	ts.Defer(stop)
+	all := ts.Value(servers).(*[]func())
+	*all = append(*all, stop)
 	ts.Setenv("URL", url)
+}
+
+// servers is the key of the functions that end what a script has started with serve.
+const servers = "servers"
+
+// stop ends the servers that serve has started.
+func stopServers(ts *testscript.TestScript, _ bool, _ []string) {
+	for _, stop := range *ts.Value(servers).(*[]func()) {
+		stop()
+	}
+}
+
+// refused URL FILE asks with the key in a file until it is refused, and prints the answer as request does.
+func refused(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: refused URL FILE")
+	}
+	for {
+		status, body := send(ts, http.MethodGet, args[0], args[1], "")
+		if status >= http.StatusMultipleChoices {
+			_, err := fmt.Fprintf(ts.Stdout(), "%d %s", status, body)
+			ts.Check(err)
+			return
+		}
+	}
 }
 
 // request METHOD URL FILE BODY sends a request with the key in a file, prints the answer, and
@@ -120,23 +159,29 @@ func request(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) != 4 {
 		ts.Fatalf("usage: request METHOD URL FILE BODY")
 	}
-	r, err := http.NewRequestWithContext(context.Background(), args[0], args[1], strings.NewReader(args[3]))
-	ts.Check(err)
-	r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(ts.ReadFile(args[2])))
-	r.Header.Set("Content-Type", "application/json")
-	answer, err := http.DefaultClient.Do(r)
-	ts.Check(err)
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	ts.Check(err)
-	if failed := answer.StatusCode >= http.StatusMultipleChoices; failed != neg {
-		ts.Fatalf("%s: %s", answer.Status, body)
+	status, body := send(ts, args[0], args[1], args[2], args[3])
+	if failed := status >= http.StatusMultipleChoices; failed != neg {
+		ts.Fatalf("%d %s", status, body)
 	}
 	if neg {
-		body = append([]byte(answer.Status+" "), body...)
+		body = fmt.Appendf(nil, "%d %s", status, body)
 	}
-	_, err = ts.Stdout().Write(body)
+	_, err := ts.Stdout().Write(body)
 	ts.Check(err)
+}
+
+// send sends a request with the key in a file.
+func send(ts *testscript.TestScript, method, url, keyFile, body string) (status int, answer []byte) {
+	r, err := http.NewRequestWithContext(context.Background(), method, url, strings.NewReader(body))
+	ts.Check(err)
+	r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(ts.ReadFile(keyFile)))
+	r.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(r)
+	ts.Check(err)
+	defer res.Body.Close()
+	answer, err = io.ReadAll(res.Body)
+	ts.Check(err)
+	return res.StatusCode, answer
 }
 
 // code N COMMAND… runs a command and wants exit code N.
