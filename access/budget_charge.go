@@ -2,7 +2,6 @@ package access
 
 import (
 	"context"
-	"time"
 )
 
 var _ Charger = (*Keys)(nil)
@@ -61,6 +60,6 @@ func (k *Keys) ProjectBudget(ctx context.Context) (Budget, error) {
 		return Budget{}, err
 	}
 	book, _, err := k.ledgers.read(ctx, ProjectAccount)
-	book.expire(time.Now())
+	book.expire(k.ledgers.now())
 	return Budget{limits, book.total()}, err
 }

@@ -140,10 +140,15 @@ func (l *ledger) total() Usage {
 	return u
 }
 
-// expire ends the leases of holders that have been silent for too long.
-func (l *ledger) expire(now time.Time) {
+// expire ends the leases of holders that have been silent for too long. graceUntil is until when
+// holders may not have been able to tell.
+func (l *ledger) expire(now, graceUntil time.Time) {
 	for holder, held := range l.Leases {
-		if now.Before(held.Until.Time()) {
+		if held.Until.Time().Sub(now) > leaseLife { // the clock was set back since it was written
+			held.Until = agl.TimestampOf(now.Add(leaseLife))
+			l.Leases[holder] = held
+		}
+		if now.Before(held.Until.Time()) || now.Before(graceUntil) {
 			continue
 		}
 		l.Spent.add(held.Spent)
@@ -164,9 +169,9 @@ type book struct {
 
 // charge applies a charge to the books of a key and of its project, of which one may be
 // missing: a need is granted if both have room for it.
-func charge(books []*book, c *Charge, now time.Time) (answer Charged, err error) {
+func charge(books []*book, c *Charge, now, graceUntil time.Time) (answer Charged, err error) {
 	for _, b := range books {
-		b.expire(now)
+		b.expire(now, graceUntil)
 	}
 	held, known := books[0].Leases[c.Holder] // both have it, unless one had no limits before
 	answer = Charged{Granted: make([]bool, len(c.Needs))}
@@ -227,8 +232,15 @@ func grant(books []*book, c *Charge, granted []bool, now time.Time) {
 type ledgers struct {
 	documents agl.DocumentStore
 	seed      maphash.Seed
+	began     time.Time // with a monotonic reading
 	// locks keep the charges of one key from conflicting within this process.
 	locks [chargeLocks]sync.Mutex
+}
+
+// now tells the time since the process began: setting the system's clock must end no lease. Holders
+// could not tell before it began.
+func (l *ledgers) now() (now, graceUntil time.Time) {
+	return l.began.Add(time.Since(l.began)), l.began.Add(leaseLife)
 }
 
 // accountLimit is the limit of an account.
@@ -271,7 +283,8 @@ func (l *ledgers) tryCharge(ctx context.Context, limits []accountLimit, c *Charg
 		}
 		books[i] = b
 	}
-	answer, err := charge(books, c, time.Now())
+	now, graceUntil := l.now()
+	answer, err := charge(books, c, now, graceUntil)
 	if err != nil {
 		return Charged{}, err
 	}
@@ -321,7 +334,7 @@ func (l *ledgers) usage(ctx context.Context) (map[string]Usage, error) {
 		if err := book.decode(&page.Items[i]); err != nil {
 			return nil, err
 		}
-		book.expire(time.Now())
+		book.expire(l.now())
 		used[page.Items[i].ID] = book.total()
 	}
 	return used, nil

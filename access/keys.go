@@ -130,7 +130,7 @@ func NewKeys(documents agl.DocumentStore) *Keys { return NewProjectKeys(document
 // NewProjectKeys returns the keys of a project, whose callers together stay within limits; nil
 // is none.
 func NewProjectKeys(documents agl.DocumentStore, limits *ProjectLimits) *Keys {
-	k := &Keys{documents: documents, ledgers: ledgers{documents: documents, seed: maphash.MakeSeed()}, project: limits}
+	k := &Keys{documents: documents, ledgers: ledgers{documents: documents, seed: maphash.MakeSeed(), began: time.Now()}, project: limits}
 	k.cache = NewCache(k.lookup, StoreTTL)
 	k.revoked = NewRevocations(func(ctx context.Context) ([]RevokedAttempt, error) { return revokedAttempts(ctx, documents) }, StoreTTL)
 	return k

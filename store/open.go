@@ -33,6 +33,8 @@ func Open(ctx context.Context, dsn string, options Options) (*Store, error) {
 		return nil, err
 	}
 	options.Driver = d
+	_, inMemory := d.(*memory.Driver)
+	options.notesClock = !inMemory
 	s, err := New(ctx, options.Config)
 	if err != nil {
 		return nil, errors.Join(err, d.Close(context.WithoutCancel(ctx)))

@@ -27,6 +27,8 @@ type Config struct {
 	DefaultUnresponsive time.Duration
 	// Retention bounds what is kept; see there what the zero value keeps.
 	Retention Retention
+
+	notesClock bool // the database outlives the process; Open sets it
 }
 
 func (c Config) withDefaults() Config {

@@ -1,6 +1,16 @@
 package store
 
-import "time"
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
+)
 
 // Clock tells the time, which must not run backwards, and makes timers.
 type Clock interface {
@@ -16,9 +26,10 @@ type Clock interface {
 type steadyClock struct {
 	start  time.Time     // with a monotonic reading
 	offset time.Duration // ahead of the system's time at the start
+	uptime func() (boot string, up time.Duration)
 }
 
-func newSteadyClock() *steadyClock { return &steadyClock{start: time.Now()} }
+func newSteadyClock() *steadyClock { return &steadyClock{start: time.Now(), uptime: uptime} }
 
 func (c *steadyClock) Now() time.Time { return c.start.Add(c.offset + time.Since(c.start)) }
 
@@ -29,4 +40,79 @@ func (c *steadyClock) notBefore(t time.Time) { c.offset += max(0, t.Sub(c.Now())
 func (*steadyClock) NewTimer(d time.Duration) (<-chan time.Time, func()) {
 	t := time.NewTimer(d)
 	return t.C, func() { t.Stop() }
+}
+
+// clockTolerance is by how much the system's clock may be off before a store notices that it was set.
+const clockTolerance = time.Second
+
+// clockNote is what a store notes of its clock for the next process: what it showed when the machine
+// was booted. Who sets the system's clock changes neither that nor how long the machine has run.
+type clockNote struct {
+	Boot  string `json:"boot"`  // the id of the machine's boot
+	Start int64  `json:"start"` // in nanoseconds of Unix time
+}
+
+// resumeClock sets a clock of our own to the one that the database's times come from, if attempts are
+// live: setting the system's clock between two processes must neither end them nor keep them alive.
+// Where clocks are noted, a process on the same boot of the machine knows how much time has passed.
+// Another one knows only that the clock is not behind the latest time of a live attempt.
+func (s *Store) resumeClock(ctx context.Context, live []agl.AttemptedRollout, notes bool) error {
+	clock, own := s.clock.(*steadyClock)
+	if !own {
+		return nil
+	}
+	var noted clockNote
+	boot, up := "", time.Duration(0)
+	if notes {
+		boot, up = clock.uptime()
+		var err error
+		if noted, err = s.clockNote(ctx); err != nil {
+			return err
+		}
+	}
+	var latest agl.Timestamp
+	for i := range live {
+		a := live[i].Attempt
+		latest = max(latest, a.StartTime, a.LastHeartbeatTime.V)
+	}
+	if len(live) > 0 {
+		system := clock.Now()
+		if off := time.Unix(0, noted.Start).Add(up).Sub(system); boot != "" && noted.Boot == boot && off.Abs() > clockTolerance {
+			clock.offset += off
+		}
+		clock.notBefore(latest.Time().Add(deadlineSlack)) // later, so that what was heard then has grace
+		if by := clock.Now().Sub(system); by.Abs() > clockTolerance {
+			s.log.WarnContext(ctx, "the system's clock was set while the store was closed; the store goes on from its own as long as attempts run", "ahead", by)
+		}
+	}
+	now := clockNote{boot, clock.Now().Add(-up).UnixNano()}
+	if boot == "" || noted.Boot == boot && time.Duration(noted.Start-now.Start).Abs() <= clockTolerance {
+		return nil
+	}
+	if err := s.noteClock(ctx, now); err != nil { // a full disk must not keep the store from serving reads
+		s.log.WarnContext(ctx, "the store's clock is not noted: deadlines would follow the system's clock if that were set before the next start", "error", err)
+	}
+	return nil
+}
+
+func (s *Store) clockNote(ctx context.Context) (noted clockNote, err error) {
+	document, err := s.driver.Document(ctx, driver.ClockNote())
+	if err == nil {
+		err = json.Unmarshal(document.Body, &noted)
+	}
+	if errors.Is(err, agl.ErrNotFound) {
+		return clockNote{}, nil
+	}
+	return noted, err
+}
+
+func (s *Store) noteClock(ctx context.Context, now clockNote) error {
+	body, err := json.Marshal(now)
+	if err != nil {
+		return err
+	}
+	key := driver.ClockNote()
+	return s.submit(ctx, &documentsCommand{
+		writes: []agl.DocumentWrite{{Kind: key.Kind, ID: key.ID, Body: body, Quiet: true}}, bodies: []jsontext.Value{body},
+	})
 }

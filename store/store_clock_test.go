@@ -1,6 +1,8 @@
 package store
 
 import (
+	"fmt"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,55 +10,131 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
 	"github.com/agl-go/agl/store/memory"
+	"github.com/agl-go/agl/store/sqlite"
 )
 
-// laterClock is the system's clock before it was set back by an hour.
-type laterClock struct{ *steadyClock }
+// openAfter opens a store in a process whose machine was booted at a time, and whose system's clock is
+// off by as much.
+func openAfter(t *testing.T, d driver.Driver, boot string, booted time.Time, off time.Duration) *Store {
+	t.Helper()
+	clock := &steadyClock{start: time.Now(), offset: off, uptime: func() (string, time.Duration) { return boot, time.Since(booted) }}
+	s, err := New(t.Context(), Config{Driver: d, Clock: clock, notesClock: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
 
-func (c laterClock) Now() time.Time { return c.steadyClock.Now().Add(time.Hour) }
+func closeStore(t *testing.T, s *Store) {
+	t.Helper()
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
 
-// TestClockSetBack restarts a store after the system's clock was set back: an attempt still
-// ends when it has had its time.
-func TestClockSetBack(t *testing.T) {
+func startWithLimits(t *testing.T, s *Store, c agl.RolloutConfig) string {
+	t.Helper()
+	r, err := s.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: jsontext.Value(`1`), Config: &c}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.RolloutID
+}
+
+func wantAttempt(t *testing.T, s *Store, when, rollout string, want agl.AttemptStatus) {
+	t.Helper()
+	a, err := s.GetLatestAttempt(t.Context(), agl.GetLatestAttemptParams{RolloutID: rollout})
+	if err != nil || a.Status != want {
+		t.Errorf("%s the attempt is %s, error %v, want %s", when, a.Status, err, want)
+	}
+}
+
+// TestClockSet restarts a store after the system's clock was set: attempts end when they have had
+// their time, which has gone on meanwhile, and silent ones when they have had their grace.
+func TestClockSet(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d, err := memory.New(memory.Config{CapacityBytes: 1 << 30})
+	const day = 24 * time.Hour
+	for _, tc := range []struct {
+		off    time.Duration
+		reboot bool
+	}{{-day, false}, {-time.Hour, false}, {0, false}, {time.Hour, false}, {day, false}, {-day, true}, {-time.Hour, true}, {0, true}} {
+		t.Run(fmt.Sprintf("by %s, reboot %t", tc.off, tc.reboot), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d, err := memory.New(memory.Config{CapacityBytes: 1 << 30})
+				if err != nil {
+					t.Fatal(err)
+				}
+				booted := time.Now().Add(-time.Hour)
+				s := openAfter(t, d, "boot 1", booted, 0)
+				timed := startWithLimits(t, s, agl.RolloutConfig{TimeoutSeconds: agl.Some(30.0)})
+				silent := startWithLimits(t, s, agl.RolloutConfig{UnresponsiveSeconds: agl.Some(5.0)})
+				time.Sleep(2 * time.Second)
+				closeStore(t, s)
+				passed := 8 * time.Second
+				time.Sleep(passed - 2*time.Second)
+				boot := "boot 1"
+				if tc.reboot {
+					boot, booted = "boot 2", time.Now()
+				}
+				if tc.reboot && tc.off < 0 {
+					passed = 0 // nobody knows how long the machine was off
+				}
+				s = openAfter(t, d, boot, booted, tc.off)
+				defer closeStore(t, s)
+				wantAttempt(t, s, "at once", timed, agl.AttemptPreparing)
+				wantAttempt(t, s, "at once", silent, agl.AttemptPreparing)
+				time.Sleep(9 * time.Second)
+				wantAttempt(t, s, "within the grace", silent, agl.AttemptPreparing)
+				time.Sleep(2 * time.Second)
+				wantAttempt(t, s, "after the grace", silent, agl.AttemptUnresponsive)
+				time.Sleep(18*time.Second - passed)
+				wantAttempt(t, s, "before its time", timed, agl.AttemptPreparing)
+				time.Sleep(2 * time.Second)
+				wantAttempt(t, s, "after its time", timed, agl.AttemptTimeout)
+			})
+		})
+	}
+}
+
+// TestClockSetInDatabase does the same with a file, by what this machine says of its uptime, over two
+// restarts. When no attempt runs, the system's clock counts again.
+func TestClockSetInDatabase(t *testing.T) {
+	t.Parallel()
+	boot, up := uptime()
+	if boot == "" {
+		t.Skip("this machine has no id of its boot")
+	}
+	open := func(file string, passed, off time.Duration) *Store {
+		d, err := sqlite.Open(t.Context(), sqlite.Config{Path: file})
 		if err != nil {
 			t.Fatal(err)
 		}
-		open := func(clock Clock) *Store {
-			s, err := New(t.Context(), Config{Driver: d, Clock: clock})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return s
+		return openAfter(t, d, boot, time.Now().Add(-up-passed), off)
+	}
+	for _, off := range []time.Duration{-24 * time.Hour, -time.Hour, time.Hour, 24 * time.Hour} {
+		file := filepath.Join(t.TempDir(), "agl.db")
+		s := open(file, 0, 0)
+		began := s.clock.Now()
+		rollout := startWithLimits(t, s, agl.RolloutConfig{TimeoutSeconds: agl.Some(1800.0)})
+		closeStore(t, s)
+		s = open(file, 10*time.Minute, off+10*time.Minute)
+		if shows := s.clock.Now().Sub(began); (shows - 10*time.Minute).Abs() > 5*time.Minute {
+			t.Errorf("set by %s: ten minutes later the clock shows %s", off, shows)
 		}
-		closeStore := func(s *Store) {
-			if err := s.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
+		wantAttempt(t, s, "in its time", rollout, agl.AttemptPreparing)
+		closeStore(t, s)
+		s = open(file, 40*time.Minute, off+40*time.Minute)
+		wantAttempt(t, s, "after its time", rollout, agl.AttemptTimeout)
+		closeStore(t, s)
+		s = open(file, time.Hour, off)
+		if shows := s.clock.Now().Sub(began); (shows - off).Abs() > 5*time.Minute {
+			t.Errorf("set by %s: without attempts the clock shows %s", off, shows)
 		}
-		s := open(laterClock{newSteadyClock()})
-		config := agl.RolloutConfig{TimeoutSeconds: agl.Some(30.0)}
-		r, err := s.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: jsontext.Value(`1`), Config: &config}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		closeStore(s)
-		s = open(nil)
-		defer closeStore(s)
-		for _, tc := range []struct {
-			after time.Duration
-			want  agl.AttemptStatus
-		}{{29 * time.Second, agl.AttemptPreparing}, {2 * time.Second, agl.AttemptTimeout}} {
-			time.Sleep(tc.after)
-			a, err := s.GetLatestAttempt(t.Context(), agl.GetLatestAttemptParams{RolloutID: r.RolloutID})
-			if err != nil || a.Status != tc.want {
-				t.Errorf("after another %v the attempt is %s, error %v, want %s", tc.after, a.Status, err, tc.want)
-			}
-		}
-	})
+		closeStore(t, s)
+	}
 }
 
 // TestSteadyClock: the clock shows the time that has passed, whatever the system's says.

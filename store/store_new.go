@@ -17,7 +17,6 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	config = config.withDefaults()
 	s := &Store{
 		committer: newCommitter(&config),
-		started:   config.Clock.Now(),
 		closing:   make(chan struct{}),
 		closed:    make(chan struct{}),
 	}
@@ -31,7 +30,11 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.catchUp(live)
+	if err := s.resumeClock(ctx, live, config.notesClock); err != nil {
+		return nil, err
+	}
+	s.started = s.clock.Now()
+	s.deadlines.outageEnded(agl.TimestampOf(s.started))
 	for i := range live {
 		s.deadlines.set(&live[i].Rollout, live[i].Attempt)
 	}
@@ -55,23 +58,4 @@ func checkImported(ctx context.Context, d driver.Driver) error {
 	}
 	return agl.Errorf(agl.CodeIllegalState,
 		"the database holds a part of an export: its import was interrupted (%s); run agl db import with that export again, or use another database", unfinished.Body)
-}
-
-// catchUp sets a clock of our own to the latest time of a live attempt. It is ahead if
-// the system's clock was set back between two processes; deadlines would be late by as
-// much.
-func (s *Store) catchUp(live []agl.AttemptedRollout) {
-	clock, own := s.clock.(*steadyClock)
-	if !own {
-		return
-	}
-	var latest agl.Timestamp
-	for i := range live {
-		a := live[i].Attempt
-		latest = max(latest, a.StartTime, a.LastHeartbeatTime.V)
-	}
-	if ahead := latest.Time().Sub(clock.Now()); len(live) > 0 && ahead > 0 {
-		s.log.Warn("the system's clock is behind the database's times; the store continues from those", "behind", ahead)
-		clock.notBefore(latest.Time())
-	}
 }

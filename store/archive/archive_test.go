@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -277,6 +278,42 @@ func TestImportUnfinished(t *testing.T) {
 	}
 	if _, err := served.GetDocument(t.Context(), "run", "a"); err != nil {
 		t.Error(err)
+	}
+}
+
+// What a store notes of its clock is no data: a file that was served and stayed empty takes an import,
+// and no export has it.
+func TestClockIsNoData(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "agl.db")
+	source := newMemory(t, 0)
+	if _, err := newEngine(t, source).EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{{Input: jsontext.Value(`1`)}}}); err != nil {
+		t.Fatal(err)
+	}
+	var file, again bytes.Buffer
+	if _, err := archive.Export(t.Context(), source, &file); err != nil {
+		t.Fatal(err)
+	}
+	s, err := store.Open(t.Context(), "sqlite:"+path, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close(t.Context())
+	if _, err := d.Document(t.Context(), driver.ClockNote()); err != nil && runtime.GOOS == "linux" {
+		t.Errorf("the clock is not noted: %v", err)
+	}
+	if _, err := archive.Import(t.Context(), d, &file, nil); err != nil {
+		t.Error(err)
+	}
+	if counts, err := archive.Export(t.Context(), d, &again); err != nil || counts.Documents != 0 || counts.Rollouts != 1 {
+		t.Errorf("exported %+v, %v", counts, err)
 	}
 }
 

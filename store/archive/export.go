@@ -47,7 +47,7 @@ func Export(ctx context.Context, d driver.Exporter, w io.Writer) (Counts, error)
 		switch {
 		case r.Rollout != nil:
 			evicted = r.Rollout.Evicted
-		case r.Span != nil && evicted, r.Key != nil && strings.HasPrefix(r.Key.Scope, importScope):
+		case r.Span != nil && evicted, r.Key != nil && strings.HasPrefix(r.Key.Scope, importScope), r.Document != nil && r.Document.Kind == driver.ClockNote().Kind:
 			continue
 		}
 		if r.Document != nil && r.Document.Kind == driver.UnfinishedImport().Kind {

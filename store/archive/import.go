@@ -202,14 +202,18 @@ func (im *importer) notEmpty(ctx context.Context, stats *agl.Statistics) error {
 		stats.TotalRollouts, stats.TotalResources, stats.TotalWorkers, first)
 }
 
-// noDocuments refuses a database that holds documents.
+// noDocuments refuses a database that holds documents besides that of its clock.
 func (im *importer) noDocuments(ctx context.Context) error {
-	page, err := im.driver.QueryDocuments(ctx, agl.QueryDocumentsParams{Limit: 1})
-	if err != nil || page.Total == 0 {
+	page, err := im.driver.QueryDocuments(ctx, agl.QueryDocumentsParams{Limit: 2}) //nolint:mnd // one, and that of the clock
+	if err != nil {
 		return err
 	}
-	return agl.Errorf(agl.CodeConflict, "the database holds %d documents, the first is %s %s; import into an empty one",
-		page.Total, page.Items[0].Kind, page.Items[0].ID)
+	clock := driver.ClockNote()
+	others := slices.DeleteFunc(page.Items, func(d agl.Document) bool { return d.Kind == clock.Kind && d.ID == clock.ID })
+	if len(others) == 0 {
+		return nil
+	}
+	return agl.Errorf(agl.CodeConflict, "the database holds documents, such as %s %s; import into an empty one", others[0].Kind, others[0].ID)
 }
 
 // add adds a record to the batch.

@@ -104,6 +104,10 @@ type Exporter interface {
 // to its last: nobody may serve it meanwhile, and no sequence ids are given out.
 func UnfinishedImport() DocumentKey { return DocumentKey{Kind: "import", ID: "unfinished"} }
 
+// ClockNote is the document in which a store notes its clock for the next process. It belongs to the
+// machine, so that it is in no export.
+func ClockNote() DocumentKey { return DocumentKey{Kind: "clock", ID: "machine"} }
+
 // Capabilities says what a driver can do. The zero value is the least capable.
 type Capabilities struct {
 	// Notices receives what other processes have committed to the same database; nil
