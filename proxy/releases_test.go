@@ -1,9 +1,13 @@
 package proxy_test
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 
@@ -147,5 +151,98 @@ func TestReleases(t *testing.T) {
 		if who, _ := ask(1); who != step.want {
 			t.Errorf("after the %s a call without a session is answered by %s", step.act, who)
 		}
+	}
+}
+
+// A rollback takes no stream away: those that the candidate has begun end whole and with its words, while new sessions are served by
+// stable at once, and the sessions of these streams go on with the candidate.
+func TestRollbackUnderStreams(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	releases := release.New(store)
+	follower := watch(releases)
+	goOn := make(chan struct{})
+	var models []proxy.Model
+	for _, name := range []string{"support", "support-v2"} {
+		whole := proxytest.VLLM(func(string, int) string { return name })
+		model := serve(t, func(ctx context.Context, r proxytest.Request) proxytest.Reply {
+			if !bytes.Contains(r.Body, []byte(`"stream":true`)) {
+				return whole(ctx, r)
+			}
+			step := func(ctx context.Context, i int) error {
+				if i == 0 {
+					return nil
+				}
+				select {
+				case <-goOn:
+				case <-ctx.Done():
+				}
+				return ctx.Err()
+			}
+			return proxytest.Reply{ContentType: "text/event-stream", Pieces: streamOf(name, name), Step: step}
+		})
+		models = append(models, proxy.Model{Name: name, BaseURL: model.BaseURL()})
+	}
+	p := startLive(t, store, func(c *proxy.Config) { c.Models, c.Sessions.Releases = models, follower })
+	r, err := releases.Propose(t.Context(), release.Proposal{Candidate: release.Version{Model: "support-v2"}, Model: "support", Share: 0.5, By: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	follower.await()
+	type stream struct {
+		session, first string
+		rest           *bufio.Reader
+	}
+	var streams []stream
+	for n := range 16 {
+		s := stream{session: fmt.Sprint("chat-", n)}
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.URL+completions, strings.NewReader(`{"model":"support","stream":true,"messages":[{"role":"user","content":"hi"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Header.Set("X-Agl-Session", s.session)
+		res, err := http.DefaultClient.Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		s.rest = bufio.NewReader(res.Body)
+		if s.first, err = s.rest.ReadString('\n'); err != nil || res.StatusCode != http.StatusOK {
+			t.Fatalf("%s began with %d %q, %v", s.session, res.StatusCode, s.first, err)
+		}
+		streams = append(streams, s)
+	}
+	if _, err := releases.Do(t.Context(), r.ID, release.ActRollback, "test", ""); err != nil {
+		t.Fatal(err)
+	}
+	follower.await()
+	ask := func(session string) string {
+		t.Helper()
+		answer, _ := p.call(t, completions, `{"model":"support","messages":[{"role":"user","content":"hi"}]}`, http.StatusOK, "X-Agl-Session", session)
+		return fmt.Sprint(answer["choices"].([]any)[0].(map[string]any)["message"].(map[string]any)["content"])
+	}
+	for n := range 8 {
+		if who := ask(fmt.Sprint("after-", n)); who != "support" {
+			t.Errorf("after the rollback a new session is served by %s", who)
+		}
+	}
+	close(goOn)
+	candidates := 0
+	for _, s := range streams {
+		rest, err := io.ReadAll(s.rest)
+		who, other := "support", "support-v2"
+		if strings.Contains(s.first, "support-v2 ") {
+			who, other = other, who
+			candidates++
+		}
+		if err != nil || !strings.Contains(string(rest), `"`+who+` "`) || strings.Contains(string(rest), `"`+other+` "`) || !strings.HasSuffix(string(rest), "data: [DONE]\n\n") {
+			t.Errorf("%s began with %q and went on with %q, %v", s.session, s.first, rest, err)
+		}
+		if now := ask(s.session); now != who {
+			t.Errorf("%s began with %s and is served by %s", s.session, who, now)
+		}
+	}
+	if candidates == 0 || candidates == len(streams) {
+		t.Errorf("the candidate has served %d of %d streams", candidates, len(streams))
 	}
 }
