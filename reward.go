@@ -12,7 +12,8 @@ import (
 // The sources of rewards that have a priority of their own. Others, and the rewards that
 // an agent emits, have priority 0.
 const (
-	RewardFromUser    = "user"    // a person's verdict
+	RewardFromHuman   = "human"   // the verdict of somebody who looks at what was recorded, as on the dashboard
+	RewardFromUser    = "user"    // the verdict of a user of the agent
 	RewardFromEvent   = "event"   // what the application saw: accepted, bought, reopened
 	RewardFromProgram = "program" // a checker's result
 	RewardFromJudge   = "judge"   // a model's opinion
@@ -22,6 +23,8 @@ const (
 // one call, the one with the highest priority counts, and of equals the last.
 func RewardPriority(source string) int {
 	switch source {
+	case RewardFromHuman:
+		return 40
 	case RewardFromUser:
 		return 30
 	case RewardFromEvent:

@@ -218,7 +218,8 @@ func TestSessionsByKey(t *testing.T) {
 	}
 	l.call(t, completions, hello, 410, auth...)
 	l.call(t, at+"/end", "", 410, auth...)
-	l.call(t, at+"/reward", `{"value":1,"source":"user"}`, 200, auth...) // days later
+	l.call(t, at+"/reward", `{"value":1,"source":"human"}`, 200, auth...) // days later
+	l.call(t, at+"/reward", `{"value":0,"source":"user"}`, 200, auth...)   // says less than who looks at the record
 	triplets := l.triplets(t, id)
 	if len(triplets) != 2 || triplets[0].Reward != agl.Some(0.25) || triplets[1].Reward != agl.Some(1.0) {
 		t.Errorf("got %+v", triplets)
@@ -227,6 +228,7 @@ func TestSessionsByKey(t *testing.T) {
 	for _, wrong := range []string{key + "x", "sk-sess-" + id + ".secret", "sk-sess-", "sk-sess-nope.secret"} {
 		l.call(t, completions, hello, 401, "Authorization", "Bearer "+wrong)
 	}
+	l.call(t, "/v1/agl/sessions", `{"resources":"none"}`, 400)
 	other, _ := l.call(t, "/v1/agl/sessions", ``, 201)
 	l.call(t, fmt.Sprintf("/v1/agl/sessions/%v/reward", other["session_id"]), `{"value":1}`, 401, auth...)
 	l.call(t, "/v1/agl/sessions", ``, 410, auth...)

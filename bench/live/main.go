@@ -158,7 +158,7 @@ func measure(ctx context.Context, opt options, seed int, learns bool) (pleased [
 		if err != nil {
 			return nil, err
 		}
-		if err := os.WriteFile(file, bytes.ReplaceAll(text, []byte("learning_rate: 0.001"), []byte("learning_rate: 1e-12")), 0o600); err != nil {
+		if err := os.WriteFile(file, bytes.ReplaceAll(text, []byte("learning_rate: 0.0007"), []byte("learning_rate: 1e-12")), 0o600); err != nil {
 			return nil, err
 		}
 	}

@@ -53,6 +53,7 @@ type Store interface {
 	GetRollout(ctx context.Context, p agl.GetRolloutParams) (agl.AttemptedRollout, error)
 	QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (agl.Page[agl.AttemptedRollout], error)
 	UpdateAttempt(ctx context.Context, p agl.UpdateAttemptParams) (agl.Attempt, error)
+	GetResources(ctx context.Context, p agl.GetResourcesParams) (agl.ResourcesUpdate, error)
 }
 
 // Config configures a [Manager].
@@ -160,6 +161,14 @@ type NewSession struct {
 
 // Create starts a session and returns its key.
 func (m *Manager) Create(ctx context.Context, p NewSession) (s *Session, key string, err error) {
+	if p.ResourcesID != "" {
+		switch _, err := m.config.Store.GetResources(ctx, agl.GetResourcesParams{ResourcesID: p.ResourcesID}); {
+		case errors.Is(err, agl.ErrNotFound):
+			return nil, "", agl.Errorf(agl.CodeInvalid, "resources: got %.100q, must be the id of resources in the store; without it the session has the latest", p.ResourcesID)
+		case err != nil:
+			return nil, "", err
+		}
+	}
 	secret := cmp.Or(p.Key, strings.ToLower(rand.Text()+rand.Text()))
 	name := keyName(secret)
 	if old := m.named(name); old != nil {

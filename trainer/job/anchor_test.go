@@ -15,8 +15,9 @@ func TestAnchorIsCheckedFirst(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	const text = `
+store: {listen: "127.0.0.1:0"}
 engine: {policy: {context: 32, dim: 16, heads: 1, layers: 1, ff: 16, characters: "abcdefgsy ", warm_start: {file: demos.jsonl, steps: 5}}}
-proxy: {sessions: {idle_timeout: 1m}}
+proxy: {listen: "127.0.0.1:0", sessions: {idle_timeout: 1m}}
 algorithm: {online: {steps: 1, anchor: {file: anchor.jsonl}}}
 `
 	const ok = `{"messages":[{"role":"user","content":"say"},{"role":"assistant","content":"abc"}]}` + "\n"
