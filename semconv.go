@@ -9,6 +9,9 @@ const (
 	SpanOperation  = "agentlightning.operation"
 	SpanReward     = "agentlightning.reward"
 	SpanVirtual    = "agentlightning.virtual"
+	// SpanTraining is what a learner has computed of an attempt in a step, for people who look at it: see AttrTrainingCalls. Stores take it
+	// for no sign of life of the agent, and tell nobody of it.
+	SpanTraining = "agentlightning.training"
 )
 
 // Resource attributes that say which attempt a span belongs to.
@@ -47,6 +50,25 @@ const (
 	// is [TurnSide] for calls beside the conversation, such as one that makes up a title.
 	AttrTurn     = "agentlightning.turn"
 	AttrTurnType = "agentlightning.turn_type"
+)
+
+// Attributes of SpanTraining.
+const (
+	AttrTrainingRun  = "agentlightning.training.run"
+	AttrTrainingStep = "agentlightning.training.step"
+	AttrTrainingRole = "agentlightning.training.role" // of runs with several
+	// AttrTrainingCalls is JSON text: a list of objects, one for each model call that was trained on.
+	//
+	//	span_id     of the call
+	//	advantage   of its tokens, if it is the same for all
+	//	advantages  of each of its tokens otherwise: a series
+	//	log_ratios  of each token, the log-probability under the weights in training minus that under those that sampled: a series.
+	//	            It is left out if the learner has not computed it.
+	//	left_out    base64 of a bit for each token, the lowest of each byte first: 1 for tokens that were not trained on.
+	//	            It is left out if there are none.
+	//
+	// A series is {"scale": s, "data": base64}, of a little-endian integer of 16 bits for each token, which is multiplied by s.
+	AttrTrainingCalls = "agentlightning.training.calls"
 )
 
 // TurnSide is the type of model calls that are recorded and that nothing learns from.

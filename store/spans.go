@@ -25,7 +25,7 @@ type addSpansCommand struct {
 	chains  *spanchain.Shortener
 	layouts []*spandelta.Layout // of their payloads; nil for those that stay whole
 	rewards []agl.Null[agl.AttemptReward]
-	posted  []bool // whether each is a reward that somebody else than the agent gives
+	posted  []bool // whether each is what somebody else than the agent says: a reward, or what a learner has computed
 	issue   bool
 	byTime  bool
 
@@ -119,7 +119,9 @@ func (c *addSpansCommand) add(w *unitOfWork, i int) {
 		w.setSequence(sequence, r.SequenceID)
 	}
 	w.spans[r.SpanKey] = struct{}{}
-	w.countLate(re.cur, driver.AttemptKey{RolloutID: r.RolloutID, AttemptID: r.AttemptID})
+	if c.spans[i].Name != agl.SpanTraining { // nothing that counts for the agent
+		w.countLate(re.cur, driver.AttemptKey{RolloutID: r.RolloutID, AttemptID: r.AttemptID})
+	}
 	w.changes.Spans = append(w.changes.Spans, *r)
 	w.spanLayouts = append(w.spanLayouts, c.layouts[i])
 	if w.spanRoom.Valid {
@@ -275,7 +277,7 @@ func (s *Store) encode(c *addSpansCommand) (err error) {
 		c.records[i] = driver.NewSpanRecord(span, payload)
 		c.layouts[i] = s.chains.Layout(payload)
 		c.rewards[i] = adapter.SpanReward(span)
-		c.posted[i] = adapter.IsPosted(span)
+		c.posted[i] = span.Name == agl.SpanTraining || adapter.IsPosted(span)
 	}
 	if cap(*buffer) <= maxBuffer {
 		s.buffers.Put(buffer)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -75,6 +76,7 @@ type trainingRun struct {
 	feeder  feeder // nil before open is done
 	roles   []*trainee
 	warned  map[string]bool // by role and kind
+	keeping sync.WaitGroup  // writes what the last step has computed
 }
 
 // feeder supplies the groups of each step.
@@ -220,6 +222,7 @@ func (r *trainingRun) trainStep(ctx context.Context, step int) error {
 		b = part
 	}
 	tokens, updates := lessons.end()
+	r.keepTrained(ctx, step, lessons)
 	report.Learned, report.Replayed, report.Stale, report.Crowded, report.Withheld = b.learned, b.replayed, b.stale, b.crowded, b.withheld
 	report.Late = b.late
 	report.Dropped, report.Stopped = b.dropped, b.stopped
@@ -315,6 +318,7 @@ func (r *trainingRun) close(ctx context.Context) error {
 	if r.feeder != nil {
 		r.feeder.close(ctx)
 	}
+	r.keeping.Wait()
 	err := r.session.Close(ctx)
 	for _, role := range r.roles {
 		if role.updater.reference != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/tinker"
 )
 
@@ -187,6 +188,9 @@ func TestMasks(t *testing.T) {
 			}
 			if total := step.RewardMean * float64(healthy) * 2; total != float64(int(total)) {
 				t.Errorf("reward mean %v is not over %d rollouts", step.RewardMean, healthy)
+			}
+			if n := noted(t, w)[string(tc.masked)]; tc.masked != "" && n != 4 {
+				t.Errorf("%d rollouts say that they were masked, want 4", n)
 			}
 			warned := slices.ContainsFunc(rec.warnings, func(w algorithm.Warning) bool { return w.Kind == grpo.WarnMasked })
 			if warned != (tc.masked != "") {
@@ -486,6 +490,38 @@ func TestMinibatches(t *testing.T) {
 		if step.Updates != 2 || step.GradNorm <= 0 || step.LogprobGap != (grpo.Gap{}) {
 			t.Errorf("step %d: %d updates, norm %v, gap %v; want 2, a norm, and no gap before the first", step.Step, step.Updates, step.GradNorm, step.LogprobGap)
 		}
+	}
+	// The rollouts say what the step has computed of them.
+	page, err := w.store.QueryRollouts(t.Context(), agl.QueryRolloutsParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	trained, moved := 0, 0
+	for _, r := range page.Items {
+		spans, err := w.store.QuerySpans(t.Context(), agl.QuerySpansParams{RolloutID: r.RolloutID, Name: agl.SpanTraining})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(spans.Items) == 0 {
+			continue // of a group of equal rewards
+		}
+		trained++
+		calls, _ := spans.Items[0].Attributes.GetString(agl.AttrTrainingCalls)
+		var list []struct {
+			SpanID    string   `json:"span_id"`
+			Advantage *float64 `json:"advantage"`
+			LogRatios struct {
+				Scale float64 `json:"scale"`
+			} `json:"log_ratios"`
+		}
+		if err := rawjson.Unmarshal([]byte(calls), &list); err != nil || len(list) != 2 || list[0].SpanID != "span-0" || list[1].SpanID != "span-1" || list[1].Advantage == nil || *list[1].Advantage == 0 {
+			t.Errorf("rollout %s says %s (%v), want two calls with an advantage", r.RolloutID, calls, err)
+		} else if list[1].LogRatios.Scale != 0 {
+			moved++
+		}
+	}
+	if trained != rec.steps[0].Sequences || moved == 0 || moved == trained {
+		t.Errorf("%d rollouts say what was computed of them, the step had %d; the ratios of %d are not 1, want those of the second minibatch", trained, rec.steps[0].Sequences, moved)
 	}
 }
 

@@ -109,6 +109,8 @@ func (l *liveFeeder) collect(ctx context.Context, step int) (b stepBatch, err er
 		for i, s := range samples {
 			if s.mask != "" {
 				left.add(admission.Reason(s.mask), s.id)
+			} else if s.truncated && l.cfg.MaskTruncated {
+				left.add(truncated, s.id)
 			}
 			if s.mask == algorithm.MaskStale {
 				b.unused += s.sampled()
@@ -117,9 +119,7 @@ func (l *liveFeeder) collect(ctx context.Context, step int) (b stepBatch, err er
 			rollouts++
 			b.add(s, labelsOf(&allowed[i].Rollout.Rollout).Group, siblings)
 		}
-		for reason, ids := range left {
-			l.collector.note(ctx, ids, reason)
-		}
+		l.collector.noteAll(ctx, left)
 	}
 	fresh := b.groups
 	if err := l.replay(ctx, &b, users); err != nil {
@@ -131,11 +131,6 @@ func (l *liveFeeder) collect(ctx context.Context, step int) (b stepBatch, err er
 	b.sampled, b.last = b.waited, true
 	return b, nil
 }
-
-// passedOver are the ids of rollouts that are not learned from, by the reason.
-type passedOver map[admission.Reason][]string
-
-func (p passedOver) add(reason admission.Reason, id string) { p[reason] = append(p[reason], id) }
 
 // allowing is how many rollouts Live.Allow looks at together.
 const allowing = 8
@@ -208,7 +203,7 @@ func (l *liveFeeder) read(ctx context.Context, rollouts []agl.CollectedRollout, 
 			return nil, err
 		}
 		s := l.collector.read(ctx, r.Rollout.Input, &e)
-		s.id, s.grouped = r.Rollout.RolloutID, labelsOf(&r.Rollout.Rollout).Group != ""
+		s.grouped = labelsOf(&r.Rollout.Rollout).Group != ""
 		coverage = append(coverage, s.coverage)
 		if s.mask == "" && len(s.sequences) == 0 { // what others have earned is not to be expected
 			s.mask = algorithm.MaskNoTokens

@@ -35,12 +35,12 @@ func (p *pump) await(ctx context.Context, g *liveGroup) {
 		for i := range episodes {
 			one := p.collector.read(ctx, g.task.Input, &episodes[i])
 			if slices.Contains(late, waiting[i]) && one.mask == algorithm.Mask(agl.OutcomeCancelled) {
-				stopped = append(stopped, one)
+				stopped, spare = append(stopped, one), append(spare, one.id)
 				continue
 			}
-			samples, ids = append(samples, one), append(ids, waiting[i])
+			samples, ids = append(samples, one), append(ids, one.id)
 		}
-		spare, waiting = append(spare, late...), nil
+		waiting = nil
 		if limited.Err() == nil && p.hard(g, samples) {
 			if waiting, err = p.grow(ctx, g, len(samples)); err != nil {
 				p.fail(err)
@@ -54,10 +54,19 @@ func (p *pump) await(ctx context.Context, g *liveGroup) {
 	p.unused += tokensOf(stopped)
 	p.mu.Unlock()
 	reason := p.finish(g, samples)
-	p.collector.note(ctx, spare, oversampled)
-	if reason != "" {
-		p.collector.note(ctx, ids, reason)
+	left := passedOver{oversampled: spare}
+	for _, s := range samples {
+		switch {
+		case reason == admission.Stale: // trained says so
+		case reason != "":
+			left.add(reason, s.id)
+		case s.mask != "":
+			left.add(admission.Reason(s.mask), s.id)
+		case s.truncated && p.cfg.MaskTruncated:
+			left.add(truncated, s.id)
+		}
 	}
+	p.collector.noteAll(ctx, left)
 }
 
 // rewardsOf are the rewards that count.
@@ -175,15 +184,15 @@ func (p *pump) counts(ctx context.Context, id string) (bool, error) {
 	return episode.Failure() == "", nil
 }
 
-// finish makes a group ready, or drops it for the reason that it returns.
+// finish makes a group ready, or drops it for the reason that it returns. One that was dropped meanwhile is stale.
 func (p *pump) finish(g *liveGroup, samples taskGroup) (reason admission.Reason) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer signal(p.arrived)
 	defer signal(p.wake)
-	if p.live[g.ID] != g { // dropped as stale
+	if p.live[g.ID] != g { // dropped by trained
 		p.unused += tokensOf(samples)
-		return ""
+		return admission.Stale
 	}
 	if !g.over { // the source of the run that was resumed has heard of it
 		p.heard = append(p.heard, heard{g.ID, g.task, rewardsOf(samples)})

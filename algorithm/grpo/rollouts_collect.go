@@ -49,7 +49,10 @@ func (c *collector) read(ctx context.Context, task jsontext.Value, e *algorithm.
 
 // readRole converts a finished rollout to what it is to a role: its calls and its reward.
 func (c *collector) readRole(ctx context.Context, role *trainee, task jsontext.Value, e *algorithm.Episode) sample {
-	s := sample{spans: len(e.Spans), failed: e.Outcome.Kind == agl.OutcomeAgentError}
+	s := sample{id: e.Rollout.RolloutID, spans: len(e.Spans), failed: e.Outcome.Kind == agl.OutcomeAgentError}
+	if e.Attempt != nil {
+		s.attempt = e.Attempt.AttemptID
+	}
 	if c.cfg.Form != nil {
 		s.form = c.cfg.Form(task)
 	}

@@ -12,12 +12,16 @@ import (
 )
 
 // MetadataDropped is the member of a rollout's metadata that says why the run does not train on it: no_variance, failed or stale,
-// the reasons of its group, or oversampled. In a [Live] run it is withheld, if Live.Allow has not let it pass, crowded, if
-// Live.PerUser were there before it, or its [algorithm.Mask].
+// the reasons of its group, or its own: oversampled, truncated, or its [algorithm.Mask]. In a [Live] run it is also withheld, if
+// Live.Allow has not let it pass, or crowded, if Live.PerUser were there before it.
 const MetadataDropped = "dropped"
 
-// oversampled is the reason of rollouts that a group did not need.
-const oversampled admission.Reason = "oversampled"
+// The reasons of single rollouts that are no mask: the group did not need it, and Config.MaskTruncated, with which its reward
+// still counts in the group.
+const (
+	oversampled admission.Reason = "oversampled"
+	truncated   admission.Reason = "truncated"
+)
 
 // The reasons of a live run that are no mask.
 const (
@@ -27,6 +31,18 @@ const (
 
 // noteTimeout bounds a note.
 const noteTimeout = 10 * time.Second
+
+// passedOver are the ids of rollouts that are not learned from, by the reason.
+type passedOver map[admission.Reason][]string
+
+func (p passedOver) add(reason admission.Reason, id string) { p[reason] = append(p[reason], id) }
+
+// noteAll writes into rollouts why they are dropped.
+func (c *collector) noteAll(ctx context.Context, left passedOver) {
+	for reason, ids := range left {
+		c.note(ctx, ids, reason)
+	}
+}
 
 // note writes into rollouts why they are dropped. It is for people who look at them: a run goes on without.
 func (c *collector) note(ctx context.Context, ids []string, reason admission.Reason) {
@@ -42,7 +58,9 @@ func (c *collector) note(ctx context.Context, ids []string, reason admission.Rea
 			if err == nil {
 				_, err = store.UpdateRollout(ctx, agl.UpdateRolloutParams{RolloutID: id, Metadata: rawjson.Set(r.Metadata, MetadataDropped, value)})
 			}
-			errs[i] = err
+			if !errors.Is(err, agl.ErrNotFound) { // deleted: nobody can look at it
+				errs[i] = err
+			}
 		})
 	}
 	all.Wait()

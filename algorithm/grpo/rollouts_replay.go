@@ -79,7 +79,7 @@ func (l *liveFeeder) again(ctx context.Context, r replayed) (s sample, user stri
 		return s, "", err
 	}
 	s = l.collector.read(ctx, rollout.Input, &e)
-	s.id, s.expected, s.again = r.ID, r.Expected, true
+	s.expected, s.again = r.Expected, true
 	if s.mask == "" && l.age(s) > l.cfg.Live.MaxStaleness {
 		s.mask = algorithm.MaskStale
 	}

@@ -12,9 +12,10 @@ type taskGroup []sample
 
 // sample is what a rollout contributes.
 type sample struct {
-	id         string // of the rollout, in a live run
-	grouped    bool   // it names its group, in a live run
-	again      bool   // it was learned from before, in a live run
+	id         string // of the rollout
+	attempt    string
+	grouped    bool // it names its group, in a live run
+	again      bool // it was learned from before, in a live run
 	form       string
 	reward     float64
 	overlong   float64        // added to the reward for learning, at most 0

@@ -50,6 +50,8 @@ type update struct {
 	all     comparison // of what the correction has seen
 	total   int        // tokens that it has seen
 	refused int        // of these
+	// computed is what is known of each sequence, by its first token.
+	computed map[*int32]*computed
 }
 
 // comparison has the log-probabilities of the trainer for data.
@@ -66,7 +68,7 @@ func (c *comparison) add(data []tinker.Datum, logprobs [][]float32) {
 func (u *updater) begin(report *StepReport) *update {
 	adam := u.cfg.Adam
 	adam.LearningRate = u.cfg.Schedule.Rate(report.Step-1, u.cfg.Steps)
-	return &update{updater: u, report: report, adam: adam}
+	return &update{updater: u, report: report, adam: adam, computed: map[*int32]*computed{}}
 }
 
 // train trains on the next part of the data, of which there are as many as Config.parts says. A part without data takes no part in an
@@ -92,6 +94,7 @@ func (u *update) train(ctx context.Context, data []tinker.Datum) (err error) {
 		u.tokens += n
 		u.report.KL += (kl - u.report.KL) * shareOf(n, u.tokens)
 	}
+	u.note(data)
 	if data, err = u.correct(ctx, data); err != nil {
 		return err
 	}
@@ -139,6 +142,7 @@ func (u *update) forward(ctx context.Context, data []tinker.Datum, last bool) (e
 	if err := checkForward(data, forward, optim); err != nil {
 		return err
 	}
+	u.noteCurrent(data, forward.Logprobs)
 	if u.report.Updates == 0 {
 		u.first.add(data, forward.Logprobs)
 	}
@@ -198,7 +202,9 @@ func (u *update) correct(ctx context.Context, data []tinker.Datum) ([]tinker.Dat
 		return nil, err
 	}
 	u.all.add(data, proximal.Logprobs)
+	u.noteCurrent(data, proximal.Logprobs)
 	kept, refused := u.cfg.Correction.Apply(data, proximal.Logprobs)
+	u.noteKept(data, kept)
 	u.total, u.refused = u.total+trainedTokens(data), u.refused+refused
 	return kept, nil
 }

@@ -64,6 +64,10 @@ func testRewardRevivesNothing(h *harness) {
 		}
 		before := h.get(r.RolloutID).Attempt
 		h.addReward(reward(r.RolloutID, "k", 0.5))
+		learned := span(r.RolloutID, r.Attempt.AttemptID, "learned", 0)
+		learned.Name = agl.SpanTraining
+		added, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: []agl.Span{learned}, IssueSequenceIDs: true})
+		equal(h, "what a learner says", len(must(h, added, err).Stored), 1)
 		got := h.wantStatus(r.RolloutID, c.rollout, c.attempt)
 		equal(h, "heartbeat", got.Attempt.LastHeartbeatTime, before.LastHeartbeatTime)
 		equal(h, "end", got.Attempt.EndTime, before.EndTime)
