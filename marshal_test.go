@@ -158,6 +158,8 @@ func TestNounsHaveOneForm(t *testing.T) {
 	sameForm(t, agl.Statistics{Memory: &agl.MemoryStatistics{TotalSpanBytes: 1, EvictionThresholdBytes: 2, SafeThresholdBytes: 3, MemoryCapacityBytes: 4}},
 		`{"name":"","total_rollouts":0,"total_attempts":0,"total_spans":0,"total_resources":0,"total_workers":0,"uptime":0.0,`+
 			`"total_span_bytes":1,"eviction_threshold_bytes":2,"safe_threshold_bytes":3,"memory_capacity_bytes":4}`)
+	sameForm(t, agl.Statistics{QueueClosed: true},
+		`{"name":"","total_rollouts":0,"total_attempts":0,"total_spans":0,"total_resources":0,"total_workers":0,"uptime":0.0,"queue_closed":true}`)
 	sameForm(t, agl.Null[string]{}, `null`)
 	sameForm(t, agl.Some("x"), `"x"`)
 	sameForm(t, agl.Some(0.5), `0.5`)

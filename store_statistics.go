@@ -1,6 +1,7 @@
 package agl
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/agl-go/agl/internal/rawjson"
@@ -15,6 +16,7 @@ type Statistics struct {
 	TotalResources int
 	TotalWorkers   int
 	Uptime         time.Duration
+	QueueClosed    bool              // no rollout is handed out
 	Memory         *MemoryStatistics // nil for a store that does not keep spans in memory
 }
 
@@ -26,7 +28,8 @@ type MemoryStatistics struct {
 	MemoryCapacityBytes    int64
 }
 
-// members puts the fields of Memory into the same object and leaves them out if there is no Memory.
+// members puts the fields of Memory into the same object and leaves them out if there is no Memory. It leaves QueueClosed out if it is
+// false, since the store of Agent-lightning has no such member.
 func (s *Statistics) members(w *wireForm) *wireForm {
 	w.string("name", &s.Name)
 	integer(w, "total_rollouts", &s.TotalRollouts)
@@ -42,6 +45,9 @@ func (s *Statistics) members(w *wireForm) *wireForm {
 			*d = time.Duration(seconds * float64(time.Second))
 			return err
 		})
+	if w.reading || s.QueueClosed {
+		field(w, "queue_closed", &s.QueueClosed, strconv.AppendBool, rawjson.Reader.Bool)
+	}
 	memory, ours := s.Memory, w.found
 	if memory == nil {
 		if !w.reading {

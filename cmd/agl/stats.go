@@ -55,6 +55,9 @@ func (c *statsCommand) show(out *console.Console, s *agl.Statistics) error {
 		{"rollouts", strconv.Itoa(s.TotalRollouts)}, {"attempts", strconv.Itoa(s.TotalAttempts)}, {"spans", strconv.Itoa(s.TotalSpans)},
 		{"resources", strconv.Itoa(s.TotalResources)}, {"workers", strconv.Itoa(s.TotalWorkers)},
 	}}
+	if s.QueueClosed {
+		table.Rows = append(table.Rows, []string{"queue", "closed: no rollout is handed out"})
+	}
 	if s.Memory != nil {
 		memory := fmt.Sprintf("%s, evicts above %s", console.Bytes(s.Memory.TotalSpanBytes), console.Bytes(s.Memory.EvictionThresholdBytes))
 		table.Rows = append(table.Rows, []string{"span memory", memory})

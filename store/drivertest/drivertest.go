@@ -465,12 +465,21 @@ func testEvents(d *harness) {
 }
 
 func testQueueState(d *harness) {
+	told := func() bool {
+		got, err := d.Statistics(d.ctx)
+		if err != nil {
+			d.Fatal(err)
+		}
+		return got.QueueClosed
+	}
 	d.apply(driver.Changes{QueueClosed: agl.Some(true)})
 	equal(d, "closed", d.load(driver.LoadParams{}).QueueClosed, true)
+	equal(d, "is told", told(), true)
 	d.apply(driver.Changes{Rollouts: created(rollout("r", agl.RolloutQueuing))})
 	equal(d, "still closed", d.load(driver.LoadParams{}).QueueClosed, true)
 	d.apply(driver.Changes{QueueClosed: agl.Some(false)})
 	equal(d, "open", d.load(driver.LoadParams{}).QueueClosed, false)
+	equal(d, "is told", told(), false)
 }
 
 func testDelete(d *harness) {

@@ -195,6 +195,7 @@ func (d *Driver) Statistics(context.Context) (agl.Statistics, error) {
 		TotalSpans:     d.spans,
 		TotalResources: len(d.bundleList),
 		TotalWorkers:   len(d.workerList),
+		QueueClosed:    d.closed,
 		Memory: &agl.MemoryStatistics{
 			TotalSpanBytes:         d.evictable.total,
 			EvictionThresholdBytes: d.evictAt,

@@ -335,7 +335,7 @@ func (d *Driver) Statistics(context.Context) (agl.Statistics, error) {
 func (s *state) statistics() agl.Statistics {
 	return agl.Statistics{
 		Name: "sqlite", TotalRollouts: int(s.rollouts), TotalAttempts: int(s.attempts), TotalSpans: int(s.spans),
-		TotalResources: int(s.resources), TotalWorkers: int(s.workers),
+		TotalResources: int(s.resources), TotalWorkers: int(s.workers), QueueClosed: s.queueClosed,
 	}
 }
 
