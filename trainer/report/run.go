@@ -126,28 +126,6 @@ func writeCurves(b *strings.Builder, steps []agl.RunMetrics) {
 	}
 }
 
-// group is rollouts of one task.
-type group struct {
-	number  int
-	members []agl.AttemptedRollout
-	rewards []float64
-}
-
-func (g *group) spread() float64 {
-	if len(g.rewards) == 0 {
-		return 0
-	}
-	return slices.Max(g.rewards) - slices.Min(g.rewards)
-}
-
-func (g *group) mean() float64 {
-	sum := 0.0
-	for _, r := range g.rewards {
-		sum += r
-	}
-	return sum / float64(len(g.rewards))
-}
-
 // lastGroups returns the groups of the last step that has metrics and training rollouts, or of a run without metrics those of the
 // step of its newest training rollout.
 func lastGroups(ctx context.Context, p *Params, metrics []agl.RunMetrics) (int, []*group, error) {
@@ -187,38 +165,19 @@ func lastGroups(ctx context.Context, p *Params, metrics []agl.RunMetrics) (int, 
 	return 0, nil, nil
 }
 
-// grouped puts rollouts together by the number of their group; the number 0 is left out of the metadata.
-func grouped(rollouts []agl.AttemptedRollout) []*group {
-	byNumber := map[int]*group{}
-	for i := range rollouts {
-		r := &rollouts[i]
-		n, _ := agl.Attributes(r.Metadata).GetInt("group")
-		g := byNumber[int(n)]
-		if g == nil {
-			g = &group{number: int(n)}
-			byNumber[int(n)] = g
-		}
-		g.members = append(g.members, *r)
-		if r.Attempt != nil && r.Attempt.Reward.Valid {
-			g.rewards = append(g.rewards, r.Attempt.Reward.V.Value)
-		}
-	}
-	out := make([]*group, 0, len(byNumber))
-	for _, g := range byNumber {
-		out = append(out, g)
-	}
-	slices.SortFunc(out, func(a, b *group) int { return cmp.Compare(a.number, b.number) })
-	return out
-}
-
 func writeGroups(ctx context.Context, b *strings.Builder, store agl.Store, step int, groups []*group) error {
-	fmt.Fprintf(b, "<h2>Groups of step %d</h2>\n<table>\n<tr><th>Group</th><th>Task</th><th>Rollouts</th><th>Mean reward</th><th>Lowest</th><th>Highest</th></tr>\n", step)
+	fmt.Fprintf(b, "<h2>Groups of step %d</h2>\n<table>\n<tr><th>Group</th><th>Task</th><th>Rollouts</th><th>Mean reward</th><th>Lowest</th><th>Highest</th><th>Teaches</th></tr>\n", step)
 	for _, g := range groups[:min(maxGroups, len(groups))] {
 		mean, low, high := "–", "–", "–"
 		if len(g.rewards) > 0 {
 			mean, low, high = number(g.mean()), number(slices.Min(g.rewards)), number(slices.Max(g.rewards))
 		}
-		fmt.Fprintf(b, "<tr><td>%d</td><td>%s</td><td>%d</td><td>%s</td><td>%s</td><td>%s</td></tr>\n", g.number, clippedTo(string(g.members[0].Input), 200), len(g.members), mean, low, high)
+		teaches := "yes"
+		if why := g.nothing(); why != "" {
+			teaches = "nothing: " + why
+		}
+		fmt.Fprintf(b, "<tr><td>%s</td><td>%s</td><td>%d</td><td>%s</td><td>%s</td><td>%s</td><td>%s</td></tr>\n",
+			g.name, clippedTo(string(g.members[0].Input), 200), len(g.members), mean, low, high, clippedTo(teaches, 500))
 	}
 	b.WriteString("</table>\n")
 	if n := len(groups) - maxGroups; n > 0 {
@@ -235,24 +194,29 @@ func writeGroups(ctx context.Context, b *strings.Builder, store agl.Store, step 
 }
 
 func writeSiblings(ctx context.Context, b *strings.Builder, store agl.Store, g *group) error {
-	value := func(r agl.AttemptedRollout) float64 {
-		if r.Attempt == nil || !r.Attempt.Reward.Valid {
+	value := func(m member) float64 {
+		if m.mask != "" {
 			return math.Inf(-1)
 		}
-		return r.Attempt.Reward.V.Value
+		return m.reward
 	}
-	members := slices.SortedStableFunc(slices.Values(g.members), func(a, b agl.AttemptedRollout) int { return cmp.Compare(value(b), value(a)) })
+	members := slices.SortedStableFunc(slices.Values(g.members), func(a, b member) int { return cmp.Compare(value(b), value(a)) })
 	if len(members) > maxSiblings {
 		members = slices.Concat(members[:maxSiblings/2], members[len(members)-maxSiblings/2:])
 	}
-	fmt.Fprintf(b, "<h3>Group %d</h3>\n<div class=\"pair\">\n", g.number)
+	fmt.Fprintf(b, "<h3>Group %s</h3>\n<div class=\"pair\">\n", g.name)
 	for i := range members {
-		told, err := ReadRollout(ctx, store, &members[i])
+		told, err := ReadRollout(ctx, store, &members[i].AttemptedRollout)
 		if err != nil {
 			return err
 		}
 		if told != nil {
 			b.WriteString("<div>")
+			if m := &members[i]; m.mask != "" {
+				fmt.Fprintf(b, "<p>It does not count: %s.</p>\n", clippedTo(m.mask, 500))
+			} else if m.dropped == "truncated" {
+				fmt.Fprintf(b, "<p>It is not trained on: %s.</p>\n", inWords(m.dropped))
+			}
 			WriteRollout(b, "", told)
 			b.WriteString("</div>\n")
 		}

@@ -65,8 +65,8 @@ func TestRun(t *testing.T) {
 	}
 	text := string(page)
 	for _, want := range []string{
-		"Training reward", "Validation", "Loss", "Groups of step 2", `<td>0</td><td>&#34;a task&#34;</td><td>5</td><td>0.5</td><td>0</td><td>1</td>`,
-		`<td>1</td><td>&#34;a task&#34;</td><td>1</td><td>0.125</td>`, "fifth", "fourth", "first", "second &lt;script&gt;", "the same", "default-src 'none'",
+		"Training reward", "Validation", "Loss", "Groups of step 2", `<td>0</td><td>&#34;a task&#34;</td><td>5</td><td>0.5</td><td>0</td><td>1</td><td>yes</td>`,
+		`<td>1</td><td>&#34;a task&#34;</td><td>1</td><td>0.125</td><td>0.125</td><td>0.125</td><td>nothing: it has one rollout`, "fifth", "fourth", "first", "second &lt;script&gt;", "the same", "default-src 'none'",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page has no %s", want)
