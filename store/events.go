@@ -9,8 +9,12 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
-// eventPage is how many events are read at once.
-const eventPage = 512
+const (
+	// eventPage is how many events are read at once.
+	eventPage = 512
+	// fewEvents is how many are told one by one to readers that only want to know whether to look again.
+	fewEvents = 128
+)
 
 // Events implements agl.Store. Without Since it yields what happens after the call, not after the first read: who tells others
 // that a stream has begun can say so before it is read.
@@ -41,14 +45,17 @@ func (s *Store) Events(ctx context.Context, p agl.EventsParams) iter.Seq2[agl.Ev
 func (s *Store) streamEvents(ctx context.Context, p agl.EventsParams, yield func(agl.Event) bool) error {
 	s.readers.Add(1)
 	defer s.readers.Add(-1)
-	after := p.Since
+	after, most := p.Since, eventPage
+	if p.Every > 0 {
+		most = fewEvents + 1
+	}
 	for {
 		woken := s.signal.next()
-		list, err := s.readEvents(ctx, after, eventPage)
+		list, err := s.readEvents(ctx, after, most)
 		if err != nil {
 			return err
 		}
-		if p.Every > 0 && len(list.Events) == eventPage {
+		if p.Every > 0 && len(list.Events) == most {
 			if list, err = s.readEvents(ctx, "", 0); err != nil {
 				return err
 			}

@@ -471,7 +471,7 @@ func TestEventsEvery(t *testing.T) {
 		want("later ones wait")
 		time.Sleep(every)
 		want("and come together", seen{agl.EventRollout, every}, seen{agl.EventRollout, every})
-		enqueue(t, s, 3000, agl.RolloutConfig{})
+		enqueue(t, s, 129, agl.RolloutConfig{})
 		time.Sleep(every)
 		want("many are one", seen{agl.EventReset, 2 * every})
 		time.Sleep(every)
