@@ -8,13 +8,14 @@ const pause = 4; // times what the last load took: a page that is slow to load l
 
 // useQuery loads data, and loads it again when a change concerns it. What was loaded
 // stays until it is replaced. concerns(event) says which changes matter; a reset
-// always does. deps are what load depends on.
+// always does. deps are what load depends on. Data that may be older than the change has freshIn: the seconds after which it is not.
 export function useQuery(load, deps, concerns = () => false) {
   const [state, setState] = useState({ data: undefined, error: undefined, loading: true });
   const again = useRef(() => {});
   useEffect(() => {
     let current = null;
     let timer = 0;
+    let later = 0;
     let next = 0; // when it may be loaded again
     let ended = false;
     const run = async () => {
@@ -24,14 +25,18 @@ export function useQuery(load, deps, concerns = () => false) {
       const mine = new AbortController();
       current?.abort();
       current = mine;
+      let freshIn = 0;
       try {
         const data = await load(mine.signal);
+        freshIn = data?.freshIn;
         if (current === mine) setState({ data, error: undefined, loading: false });
       } catch (error) {
         if (current === mine && error.name !== "AbortError") setState((s) => ({ data: s.data, error, loading: false }));
       } finally {
         if (current === mine) current = null;
         next = Math.max(began + refreshEvery, performance.now() + pause * (performance.now() - began));
+        clearTimeout(later);
+        if (freshIn > 0) later = setTimeout(soon, 1000 * freshIn);
       }
     };
     const soon = () => {
@@ -52,6 +57,7 @@ export function useQuery(load, deps, concerns = () => false) {
       ended = true;
       off();
       clearTimeout(timer);
+      clearTimeout(later);
       current?.abort();
       current = null;
     };

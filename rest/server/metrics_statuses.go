@@ -24,8 +24,8 @@ type statusCounts struct {
 	store agl.Store
 
 	turn   chan struct{} // has room for who may use the fields below
-	until  time.Time     // when answer is too old
-	answer []byte
+	until  time.Time     // when counts are too old
+	counts []byte
 }
 
 func newStatusCounts(store agl.Store) *statusCounts {
@@ -39,19 +39,26 @@ func (s *statusCounts) get(x *exchange) error {
 	case <-x.context().Done():
 		return x.context().Err()
 	}
-	if time.Now().After(s.until) {
+	fresh := time.Now().After(s.until)
+	if fresh {
 		// Others reuse the answer, even if this client has left.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(x.context()), countsTimeout)
 		defer cancel()
 		began := time.Now()
-		answer, err := s.count(ctx)
+		counts, err := s.count(ctx)
 		if err != nil {
 			return err
 		}
 		now := time.Now()
-		s.answer, s.until = answer, now.Add(max(countsFor, countShare*now.Sub(began)))
+		s.counts, s.until = counts, now.Add(max(countsFor, countShare*now.Sub(began)))
 	}
-	return x.answerText(http.StatusOK, string(s.answer))
+	doc := rawjson.NewObject(x.out)
+	doc.Raw("by_status", s.counts)
+	if !fresh { // what has happened since is counted in so many seconds
+		doc.Key("fresh_in")
+		doc = rawjson.AppendFloat(doc, time.Until(s.until).Seconds())
+	}
+	return x.send(http.StatusOK, doc.End())
 }
 
 func (s *statusCounts) count(ctx context.Context) ([]byte, error) {
@@ -63,7 +70,5 @@ func (s *statusCounts) count(ctx context.Context) ([]byte, error) {
 		}
 		counts.Int(string(status), int64(page.Total))
 	}
-	doc := rawjson.NewObject(nil)
-	doc.Raw("by_status", counts.End())
-	return doc.End(), nil
+	return counts.End(), nil
 }

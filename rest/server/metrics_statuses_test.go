@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -65,8 +66,14 @@ func TestStatusCountsAreShared(t *testing.T) {
 			want  int64
 		}{{0, each}, {49 * took, each}, {2 * took, 2 * each}} {
 			time.Sleep(step.after)
-			if ask(t, api, "GET", statusCountsPath, ""); store.counts.Load() != step.want {
+			before := store.counts.Load()
+			w := ask(t, api, "GET", statusCountsPath, "")
+			if store.counts.Load() != step.want {
 				t.Errorf("%s later: %d counts, want %d", step.after, store.counts.Load(), step.want)
+			}
+			// An answer that may be too old says when to ask again.
+			if old := strings.Contains(w.Body.String(), `"fresh_in":`); old != (before == step.want) {
+				t.Errorf("%s later: got %s", step.after, w.Body)
 			}
 		}
 	})
