@@ -2,7 +2,7 @@
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "./lib/html.js";
-import { go, href, route } from "./route.js";
+import { go, href, route, settle } from "./route.js";
 import { learn, oidcLogin, session, signIn, signOut, unauthorized } from "./api.js";
 import { connection, follow } from "./live.js";
 import { useKeys } from "./hooks.js";
@@ -39,8 +39,9 @@ function App() {
   useEffect(() => {
     document.title = (path.length ? path.join(" · ") : "Overview") + " – agl";
     main.current?.focus({ preventScroll: true });
-    scrollTo(0, 0);
+    settle();
   }, [path.join("/")]);
+  useEffect(() => new ResizeObserver(settle).observe(main.current), []);
   const signedIn = session.value?.methods.length > 0 && session.value.identity;
   useEffect(() => {
     learn().catch(() => {}); // the views say that the store cannot be reached
@@ -99,7 +100,11 @@ const keys = [
 
 function Help({ close }) {
   const dialog = useRef(null);
-  useEffect(() => dialog.current.showModal(), []);
+  useEffect(() => {
+    const before = document.activeElement;
+    dialog.current.showModal();
+    return () => before.focus({ preventScroll: true });
+  }, []);
   return html`<dialog ref=${dialog} class="help" onClose=${close} aria-label="Keys">
     <h2>Keys</h2>
     <dl>${keys.map(([k, what]) => html`<div key=${k}><dt><kbd>${k}</kbd></dt><dd>${what}</dd></div>`)}</dl>

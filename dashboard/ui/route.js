@@ -17,7 +17,27 @@ function parse() {
 }
 
 export const route = signal(parse());
-addEventListener("hashchange", () => (route.value = parse()));
+
+// Where readers have scrolled to, by address, is taken again when they come back. An entry of the history that has been shown has a state.
+const places = new Map();
+let wanted = null; // of the view that is coming
+
+history.scrollRestoration = "manual";
+addEventListener("scroll", () => wanted === null && places.set(location.hash, scrollY), { passive: true });
+for (const act of ["wheel", "touchstart", "pointerdown", "keydown"]) addEventListener(act, () => (wanted = null), { passive: true, capture: true });
+addEventListener("hashchange", () => {
+  wanted = (history.state?.shown && places.get(location.hash)) || 0;
+  history.replaceState({ shown: true }, "");
+  route.value = parse();
+});
+history.replaceState({ shown: true }, "");
+
+// settle scrolls to the place of a view, once the view is long enough.
+export function settle() {
+  if (wanted === null) return;
+  scrollTo(0, wanted);
+  if (Math.abs(scrollY - wanted) < 2) wanted = null;
+}
 
 // href returns the address of a view, for links.
 export function href(path, params = {}) {
@@ -33,6 +53,7 @@ export function go(path, params) {
 // setParams changes parameters of this view. It adds no entry to the history.
 export function setParams(changes) {
   const params = { ...route.value.params, ...changes };
-  history.replaceState(null, "", href(route.value.path, params));
+  history.replaceState(history.state, "", href(route.value.path, params));
+  places.set(location.hash, scrollY);
   route.value = parse();
 }

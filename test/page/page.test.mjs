@@ -9,6 +9,7 @@ const views = {
   runs: { hash: "runs", shows: "grpo" },
   run: { hash: "runs/" + made.run, shows: "Seconds by phase" },
   compared: { hash: "runs/" + made.run + "?compare=" + made.other, shows: "Seconds by phase: seconds/train" },
+  python: { hash: "runs/" + encodeURIComponent(made.python), shows: "of <b>Python</b>" },
   step: { hash: `runs/${made.run}/steps/1`, shows: "Groups of the step|16 groups" },
   group: { hash: `runs/${made.grouped}/steps/1/groups/0`, shows: "They part at message 3" },
   skewed: { hash: "rollouts/" + made.skewed + "?tab=timeline", shows: "its own parent" },
@@ -88,6 +89,16 @@ test("the overview shows calls and tokens per second, and the versions that answ
   await done();
 });
 
+test("counts that were made before the last change are asked for again", async () => {
+  const { page, done } = await open("workers");
+  let old = 0;
+  await page.route("**/statistics/rollouts", (r) => (old++ ? r.continue() : r.fulfill({ contentType: "application/json", body: '{"by_status":{"failed":987654},"fresh_in":0.1}' })));
+  await page.goto(base + "#/");
+  await page.getByText("987,654").waitFor();
+  await page.getByText("987,654").waitFor({ state: "detached" }); // nothing has happened meanwhile
+  await done();
+});
+
 test("addresses that are wrong are answered, and long words break no page", async () => {
   const { page, done } = await open("rollouts/%E0%A4%A", { width: 390 });
   await page.getByText("There is no rollout %E0%A4%A.").waitFor();
@@ -123,6 +134,9 @@ test("what changes is seen without a reload, and nothing is asked while the tab 
   page.once("dialog", (d) => d.accept());
   await page.getByRole("button", { name: "Cancel" }).click();
   await page.locator("h1 .status-cancelled").waitFor();
+  const deleted = await fetch(base + "v1/agl/rollouts/" + rollout.rollout_id, { method: "DELETE", headers: { Authorization: "Bearer " + token } }); // by somebody else
+  assert.ok(deleted.ok);
+  await page.getByText("There is no rollout " + rollout.rollout_id).waitFor();
 
   await page.evaluate(() => {
     Object.defineProperty(document, "hidden", { configurable: true, get: () => true });
@@ -142,8 +156,16 @@ test("what changes is seen without a reload, and nothing is asked while the tab 
   await done();
 });
 
-test("a task is enqueued, as JSON or as a text", async () => {
+test("the queue is closed and opened, and a task is enqueued, as JSON or as a text", async () => {
   const { page, done } = await open("");
+  page.on("dialog", (d) => d.accept());
+  const queue = page.locator("section", { hasText: "Queue" });
+  await queue.getByText("open", { exact: true }).waitFor();
+  await queue.getByRole("button", { name: "Close the queue" }).click();
+  await queue.getByText("closed", { exact: true }).waitFor();
+  assert.equal((await api("statistics")).queue_closed, true);
+  await api("queues/rollouts/open", { method: "POST" }); // by somebody else
+  await queue.getByRole("button", { name: "Close the queue" }).waitFor();
   await page.getByText("Enqueue a task").click();
   for (const [task, input] of [['{"question": "2 + 2"}', { question: "2 + 2" }], ["<b>plain words</b>", "<b>plain words</b>"]]) {
     await page.getByLabel("Task").fill(task);
@@ -180,15 +202,15 @@ test("rollouts are found by label, reward, outcome, version, attribute and what 
   await page.getByText("name=value", { exact: true }).waitFor();
   await page.getByLabel("Label", { exact: true }).fill("run=" + made.grouped);
   await page.keyboard.press("Enter");
-  await page.getByText("13 in all").waitFor();
+  await page.getByText("16 in all").waitFor();
   await page.getByLabel("Reward from").fill("0.5");
   await page.keyboard.press("Enter");
   await page.waitForURL(/min=0.5/);
   await page.getByRole("button", { name: "Reward", exact: true }).click();
   await page.waitForURL(/sort=reward/);
-  await page.waitForFunction(() => [...document.querySelectorAll("tbody tr td:nth-child(5)")].map((td) => td.textContent).join() === "1,1,1,1,1,1,0.5");
+  await page.waitForFunction(() => [...document.querySelectorAll("tbody tr td:nth-child(5)")].map((td) => td.textContent).join() === "2,1,1,1,1,1,1,1,0.5");
   await page.reload();
-  await page.getByText("7 in all").waitFor();
+  await page.getByText("9 in all").waitFor();
   // What was said, in any case.
   await page.getByText("What they say and how they ended").click();
   await page.getByLabel("Text", { exact: true }).fill("IT IS ABOUT");
@@ -241,6 +263,17 @@ test("the conversation shows what is new in each call, in order", async () => {
   assert.equal(words.split("Be brief.").length, 2, "the second call repeats the first one's messages");
   await page.locator(".reply").last().getByRole("button", { name: "tokens" }).click();
   assert.deepEqual(await page.locator(".tokens > span").evaluateAll((all) => all.map((e) => e.textContent + ":" + e.className)), ["A:p5", " cat:p1", ".:p4"]);
+  // What a step has computed of them.
+  const tokens = page.locator(".tokens > span");
+  const coloured = async (by) => {
+    await page.getByRole("group", { name: "Colour tokens by" }).getByRole("button", { name: by }).click();
+    await page.waitForURL("**by=" + by);
+    return tokens.evaluateAll((all) => all.map((e) => e.className + " " + e.title.replace(/:.*/, "")));
+  };
+  assert.deepEqual(await coloured("ratio"), ["q0 ratio 1", "q3 ratio 2.718", "n3 ratio 0.1353"]);
+  assert.deepEqual(await coloured("mask"), ["q1 trained on", "n3 left out by the correction of the step", "q1 trained on"]);
+  assert.deepEqual(await coloured("advantage"), ["q2 advantage 0.5", "n3 advantage -2", "q0 advantage 0"]);
+  await page.getByText("trained on in step 7, advantage -1.5").waitFor();
   assert.equal(await page.locator("img.picture").evaluate((e) => e.naturalWidth), 1);
   await done();
 });
@@ -294,6 +327,8 @@ test("hostile output does not run, and is shown as it is", async () => {
   await page.getByText("⟨001B⟩[31mred", { exact: false }).first().waitFor();
   await page.getByRole("button", { name: "tokens" }).click();
   await page.getByText("more of 98,000 tokens").waitFor();
+  await page.getByRole("button", { name: "mask" }).click();
+  await page.getByText("No step has said what it computed of this call").waitFor();
   for (const tab of ["Timeline", "Raw"]) {
     await page.getByRole("tab", { name: tab }).click();
     await page.getByText("<script>", { exact: false }).first().waitFor();
@@ -355,6 +390,23 @@ test("rows are walked by keys", async () => {
   await page.getByRole("dialog", { name: "Keys" }).waitFor();
   await page.keyboard.press("Escape");
   await page.getByRole("dialog", { name: "Keys" }).waitFor({ state: "hidden" });
+  assert.equal(await page.evaluate(() => document.activeElement.tagName), "MAIN"); // as before
+  await done();
+});
+
+test("who comes back to a list finds the place where they were", async () => {
+  const { page, done } = await open("rollouts?sort=start_time&order=asc");
+  const row = page.locator("tbody tr").nth(30);
+  await row.waitFor();
+  await page.evaluate(() => scrollTo(0, 700));
+  await page.waitForFunction(() => scrollY === 700);
+  await row.locator("a").click();
+  await page.getByRole("tab", { name: "Raw" }).waitFor();
+  assert.equal(await page.evaluate(() => scrollY), 0);
+  await page.goBack();
+  await page.waitForFunction(() => scrollY === 700);
+  await page.getByRole("link", { name: "Rollouts", exact: true }).click();
+  await page.waitForFunction(() => scrollY === 0);
   await done();
 });
 

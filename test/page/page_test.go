@@ -65,7 +65,7 @@ func TestPage(t *testing.T) {
 	made["run"], made["other"] = runs.Items[0].RunID, other.RunID
 	made["grouped"], made["judged"] = group(t, store), judged(t, store)
 	t.Run("search", func(t *testing.T) { made["apo"] = search(t, store) }) // its runner ends with it
-	made["hostileApo"] = hostileSearch(t, store)
+	made["hostileApo"], made["python"] = hostileSearch(t, store), pythonRun(t, store, server.URL())
 	// Last, since readers find them on the first page of the list.
 	made["long"] = add(t, store, `"a long rollout"`, longSpans(10_000))
 	made["hostile"] = add(t, store, hostileText(`<img src=x onerror="window.hacked=1">`), hostileSpans())
@@ -210,6 +210,9 @@ func group(t *testing.T, store agl.Store) (run string) {
 			sibling(t, store, run, fmt.Sprintf(`"step":3,"group":1,"sample":%d%s`, sample, dropped), "It is 4.", float64(sample), agl.AttemptSucceeded)
 		}
 		sibling(t, store, run, `"step":3,"group":1,"sample":2,"dropped":"oversampled"`, "It is", 0, agl.AttemptTimeout)
+	}
+	for sample, dropped := range []string{`"truncated"`, `"sampling"`, `null`} { // of single rollouts
+		sibling(t, store, run, fmt.Sprintf(`"step":4,"sample":%d,"dropped":%s`, sample, dropped), "It is 4.", float64(sample), agl.AttemptSucceeded)
 	}
 	return run
 }
@@ -369,5 +372,8 @@ func chatSpans() []agl.Span {
 		span("agentlightning.annotation", began+1, `{"agentlightning.reward.0.name":"primary","agentlightning.reward.0.value":0.25}`),
 		span("litellm_request", began+2, `{`+first+`,`+at("gen_ai.prompt.2")+`,"gen_ai.prompt.3.role":"tool","gen_ai.prompt.3.tool_call_id":"call-1","gen_ai.prompt.3.content":"a cat","gen_ai.completion.0.role":"assistant","gen_ai.completion.0.content":"A cat.","gen_ai.completion.0.finish_reason":"stop","logprobs.content":"[{\"token\":\"A\",\"logprob\":-0.01},{\"token\":\" cat\",\"logprob\":-3},{\"token\":\".\",\"logprob\":-0.2}]"}`),
 		span("agentlightning.annotation", began+3, `{"agentlightning.reward.0.name":"primary","agentlightning.reward.0.value":0.75}`),
+		// What a step has computed of the second call, later: the logarithms of its ratios are 0, 1 and -2, its advantages 0.5, -2 and 0.
+		span(agl.SpanTraining, began+1000, `{"agentlightning.training.run":"<b>odd</b>","agentlightning.training.step":7,"agentlightning.training.calls":`+hostileText(
+			`[{"span_id":"0000000000000003","advantages":{"scale":0.5,"data":"AQD8/wAA"},"log_ratios":{"scale":0.001,"data":"AADoAzD4"},"left_out":"Ag=="},{"span_id":"0000000000000001","advantage":-1.5}]`)+`}`),
 	}
 }

@@ -10,7 +10,8 @@ test("a run's curves follow it, and runs are drawn over each other", async () =>
   await api(`runs/${made.other}/metrics`, { method: "POST", body: JSON.stringify([1, 2, 3].map((step) => ({ step, values: { reward_mean: step / 10, "<b>odd</b>\u202e": 1 } }))) });
   const steps = page.getByRole("region", { name: "Steps of the run" });
   await steps.getByRole("cell", { name: "0.3", exact: true }).waitFor();
-  assert.equal(await page.locator("figure.chart canvas").count(), 1);
+  await page.locator("figure.chart canvas").first().waitFor();
+  assert.equal(await page.locator("figure.chart").count(), 1);
   await page.getByRole("button", { name: "Show 1 more metrics" }).click();
   await page.getByText("<b>odd</b>⟨202E⟩").first().waitFor();
   await api(`runs/${made.other}/metrics`, { method: "POST", body: JSON.stringify({ step: 4, values: { reward_mean: 0.875 } }) });
@@ -32,6 +33,11 @@ test("a run's curves follow it, and runs are drawn over each other", async () =>
   await page.getByRole("link", { name: "Show 2 runs over each other" }).click();
   await page.locator("figure.chart", { hasText: "Training reward: reward_mean" }).waitFor();
   await done();
+  // One that is gone takes no others with it.
+  const { page: left } = await open(`runs/${made.other}?compare=ru-gone,${made.run}`);
+  await left.getByText("The run ru-gone cannot be compared").waitFor();
+  await left.locator("figure.chart .u-legend .u-label", { hasText: made.run }).first().waitFor();
+  await left.context().close(); // the browser reports the 400 to the console
 });
 
 test("curves of values that are odd are drawn, and many runs fit into a small window", async () => {
@@ -62,6 +68,15 @@ test("curves of values that are odd are drawn, and many runs fit into a small wi
   await chart.locator("canvas").waitFor();
   assert.ok((await drawn()) > 20);
   await done();
+  // Many metrics are drawn some at a time.
+  await api(`runs/${odd[1]}/metrics`, { method: "POST", body: JSON.stringify({ step: 4, values: Object.fromEntries([...Array(100)].map((_, i) => ["m/" + "x".repeat(i) + i, i])) }) });
+  const many = await open(`runs/${odd[1]}`);
+  await many.page.getByRole("button", { name: "Show 40 of 100 more metrics" }).click();
+  await many.page.getByRole("button", { name: "Show 40 of 60 more metrics" }).click();
+  await many.page.getByRole("button", { name: "Show 20 of 20 more metrics" }).click();
+  await many.page.locator("figure.chart").nth(100).locator("canvas").waitFor();
+  assert.ok((await many.page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth)) <= 0);
+  await many.done();
   const narrow = await open(`runs/${odd[0]}?compare=${odd.slice(1)}`, { width: 390 });
   await narrow.page.locator(".u-legend .u-label", { hasText: odd[2] }).first().waitFor();
   assert.ok((await narrow.page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth)) <= 0);
@@ -177,7 +192,7 @@ test("the siblings of a group stand side by side, with rewards, advantages and t
   await page.getByText("Mean reward 0.625").waitFor();
   // Advantages that an algorithm wrote down.
   await page.goto(base + `#/runs/${made.grouped}/steps/2/groups/0`);
-  await page.getByText("those that the algorithm wrote into the metadata").waitFor();
+  await page.getByText("Advantages are those that the algorithm wrote down.").waitFor();
   await page.getByRole("cell", { name: "-1.75" }).waitFor();
   // Why the run itself dropped a group, and that the one which took its place is another.
   await page.goto(base + `#/runs/${made.grouped}/steps/3`);
@@ -189,6 +204,49 @@ test("the siblings of a group stand side by side, with rewards, advantages and t
   await page.goto(base + `#/runs/${made.grouped}/steps/3/groups/1`);
   await page.getByText("not trained on: grpo left it out, because its weights had become too old").waitFor();
   await page.getByText("does not count: its group was complete without it").waitFor();
+  // Why the run left single ones out: the others have advantages.
+  await page.goto(base + `#/runs/${made.grouped}/steps/4/groups/0`);
+  await page.getByText("Mean reward 1, standard deviation 1, of 2 rollouts that count, of 3.").waitFor();
+  await page.getByText("does not count: a call was sampled with settings that change its log-probabilities").waitFor();
+  await done();
+});
+
+test("what a step has computed of its tokens is shown with them, and in their group", async () => {
+  const { page, done } = await open(`runs/${made.run}/steps/1`);
+  const row = page.getByRole("region", { name: "Groups of the step" }).locator("tbody tr", { has: page.getByRole("cell", { name: "yes", exact: true }) }).first();
+  await row.getByRole("link").click();
+  await page.getByText("Advantages are those that the algorithm wrote down.").waitFor();
+  const siblings = page.getByRole("region", { name: "Siblings", exact: true }).locator("tbody tr");
+  const [id, reward, advantage] = await siblings.first().locator("td").allInnerTexts();
+  const { items } = await api(`spans?rollout_id=${id}&name=agentlightning.training`);
+  const [call] = JSON.parse(items[0].attributes["agentlightning.training.calls"]);
+  assert.equal(advantage, String(Number(call.advantage.toPrecision(4))), "the reward is " + reward);
+  assert.equal(items[0].attributes["agentlightning.training.step"], 1);
+  await page.goto(base + `#/rollouts/${id}?by=ratio`);
+  await page.getByText(`trained on in step 1, advantage ${advantage}`).first().waitFor();
+  await page.getByRole("button", { name: "tokens" }).first().click();
+  await page.locator(".tokens > span").first().waitFor();
+  for (const title of await page.locator(".tokens > span").evaluateAll((all) => all.map((e) => e.title))) assert.match(title, /^ratio [\d.]+:/);
+  await done();
+});
+
+test("a run of the Python package has its metrics, its groups, and the reasons of what failed", async () => {
+  const { page, done } = await open("runs");
+  await page.getByRole("link", { name: made.python }).click();
+  const steps = page.getByRole("region", { name: "Steps of the run" });
+  assert.deepEqual((await api("runs/" + encodeURIComponent(made.python))).status, "finished");
+  await page.locator("figure.chart", { hasText: "Training reward" }).waitFor();
+  await steps.getByRole("cell", { name: "0.3333" }).first().waitFor(); // 0, 1 and 0 of four, of which one has failed
+  await steps.getByRole("link", { name: "2", exact: true }).click();
+  const groups = page.getByRole("region", { name: "Groups of the step" }).locator("tbody tr");
+  await groups.nth(1).waitFor();
+  assert.equal(await groups.count(), 2);
+  await groups.nth(1).getByRole("link").click();
+  const siblings = page.getByRole("region", { name: "Siblings", exact: true }).locator("tbody tr");
+  await siblings.nth(1).waitFor();
+  assert.deepEqual(await siblings.locator("td:last-child").allInnerTexts(), ["ok", "agent_error"]);
+  await siblings.nth(1).getByRole("link").click();
+  await page.getByText("there is no double of 3").first().waitFor();
   await done();
 });
 

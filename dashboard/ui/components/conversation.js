@@ -2,7 +2,9 @@
 import { useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { count, number, seconds, visible } from "../lib/format.js";
+import { href } from "../route.js";
 import { Act, Text } from "./basic.js";
+import { Tokens } from "./tokens.js";
 
 // Conversation shows what lib/span.js conversation() returns. rate(span, value) keeps a judgement of one call.
 export function Conversation({ items, onSpan, rate }) {
@@ -19,26 +21,30 @@ function Call({ item, onSpan, rate }) {
       ${item.version && item.version !== item.model && html`<span>version ${visible(item.version)}</span>`}
       <span>${count(item.promptTokens)} → ${count(item.replyTokens)} tokens</span>
       <span>${seconds(item.seconds)}</span>
+      ${item.trained && html`<${Trained} of=${item.trained} />`}
       ${item.failed && html`<span class="status status-failed">failed</span>`}
       <span class="rate" role="group" aria-label="Rate call ${item.span.sequence_id}"><${Act} small run=${() => rate(item.span, 1)}>Good</${Act}><${Act} small run=${() => rate(item.span, 0)}>Bad</${Act}></span>
     </header>
     ${item.tools.length > 0 && html`<p class="tools">tools: ${visible(item.tools.join(", "))}</p>`}
     ${hidden > 0 && html`<button class="small" onClick=${() => setAll(true)}>${hidden} earlier messages</button>`}
     ${item.prompt.slice(hidden).map((m, i) => html`<${Message} key=${i} message=${m} />`)}
-    ${item.replies.map((m, i) => html`<${Message} key=${"r" + i} message=${m} tokens=${i === 0 ? item.tokens : []} reply />`)}
+    ${item.replies.map((m, i) => html`<${Message} key=${"r" + i} message=${m} tokens=${i === 0 ? item.tokens : []} trained=${item.trained} reply />`)}
     ${item.failed && item.error && html`<${Text} class="bad" value=${item.error} />`}
   </section>`;
 }
 
+// Trained says which step was trained on a call.
+const Trained = ({ of }) => html`<span>${of.run && of.step !== null ? html`trained on in <a href=${href(["runs", of.run, "steps", String(of.step)])}>step ${count(of.step)}</a>` : "trained on"}${of.role && ", role " + visible(of.role)}${of.advantage !== null && html`, advantage <b>${number(of.advantage)}</b>`}</span>`;
+
 // Message shows one message; the tokens of a reply are coloured on demand.
-export function Message({ message, tokens = [], reply = false }) {
+export function Message({ message, tokens = [], trained, reply = false }) {
   const [coloured, setColoured] = useState(false);
   return html`<article class="message role-${message.role.replace(/[^a-z]/gi, "")} ${reply ? "reply" : ""}">
     <h4>${visible(message.role)}${message.toolCallID && html` <small>${visible(message.toolCallID)}</small>`}
       ${tokens.length > 0 && html`<button class="small" aria-pressed=${coloured} onClick=${() => setColoured(!coloured)}>tokens</button>`}
       ${message.finish && message.finish !== "stop" && html`<small>ended by ${visible(message.finish)}</small>`}</h4>
     ${message.reasoning && html`<details><summary>reasoning</summary><${Text} value=${message.reasoning} /></details>`}
-    ${coloured ? html`<${Tokens} tokens=${tokens} />` : message.text && html`<${Text} value=${message.text} />`}
+    ${coloured ? html`<${Tokens} tokens=${tokens} trained=${trained} />` : message.text && html`<${Text} value=${message.text} />`}
     ${message.images.map((url, i) => html`<${Image} key=${i} url=${url} />`)}
     ${message.toolCalls.map((c, i) => html`<div class="tool-call" key=${i}><code>${visible(c.name)}</code><${Text} class="code" value=${typeof c.arguments === "string" ? c.arguments : JSON.stringify(c.arguments)} /></div>`)}
   </article>`;
@@ -48,24 +54,6 @@ export function Message({ message, tokens = [], reply = false }) {
 // that would tell its host who looks at this page.
 const Image = ({ url }) =>
   /^data:image\/(png|jpeg|gif|webp);base64,/.test(url) ? html`<img class="picture" src=${url} alt="image in the message" />` : html`<p class="muted">image at ${visible(url.slice(0, 300))}</p>`;
-
-const tokensAtFirst = 2000;
-
-// Tokens colours each token by how likely the model found it.
-function Tokens({ tokens }) {
-  const [most, setMost] = useState(tokensAtFirst);
-  return html`<div class="tokens" dir="auto">
-    <p class="scale"><span class="p5">likely</span><span class="p3">less likely</span><span class="p0">surprising</span></p>
-    ${tokens.slice(0, most).map((t, i) => html`<span key=${i} class=${"p" + bucket(t.logprob)} title="log-probability ${number(t.logprob)}, probability ${number(Math.exp(t.logprob))}">${visible(String(t.text))}</span>`)}
-    ${tokens.length > most && html`<button class="small more" onClick=${() => setMost(most * 5)}>show more of ${count(tokens.length - most)} tokens</button>`}
-  </div>`;
-}
-
-// bucket is 0 for a surprising token and 5 for an expected one.
-function bucket(logprob) {
-  const p = Math.exp(logprob);
-  return [0.02, 0.1, 0.3, 0.6, 0.9].filter((bound) => p >= bound).length;
-}
 
 const Reward = ({ item, onSpan }) => html`<div class="reward"><button class="link" onClick=${() => onSpan(item.span)}>reward</button>
   ${item.reward.map((r) => html` <b>${number(r.value)}</b>${item.reward.length > 1 || r.name !== "primary" ? " " + visible(r.name) : ""}`)}${item.of && html` <small>of call ${item.of.sequence_id}</small>`}${item.source && html` <small>by ${visible(item.source)}</small>`}${item.why && html`<${Text} value=${item.why} />`}</div>`;

@@ -12,13 +12,17 @@ export function outcome(attempt) {
 
 const ended = (r) => r.end_time !== null && r.end_time !== undefined;
 
-// What grpo writes into the metadata of rollouts that it does not train on. Those that were oversampled are none of their group's.
+// What grpo writes into the metadata of rollouts that it does not train on: the reasons of their groups, and those of single rollouts.
+// Those that were oversampled are none of their group's; the reward of those that are truncated counts in it.
 const oversampled = "oversampled";
+const truncated = "truncated";
+const ofGroups = ["no_variance", "failed", "stale"];
 const recorded = {
   no_variance: "grpo drew another one instead, because all rewards that count are equal (dynamic_sampling)",
   failed: "grpo drew another one instead, because fewer rollouts count than min_viable asks for",
   stale: "grpo left it out, because its weights had become too old (max_staleness)",
   oversampled: "its group was complete without it",
+  truncated: "one of its replies was cut off (mask_truncated); its reward counts in its group",
   withheld: "the redaction program did not let it pass",
   crowded: "the step had enough rollouts of the same user (per_user)",
   missing_reward: "it has no reward",
@@ -28,6 +32,13 @@ const recorded = {
   sampling: "a call was sampled with settings that change its log-probabilities",
   context_overflow: "its tokens do not fit the context of the model",
   evicted: "its spans were evicted before they were read",
+  timeout: "it ran out of time",
+  unresponsive: "its runner went away",
+  cancelled: "it was cancelled, or did not end in the time of its group (group_timeout)",
+  panic: "its agent panicked",
+  model_error: "a call of its model failed",
+  budget: "it used up what it may spend",
+  setup_error: "it could not be set up, or not all of its calls were recorded",
 };
 
 // notLearned says why a run did not learn from a rollout, "" if no run has said so.
@@ -42,6 +53,7 @@ export function score(rollout) {
   if (rollout.metadata?.dropped === oversampled) return { why: notLearned(rollout) };
   if (!ended(rollout)) return { why: "not finished" };
   if (!counted.includes(kind)) return { why: kind.replace(/_/g, " ") };
+  if (notLearned(rollout) && ![truncated, ...ofGroups].includes(rollout.metadata.dropped)) return { why: notLearned(rollout) };
   if (rollout.attempt?.reward) return { reward: rollout.attempt.reward.value };
   if (kind === "agent_error" || (kind === "" && rollout.status === "failed")) return { reward: 0 };
   return { why: rollout.status === "cancelled" ? "cancelled" : "missing reward" };
@@ -61,7 +73,7 @@ export function summary(rollouts) {
 
 // dropped says why a group that has ended has no advantages, "" if it has.
 function dropped(rewards, scores, rollouts) {
-  const kept = rollouts.find((r) => r.metadata?.dropped !== oversampled && notLearned(r));
+  const kept = rollouts.find((r) => ofGroups.includes(r.metadata?.dropped));
   if (kept) return notLearned(kept);
   if (rollouts.some((r) => !ended(r))) return "";
   const equal = rewards.length > 1 && rewards.every((r) => r === rewards[0]);
@@ -71,9 +83,11 @@ function dropped(rewards, scores, rollouts) {
   return equal ? "all rewards that count are equal" : "";
 }
 
-// advantage is that of a rollout: {value, recorded}, null if it has none. One that the algorithm wrote into the metadata as
-// "advantage" is shown as it is; otherwise it is that of grpo's default, (reward − mean) / (standard deviation + 0.0001).
-export function advantage(rollout, group) {
+// advantage is that of a rollout: {value, high, recorded}, null if it has none. Those of its calls that a step has trained on come first,
+// from value to high; then one that the algorithm wrote into the metadata as "advantage"; otherwise it is that of grpo's default,
+// (reward − mean) / (standard deviation + 0.0001).
+export function advantage(rollout, group, trained) {
+  if (trained) return { value: trained.low, high: trained.high, recorded: true };
   const recorded = rollout.attempt?.metadata?.advantage ?? rollout.metadata?.advantage;
   if (typeof recorded === "number") return { value: recorded, recorded: true };
   const { reward } = score(rollout);
@@ -106,13 +120,13 @@ export function groups(rollouts) {
   return numbered ? all : all.map((g, i) => ({ ...g, key: String(i) }));
 }
 
-// transcript is all that was said in an attempt, each message once: {role, text, …, tokens}.
+// transcript is all that was said in an attempt, each message once: {role, text, …, tokens, trained}.
 export function transcript(spans) {
   const out = [];
   for (const item of conversation(spans)) {
     if (item.kind !== "call") continue;
     out.push(...item.prompt.slice(item.repeated));
-    if (item.replies[0]) out.push({ ...item.replies[0], tokens: item.tokens, reply: true });
+    if (item.replies[0]) out.push({ ...item.replies[0], tokens: item.tokens, trained: item.trained, reply: true });
   }
   return out;
 }

@@ -1,4 +1,5 @@
 // What spans say. Pure functions over the documents of the REST API.
+import { trained } from "./trained.js";
 
 const rewardPrefix = "agentlightning.reward.";
 
@@ -135,11 +136,12 @@ function tokens(attributes) {
 const same = (a, b) => a.role === b.role && a.text === b.text && a.toolCallID === b.toolCallID && JSON.stringify(a.toolCalls) === JSON.stringify(b.toolCalls) && a.images.length === b.images.length;
 
 // conversation puts calls and rewards in order. A call that continues the one before
-// shows only what is new; repeated says how many messages were left out.
+// shows only what is new; repeated says how many messages were left out, trained what a step has computed of it.
 export function conversation(spans) {
   const shown = [];
   let known = [];
   const wanted = new Set(calls(spans));
+  const learned = trained(spans);
   for (const span of spans) {
     const reward = rewards(span);
     if (reward) shown.push({ kind: "reward", span, reward, ...posted(span, spans) });
@@ -152,7 +154,7 @@ export function conversation(spans) {
     let repeated = 0;
     while (repeated < known.length && repeated < call.prompt.length && same(known[repeated], call.prompt[repeated])) repeated++;
     if (repeated < known.length - 1) repeated = 0; // another conversation, or an edited one: all of it is shown
-    shown.push({ kind: "call", ...call, repeated });
+    shown.push({ kind: "call", ...call, repeated, trained: learned.get(span.span_id) });
     known = [...call.prompt, ...call.replies.slice(0, 1)];
   }
   return shown;

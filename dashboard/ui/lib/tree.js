@@ -1,4 +1,5 @@
 // The tree of an attempt's spans, as rows. Pure functions.
+import { learned } from "./trained.js";
 
 // build returns the roots, each span as {span, children, size, depth}; size counts the
 // spans below. A span whose parent is unknown, or above itself, is a root.
@@ -56,11 +57,12 @@ export function rows(roots, collapsed) {
   return out;
 }
 
-// extent returns the first start and the last end of spans.
+// extent returns the first start and the last end of spans. What a learner computes later is not of the attempt's time.
 export function extent(spans) {
   let from = Infinity;
   let to = -Infinity;
   for (const s of spans) {
+    if (s.name === learned) continue;
     if (s.start_time !== null && s.start_time < from) from = s.start_time;
     const end = s.end_time ?? s.start_time;
     if (end !== null && end > to) to = end;

@@ -3,6 +3,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { spans as readSpans } from "../api.js";
 import { go, href, route, setParams } from "../route.js";
+import { advantages } from "../lib/trained.js";
 import { advantage, outcome, parting, score, summary, tokens, transcript } from "../lib/group.js";
 import { count, number, oneLine, plural, seconds, visible } from "../lib/format.js";
 import { Empty, Failure, JSONText, Loading, Status, Text } from "../components/basic.js";
@@ -51,7 +52,7 @@ function useTranscripts(members) {
           if (spans.length >= mostSpans) break;
         }
       }
-      const read = { messages: transcript(spans), tokens: tokens(spans) };
+      const read = { messages: transcript(spans), tokens: tokens(spans), advantages: advantages(spans) };
       setState((s) => ({ ...s, said: { ...s.said, [r.rollout_id]: read } }));
     };
     setState({ said: {}, error: null });
@@ -61,16 +62,19 @@ function useTranscripts(members) {
   return state;
 }
 
+// worth shows an advantage: of calls that have different ones, the least and the most.
+const worth = (a) => (!a ? "–" : a.high === undefined || number(a.high) === number(a.value) ? number(a.value) : `${number(a.value)} to ${number(a.high)}`);
+
 function Siblings({ members, group }) {
   const shown = Number(route.value.params.shown) || sideBySide;
   const { said, error } = useTranscripts(members.slice(0, Math.max(shown, 64)));
-  const rows = members.map((r, i) => ({ r, i, score: score(r), advantage: advantage(r, group), said: said[r.rollout_id] }));
+  const rows = members.map((r, i) => ({ r, i, score: score(r), advantage: advantage(r, group, said[r.rollout_id]?.advantages), said: said[r.rollout_id] }));
   const recorded = rows.some((x) => x.advantage?.recorded);
   const computed = rows.some((x) => x.advantage && !x.advantage.recorded);
   const columns = [
     { name: "Sibling", cell: (x) => html`<a class="mono" href=${href(["rollouts", x.r.rollout_id])}>${x.r.rollout_id}</a>` },
     { name: "Reward", class: "num", cell: (x) => ("reward" in x.score ? number(x.score.reward) : html`<span class="muted">does not count: ${visible(x.score.why)}</span>`) },
-    { name: "Advantage", class: "num", cell: (x) => (x.advantage ? number(x.advantage.value) : "–") },
+    { name: "Advantage", class: "num", cell: (x) => worth(x.advantage) },
     { name: "Prompt tokens", class: "num", cell: (x) => count(x.said?.tokens?.prompt) },
     { name: "Reply tokens", class: "num", cell: (x) => count(x.said?.tokens?.reply) },
     { name: "Took", class: "num", cell: (x) => (x.r.end_time ? seconds(x.r.end_time - (x.r.attempt?.start_time ?? x.r.start_time)) : "") },
@@ -82,7 +86,7 @@ function Siblings({ members, group }) {
     ${error && html`<${Failure} error=${error} />`}
     <${Table} label="Siblings" columns=${columns} items=${rows} id=${(x) => x.r.rollout_id} open=${(x) => go(["rollouts", x.r.rollout_id])} />
     ${computed && html`<p class="muted">Advantages are computed here from the rewards as <code>grpo</code> does by default: (reward − mean) / (standard deviation + 0.0001). A run with another baseline used others.</p>`}
-    ${recorded && html`<p class="muted">Advantages are those that the algorithm wrote into the metadata.</p>`}
+    ${recorded && html`<p class="muted">Advantages are those that the algorithm wrote down.</p>`}
     <${SideBySide} rows=${rows.slice(0, shown)} />
     ${rows.length > shown && html`<button class="small" onClick=${() => setParams({ shown: shown + sideBySide })}>Show ${Math.min(sideBySide, rows.length - shown)} more of ${count(rows.length)} siblings</button>`}`;
 }
@@ -107,8 +111,8 @@ function Column({ row, at }) {
   const own = row.said.messages.slice(at);
   return html`<section class="sibling" aria-label="Sibling ${row.i + 1}">
     <h3><a class="mono" href=${href(["rollouts", row.r.rollout_id])}>${row.r.rollout_id}</a></h3>
-    <p class="muted">reward ${"reward" in row.score ? number(row.score.reward) : "none"}${row.advantage ? ", advantage " + number(row.advantage.value) : ""}</p>
+    <p class="muted">reward ${"reward" in row.score ? number(row.score.reward) : "none"}${row.advantage ? ", advantage " + worth(row.advantage) : ""}</p>
     ${own.length === 0 && html`<p class="muted">${row.said.messages.length ? "It ends here." : "No calls were recorded."}</p>`}
-    ${own.map((m, i) => (i === 0 ? html`<div class="parts" key=${i}><${Message} message=${m} tokens=${m.tokens} reply=${m.reply} /></div>` : html`<${Message} key=${i} message=${m} tokens=${m.tokens} reply=${m.reply} />`))}
+    ${own.map((m, i) => (i === 0 ? html`<div class="parts" key=${i}><${Message} message=${m} tokens=${m.tokens} trained=${m.trained} reply=${m.reply} /></div>` : html`<${Message} key=${i} message=${m} tokens=${m.tokens} trained=${m.trained} reply=${m.reply} />`))}
   </section>`;
 }

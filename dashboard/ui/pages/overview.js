@@ -21,7 +21,7 @@ async function since(name, total, load) {
 }
 
 async function load(abort) {
-  const [statistics, { by_status: byStatus }, busy, calls] = await Promise.all([
+  const [statistics, { by_status: byStatus, fresh_in: freshIn }, busy, calls] = await Promise.all([
     get("statistics", {}, abort),
     get("statistics/rollouts", {}, abort),
     get("workers", { status_in: "busy", limit: 1 }, abort),
@@ -31,7 +31,7 @@ async function load(abort) {
     since("resources", statistics.total_resources, () => get("resources", { limit: 1, sort_by: "update_time", sort_order: "desc" }, abort)),
     since("failures", byStatus.failed, () => get("rollouts", { status_in: "failed", sort_by: "start_time", sort_order: "desc", limit: 8 }, abort)),
   ]);
-  return { statistics, busy: busy.total, resources, failures, byStatus, calls };
+  return { statistics, busy: busy.total, resources, failures, byStatus, calls, freshIn };
 }
 
 export function Overview() {
@@ -58,11 +58,11 @@ export function Overview() {
     <${Rate} byStatus=${byStatus} />
     <section>
       <h2>Queue</h2>
-      <p>A closed queue hands out no more rollouts; runners of agl then end.</p>
-      <div class="actions">
-        <${Act} run=${() => post("queues/rollouts/close")} confirm="Close the queue? Runners will end.">Close the queue</${Act}>
-        <${Act} run=${() => post("queues/rollouts/open")}>Open the queue</${Act}>
-      </div>
+      ${statistics.queue_closed ? html`
+      <p><b class="status status-cancelled">closed</b> It hands out no rollouts, and runners of agl have ended or will: start them again once it is open.</p>
+      <div class="actions"><${Act} key="open" run=${() => post("queues/rollouts/open")}>Open the queue</${Act}></div>` : html`
+      <p><b class="status status-succeeded">open</b> Closed, it hands out no more rollouts, and runners of agl end.</p>
+      <div class="actions"><${Act} key="close" run=${() => post("queues/rollouts/close")} confirm="Close the queue? Runners will end.">Close the queue</${Act}></div>`}
       <${Enqueue} />
     </section>
     <section>

@@ -23,7 +23,8 @@ export function Rollout({ id }) {
       return { rollout, attempts: attempts.items };
     },
     [id], (e) => e.rollout_id === id);
-  if (!data) return error ? (error.status === 404 ? html`<${Gone} id=${id} />` : html`<${Failure} error=${error} retry=${reload} />`) : html`<${Loading} />`;
+  if (error?.status === 404) return html`<${Gone} id=${id} />`;
+  if (!data) return error ? html`<${Failure} error=${error} retry=${reload} />` : html`<${Loading} />`;
   const { rollout, attempts } = data;
   const chosen = attempts.find((a) => a.attempt_id === route.value.params.attempt) || attempts.at(-1);
   return html`

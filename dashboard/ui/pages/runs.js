@@ -64,20 +64,34 @@ async function read(id, abort) {
   return { ...run, items, label: run.name ? visible(run.name) + " " + id : id };
 }
 
+// beside reads a run to compare with, which may be gone.
+async function beside(id, abort) {
+  try {
+    return await read(id, abort);
+  } catch (error) {
+    if (error.status >= 400 && error.status < 500 && error.status !== 401) return { gone: id, why: error.message };
+    throw error;
+  }
+}
+
+const chartsAtOnce = 40;
+
 export function Run({ id }) {
-  const others = list(route.value.params.compare).filter((o) => o !== id);
+  const others = [...new Set(list(route.value.params.compare))].filter((o) => o !== id);
   const all = [id, ...others];
   const concerns = (e) => isRun(e) && all.includes(e.document.slice("run/".length));
-  const { data, error, reload } = useQuery((abort) => Promise.all(all.map((one) => read(one, abort))), [all.join()], concerns);
+  const { data, error, reload } = useQuery((abort) => Promise.all([read(id, abort), ...others.map((o) => beside(o, abort))]), [all.join()], concerns);
   if (!data) return error ? html`<${Failure} error=${error} retry=${reload} /><a href=${href(["runs"])}>To all runs</a>` : html`<${Loading} />`;
   const [run] = data;
+  const gone = data.filter((r) => r.gone);
   return html`
     <h1>${run.name && html`<bdi>${visible(run.name)}</bdi> `}<span class="mono">${run.run_id}</span> <${RunStatus} run=${run} /></h1>
     ${error && html`<${Failure} error=${error} retry=${reload} />`}
     <${Facts} run=${run} />
     ${run.metadata.search && html`<p><a href=${href(["runs", id, "prompts"])}>Its prompts: the tree of candidates, their scores, and what each changed</a></p>`}
     <${Compare} id=${id} others=${others} />
-    <${Curves} runs=${data} open=${(step) => go(["runs", id, "steps", String(step)])} />`;
+    ${gone.map((r) => html`<p key=${r.gone} class="notice">The run ${visible(r.gone)} cannot be compared: ${visible(r.why)}</p>`)}
+    <${Curves} runs=${data.filter((r) => !r.gone)} open=${(step) => go(["runs", id, "steps", String(step)])} />`;
 }
 
 function Facts({ run }) {
@@ -107,12 +121,13 @@ function Compare({ id, others }) {
 
 function Curves({ runs, open }) {
   const { charts, rest } = useMemo(() => layout(runs), [runs]);
-  const [all, setAll] = useState(false);
+  const [most, setMost] = useState(0);
   if (!charts.length && !rest.length) return html`<${Empty} title="No metrics yet."><p>The first step of the run brings some.</p></${Empty}>`;
   return html`
     <div class="charts">${charts.map((c) => html`<${Curve} key=${c.title} chart=${c} open=${open} />`)}</div>
-    ${rest.length > 0 && html`<button class="small" aria-expanded=${all} onClick=${() => setAll(!all)}>${all ? "Hide" : "Show"} ${rest.length} more metrics</button>`}
-    ${all && html`<div class="charts">${rest.map((c) => html`<${Curve} key=${c.title} chart=${c} open=${open} />`)}</div>`}
+    ${most > 0 && html`<div class="charts">${rest.slice(0, most).map((c) => html`<${Curve} key=${c.title} chart=${c} open=${open} />`)}</div>`}
+    ${rest.length > most && html`<button class="small" onClick=${() => setMost(most + chartsAtOnce)}>Show ${most > 0 || rest.length > chartsAtOnce ? Math.min(chartsAtOnce, rest.length - most) + " of " : ""}${rest.length - most} more metrics</button>`}
+    ${most > 0 && html`<button class="small" onClick=${() => setMost(0)}>Hide them</button>`}
     <${Steps} runs=${runs} />`;
 }
 
