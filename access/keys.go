@@ -232,18 +232,11 @@ func (k *Keys) Check(ctx context.Context, key string) (Caller, error) { return k
 // lookup finds out whose key it is, from the database.
 func (k *Keys) lookup(ctx context.Context, key string) (Caller, error) {
 	id, _ := keyID(key)
-	document, err := k.documents.GetDocument(ctx, kind, id)
-	switch {
-	case errors.Is(err, agl.ErrNotFound):
-		return Caller{}, errUnknown()
-	case err != nil:
-		return Caller{}, err
-	}
-	stored, err := decode(&document)
+	stored, err := k.valid(ctx, id)
 	if err != nil {
 		return Caller{}, err
 	}
-	if subtle.ConstantTimeCompare([]byte(digest(key)), []byte(stored.SHA256)) != 1 || stored.State(time.Now()) != StateValid {
+	if subtle.ConstantTimeCompare([]byte(digest(key)), []byte(stored.SHA256)) != 1 {
 		return Caller{}, errUnknown()
 	}
 	return k.caller(ctx, &stored.Key)
@@ -260,19 +253,25 @@ func (k *Keys) caller(ctx context.Context, key *Key) (Caller, error) {
 
 // find returns who makes requests with the key of an id, if it is valid.
 func (k *Keys) find(ctx context.Context, id string) (Caller, error) {
+	stored, err := k.valid(ctx, id)
+	if err != nil {
+		return Caller{}, err
+	}
+	return k.caller(ctx, &stored.Key)
+}
+
+// valid returns the key of an id; an unknown or invalid one is errUnknown.
+func (k *Keys) valid(ctx context.Context, id string) (storedKey, error) {
 	document, err := k.documents.GetDocument(ctx, kind, id)
 	switch {
 	case errors.Is(err, agl.ErrNotFound):
-		return Caller{}, errUnknown()
+		return storedKey{}, errUnknown()
 	case err != nil:
-		return Caller{}, err
+		return storedKey{}, err
 	}
 	stored, err := decode(&document)
 	if err == nil && stored.State(time.Now()) != StateValid {
 		err = errUnknown()
 	}
-	if err != nil {
-		return Caller{}, err
-	}
-	return k.caller(ctx, &stored.Key)
+	return stored, err
 }

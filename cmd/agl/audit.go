@@ -4,10 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/rest/client"
@@ -34,17 +31,6 @@ func (c *auditCommand) Validate() error {
 	return nil
 }
 
-// actDocument is the JSON form of an act.
-type actDocument struct{ access.Act }
-
-func (a *actDocument) AppendJSON(dst []byte) []byte {
-	doc, err := json.Marshal(&a.Act)
-	if err != nil { // it was read from JSON
-		doc = []byte("null")
-	}
-	return append(dst, doc...)
-}
-
 func (c *auditCommand) run(ctx context.Context, out *console.Console) error {
 	return withClient(&c.Store, func(store *client.Client) error {
 		acts, err := store.ListActs(ctx, c.Limit, c.Offset)
@@ -60,7 +46,7 @@ func (c *auditCommand) run(ctx context.Context, out *console.Console) error {
 			}
 			if !c.JSON {
 				table.Rows = append(table.Rows, []string{console.Time(agl.Some(a.Time)), console.Dash(a.By), console.Dash(from), console.Dash(a.Method + " " + a.Path)})
-			} else if err := out.JSON(&actDocument{*a}); err != nil {
+			} else if err := out.JSON(document{a}); err != nil {
 				return err
 			}
 		}

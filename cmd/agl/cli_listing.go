@@ -8,6 +8,8 @@ import (
 	"iter"
 	"strings"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
@@ -55,6 +57,17 @@ func (f *listFlags) Validate() error {
 		return fmt.Errorf("--limit=%d: must be 0 (all) or more", f.Limit)
 	}
 	return nil
+}
+
+// document prints what was read from JSON as that.
+type document struct{ of any }
+
+func (d document) AppendJSON(dst []byte) []byte {
+	doc, err := json.Marshal(d.of)
+	if err != nil {
+		doc = []byte("null")
+	}
+	return append(dst, doc...)
 }
 
 // listing lists the items of one kind and follows their changes.

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
@@ -82,17 +80,6 @@ func (keyListCommand) Help() string {
 	return "The newest come first.\n\nExample:\n  agl key list --all --json"
 }
 
-// keyDocument is the JSON form of a key.
-type keyDocument struct{ access.Key }
-
-func (k *keyDocument) AppendJSON(dst []byte) []byte {
-	doc, err := json.Marshal(&k.Key)
-	if err != nil { // it was read from JSON
-		doc = []byte("null")
-	}
-	return append(dst, doc...)
-}
-
 func (c *keyListCommand) run(ctx context.Context, out *console.Console) error {
 	return withClient(&c.Store, func(store *client.Client) error {
 		found, err := store.ListKeys(ctx)
@@ -106,7 +93,7 @@ func (c *keyListCommand) run(ctx context.Context, out *console.Console) error {
 			switch {
 			case !c.All && k.State(now) != access.StateValid:
 			case c.JSON:
-				if err := out.JSON(&keyDocument{*k}); err != nil {
+				if err := out.JSON(document{k}); err != nil {
 					return err
 				}
 			default:

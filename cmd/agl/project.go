@@ -6,14 +6,11 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/rest/client"
-	"github.com/agl-go/agl/rest/project"
 )
 
 type projectCommand struct {
@@ -95,17 +92,6 @@ type projectListCommand struct {
 
 func (projectListCommand) Help() string { return "Example:\n  agl project list --all" }
 
-// projectDocument is the JSON form of a project.
-type projectDocument struct{ project.Project }
-
-func (p *projectDocument) AppendJSON(dst []byte) []byte {
-	doc, err := json.Marshal(&p.Project)
-	if err != nil { // it was read from JSON
-		doc = []byte("null")
-	}
-	return append(dst, doc...)
-}
-
 func (c *projectListCommand) run(ctx context.Context, out *console.Console) error {
 	return withClient(&c.Store, func(store *client.Client) error {
 		found, err := store.ListProjects(ctx)
@@ -122,7 +108,7 @@ func (c *projectListCommand) run(ctx context.Context, out *console.Console) erro
 			switch {
 			case !c.All && p.ArchiveTime != nil:
 			case c.JSON:
-				if err := out.JSON(&projectDocument{*p}); err != nil {
+				if err := out.JSON(document{p}); err != nil {
 					return err
 				}
 			default:

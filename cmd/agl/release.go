@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
@@ -88,17 +86,6 @@ func (releaseListCommand) Help() string {
 	return "The newest come first.\n\nExample:\n  agl release list"
 }
 
-// releaseDocument is the JSON form of a release.
-type releaseDocument struct{ release.Release }
-
-func (r *releaseDocument) AppendJSON(dst []byte) []byte {
-	doc, err := json.Marshal(&r.Release)
-	if err != nil { // it was read from JSON
-		doc = []byte("null")
-	}
-	return append(dst, doc...)
-}
-
 func (c *releaseListCommand) run(ctx context.Context, out *console.Console) error {
 	return withClient(&c.Store, func(store *client.Client) error {
 		found, err := store.ListReleases(ctx)
@@ -109,7 +96,7 @@ func (c *releaseListCommand) run(ctx context.Context, out *console.Console) erro
 		for i := range found {
 			r := &found[i]
 			if c.JSON {
-				if err := out.JSON(&releaseDocument{*r}); err != nil {
+				if err := out.JSON(document{r}); err != nil {
 					return err
 				}
 				continue
@@ -165,7 +152,7 @@ func (c *releaseShowCommand) run(ctx context.Context, out *console.Console) erro
 			return err
 		}
 		if c.JSON {
-			return out.JSON(&releaseDocument{r})
+			return out.JSON(document{&r})
 		}
 		return printRelease(out, &r)
 	})

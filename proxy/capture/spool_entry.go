@@ -8,6 +8,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/internal/spandelta"
 	"github.com/agl-go/agl/proxy/spool"
 )
 
@@ -79,14 +80,6 @@ func appendID(dst []byte, id string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(id))), id...)
 }
 
-func cutID(raw []byte) (id string, rest []byte, ok bool) {
-	n, size := binary.Uvarint(raw)
-	if size <= 0 || n > uint64(len(raw)-size) {
-		return "", nil, false
-	}
-	return string(raw[size : size+int(n)]), raw[size+int(n):], true
-}
-
 // parseSpoolEntry reads an entry. Its spans share raw's memory.
 func parseSpoolEntry(raw []byte) (s spoolEntry, err error) {
 	const fixed = 1 + 3*8
@@ -96,26 +89,25 @@ func parseSpoolEntry(raw []byte) (s spoolEntry, err error) {
 	s.uid = binary.LittleEndian.Uint64(raw[1:])
 	s.start = int64(binary.LittleEndian.Uint64(raw[9:]))
 	s.sequence = int64(binary.LittleEndian.Uint64(raw[17:]))
-	rest, err := s.cutIDs(raw[fixed:])
-	if err != nil {
-		return s, err
+	in := spandelta.Reader{Rest: raw[fixed:]}
+	if s.rolloutID, s.attemptID = in.Text(), in.Text(); in.Cut {
+		return s, errors.New("the record ends within its ids")
 	}
 	if raw[0] == wholeVersion {
-		return s, s.readWhole(rest)
+		return s, s.readWhole(in.Rest)
 	}
-	in := varintReader{rest: rest}
-	s.size = int(in.uvarint())
-	for len(in.rest) > 0 && !in.cut {
+	s.size = int(in.Uvarint())
+	for len(in.Rest) > 0 && !in.Cut {
 		var span spooledSpan
-		head := in.uvarint()
+		head := in.Uvarint()
 		if head&1 != 0 {
-			offset, index := in.uvarint(), in.uvarint()
+			offset, index := in.Uvarint(), in.Uvarint()
 			span.base = placeOf(int64(offset), int(index))
 		}
-		span.bytes = in.bytes(head >> 1)
+		span.bytes = in.Bytes(head >> 1)
 		s.spans = append(s.spans, span)
 	}
-	if in.cut || s.size < 0 {
+	if in.Cut || s.size < 0 {
 		return s, errors.New("the record ends within its spans")
 	}
 	return s, nil
@@ -128,43 +120,6 @@ func (s *spoolEntry) readWhole(list []byte) error {
 		return errors.New("the record's spans are not a list of JSON")
 	}
 	return nil
-}
-
-// varintReader reads the parts of an entry.
-type varintReader struct {
-	rest []byte
-	cut  bool
-}
-
-func (r *varintReader) uvarint() uint64 {
-	v, n := binary.Uvarint(r.rest)
-	if n <= 0 {
-		r.cut, r.rest = true, nil
-		return 0
-	}
-	r.rest = r.rest[n:]
-	return v
-}
-
-func (r *varintReader) bytes(n uint64) []byte {
-	if uint64(len(r.rest)) < n {
-		r.cut, r.rest = true, nil
-		return nil
-	}
-	out := r.rest[:n:n]
-	r.rest = r.rest[n:]
-	return out
-}
-
-func (s *spoolEntry) cutIDs(raw []byte) (rest []byte, err error) {
-	var ok bool
-	if s.rolloutID, rest, ok = cutID(raw); ok {
-		s.attemptID, rest, ok = cutID(rest)
-	}
-	if !ok {
-		return nil, errors.New("the record ends within its ids")
-	}
-	return rest, nil
 }
 
 // appendMark appends the mark of a call. Ids that do not fit are left out.
@@ -181,8 +136,9 @@ func parseMark(raw []byte) (s spoolEntry, ok bool) {
 		return s, false
 	}
 	s.uid = binary.LittleEndian.Uint64(raw)
-	_, err := s.cutIDs(raw[8:])
-	return s, err == nil
+	in := spandelta.Reader{Rest: raw[8:]}
+	s.rolloutID, s.attemptID = in.Text(), in.Text()
+	return s, !in.Cut
 }
 
 // withSequence returns a span with the given sequence id.

@@ -108,7 +108,7 @@ func (l *learner) parts(weights string, resources agl.Resources) algorithms.Part
 		RunConfig: algorithm.RunConfig{Flusher: l.flusher(), Rollout: file.Agent.Rollout, Seed: file.Seed, RunID: l.runID, OutDir: l.outDir, Logger: l.cfg.Logger},
 		Proxied:   l.proxy != nil, TLS: l.cfg.TLS, LookupEnv: l.cfg.LookupEnv, Environ: l.cfg.Environ, StoreToken: l.token, Display: l.display, Warn: l.warn,
 		PromptReleaser: func(proposal release.Proposal) apo.Releaser {
-			return &promptReleaser{proxy: l.proxy, proposal: proposal}
+			return &promptReleaser{trials{l.proxy, proposal, func(r *release.Release, version string) bool { return r.Candidate.ResourcesID == version }}}
 		},
 		Resolve: func(m algorithms.Model) (algorithms.Model, error) { return l.resolve(m, resources) },
 	}
@@ -116,7 +116,11 @@ func (l *learner) parts(weights string, resources agl.Resources) algorithms.Part
 		publisher := l.publisher()
 		p.Training = algorithm.TrainingConfig{Service: l.engine.Service, Model: l.model(), InitialWeights: weights, Publisher: publisher, ModelName: l.engine.Model().Name}
 		p.Releaser = func(store agl.Store, proposal release.Proposal) algorithm.Releaser {
-			return &releaser{proxy: l.proxy, publisher: publisher, store: store, model: l.engine.Model().Name, proposal: proposal}
+			r := &releaser{trials: trials{proxy: l.proxy, proposal: proposal}, publisher: publisher, store: store, model: l.engine.Model().Name}
+			r.tries = func(one *release.Release, version string) bool {
+				return one.Model == r.model && one.Candidate.Model == r.name(version)
+			}
+			return r
 		}
 		p.Demonstrations = func(ctx context.Context, path string) ([]tinker.Datum, error) {
 			return l.engine.Demonstrations(ctx, l.model().BaseModel, path)

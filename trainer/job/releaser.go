@@ -8,50 +8,18 @@ import (
 	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/release"
-	"github.com/agl-go/agl/rest/client"
-	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/engine"
 )
 
 // releaser tries the weights of a run in releases of its store. It serves each version as a model of its own in the run's proxy.
 type releaser struct {
-	proxy     *trainer.Proxy
+	trials
 	publisher *engine.Publisher
 	store     agl.Store
 	model     string // that programs ask for
-	proposal  release.Proposal
 }
 
 var _ algorithm.Releaser = (*releaser)(nil)
-
-// book is what a releaser needs of the releases of a store.
-type book interface {
-	CurrentRelease(ctx context.Context) (release.Current, error)
-	List(ctx context.Context) ([]release.Release, error)
-	Propose(ctx context.Context, p release.Proposal) (release.Release, error)
-}
-
-// remote are the releases of a store elsewhere.
-type remote struct{ *client.Client }
-
-func (r remote) List(ctx context.Context) ([]release.Release, error) { return r.ListReleases(ctx) }
-
-func (r remote) Propose(ctx context.Context, p release.Proposal) (release.Release, error) {
-	return r.ProposeRelease(ctx, p)
-}
-
-func (r *releaser) book() (book, error) { return bookOf(r.proxy) }
-
-func bookOf(p *trainer.Proxy) (book, error) {
-	switch releases := p.Releases().(type) {
-	case book:
-		return releases, nil
-	case *client.Client:
-		return remote{releases}, nil
-	default:
-		return nil, agl.Errorf(agl.CodeUnimplemented, "the store has no releases")
-	}
-}
 
 // name is the model of a version that is served beside the first.
 func (r *releaser) name(version string) string { return r.model + "@" + version }
@@ -69,51 +37,14 @@ func (r *releaser) Serve(ctx context.Context, p algorithm.Publication) error {
 	return r.publisher.PublishAs(ctx, r.name(p.Version), p)
 }
 
-// find returns the release of a version.
-func (r *releaser) find(ctx context.Context, b book, version string) (found release.Release, ok bool, err error) {
-	list, err := b.List(ctx)
-	for _, one := range list {
-		if one.Model == r.model && one.Candidate.Model == r.name(version) {
-			return one, true, err
-		}
-	}
-	return release.Release{}, false, err
-}
-
 // Propose implements [algorithm.Releaser].
 func (r *releaser) Propose(ctx context.Context, version string, offline algorithm.Offline) error {
-	b, err := r.book()
-	if err != nil {
-		return err
-	}
-	if _, known, err := r.find(ctx, b, version); known || err != nil {
-		return err
-	}
-	p := r.proposal
-	p.By, p.Model, p.Candidate = "algorithm", r.model, release.Version{Model: r.name(version)}
-	if p.Suite, err = suiteOf(offline); err != nil {
-		return err
-	}
-	_, err = b.Propose(ctx, p)
-	return err
+	return r.propose(ctx, version, r.model, release.Version{Model: r.name(version)}, offline)
 }
 
 // Standing implements [algorithm.Releaser].
-func (r *releaser) Standing(ctx context.Context, candidate string) (s algorithm.Standing, err error) {
-	b, err := r.book()
-	if err != nil {
-		return s, err
-	}
-	if candidate != "" {
-		found, known, err := r.find(ctx, b, candidate)
-		if err != nil {
-			return s, err
-		}
-		if known {
-			s.State = algorithm.CandidateState(found.State)
-		}
-	}
-	current, err := b.CurrentRelease(ctx)
+func (r *releaser) Standing(ctx context.Context, candidate string) (algorithm.Standing, error) {
+	s, current, err := r.standing(ctx, candidate)
 	if current.Model == r.model {
 		s.Stable, _ = strings.CutPrefix(current.Stable.Model, r.model+"@")
 	}

@@ -93,49 +93,22 @@ func ReadShortSpans(body []byte) (spans []ShortSpan, issueSequenceIDs bool, err 
 		return nil, false, fmt.Errorf("the body begins with % x, must begin with %d and a flag of 0 or %d", body[:min(len(body), minShortLen)], shortForm, issueIDs)
 	}
 	issueSequenceIDs = body[1]&issueIDs != 0
-	in := shortReader{rest: body[minShortLen:]}
-	for len(in.rest) > 0 && !in.cut {
+	in := spandelta.Reader{Rest: body[minShortLen:]}
+	for len(in.Rest) > 0 && !in.Cut {
 		var s ShortSpan
-		head := in.uvarint()
+		head := in.Uvarint()
 		if head&1 != 0 {
-			s.Base = &SpanBase{Attempt: spandelta.Attempt{RolloutID: in.text(), AttemptID: in.text()}, ID: in.text()}
-			s.Base.Size = int(min(in.uvarint(), 1<<40))
-			if sum := in.bytes(4); sum != nil {
+			s.Base = &SpanBase{Attempt: spandelta.Attempt{RolloutID: in.Text(), AttemptID: in.Text()}, ID: in.Text()}
+			s.Base.Size = int(min(in.Uvarint(), 1<<40))
+			if sum := in.Bytes(4); sum != nil {
 				s.Base.Sum = binary.LittleEndian.Uint32(sum)
 			}
 		}
-		s.Bytes = in.bytes(head >> 1)
+		s.Bytes = in.Bytes(head >> 1)
 		spans = append(spans, s)
 	}
-	if in.cut {
+	if in.Cut {
 		return nil, false, errShortCut
 	}
 	return spans, issueSequenceIDs, nil
 }
-
-type shortReader struct {
-	rest []byte
-	cut  bool
-}
-
-func (r *shortReader) uvarint() uint64 {
-	v, n := binary.Uvarint(r.rest)
-	if n <= 0 {
-		r.cut, r.rest = true, nil
-		return 0
-	}
-	r.rest = r.rest[n:]
-	return v
-}
-
-func (r *shortReader) bytes(n uint64) []byte {
-	if uint64(len(r.rest)) < n {
-		r.cut, r.rest = true, nil
-		return nil
-	}
-	out := r.rest[:n:n]
-	r.rest = r.rest[n:]
-	return out
-}
-
-func (r *shortReader) text() string { return string(r.bytes(r.uvarint())) }
