@@ -102,7 +102,7 @@ func TestRepairEqualsTheNaiveRule(t *testing.T) {
 	})
 }
 
-// traces of n spans in which a search could degenerate
+// longTraces are traces of n spans in which a search could degenerate
 func longTraces() map[string]func(n int) []agl.Span {
 	spans := func(n int, times func(i int) (start, end int)) []agl.Span {
 		list := make([]agl.Span, n)

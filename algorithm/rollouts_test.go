@@ -205,7 +205,6 @@ func (c cancelling) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsPa
 	return queued, err
 }
 
-// TestAwaitStrays: rollouts that nobody ran are masked by what became of them.
 // lossy has lost calls of one rollout.
 type lossy struct{ id string }
 
@@ -294,6 +293,7 @@ func TestCancelTogether(t *testing.T) {
 	}
 }
 
+// Rollouts that nobody ran are masked by what became of them.
 func TestAwaitStrays(t *testing.T) {
 	t.Parallel()
 	st := memorytest.Open(t)

@@ -93,7 +93,7 @@ func TestGoldenCurve(t *testing.T) {
 	}
 }
 
-// adamReference is Adam as in the paper, in float64.
+// Against Adam as in the paper, in float64.
 func TestAdam(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()

@@ -22,8 +22,10 @@
 //
 // The work is done in sub-packages: upstream sends calls to backends, exchange serves
 // one call from request to reply, quota limits the calls of rollouts, capture keeps
-// records until they are stored, record turns calls into spans, and admin serves the
-// routes for operators.
+// records until they are stored (spool on disk), record turns calls into spans, session
+// makes rollouts of live programs, extract finds their rewards, and admin serves the
+// routes for operators. openai and anthropic have the wire forms, configfile reads the
+// file of settings, and proxytest plays a model.
 //
 // The package must not know which store it writes to through [Spans], nor which trainer
 // uses it: the owner of the proxy sets its list of models.

@@ -156,7 +156,7 @@ func TestFrozen(t *testing.T) {
 	}
 }
 
-// sessions are live sessions that have ended, as a proxy records them.
+// endSession makes a live session that has ended, as a proxy records it.
 func endSession(ctx context.Context, s agl.Store, id string, arm release.Arm, reward float64) error {
 	metadata, err := json.Marshal(map[string]any{release.MetadataRelease: id, release.MetadataArm: arm.String(), release.MetadataShare: 0.5})
 	if err != nil {

@@ -12,7 +12,8 @@
 // as in DAPO (Yu et al. 2025, arXiv:2503.14476, eq. 8): DeepSeekMath's wᵢ = 1/(N·|oᵢ|) favours long wrong answers (Dr. GRPO,
 // Liu et al. 2025, arXiv:2503.20783, §3). See Config.LengthNormalization and Config.PlainAdvantage for these two papers'
 // forms. With the ppo loss the ratio is clipped as in eq. 3; the other losses are cispo and dro. With [CreditTurn] each
-// call has an advantage of its own, by the rewards that follow it. Only tokens that the model sampled count. Turns of a rollout whose prompts extend each other are one sequence.
+// call has an advantage of its own, by the rewards that follow it. Only tokens that the model sampled count. Turns of a
+// rollout whose prompts extend each other are one sequence.
 //
 // A rollout that failed through no fault of the agent is masked: it is left out of the loss and the rewards, and counted by
 // its reason. A group whose rewards are all equal has no advantage and is skipped. The divisor stays that of a full batch,

@@ -97,7 +97,7 @@ func talk(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Check(err)
 }
 
-// rows FILE prints the rows of a Parquet file as JSON Lines into a file of the
+// checkRows is rows FILE, which prints the rows of a Parquet file as JSON Lines into a file of the
 // same name with .jsonl behind it.
 func checkRows(ts *testscript.TestScript, _ bool, args []string) {
 	r, err := dataset.Open(ts.MkAbs(args[0]), dataset.Options{Format: dataset.FormatParquet})

@@ -131,7 +131,7 @@ func serve(ts *testscript.TestScript, _ bool, args []string) {
 // servers is the key of the functions that end what a script has started with serve.
 const servers = "servers"
 
-// stop ends the servers that serve has started.
+// stopServers is stop: it ends the servers that serve has started.
 func stopServers(ts *testscript.TestScript, _ bool, _ []string) {
 	for _, stop := range *ts.Value(servers).(*[]func()) {
 		stop()

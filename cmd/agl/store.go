@@ -169,16 +169,16 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	gate, err := c.openGateway(ctx, engine, keys, failed, log)
+	v1, err := c.openGateway(ctx, engine, keys, failed, log)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	drain := server.Drain
-	if gate != nil {
-		defer gate.Close()
-		drain = func() { gate.Drain(); server.Drain() }
+	if v1 != nil {
+		defer v1.Close()
+		drain = func() { v1.Drain(); server.Drain() }
 	}
-	handler := beside(gate, server)
+	handler := beside(v1, server)
 	if projects != nil {
 		host := project.NewHost(project.Config{Registry: projects, Open: c.openProject(projects, page, failed, log), Logger: log})
 		drain = func() { host.Drain(); server.Drain() }

@@ -66,7 +66,7 @@ func (b *backlog) storeChanged() {
 	}
 }
 
-// offer moves a call to ready, or to waiting if it has no sequence id yet.
+// queueIfReady moves a call to ready, or to waiting if it has no sequence id yet.
 func (b *backlog) queueIfReady(e *entry) {
 	switch {
 	case !e.ended || e.queued || b.closed:
@@ -131,7 +131,7 @@ func (b *backlog) randomDelay() time.Duration {
 	return half + rand.N(half+1)
 }
 
-// cut removes a batch from the front of ready. Records are built with the sequence
+// takeBatch removes a batch from the front of ready. Records are built with the sequence
 // ids that the calls have now.
 func (b *backlog) takeBatch() []*entry {
 	n, bytes := 0, int64(0)

@@ -438,7 +438,7 @@ func (l *ledger) remember(e *entry, made *record.Made) {
 	}
 }
 
-// wanted is an attempt held by a sequencer, with its calls that need sequence ids.
+// sequenceRequest is an attempt held by a sequencer, with its calls that need sequence ids.
 type sequenceRequest struct {
 	attempt *attempt
 	entries []*entry

@@ -267,7 +267,7 @@ func (c *Client) open(ctx context.Context, op operation) (res *http.Response, as
 		return nil, 0, unreachable(op.name, err)
 	}
 	err = wire.DecodeError(op.name, res.StatusCode, body)
-	if wire.Retryable(res.StatusCode) && !errors.Is(err, agl.ErrExhausted) { // a budget is not
+	if wire.Retryable(res.StatusCode) && !errors.Is(err, agl.ErrExhausted) { // what a key may spend does not come back
 		return nil, backoff.RetryAfter(res.Header, time.Now()), &repeatable{err: err}
 	}
 	return nil, 0, err

@@ -18,9 +18,9 @@ func (d *Driver) Events(ctx context.Context, after string, limit int) (out drive
 	seen, ours := sqlstore.EventNumber(d.identity, after)
 	err = d.read(ctx, d.keyed, "read events", func(ctx context.Context, conn *pgx.Conn) error {
 		out = driver.EventList{}
-		var batch pgx.Batch
+		var queries pgx.Batch
 		if ours {
-			batch.Queue(`SELECT id, kind, rollout_id, attempt_id, resources_id, worker_id, status, document FROM events
+			queries.Queue(`SELECT id, kind, rollout_id, attempt_id, resources_id, worker_id, status, document FROM events
 				WHERE id > $1 ORDER BY id LIMIT $2`, seen, limit).Query(func(rows pgx.Rows) error {
 				return collect(rows, nil, func(r *row) error {
 					out.Events = append(out.Events, r.event(d.identity))
@@ -30,10 +30,10 @@ func (d *Driver) Events(ctx context.Context, after string, limit int) (out drive
 		}
 		var floor, last int64
 		// The floor is read last, so it shows events that were deleted before the read.
-		batch.Queue(`SELECT s.event_floor, c.last FROM store s, event_counter c`).QueryRow(func(row pgx.Row) error {
+		queries.Queue(`SELECT s.event_floor, c.last FROM store s, event_counter c`).QueryRow(func(row pgx.Row) error {
 			return row.Scan(&floor, &last)
 		})
-		if err := conn.SendBatch(ctx, &batch).Close(); err != nil {
+		if err := conn.SendBatch(ctx, &queries).Close(); err != nil {
 			return err
 		}
 		out.Last = sqlstore.EventID(d.identity, last)

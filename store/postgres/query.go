@@ -88,10 +88,10 @@ func find[T any](ctx context.Context, d *Driver, s *search, refused error, each 
 	page := agl.Page[T]{Limit: s.Limit, Offset: s.Offset}
 	err := d.read(ctx, d.search, "query "+s.what, func(ctx context.Context, conn *pgx.Conn) error {
 		page.Items = []T{}
-		var batch pgx.Batch
-		batch.Queue(snapshot)
+		var queries pgx.Batch
+		queries.Queue(snapshot)
 		if s.guard != nil {
-			batch.Queue(s.guard.sql, stored(s.guard.args)...).Query(func(rows pgx.Rows) error {
+			queries.Queue(s.guard.sql, stored(s.guard.args)...).Query(func(rows pgx.Rows) error {
 				return collect(rows, nil, func(r *row) error {
 					if r.bool() {
 						return refused
@@ -100,16 +100,16 @@ func find[T any](ctx context.Context, d *Driver, s *search, refused error, each 
 				})
 			})
 		}
-		batch.Queue(s.page.sql, stored(s.page.args)...).Query(func(rows pgx.Rows) error {
+		queries.Queue(s.page.sql, stored(s.page.args)...).Query(func(rows pgx.Rows) error {
 			return collect(rows, nil, func(r *row) error {
 				item, err := each(r)
 				page.Items = append(page.Items, item)
 				return err
 			})
 		})
-		batch.Queue(s.total.sql, stored(s.total.args)...).QueryRow(func(row pgx.Row) error { return row.Scan(&page.Total) })
-		batch.Queue(`COMMIT`)
-		return sent(ctx, conn, &batch)
+		queries.Queue(s.total.sql, stored(s.total.args)...).QueryRow(func(row pgx.Row) error { return row.Scan(&page.Total) })
+		queries.Queue(`COMMIT`)
+		return sent(ctx, conn, &queries)
 	})
 	if err != nil {
 		return agl.Page[T]{}, err
@@ -117,9 +117,9 @@ func find[T any](ctx context.Context, d *Driver, s *search, refused error, each 
 	return page, nil
 }
 
-// sent sends a batch, and ends the transaction that the batch left open.
-func sent(ctx context.Context, conn *pgx.Conn, batch *pgx.Batch) error {
-	err := conn.SendBatch(ctx, batch).Close()
+// sent sends queries in one round trip, and ends the transaction that they left open.
+func sent(ctx context.Context, conn *pgx.Conn, queries *pgx.Batch) error {
+	err := conn.SendBatch(ctx, queries).Close()
 	if err != nil && !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
 		_, rollbackErr := conn.Exec(ctx, `ROLLBACK`)
 		if rollbackErr != nil {

@@ -38,22 +38,22 @@ func removable(kind driver.Removable) string {
 func (d *Driver) Oldest(ctx context.Context, kind driver.Removable, limit int) (out driver.OldestList, err error) {
 	err = d.read(ctx, d.search, "look for what can be removed", func(ctx context.Context, conn *pgx.Conn) error {
 		out = driver.OldestList{}
-		var batch pgx.Batch
-		batch.Queue(snapshot)
+		var queries pgx.Batch
+		queries.Queue(snapshot)
 		if kind == driver.RemovableSpans {
-			batch.Queue(`SELECT COALESCE(sum(span_bytes), 0)::bigint FROM attempts`).QueryRow(func(row pgx.Row) error {
+			queries.Queue(`SELECT COALESCE(sum(span_bytes), 0)::bigint FROM attempts`).QueryRow(func(row pgx.Row) error {
 				return row.Scan(&out.SpanBytes)
 			})
 		}
-		batch.Queue(`SELECT count(*) FROM (` + removable(kind) + `) x`).QueryRow(func(row pgx.Row) error { return row.Scan(&out.Count) })
-		batch.Queue(`SELECT id, at, bytes FROM (`+removable(kind)+`) x ORDER BY at, n LIMIT $1`, limit).Query(func(rows pgx.Rows) error {
+		queries.Queue(`SELECT count(*) FROM (` + removable(kind) + `) x`).QueryRow(func(row pgx.Row) error { return row.Scan(&out.Count) })
+		queries.Queue(`SELECT id, at, bytes FROM (`+removable(kind)+`) x ORDER BY at, n LIMIT $1`, limit).Query(func(rows pgx.Rows) error {
 			return collect(rows, nil, func(r *row) error {
 				out.Items = append(out.Items, driver.Oldest{ID: r.text(), Time: agl.Timestamp(r.nullTime().V), SpanBytes: r.int8()})
 				return nil
 			})
 		})
-		batch.Queue(`COMMIT`)
-		return sent(ctx, conn, &batch)
+		queries.Queue(`COMMIT`)
+		return sent(ctx, conn, &queries)
 	})
 	return out, err
 }

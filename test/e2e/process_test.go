@@ -119,7 +119,7 @@ func startAs(t *testing.T, path string, args, env []string, merged bool) *starte
 	return s
 }
 
-// program starts the training program.
+// startProgram starts the training program.
 func startProgram(t *testing.T, env []string, args ...string) *started {
 	t.Helper()
 	path, err := os.Executable()
