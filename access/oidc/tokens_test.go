@@ -1,0 +1,70 @@
+package oidc_test
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/access/oidc"
+	"github.com/agl-go/agl/access/oidc/oidctest"
+)
+
+// Whoever makes a token of their own from a valid one is nobody: without a signature, signed with what
+// everybody can read, with other claims, or with a key of their own that the header names.
+func TestForgedTokens(t *testing.T) {
+	t.Parallel()
+	provider := oidctest.Start(t, oidctest.Config{Groups: map[string][]string{"ci": {"build"}}})
+	tokens, err := oidc.NewTokens(oidc.TokensConfig{Config: oidc.Config{Issuer: provider.URL, Grants: access.Grants{"build": access.Admin}}, Audience: oidctest.Audience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	valid := provider.MachineToken(t, "ci")
+	if _, err := tokens.Check(t.Context(), valid); err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(valid, ".")
+	header, payload, signature := parts[0], parts[1], parts[2]
+	encode := base64.RawURLEncoding.EncodeToString
+	claims, err := base64.RawURLEncoding.DecodeString(payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := http.Get(provider.URL + "/keys")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer keys.Body.Close()
+	public, err := io.ReadAll(keys.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hs256 := func(secret []byte, head string) string {
+		text := encode([]byte(head)) + "." + payload
+		mac := hmac.New(sha256.New, secret)
+		mac.Write([]byte(text))
+		return text + "." + encode(mac.Sum(nil))
+	}
+	forever := encode([]byte(strings.Replace(string(claims), `"exp":`, `"exp":99999999999,"was":`, 1)))
+	for name, forged := range map[string]string{
+		"no algorithm":              encode([]byte(`{"alg":"none"}`)) + "." + payload + ".",
+		"no algorithm, signed":      encode([]byte(`{"alg":"None","typ":"JWT"}`)) + "." + payload + "." + signature,
+		"no signature":              header + "." + payload + ".",
+		"an empty key":              hs256(nil, `{"alg":"HS256"}`),
+		"the public keys as secret": hs256(public, `{"alg":"HS256"}`),
+		"a key in the header":       hs256([]byte("k"), `{"alg":"HS256","jwk":{"kty":"oct","k":"aw"}}`),
+		"keys of another address":   hs256([]byte("k"), `{"alg":"RS256","jku":"http://127.0.0.1:1/keys","kid":"x"}`),
+		"a path as key id":          hs256(nil, `{"alg":"HS256","kid":"../../dev/null"}`),
+		"without an end":            header + "." + forever + "." + signature,
+		"twice":                     valid + "." + signature,
+	} {
+		if caller, err := tokens.Check(t.Context(), forged); agl.ErrorCode(err) != agl.CodeUnauthorized {
+			t.Errorf("%s: %+v, %v, want it refused", name, caller, err)
+		}
+	}
+}
