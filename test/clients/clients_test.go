@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -22,6 +23,7 @@ import (
 	"github.com/agl-go/agl/proxy/proxytest"
 	"github.com/agl-go/agl/proxy/record"
 	"github.com/agl-go/agl/store/memory/memorytest"
+	"github.com/agl-go/agl/test/process"
 	"go.uber.org/goleak"
 )
 
@@ -66,14 +68,17 @@ type served struct {
 	model  proxy.Model
 }
 
+// backendKey is the key of backends that ask for one.
+const backendKey = "backend-" + process.Canary
+
 // backends are of all kinds. Streams are cut anywhere.
 var backends = []served{
 	{"vllm", proxytest.Chopped(proxytest.Model(model).VLLM(), 7), proxy.Model{}},
 	{"oldvllm", proxytest.Model(model).OldVLLM(), proxy.Model{}},
 	{"sglang", proxytest.Model(model).SGLang(), proxy.Model{}},
 	{"openai", proxytest.Chopped(proxytest.Model(model).OpenAI(), 11), proxy.Model{TextOnly: true}},
-	{"azure", proxytest.Model(model).OpenAI(), proxy.Model{API: proxy.APIAzure, APIKey: "key"}},
-	{"claude", proxytest.Chopped(proxytest.Model(model).Anthropic(), 5), proxy.Model{API: proxy.APIAnthropic, APIKey: "key"}},
+	{"azure", proxytest.Model(model).OpenAI(), proxy.Model{API: proxy.APIAzure, APIKey: backendKey}},
+	{"claude", proxytest.Chopped(proxytest.Model(model).Anthropic(), 5), proxy.Model{API: proxy.APIAnthropic, APIKey: backendKey}},
 }
 
 func newBench(t *testing.T) *bench {
@@ -106,7 +111,11 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	b.key = created.Text
-	p, err := proxy.New(proxy.Config{Models: models, Spans: b.spans, Retry: proxy.Retry{Attempts: 1}, Access: keys, RequireKeys: true})
+	said := &log{}
+	p, err := proxy.New(proxy.Config{
+		Models: models, Spans: b.spans, Retry: proxy.Retry{Attempts: 1}, Access: keys, RequireKeys: true, LogCalls: true,
+		Logger: slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,6 +126,7 @@ func newBench(t *testing.T) *bench {
 			t.Errorf("close: %v", err)
 		}
 		server.Close()
+		b.silent(t, said)
 	})
 	b.proxy, b.url = p, server.URL+"/rollout/ro%2F1/attempt/at-1"
 	b.served = func() (n int) {
@@ -130,6 +140,41 @@ func newBench(t *testing.T) *bench {
 		return n
 	}
 	return b
+}
+
+// silent looks for secrets in the proxy's log and in its records: those of the backends, and the key of the calls.
+func (b *bench) silent(t *testing.T, said *log) {
+	t.Helper()
+	var records strings.Builder
+	b.spans.mu.Lock()
+	for _, s := range b.spans.stored {
+		records.Write(s.AppendJSON(nil))
+	}
+	b.spans.mu.Unlock()
+	said.mu.Lock()
+	defer said.mu.Unlock()
+	if said.text.Len() == 0 || records.Len() == 0 {
+		t.Errorf("looked at a log of %d bytes and records of %d", said.text.Len(), records.Len())
+	}
+	for where, text := range map[string]string{"the log of the proxy": said.text.String(), "the records": records.String()} {
+		process.Silent(t, where, []byte(text))
+		if strings.Contains(text, b.key) {
+			t.Errorf("%s have the key of the calls", where)
+		}
+	}
+}
+
+// log is what a proxy has logged.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
 }
 
 // check holds the records against what the backends served: each call is on

@@ -13,8 +13,11 @@ import socket
 import subprocess
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections import deque
 from typing import Any, Awaitable, Callable, Iterator, TypeVar
+from urllib.parse import quote
 
 import aiohttp
 import opentelemetry.trace
@@ -23,23 +26,32 @@ from agentlightning.store import InMemoryLightningStore, LightningStoreServer
 DEADLINE = 30.0
 """Seconds after which a condition that the tests wait for counts as failed; nothing waits that long when all is well."""
 
+CANARY = "canary-9c41e7a2"
+"""It is in every token of these tests: no program may print it, and no store may have it."""
+
+SECRET = "secret-" + CANARY
+"""The token of servers that need one."""
+
 T = TypeVar("T")
 
 
 class Program:
     """A sub-command of agl that serves HTTP: started on a free port (or the one given), stopped by its process id.
 
-    Its log is read as it comes; the line that says where it listens gives the URL.
+    Its log is read as it comes; the line that says where it listens gives the URL. In the end neither the log nor what a
+    store holds may have a secret.
     """
 
     def __init__(self, *args: str, env: dict[str, str] | None = None, port: int = 0):
         self._args = [os.environ["AGL_COMPAT_BINARY"], *args, "--port", str(port), "--log-format", "json"]
         self._env = env
         self.log: deque[str] = deque(maxlen=200)
+        self.leaks: list[str] = []
+        self.url = ""
 
     def __enter__(self) -> "Program":
         self._process = subprocess.Popen(
-            self._args, env={**os.environ, **(self._env or {})}, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+            self._args, env={**os.environ, "AGL_OIDC_CLIENT_SECRET": CANARY, **(self._env or {})}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         urls: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, args=(urls,), daemon=True)
@@ -55,9 +67,11 @@ class Program:
         return self
 
     def _read(self, urls: "queue.SimpleQueue[str | None]") -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
             self.log.append(line)
+            if CANARY in line:
+                self.leaks.append(line)
             try:
                 entry = json.loads(line)
             except ValueError:  # not from the logger: a usage error
@@ -71,7 +85,26 @@ class Program:
         self._process.kill()
         self._process.wait()
 
+    def _read_api(self, path: str) -> str:
+        request = urllib.request.Request(f"{self.url}/v1/agl/{path}")
+        request.add_header("Authorization", "Bearer " + (self._env or {}).get("AGL_TOKEN", ""))
+        with urllib.request.urlopen(request, timeout=DEADLINE) as answer:
+            text = answer.read().decode()
+        if (at := text.find(CANARY)) >= 0:
+            self.leaks.append(f"{path}: {text[max(0, at - 200) : at + 200]}")
+        return text
+
+    def _look(self) -> None:
+        """Looks for secrets in all that a store holds."""
+        for path in ("resources?limit=-1", "workers?limit=-1", "audit", "runs?limit=-1"):
+            self._read_api(path)
+        for rollout in json.loads(self._read_api("rollouts?limit=-1"))["items"]:
+            self._read_api(f"rollouts/{quote(rollout['rollout_id'], safe='')}/attempts?limit=-1")
+            self._read_api(f"spans?limit=-1&rollout_id={quote(rollout['rollout_id'], safe='')}")
+
     def __exit__(self, *_: object) -> None:
+        if self._args[1] == "store" and self.url and self._process.poll() is None:
+            self._look()
         self._process.terminate()
         try:
             self._process.wait(timeout=DEADLINE)
@@ -81,8 +114,10 @@ class Program:
             raise RuntimeError(f"{self._args} did not end on SIGTERM:\n" + "".join(self.log)) from None
         finally:
             self._reader.join()
-            assert self._process.stderr is not None
-            self._process.stderr.close()
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+        if self.leaks:
+            raise AssertionError(f"{self._args} has secrets in " + "\n".join(self.leaks))
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from agentlightning.store import LightningStoreClient
 from agentlightning.types import AttemptedRollout, ProxyLLM, Rollout
 
 from model import Server, prompt_of, reply_to, tokens
-from programs import Program, until
+from programs import SECRET, Program, until
 from test_runner import forget_tracer_provider, in_a_process, run
 from test_spans import span
 
@@ -42,10 +42,10 @@ class Proxy(unittest.IsolatedAsyncioTestCase):
 
     async def asyncSetUp(self) -> None:
         self.backend = self.enterContext(Server())
-        server = self.enterContext(Program("store", "--db", "memory:", env={"AGL_TOKEN": "secret"}))
-        proxy = self.enterContext(Program("proxy", "--store", server.url, "--model", f"qwen={self.backend.url}", env={"AGL_TOKEN": "secret"}))
+        server = self.enterContext(Program("store", "--db", "memory:", env={"AGL_TOKEN": SECRET}))
+        proxy = self.enterContext(Program("proxy", "--store", server.url, "--model", f"qwen={self.backend.url}", env={"AGL_TOKEN": SECRET}))
         self.proxy_url = proxy.url
-        self.store = LightningStoreClient(server.url.replace("//", "//agl:secret@"), retry_delays=(), health_retry_delays=())
+        self.store = LightningStoreClient(server.url.replace("//", f"//agl:{SECRET}@"), retry_delays=(), health_retry_delays=())
         self.addAsyncCleanup(self.store.close)
 
     def resource(self) -> ProxyLLM:
@@ -181,11 +181,11 @@ class ArealSessions(unittest.IsolatedAsyncioTestCase):
 
     async def test_the_tutorial(self) -> None:
         backend = self.enterContext(Server())
-        server = self.enterContext(Program("store", "--db", "memory:", env={"AGL_TOKEN": "my-secret-admin-key"}))
+        server = self.enterContext(Program("store", "--db", "memory:", env={"AGL_TOKEN": SECRET}))
         gateway = self.enterContext(
-            Program("proxy", "--store", server.url, "--model", f"default={backend.url}", "--require-keys", "--session-idle", "1h", env={"AGL_TOKEN": "my-secret-admin-key"})
+            Program("proxy", "--store", server.url, "--model", f"default={backend.url}", "--require-keys", "--session-idle", "1h", env={"AGL_TOKEN": SECRET})
         ).url
-        store = LightningStoreClient(server.url.replace("//", "//agl:my-secret-admin-key@"), retry_delays=(), health_retry_delays=())
+        store = LightningStoreClient(server.url.replace("//", f"//agl:{SECRET}@"), retry_delays=(), health_retry_delays=())
         self.addAsyncCleanup(store.close)
 
         def post(path: str, key: str | None, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -200,7 +200,7 @@ class ArealSessions(unittest.IsolatedAsyncioTestCase):
                 return err.code, json.load(err)
 
         # Step 3: start a session.
-        status, session = await asyncio.to_thread(post, "/rl/start_session", "my-secret-admin-key", {"task_id": "demo-task-0"})
+        status, session = await asyncio.to_thread(post, "/rl/start_session", SECRET, {"task_id": "demo-task-0"})
         self.assertEqual(status, 200, session)
         self.assertRegex(session["api_key"], r"^sk-sess-")
         key = session["api_key"]
@@ -231,7 +231,7 @@ class ArealSessions(unittest.IsolatedAsyncioTestCase):
         fixed = "a-fixed-key-of-an-application"
         ids = []
         for turn in range(2):
-            status, session = await asyncio.to_thread(post, "/rl/start_session", "my-secret-admin-key", {"task_id": "app", "api_key": fixed})
+            status, session = await asyncio.to_thread(post, "/rl/start_session", SECRET, {"task_id": "app", "api_key": fixed})
             self.assertEqual((status, session["api_key"]), (200, fixed), session)
             ids.append(session["session_id"])
             status, said = await asyncio.to_thread(post, "/chat/completions", fixed, {"model": "default", "messages": question})

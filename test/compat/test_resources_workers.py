@@ -11,7 +11,7 @@ from agentlightning.store import LightningStoreClient
 from agentlightning.types import LLM, PromptTemplate, ProxyLLM
 
 from differential import ANY, DifferentialTest, Ours, Side
-from programs import Program
+from programs import CANARY, SECRET, Program
 from test_spans import span
 
 LLMS = {
@@ -111,11 +111,11 @@ class Client(unittest.IsolatedAsyncioTestCase):
     """What the Python client does beside the calls themselves."""
 
     async def test_a_token_in_the_url(self) -> None:
-        with Program("store", "--db", "memory:", env={"AGL_TOKEN": "s:cret/%@"}) as store:
+        with Program("store", "--db", "memory:", env={"AGL_TOKEN": "s:cret/%@" + CANARY}) as store:
             for url, status in (
                 (store.url, 401),
                 (store.url.replace("//", "//agl:wrong@"), 401),
-                (store.url.replace("//", "//agl:s%3Acret%2F%25%40@"), None),
+                (store.url.replace("//", f"//agl:s%3Acret%2F%25%40{CANARY}@"), None),
             ):
                 client = LightningStoreClient(url, retry_delays=(), health_retry_delays=())
                 try:
@@ -129,8 +129,8 @@ class Client(unittest.IsolatedAsyncioTestCase):
 
     async def test_a_key_in_the_url(self) -> None:
         """Keys with scopes, as the user's password of the URL: what they allow works, the rest is 403, and a revoked one is 401."""
-        with Program("store", "--db", "memory:", env={"AGL_TOKEN": "root"}) as store:
-            async with aiohttp.ClientSession(headers={"Authorization": "Bearer root"}) as root:
+        with Program("store", "--db", "memory:", env={"AGL_TOKEN": SECRET}) as store:
+            async with aiohttp.ClientSession(headers={"Authorization": "Bearer " + SECRET}) as root:
                 keys = {}
                 for scope in ("train", "read"):
                     async with root.post(store.url + "/v1/agl/keys", json={"name": scope, "scopes": [scope]}) as made:

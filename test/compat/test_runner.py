@@ -23,7 +23,7 @@ from agentlightning.store import LightningStoreClient
 from agentlightning.types import LLM, PromptTemplate, ProxyLLM, Rollout, RolloutConfig
 
 from differential import DifferentialTest, Mask, Side
-from programs import DEADLINE, Program, forked, until
+from programs import DEADLINE, SECRET, Program, forked, until
 
 TRACE_IDS = (r"\b[0-9a-f]{32}\b", r"\b[0-9a-f]{16}\b")
 
@@ -180,8 +180,8 @@ class Trainer(unittest.IsolatedAsyncioTestCase):
     """The Python trainer's client-server strategy with a store that somebody else runs: ours."""
 
     def test_baseline_over_an_external_store(self) -> None:
-        with Program("store", "--db", "memory:", env={"AGL_TOKEN": "secret"}) as server:
-            url = server.url.replace("//", "//agl:secret@")
+        with Program("store", "--db", "memory:", env={"AGL_TOKEN": SECRET}) as server:
+            url = server.url.replace("//", f"//agl:{SECRET}@")
             self.assertIsNone(in_a_process(train, url), "the trainer's process")
 
             async def check() -> None:

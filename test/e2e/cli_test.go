@@ -36,6 +36,7 @@ func post(t *testing.T, url, body string) (begun <-chan struct{}, done <-chan an
 	req.ContentLength = int64(len(body))
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Expect", "100-continue")
+	req.Header.Set("Authorization", "Bearer "+token)
 	transport := &http.Transport{ExpectContinueTimeout: longest}
 	t.Cleanup(transport.CloseIdleConnections)
 	go func() {

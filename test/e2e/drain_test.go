@@ -16,6 +16,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/rest/client"
+	"github.com/agl-go/agl/test/process"
 )
 
 // writer is a client that enqueues and records what was acknowledged, until the
@@ -42,7 +43,7 @@ func (w *writer) run(ctx context.Context, c *client.Client, number int, count *a
 // impatient is a client that repeats nothing.
 func impatient(t *testing.T, url string) *client.Client {
 	t.Helper()
-	c, err := client.New(client.Config{URL: url, RetryBudget: -1})
+	c, err := client.New(client.Config{URL: url, Token: token, RetryBudget: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,7 @@ func TestTermUnderLoad(t *testing.T) {
 		waiters = 8
 		enough  = 400 // acknowledged writes before the signal
 	)
-	database := "sqlite:" + filepath.Join(t.TempDir(), "agl.db")
+	database := "sqlite:" + filepath.Join(process.Dir(t), "agl.db")
 	server, url := startStoreOn(t, database)
 	// Its attempt is under way for the whole test, so that waits for it block.
 	endless, err := impatient(t, url).StartRollout(t.Context(), agl.StartRolloutParams{})

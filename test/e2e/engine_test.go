@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/agl-go/agl/test/process"
 	"github.com/agl-go/agl/tinker"
 )
 
@@ -102,15 +103,15 @@ func TestTrainOnAnEngineElsewhere(t *testing.T) {
 		tasks     = 8
 		middle    = 5 // lines of metrics
 	)
-	whole := filepath.Join(t.TempDir(), "whole")
+	whole := filepath.Join(process.Dir(t), "whole")
 	startTrain(t, runFile(t, agentAsks, tasks, "engine: {policy: {layers: 1, dim: 16, heads: 1, ff: 16}}\n"+algorithm), "--output", whole).end(t, 0)
 	want := facts(t, filepath.Join(whole, "metrics.jsonl"))
 
 	begin := func(t *testing.T) (s *policyServer, run *train, output string) {
 		t.Helper()
-		s = startPolicy(t, t.TempDir(), "")
+		s = startPolicy(t, process.Dir(t), "")
 		file := runFile(t, agentAsks, tasks, fmt.Sprintf("engine: {tinker: {base_url: %q, model: agl-policy, chat: characters, retry_for: 500ms}}\n%s", s.url, algorithm))
-		output = filepath.Join(t.TempDir(), "out")
+		output = filepath.Join(process.Dir(t), "out")
 		return s, startTrain(t, file, "--output", output), output
 	}
 	check := func(t *testing.T, s *policyServer, output string) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/test/process"
 )
 
 // TestKilledTwentyTimes kills a run with SIGKILL 20 times at random, while it starts, samples, trains, publishes or saves. It ends with the
@@ -28,7 +29,7 @@ func TestKilledTwentyTimes(t *testing.T) {
 			const kills, steps = 20, 90
 			file := runFile(t, agentAsks, 8, fmt.Sprintf(`engine: {policy: {layers: 1, dim: 16, heads: 1, ff: 16}}
 algorithm: {grpo: {steps: %d, prompts_per_step: 3, group_size: 4, checkpoint_every: 1%s}}`, steps, async))
-			whole, killed := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "killed")
+			whole, killed := filepath.Join(process.Dir(t), "whole"), filepath.Join(process.Dir(t), "killed")
 			metrics := filepath.Join(killed, "metrics.jsonl")
 			startTrain(t, file, "--output", whole).end(t, 0)
 			random := rand.New(rand.NewPCG(1, uint64(len(name))))

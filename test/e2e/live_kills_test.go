@@ -20,6 +20,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/release"
 	"github.com/agl-go/agl/rest/client"
+	"github.com/agl-go/agl/test/process"
 )
 
 // liveKills is how often each part of a live service is killed under load.
@@ -47,7 +48,7 @@ func canaryTraffic(ctx context.Context, c *client.Client, id string, arm release
 // every session is evidence once.
 func TestReleaseOverKills(t *testing.T) {
 	t.Parallel()
-	database := "sqlite:" + filepath.Join(t.TempDir(), "agl.db")
+	database := "sqlite:" + filepath.Join(process.Dir(t), "agl.db")
 	var before release.Release
 	for round := range liveKills {
 		server, url := startStoreOn(t, database)
@@ -251,7 +252,7 @@ func answeredBy(t *testing.T, c *client.Client, sessions []string) map[string][]
 // answered, which no checkpoint knows.
 func TestLearnerOverKills(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := process.Dir(t)
 	output, gateway := filepath.Join(dir, "run"), freeAddress(t)
 	file := filepath.Join(dir, "live.yaml")
 	text := `engine: {policy: {context: 16, dim: 16, heads: 1, layers: 1, ff: 16, characters: "abcdefgsy "}}

@@ -17,6 +17,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy/proxytest"
 	"github.com/agl-go/agl/rest/client"
+	"github.com/agl-go/agl/test/process"
 )
 
 // liveTraffic starts, rewards and ends rollouts until the store is gone.
@@ -66,7 +67,7 @@ func (k *consumer) learn(ctx context.Context, c *client.Client, wait time.Durati
 func TestCollectOverKills(t *testing.T) {
 	t.Parallel()
 	const kills = liveKills
-	database := "sqlite:" + filepath.Join(t.TempDir(), "agl.db")
+	database := "sqlite:" + filepath.Join(process.Dir(t), "agl.db")
 	k := consumer{learned: map[string]int{}, rewards: map[string]int{}}
 	for round := range kills {
 		server, url := startStoreOn(t, database, "--max-events", "200")
@@ -134,7 +135,7 @@ func TestSessionOverKills(t *testing.T) {
 	t.Parallel()
 	model := proxytest.NewServer(proxytest.VLLM(func(string, int) string { return "hi" }))
 	t.Cleanup(model.Close)
-	_, storeURL := startStoreOn(t, "sqlite:"+filepath.Join(t.TempDir(), "agl.db"))
+	_, storeURL := startStoreOn(t, "sqlite:"+filepath.Join(process.Dir(t), "agl.db"))
 	c := connect(t, storeURL)
 	do := func(url, body string, want int, header ...string) (answer map[string]any, rollout string) {
 		t.Helper()

@@ -20,7 +20,7 @@ func TestOTLPMetrics(t *testing.T) {
 	}
 	_, url := startStore(t)
 	program := exec.CommandContext(t.Context(), filepath.Join(venv, "bin", "python"), filepath.Join("testdata", "otlp_metrics.py"))
-	program.Env = append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT="+url, "OTEL_RESOURCE_ATTRIBUTES=agl.run_id=sweep-7", "OTEL_SERVICE_NAME=my trainer")
+	program.Env = append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT="+url, "OTEL_EXPORTER_OTLP_HEADERS=Authorization=Bearer%20"+token, "OTEL_RESOURCE_ATTRIBUTES=agl.run_id=sweep-7", "OTEL_SERVICE_NAME=my trainer")
 	if out, err := program.CombinedOutput(); err != nil || len(out) > 0 {
 		t.Fatalf("%v\n%s", err, out)
 	}

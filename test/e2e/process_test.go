@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/agl-go/agl/test/process"
 )
 
 // longest bounds every wait of a test: it is reached only by a failure.
@@ -93,6 +95,7 @@ func startAs(t *testing.T, path string, args, env []string, merged bool) *starte
 		defer close(s.lines)
 		scanner := bufio.NewScanner(read)
 		for scanner.Scan() {
+			process.Silent(t, path, scanner.Bytes())
 			s.lines <- scanner.Text()
 		}
 	}()
@@ -112,6 +115,7 @@ func startAs(t *testing.T, path string, args, env []string, merged bool) *starte
 			t.Logf("standard error of %v:\n%s", s.cmd.Args, s.stderr)
 		}
 		<-s.eof
+		process.Silent(t, "standard error of "+path, []byte(s.stderr.String()))
 		if err := read.Close(); err != nil {
 			t.Error(err)
 		}

@@ -8,9 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	ossignal "os/signal"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -23,6 +21,7 @@ import (
 	"github.com/agl-go/agl/runner"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/memory"
+	"github.com/agl-go/agl/test/process"
 )
 
 // envProgram makes the test binary the training program, as which the tests
@@ -31,6 +30,9 @@ const envProgram = "AGL_E2E_PROGRAM"
 
 // aglBinary is the real agl command, built by TestMain.
 var aglBinary string
+
+// token is that of all servers of this suite.
+const token = "e2e-" + process.Canary
 
 func TestMain(m *testing.M) {
 	if kind := os.Getenv(envAgent); kind != "" {
@@ -41,7 +43,10 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if os.Getenv(envProgram) == "" {
-		os.Exit(runTests(m))
+		if err := os.Setenv("AGL_TOKEN", token); err != nil {
+			panic(err)
+		}
+		os.Exit(process.Main(m, &aglBinary))
 	}
 	ctx, stop := execution.NotifyContext(context.Background())
 	err := program(ctx, os.Args[1:], os.Stdout)
@@ -50,20 +55,6 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "program:", err)
 	}
 	os.Exit(execution.ExitCode(err))
-}
-
-func runTests(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "agl-e2e-")
-	if err != nil {
-		panic(err)
-	}
-	defer os.RemoveAll(dir)
-	aglBinary = filepath.Join(dir, "agl")
-	build := exec.Command("go", "build", "-o", aglBinary, "github.com/agl-go/agl/cmd/agl")
-	if out, err := build.CombinedOutput(); err != nil {
-		panic(fmt.Sprintf("build agl: %v\n%s", err, out))
-	}
-	return m.Run()
 }
 
 // The lines by which a program tells its test what happens.

@@ -36,7 +36,7 @@ func startStoreOn(t *testing.T, database string, flags ...string) (server *start
 
 func connect(t *testing.T, url string) *client.Client {
 	t.Helper()
-	c, err := client.New(client.Config{URL: url})
+	c, err := client.New(client.Config{URL: url, Token: token})
 	if err != nil {
 		t.Fatal(err)
 	}

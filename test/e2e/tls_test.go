@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/agl-go/agl/test/process"
 )
 
 // pythonOverTLS enqueues a rollout and finds it with the client of the Python package.
@@ -30,13 +32,13 @@ func TestPythonOverTLS(t *testing.T) {
 	if venv == "" {
 		t.Skip("AGL_COMPAT_VENV does not name an environment with the Python package; test/compat/venv.sh makes one")
 	}
-	certs := t.TempDir()
+	certs := process.Dir(t)
 	if made, err := exec.CommandContext(t.Context(), aglBinary, "cert", certs).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, made)
 	}
 	ca := filepath.Join(certs, "ca.pem")
-	_, store := startStoreOn(t, "memory:", "--token", "secret", "--tls-cert", filepath.Join(certs, "server.pem"), "--tls-key", filepath.Join(certs, "server.key"))
-	url := strings.Replace(strings.Replace(store, "127.0.0.1", "localhost", 1), "https://", "https://agl:secret@", 1)
+	_, store := startStoreOn(t, "memory:", "--tls-cert", filepath.Join(certs, "server.pem"), "--tls-key", filepath.Join(certs, "server.key"))
+	url := strings.Replace(strings.Replace(store, "127.0.0.1", "localhost", 1), "https://", "https://agl:"+token+"@", 1)
 	run := func(env ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(venv, "bin", "python"), "-c", pythonOverTLS, url)
 		cmd.Env = append(os.Environ(), env...)

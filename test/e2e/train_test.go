@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agl-go/agl/test/process"
 	"github.com/go-json-experiment/json"
 )
 
@@ -131,7 +132,7 @@ func ask(t stdioTask) (string, error) {
 // runFile writes a run file for an agent of the kind, and its tasks.
 func runFile(t *testing.T, kind string, tasks int, rest string) (path string) {
 	t.Helper()
-	dir := t.TempDir()
+	dir := process.Dir(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -167,14 +168,14 @@ type train struct {
 
 func startTrain(t *testing.T, args ...string) *train {
 	t.Helper()
-	run := &train{cmd: exec.CommandContext(t.Context(), aglBinary, append([]string{"train"}, args...)...), log: filepath.Join(t.TempDir(), "log")}
+	run := &train{cmd: exec.CommandContext(t.Context(), aglBinary, append([]string{"train"}, args...)...), log: filepath.Join(process.Dir(t), "log")}
 	log, err := os.Create(run.log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close() // the program has it, too
 	run.cmd.Stdout, run.cmd.Stderr = log, log
-	run.cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+	run.cmd.Env = append(os.Environ(), "TMPDIR="+process.Dir(t))
 	if err := run.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +267,7 @@ algorithm: {grpo: {steps: 9, prompts_per_step: 3, group_size: 4, checkpoint_ever
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			file := runFile(t, test.kind, test.tasks, test.rest)
-			whole, killed := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "killed")
+			whole, killed := filepath.Join(process.Dir(t), "whole"), filepath.Join(process.Dir(t), "killed")
 			startTrain(t, file, "--output", whole).end(t, 0)
 
 			hold := filepath.Join(filepath.Dir(file), middleFile)

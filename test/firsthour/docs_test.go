@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/agl-go/agl/test/process"
 )
 
 // TestOwnTask follows docs/own-task.md: it writes the files of the page and runs its
@@ -17,7 +19,7 @@ func TestOwnTask(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
+	dir := process.Dir(t)
 	files := regexp.MustCompile("(?s)\n`([a-z_.]+)`:\n\n```[a-z]+\n(.*?)```\n").FindAllStringSubmatch(string(page), -1)
 	if len(files) != 3 {
 		t.Fatalf("the page has %d files, want 3", len(files))

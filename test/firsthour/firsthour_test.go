@@ -26,6 +26,8 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(env *testscript.Env) error {
+			env.Setenv("AGL_OIDC_CLIENT_SECRET", process.Canary)
+			env.Defer(func() { process.Search(t, env.WorkDir) })
 			env.Setenv("PATH", filepath.Dir(binary)+string(filepath.ListSeparator)+env.Getenv("PATH"))
 			return nil
 		},

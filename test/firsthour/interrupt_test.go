@@ -12,13 +12,15 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/agl-go/agl/test/process"
 )
 
 // TestInterrupt: Ctrl-C makes a checkpoint and says what a resumption repeats, and
 // agents that are told to end leave no warnings.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := process.Dir(t)
 	if out, err := exec.CommandContext(t.Context(), binary, "init", "--template", "shell", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -44,7 +46,7 @@ func TestInterrupt(t *testing.T) {
 // and not one for each runner.
 func TestTwoSignals(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := process.Dir(t)
 	for name, text := range map[string]string{
 		"agl.yaml":    "agent: {command: [sh, -c, 'trap : TERM; echo begun >&2; touch begun; while :; do sleep 1; done'], concurrency: 16, grace: 60s}\ndata: {train: tasks.jsonl}\nalgorithm: {baseline: {}}\n",
 		"tasks.jsonl": strings.Repeat("{}\n", 16),

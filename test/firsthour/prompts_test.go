@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agl-go/agl/test/process"
 	"github.com/go-json-experiment/json"
 )
 
@@ -37,7 +38,7 @@ func TestPromptsReport(t *testing.T) {
 		}
 	}))
 	defer writer.Close()
-	dir := t.TempDir()
+	dir := process.Dir(t)
 	for name, text := range map[string]string{
 		"agl.yaml": `agent: {command: [sh, agent.sh], concurrency: 4}
 data: {train: tasks.jsonl, val_share: 0.5}

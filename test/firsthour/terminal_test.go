@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/agl-go/agl/test/process"
 )
 
 // pane is a terminal of tmux in which a run shows its progress.
@@ -78,7 +80,7 @@ func TestTerminal(t *testing.T) {
 	for _, size := range [][2]int{{40, 10}, {80, 24}, {200, 50}} {
 		t.Run(fmt.Sprintf("%dx%d", size[0], size[1]), func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
+			dir := process.Dir(t)
 			for name, text := range map[string]string{
 				"agl.yaml": "agent: {command: [sh, agent.sh], concurrency: 1}\ndata: {train: tasks.jsonl}\nalgorithm: {baseline: {}}\n",
 				// The agent reads a line, so that the test decides when it ends.

@@ -1,5 +1,5 @@
 // Package process runs the real agl command for suites that kill it: it builds the program, starts store servers that keep
-// their address when they are killed and started again, and ends them with the test.
+// their address when they are killed and started again, and ends them with the test. It looks for secrets in what is left.
 //
 // It must not know what is stored, nor what a suite tests.
 package process
@@ -45,6 +45,9 @@ func Main(m *testing.M, binary *string) (code int) {
 		panic(err)
 	}
 	if *binary, err = Build(dir); err != nil {
+		panic(err)
+	}
+	if err := os.Setenv(secretVariable, Canary); err != nil {
 		panic(err)
 	}
 	return m.Run()

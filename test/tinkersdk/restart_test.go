@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agl-go/agl/test/process"
 	"github.com/agl-go/agl/tinker"
 )
 
@@ -25,7 +26,7 @@ func TestRestart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := t.Context()
-			dir := t.TempDir()
+			dir := process.Dir(t)
 			first := serve(t, "--dir="+dir)
 			before := startSDK(t, name, first.url)
 			r := &recorder{t: t}

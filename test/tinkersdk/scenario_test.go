@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agl-go/agl/policy"
+	"github.com/agl-go/agl/test/process"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/chat"
 )
@@ -216,7 +217,7 @@ func inProcess(t *testing.T) local {
 func TestTraining(t *testing.T) {
 	t.Parallel()
 	want := tune(t, inProcess(t))
-	dir := t.TempDir()
+	dir := process.Dir(t)
 	url := serve(t, "--dir="+dir).url
 	t.Cleanup(func() {
 		kept, err := filepath.Glob(filepath.Join(dir, "*", "sampler_weights", "*"))

@@ -38,7 +38,7 @@ func startSDK(t *testing.T, name, url string) *sdk {
 		t.Fatalf("%s is not set; see setup.sh", sdks[name])
 	}
 	cmd := exec.Command(venv+"/bin/python", "python/sdk.py", url)
-	cmd.Env = append(os.Environ(), "TINKER_API_KEY=tml-test", "TINKER_TELEMETRY=0")
+	cmd.Env = append(os.Environ(), "TINKER_API_KEY="+key, "TINKER_TELEMETRY=0")
 	cmd.Stderr = t.Output()
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -8,31 +8,25 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/agl-go/agl/test/process"
 	"github.com/go-json-experiment/json"
 )
 
 // aglBinary is the real agl command, built by TestMain.
 var aglBinary string
 
-func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+// key is that of all servers of this suite.
+const key = "tml-" + process.Canary
 
-func runTests(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "agl-tinkersdk-")
-	if err != nil {
+func TestMain(m *testing.M) {
+	if err := os.Setenv("TINKER_API_KEY", key); err != nil {
 		panic(err)
 	}
-	defer os.RemoveAll(dir)
-	aglBinary = filepath.Join(dir, "agl")
-	build := exec.Command("go", "build", "-o", aglBinary, "github.com/agl-go/agl/cmd/agl")
-	if out, err := build.CombinedOutput(); err != nil {
-		panic(fmt.Sprintf("build agl: %v\n%s", err, out))
-	}
-	return m.Run()
+	os.Exit(process.Main(m, &aglBinary))
 }
 
 // server is a running `agl policy serve`.
@@ -94,6 +88,7 @@ func (s *server) end(t *testing.T, signal syscall.Signal) {
 		t.Error(err)
 	}
 	log := <-s.log
+	process.Silent(t, "the log of the server", []byte(log))
 	err := s.cmd.Wait()
 	if signal == syscall.SIGKILL {
 		return
