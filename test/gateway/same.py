@@ -5,7 +5,7 @@ import re
 
 import httpx
 
-from servers import MODEL
+from servers import KEY, MODEL
 
 JSON = {"content-type": "application/json"}
 
@@ -128,10 +128,10 @@ def run(server, engine) -> list:
         ask("GET", path)
     response = ask("PUT", rollout("aa"), {})
     out.append(("PUT /api/rollouts/aa {} allow", response.headers["allow"]))
-    for key in ("", " wrong", "secret"):
+    for key in ("", " wrong", KEY):
         response = client.post("/api/rollouts", content="[]", headers={"authorization": f"Bearer{key}"} | JSON)
         out.append((f"key {key!r}", (response.status_code, response.json())))
-    out.append(("x-api-key", client.post("/api/rollouts", content="[]", headers={"authorization": "Bearer x", "x-api-key": "secret"} | JSON).status_code))
+    out.append(("x-api-key", client.post("/api/rollouts", content="[]", headers={"authorization": "Bearer x", "x-api-key": KEY} | JSON).status_code))
     deviations(client, out)
     return out
 

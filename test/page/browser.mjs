@@ -18,7 +18,8 @@ before(async () => {
 after(() => browser.close());
 
 // open opens a view as a reader who has signed in. Whatever the page reports to the
-// console, and each request to another host, is a mistake.
+// console, each request to another host, and the key in what the page shows, keeps or asks
+// for, is a mistake.
 export async function open(hash, { width = 1440, scheme = "light", address = base, key = token } = {}) {
   const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme: scheme, permissions: [] });
   if (key) await context.request.post(address + "v1/agl/login", { data: { key } });
@@ -26,10 +27,14 @@ export async function open(hash, { width = 1440, scheme = "light", address = bas
   page.setDefaultTimeout(15_000);
   const mistakes = [];
   page.on("console", (m) => m.type() === "error" && !/401/.test(m.text()) && mistakes.push(m.text()));
+  page.on("console", (m) => m.text().includes(token) && mistakes.push("the console has the key"));
   page.on("pageerror", (e) => mistakes.push(e.message));
   page.on("request", (r) => new URL(r.url()).protocol.startsWith("http") && new URL(r.url()).host !== new URL(address).host && mistakes.push("request to " + r.url()));
+  page.on("request", (r) => (r.url() + (r.headers().referer ?? "")).includes(token) && mistakes.push("the key is in the address of a request"));
   await page.goto(address + "#/" + hash);
   const done = async () => {
+    const left = await page.evaluate(() => [document.documentElement.outerHTML, location.href, document.cookie, JSON.stringify(localStorage), JSON.stringify(sessionStorage)]);
+    if (left.some((text) => text.includes(token))) mistakes.push("the page has the key");
     assert.deepEqual(mistakes, []);
     await context.close();
   };

@@ -32,7 +32,7 @@ var aglBinary string
 
 func TestMain(m *testing.M) { os.Exit(process.Main(m, &aglBinary)) }
 
-const token = "a-key-of-the-test"
+const token = "page-" + process.Canary
 
 // TestPage trains a template's agent, adds rollouts that are hard to show, and lets
 // the tests in JavaScript look at the store's page.
@@ -41,7 +41,7 @@ func TestPage(t *testing.T) {
 	if modules == "" || browser == "" {
 		t.Fatal("AGL_PAGE_NODE and AGL_PAGE_BROWSER are not set: run make page")
 	}
-	dir := t.TempDir()
+	dir := process.Dir(t)
 	run := filepath.Join(dir, "run")
 	command(t, dir, aglBinary, "init", "first", "--template", "python")
 	shorten(t, filepath.Join(dir, "first", "agl.yaml"))
@@ -83,6 +83,7 @@ func TestPage(t *testing.T) {
 	cmd.Env = append(os.Environ(), "AGL_PAGE_URL="+server.URL(), "AGL_PAGE_PREFIX="+prefix, "AGL_PAGE_TOKEN="+token, "AGL_PAGE_IDS="+string(ids))
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
+	process.Silent(t, "the browser's console", out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +93,9 @@ func command(t *testing.T, dir, name string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
 	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
+	out, err := cmd.CombinedOutput()
+	process.Silent(t, name, out)
+	if err != nil {
 		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
 	}
 }

@@ -89,7 +89,7 @@ func proxyProcess(t *testing.T, dir, listen, storeURL, backend string) (*exec.Cm
 // next one replays what is on disk, and the flush of an attempt either succeeds,
 // and then the store has each of its calls, or says that some are lost.
 func TestKilledProxy(t *testing.T) {
-	dir := t.TempDir()
+	dir := process.Dir(t)
 	server := process.Store(t, aglBinary, "store", dir, "--db", "sqlite:"+filepath.Join(dir, "agl.db"))
 	model := proxytest.NewServer(backend)
 	defer model.Close()

@@ -265,7 +265,7 @@ func TestOneRecordPerCall(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	t.Logf("seed %d", seed)
-	dir := t.TempDir()
+	dir := process.Dir(t)
 	server := process.Store(t, aglBinary, "store", dir, "--db", "sqlite:"+filepath.Join(dir, "agl.db"))
 	model := proxytest.NewServer(backend)
 	defer model.Close()
