@@ -66,6 +66,7 @@ func newRun(t *testing.T) (*run, *os.File) {
 			t.Logf("kept: the history in %s, logs and data beside it; judge it again with\n\tgo test ./test/chaos -run Replay -history %s", dir, file.Name())
 			return
 		}
+		process.Search(t, dir)
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}

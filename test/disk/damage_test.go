@@ -161,7 +161,7 @@ func (f found) String() string {
 // can see, the check finds.
 func TestDamage(t *testing.T) {
 	random := seed(t)
-	dir := t.TempDir()
+	dir := process.Dir(t)
 	w := database(t, random, dir)
 	whole := filepath.Join(t.TempDir(), mainFile)
 	for _, name := range []string{mainFile, logFile} {

@@ -58,7 +58,7 @@ func smallFiles(t *testing.T) place {
 			}
 		}
 	}
-	return place{dir: t.TempDir(), limit: limit(6 << 20), more: limit(unix.RLIM_INFINITY)}
+	return place{dir: process.Dir(t), limit: limit(6 << 20), more: limit(unix.RLIM_INFINITY)}
 }
 
 // checkRefusal fails unless an error tells a client that it may try later, and
@@ -82,7 +82,7 @@ func TestNoRoom(t *testing.T) {
 			random := seed(t)
 			p := test.make(t)
 			path := filepath.Join(p.dir, "agl.db")
-			server := process.Store(t, aglBinary, "store", t.TempDir(), "--db", "sqlite:"+path)
+			server := process.Store(t, aglBinary, "store", process.Dir(t), "--db", "sqlite:"+path)
 			p.limit(server)
 			c := connect(t, server)
 			w := &writer{t: t, store: c, random: random}
@@ -214,7 +214,7 @@ func TestReadOnlyMeanwhile(t *testing.T) {
 	random := seed(t)
 	dir := ownDir(t)
 	path := filepath.Join(dir, "agl.db")
-	server := process.StoreAs(t, nobody(), aglBinary, "store", t.TempDir(), "--db", "sqlite:"+path)
+	server := process.StoreAs(t, nobody(), aglBinary, "store", process.Dir(t), "--db", "sqlite:"+path)
 	c := connect(t, server)
 	w := &writer{t: t, store: c, random: random}
 	for n := range 60 {

@@ -203,7 +203,7 @@ func TestTemplates(t *testing.T) {
 	for i, language := range languages {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
-			dir := filepath.Join(t.TempDir(), "first")
+			dir := filepath.Join(process.Dir(t), "first")
 			write := func() ([]byte, error) {
 				return exec.CommandContext(t.Context(), program, "init", dir, "--template", language).CombinedOutput()
 			}
@@ -258,7 +258,7 @@ func check(t *testing.T, dir string) {
 // copied is a copy of an example, with the data that the examples share beside it.
 func copied(t *testing.T, name string) string {
 	t.Helper()
-	dir := t.TempDir()
+	dir := process.Dir(t)
 	for _, folder := range []string{"data", name} {
 		if err := os.CopyFS(filepath.Join(dir, folder), os.DirFS(filepath.Join("../../examples", folder))); err != nil {
 			t.Fatal(err)

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl/test/process"
 )
 
 // TestExport reads exported weights with the safetensors package: the program in
@@ -28,7 +30,7 @@ func TestExport(t *testing.T) {
 	if found == nil {
 		t.Fatal("the page has no program that reads the weights")
 	}
-	dir := t.TempDir()
+	dir := process.Dir(t)
 	agl := func(args ...string) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), program, args...)

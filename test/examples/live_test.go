@@ -20,7 +20,7 @@ import (
 // answered while the model changes, and a resumed run goes on.
 func TestLiveTemplate(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "shop")
+	dir := filepath.Join(process.Dir(t), "shop")
 	if out, err := exec.CommandContext(t.Context(), program, "init", dir, "--template", "live").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

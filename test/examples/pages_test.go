@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/agl-go/agl/test/process"
 )
 
 // walk is how the commands of a page are run: all of them, in their order, in one
@@ -309,9 +311,10 @@ func (w walk) run(t *testing.T, isolate []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, blocks, bin := t.TempDir(), t.TempDir(), t.TempDir()
+	dir, blocks, bin := process.Dir(t), t.TempDir(), t.TempDir()
 	root, place := dir, ""
 	if w.repository {
+		dir = t.TempDir() // the sources have what is looked for
 		copyRepository(t, dir)
 		if root, err = filepath.Abs("../.."); err != nil {
 			t.Fatal(err)
