@@ -2,8 +2,14 @@ package algorithm
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker"
@@ -77,6 +83,9 @@ func (s *Session) publishStep(ctx context.Context, step int) error {
 	if err != nil {
 		return fmt.Errorf("add resources: %w", err)
 	}
+	if err := s.writeVersion(version.ResourcesID); err != nil {
+		return err
+	}
 	newest := publishedSnapshots{version.ResourcesID, snapshots}
 	pinned, err := s.serve(ctx, newest)
 	if err != nil {
@@ -138,6 +147,45 @@ func (s *Session) pinned(next string) map[string]string {
 		pinned[v.resources] = v.of
 	}
 	return pinned
+}
+
+func (s *Session) versionsFile() string { return filepath.Join(s.p.OutDir, "versions.json") }
+
+// writeVersion writes a version that is about to be published where a later process finds it: see [SessionParams].KeepVersions.
+func (s *Session) writeVersion(version string) error {
+	if !s.p.KeepVersions || s.p.OutDir == "" {
+		return nil
+	}
+	s.unsaved = append(s.unsaved, version)
+	data, err := json.Marshal(s.unsaved)
+	if err == nil {
+		err = WriteFileAtomic(s.versionsFile(), append(data, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("write the versions that are published: %w", err)
+	}
+	return nil
+}
+
+// readVersions makes the calls of the versions of a killed step those of the model in training.
+func (s *Session) readVersions() error {
+	if !s.p.KeepVersions || s.p.OutDir == "" {
+		return nil
+	}
+	data, err := os.ReadFile(s.versionsFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &s.unsaved)
+	}
+	if err != nil {
+		return fmt.Errorf("read the versions that were published: %w", err)
+	}
+	for _, version := range s.unsaved {
+		s.Calls.Published(version, s.generation)
+	}
+	return nil
 }
 
 // publishSnapshot makes a snapshot of a model the one that agents call, if there is a publisher.

@@ -102,6 +102,9 @@ func (s *Session) beginReleases(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("add resources: %w", err)
 		}
+		if err := s.writeVersion(version.ResourcesID); err != nil {
+			return err
+		}
 		s.ResourcesID, s.release.Stable = version.ResourcesID, version.ResourcesID
 		v, err := s.saveVersion(ctx, version.ResourcesID)
 		if err != nil {

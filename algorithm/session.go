@@ -41,6 +41,9 @@ type SessionParams struct {
 	State func() (any, error)
 	// Release tries the weights in releases; nil gives them to everybody.
 	Release *ReleaseParams
+	// KeepVersions lets the calls be learned from that weights of a killed step have answered, which no checkpoint has: the versions
+	// are in versions.json before anybody can call them. Their calls count as those of the weights with which the run resumes.
+	KeepVersions bool
 	// Journal is called with each entry of journal.jsonl; nil means that the algorithm has no journal.
 	Journal func(entry []byte) error
 }
@@ -81,6 +84,7 @@ type Session struct {
 	release    release
 	metrics    *Lines
 	snapshots  []publishedSnapshots // that the engine holds, oldest first
+	unsaved    []string             // versions that were published since the last checkpoint, also by earlier processes
 }
 
 // Totals adds up a run.
@@ -152,6 +156,9 @@ func OpenSession(ctx context.Context, p SessionParams) (_ *Session, err error) {
 	if p.Training.Service != nil {
 		s.Calls = NewPolicyCalls(p.Training.ModelName)
 		if err := s.openModel(ctx); err != nil {
+			return nil, err
+		}
+		if err := s.readVersions(); err != nil {
 			return nil, err
 		}
 	}
@@ -405,6 +412,7 @@ func (s *Session) Commit(ctx context.Context, checkpoint bool, report func(savin
 	if err := s.Model.SaveState(ctx, s.Step, state); err != nil {
 		return err
 	}
+	s.unsaved = nil
 	return s.committed(ctx)
 }
 

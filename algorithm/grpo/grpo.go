@@ -134,6 +134,7 @@ func (r *trainingRun) open(ctx context.Context, in agl.AlgorithmInput) (err erro
 		Pinned:    pinned,
 		Algorithm: "grpo", Input: in, RunConfig: r.cfg.RunConfig, Training: r.cfg.TrainingConfig,
 		Roles: r.cfg.Roles[min(1, len(r.cfg.Roles)):], Identity: identity, Steps: r.cfg.Steps, State: r.saveState, Release: r.cfg.Live.release(),
+		KeepVersions: r.cfg.Live != nil,
 	})
 	if err != nil {
 		return err

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -185,71 +184,8 @@ func learnedOf(t *testing.T, metrics string) (times map[string]int, steps, maske
 	return times, steps, masked
 }
 
-// knownVersions returns the versions of the weights that the last checkpoint of a run knows: all that it has published, but for those of
-// killed steps.
-func knownVersions(t *testing.T, output string) (known map[string]int) {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(output, "checkpoints", "*.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	last := -1
-	for _, path := range files {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var checkpoint struct {
-			Step  int `json:"step"`
-			State struct {
-				Source struct {
-					Versions map[string]int `json:"versions"`
-				} `json:"source"`
-			} `json:"state"`
-		}
-		if err := json.Unmarshal(data, &checkpoint); err == nil && checkpoint.Step > last && checkpoint.State.Source.Versions != nil {
-			last, known = checkpoint.Step, checkpoint.State.Source.Versions
-		}
-	}
-	if known == nil {
-		t.Fatalf("no checkpoint with versions in %v", files)
-	}
-	return known
-}
-
-// storeOf returns the address of the store of a run.
-func storeOf(t *testing.T, run *train) string {
-	t.Helper()
-	_, rest, found := strings.Cut(run.said(t), "store: ")
-	url, _, ended := strings.Cut(rest, "\n")
-	if !found || !ended {
-		t.Fatalf("the run has not said where its store is:\n%s", run.said(t))
-	}
-	return url
-}
-
-// answeredBy returns the versions of the weights that have answered each of some sessions.
-func answeredBy(t *testing.T, c *client.Client, sessions []string) map[string][]string {
-	t.Helper()
-	versions := map[string][]string{}
-	for _, id := range sessions {
-		spans, err := c.QuerySpans(t.Context(), agl.QuerySpansParams{RolloutID: id})
-		if err != nil {
-			t.Fatal(err)
-		}
-		versions[id] = nil
-		for i := range spans.Items {
-			if version, _ := spans.Items[i].Attributes.GetString(agl.AttrModelVersion); version != "" {
-				versions[id] = append(versions[id], version)
-			}
-		}
-	}
-	return versions
-}
-
 // A whole live run, learner, store and proxy in one process, is killed again and again while users have sessions and rate them:
-// no session is learned from twice, and each that was rated is learned from, but for those that weights of a killed step have
-// answered, which no checkpoint knows.
+// no session is learned from twice, and each that was rated is learned from, also if weights of a killed step have answered it.
 func TestLearnerOverKills(t *testing.T) {
 	t.Parallel()
 	dir := process.Dir(t)
@@ -304,23 +240,8 @@ algorithm: {online: {rollouts: 8, least: 1, max_wait: 100ms, warm: 2, max_stalen
 		}
 		return list
 	}
-	// Those that are left come in the steps to come, until none is but those that weights of a killed step have answered. The weights
-	// of today are in no checkpoint before the end of the step that has published them.
-	c := connect(t, storeOf(t, run))
-	eventually(t, "every session", func() bool {
-		today, err := c.GetLatestResources(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		known := knownVersions(t, output)
-		known[today.ResourcesID] = 0
-		for _, versions := range answeredBy(t, c, left()) {
-			if !slices.ContainsFunc(versions, func(v string) bool { _, ok := known[v]; return !ok }) {
-				return false
-			}
-		}
-		return true
-	})
+	// Those that are left come in the steps to come.
+	eventually(t, "every session", func() bool { return len(left()) == 0 })
 	if err := run.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
@@ -334,25 +255,7 @@ algorithm: {online: {rollouts: 8, least: 1, max_wait: 100ms, warm: 2, max_stalen
 	if len(times) < liveKills {
 		t.Errorf("of %d rated sessions %d were learned from in %d steps, %d were masked", len(rated), len(times), steps, masked)
 	}
-	known, killed := knownVersions(t, output), map[string]bool{}
-	_, url := startStoreOn(t, "sqlite:"+filepath.Join(output, "agl.db"))
-	answered := answeredBy(t, connect(t, url), left())
-	for _, id := range left() {
-		inKilled := false
-		for _, version := range answered[id] {
-			if _, ok := known[version]; !ok {
-				inKilled, killed[version] = true, true
-			}
-		}
-		if !inKilled {
-			t.Errorf("session %s was not learned from, although %v have answered it, of which none is of a killed step", id, answered[id])
-		}
-	}
-	const perKill = 2
-	if len(killed) > perKill*liveKills { // what the process began with, and what its killed step has published
-		t.Errorf("the sessions that were not learned from were answered by %d versions, more than %d kills can lose", len(killed), liveKills)
-	}
-	t.Logf("%d sessions in %d steps over %d kills of learner, store and proxy; %d were answered by weights of a killed step", len(times), steps, liveKills, len(left()))
+	t.Logf("%d sessions in %d steps over %d kills of learner, store and proxy", len(times), steps, liveKills)
 }
 
 // ratedSession has a session of one call and rates it. It returns its rollout if both were acknowledged.
