@@ -219,7 +219,7 @@ func TestSessionsByKey(t *testing.T) {
 	l.call(t, completions, hello, 410, auth...)
 	l.call(t, at+"/end", "", 410, auth...)
 	l.call(t, at+"/reward", `{"value":1,"source":"human"}`, 200, auth...) // days later
-	l.call(t, at+"/reward", `{"value":0,"source":"user"}`, 200, auth...)   // says less than who looks at the record
+	l.call(t, at+"/reward", `{"value":0,"source":"user"}`, 200, auth...)  // says less than who looks at the record
 	triplets := l.triplets(t, id)
 	if len(triplets) != 2 || triplets[0].Reward != agl.Some(0.25) || triplets[1].Reward != agl.Some(1.0) {
 		t.Errorf("got %+v", triplets)
