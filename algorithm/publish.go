@@ -180,7 +180,7 @@ func (s *Session) readVersions() error {
 		err = json.Unmarshal(data, &s.unsaved)
 	}
 	if err != nil {
-		return fmt.Errorf("read the versions that were published: %w", err)
+		return fmt.Errorf("read the versions that were published: %s: %w; without this file their calls are not learned from", s.versionsFile(), err)
 	}
 	for _, version := range s.unsaved {
 		s.Calls.Published(version, s.generation)
