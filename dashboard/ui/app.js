@@ -39,8 +39,8 @@ function App() {
   useEffect(() => {
     document.title = (path.length ? path.join(" · ") : "Overview") + " – agl";
     main.current?.focus({ preventScroll: true });
-    settle();
   }, [path.join("/")]);
+  useEffect(settle, [route.value]); // also where no size changes: two orders of one list have the same height
   useEffect(() => new ResizeObserver(settle).observe(main.current), []);
   const signedIn = session.value?.methods.length > 0 && session.value.identity;
   useEffect(() => {

@@ -6,11 +6,16 @@ import { signIns } from "./api.js";
 const refreshEvery = 500; // ms; a change is seen within a second
 const pause = 4; // times what the last load took: a page that is slow to load leaves the store to others
 
+const nothing = { data: undefined, error: undefined, loading: true };
+
 // useQuery loads data, and loads it again when a change concerns it. What was loaded
 // stays until it is replaced. concerns(event) says which changes matter; a reset
-// always does. deps are what load depends on. Data that may be older than the change has freshIn: the seconds after which it is not.
+// always does. deps are what load depends on; data of others is never returned. Data that may be older than the change has freshIn: the seconds after which it is not.
 export function useQuery(load, deps, concerns = () => false) {
-  const [state, setState] = useState({ data: undefined, error: undefined, loading: true });
+  const of = JSON.stringify([...deps, signIns.value]);
+  const asked = useRef(of);
+  asked.current = of;
+  const [state, setState] = useState({ of, ...nothing });
   const again = useRef(() => {});
   useEffect(() => {
     let current = null;
@@ -29,9 +34,9 @@ export function useQuery(load, deps, concerns = () => false) {
       try {
         const data = await load(mine.signal);
         freshIn = data?.freshIn;
-        if (current === mine) setState({ data, error: undefined, loading: false });
+        if (current === mine && asked.current === of) setState({ of, data, error: undefined, loading: false });
       } catch (error) {
-        if (current === mine && error.name !== "AbortError") setState((s) => ({ data: s.data, error, loading: false }));
+        if (current === mine && asked.current === of && error.name !== "AbortError") setState((s) => ({ of, data: s.of === of ? s.data : undefined, error, loading: false }));
       } finally {
         if (current === mine) current = null;
         next = Math.max(began + refreshEvery, performance.now() + pause * (performance.now() - began));
@@ -48,7 +53,6 @@ export function useQuery(load, deps, concerns = () => false) {
       }, Math.max(0, next - performance.now()));
     };
     again.current = run;
-    setState({ data: undefined, error: undefined, loading: true });
     run();
     const off = onEvent((event) => {
       if (event.kind === "reset" || concerns(event)) soon();
@@ -61,8 +65,8 @@ export function useQuery(load, deps, concerns = () => false) {
       current?.abort();
       current = null;
     };
-  }, [...deps, signIns.value]);
-  return { ...state, reload: () => again.current() };
+  }, [of]);
+  return { ...(state.of === of ? state : nothing), reload: () => again.current() };
 }
 
 // useKeys calls handlers by the name of the key, unless the reader is typing.

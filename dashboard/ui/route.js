@@ -20,13 +20,15 @@ export const route = signal(parse());
 
 // Where readers have scrolled to, by address, is taken again when they come back. An entry of the history that has been shown has a state.
 const places = new Map();
+let shown = location.hash; // the places' address: the URL changes before its event comes, and the old view may scroll between
 let wanted = null; // of the view that is coming
 
 history.scrollRestoration = "manual";
-addEventListener("scroll", () => wanted === null && places.set(location.hash, scrollY), { passive: true });
+addEventListener("scroll", () => wanted === null && places.set(shown, scrollY), { passive: true });
 for (const act of ["wheel", "touchstart", "pointerdown", "keydown"]) addEventListener(act, () => (wanted = null), { passive: true, capture: true });
 addEventListener("hashchange", () => {
-  wanted = (history.state?.shown && places.get(location.hash)) || 0;
+  shown = location.hash;
+  wanted = (history.state?.shown && places.get(shown)) || 0;
   history.replaceState({ shown: true }, "");
   route.value = parse();
 });
@@ -54,6 +56,7 @@ export function go(path, params) {
 export function setParams(changes) {
   const params = { ...route.value.params, ...changes };
   history.replaceState(history.state, "", href(route.value.path, params));
-  places.set(location.hash, scrollY);
+  shown = location.hash;
+  places.set(shown, scrollY);
   route.value = parse();
 }

@@ -407,6 +407,12 @@ test("who comes back to a list finds the place where they were", async () => {
   await page.waitForFunction(() => scrollY === 700);
   await page.getByRole("link", { name: "Rollouts", exact: true }).click();
   await page.waitForFunction(() => scrollY === 0);
+  for (let i = 0; i < 10; i++) {
+    await page.goBack();
+    await page.waitForFunction(() => scrollY === 700);
+    await page.goForward(); // to another order of the list, which is as long
+    await page.waitForFunction(() => scrollY === 0);
+  }
   await done();
 });
 
