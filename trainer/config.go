@@ -40,11 +40,10 @@ type Config struct {
 	Proxy *Proxy
 
 	// Database stores the run: sqlite:PATH, postgres://… or memory:, as `agl store
-	// --db` takes it. Empty means sqlite:agl.db in the working directory. It keeps the
-	// rollouts of all runs; one in memory ends with the run. A run with an Algorithm
-	// has a SQLite file to itself: it cancels the rollouts that an interrupted run has
-	// left there unfinished, as nobody waits for them. If runners in other processes can
-	// reach the store, those that run go on.
+	// --db` takes it. Empty means memory:, which ends with the run; the others keep the
+	// rollouts of all runs. A run with an Algorithm has a SQLite file to itself: it cancels
+	// the rollouts that an interrupted run has left there unfinished, as nobody waits for
+	// them. If runners in other processes can reach the store, those that run go on.
 	Database string
 	// Unresponsive ends an attempt whose runner has sent no heartbeat for this time, if
 	// its rollout has no such limit of its own; zero means no limit.
@@ -93,7 +92,7 @@ func (c Config) withDefaults() Config {
 		c.Strategy = execution.SharedMemory{Logger: c.Logger}
 	}
 	if c.Database == "" {
-		c.Database = store.DefaultDSN
+		c.Database = "memory:"
 	}
 	if c.DevTasks == 0 {
 		c.DevTasks = defaultDevTasks

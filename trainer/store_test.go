@@ -3,6 +3,7 @@ package trainer_test
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -73,6 +74,31 @@ func TestRunIsKept(t *testing.T) {
 		if got[agl.RolloutCancelled] != 3 || got[agl.RolloutSucceeded] != 4*(run+1) || len(got) != 2 {
 			t.Errorf("after run %d: %v, want the 3 of the interrupted run cancelled and all others succeeded", run, got)
 		}
+	}
+}
+
+// TestDefaultStoreIsInMemory: a program that names no database has a whole run, and finds no file.
+func TestDefaultStoreIsInMemory(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	var done int
+	algorithm := agl.AlgorithmFunc(func(ctx context.Context, in agl.AlgorithmInput) error {
+		if err := onePass(ctx, in); err != nil {
+			return err
+		}
+		page, err := in.Store.QueryRollouts(ctx, agl.QueryRolloutsParams{})
+		done = len(page.Items)
+		return err
+	})
+	if err := fit(t.Context(), trainer.Config{Agent: rewarded, Algorithm: algorithm, Train: tasks(4), InitialResources: prompt(), Runners: 2}); err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done != 4 || len(files) > 0 {
+		t.Errorf("%d rollouts, want 4; files %v, want none", done, files)
 	}
 }
 
