@@ -8,18 +8,19 @@ import (
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/proxy/exchange"
 	"github.com/agl-go/agl/proxy/openai"
+	"github.com/agl-go/agl/proxy/quota"
 	"github.com/agl-go/agl/proxy/upstream"
 )
 
-// budgets reserves what calls use of the budgets of their callers.
+// budgets reserves and spends the budgets of callers: of keys, and of the proxy's project.
 type budgets struct {
 	meter    *access.Meter         // nil without Config.Budgets
 	project  *access.ProjectLimits // nil is none
 	upstream *upstream.Pool
 }
 
-// of returns the budget of a caller, nil without one. Whoever has no key of the store
-// shares the budget of the proxy's project alone.
+// of returns the budget of a caller; nil if it has none. A caller without a key of the store
+// has the budget of the proxy's project only.
 func (b *budgets) of(ctx context.Context, by *access.Caller) exchange.Allowance {
 	if by == nil {
 		limits, err := b.project.Get(ctx)
@@ -34,7 +35,7 @@ func (b *budgets) of(ctx context.Context, by *access.Caller) exchange.Allowance 
 	return &allowance{b, *by}
 }
 
-// price returns the highest price of the replicas of a model; nil if one of them has none.
+// price returns the highest price of the replicas of a model; nil if one of them has no price.
 func (b *budgets) price(model string) *upstream.Price {
 	var highest *upstream.Price
 	for _, m := range b.upstream.Models() {
@@ -51,7 +52,7 @@ func (b *budgets) price(model string) *upstream.Price {
 	return highest
 }
 
-// allowance is the budget of the key of a caller.
+// allowance is the budget of a caller.
 type allowance struct {
 	budgets *budgets
 	by      access.Caller
@@ -63,11 +64,11 @@ func (a *allowance) Measured() bool { return a.by.Measured() }
 // Reserve implements [exchange.Allowance].
 func (a *allowance) Reserve(ctx context.Context, model string, most exchange.Usage, exact func(context.Context) (exchange.Usage, bool)) (exchange.Reserved, error) {
 	if a.budgets.meter == nil {
-		return nil, openai.NewError(http.StatusForbidden, "permission_error", "no_budgets", a.who(a.by.Limits != access.Limits{})+" has a budget, and this proxy has no store that counts it")
+		return nil, openai.NewError(http.StatusForbidden, openai.PermissionError, "no_budgets", a.who(a.by.Limits != access.Limits{})+" has a budget, and this proxy has no store that counts it")
 	}
 	r := &reserved{allowance: a, price: a.budgets.price(model)}
 	if r.price == nil && max(a.by.Limits.MaxUSD, a.by.Project.MaxUSD) > 0 {
-		return nil, openai.NewError(http.StatusForbidden, "permission_error", "no_price",
+		return nil, openai.NewError(http.StatusForbidden, openai.PermissionError, "no_price",
 			a.who(a.by.Limits.MaxUSD > 0)+" has a budget in dollars, and the model "+model+" has no price in the configuration of this proxy")
 	}
 	if err := r.reserve(ctx, most, exact); err != nil {
@@ -76,17 +77,18 @@ func (a *allowance) Reserve(ctx context.Context, model string, most exchange.Usa
 	return r, nil
 }
 
-// reserved is what a call may spend.
+// reserved is the reservation of a call.
 type reserved struct {
 	*allowance
 
 	price *upstream.Price
-	most  access.Amounts
+	most  access.Amounts // the upper bound
 	got   *access.Reservation
-	lost  []*access.Reservation // for earlier tries, whose replies were lost
+	lost  []*access.Reservation // for repeats of requests whose replies were lost
 }
 
-// reserve reserves what a call uses at most, exactly where that matters.
+// reserve reserves the upper bound of a call. If little of the budget is left, it asks exact for
+// a tighter bound first.
 func (r *reserved) reserve(ctx context.Context, most exchange.Usage, exact func(context.Context) (exchange.Usage, bool)) (err error) {
 	meter := r.budgets.meter
 	r.most = amounts(r.price, most)
@@ -151,7 +153,7 @@ func (r refusedAllowance) Reserve(ctx context.Context, _ string, _ exchange.Usag
 	return nil, budgetRefusal(ctx, r.err)
 }
 
-// who has a budget: the key, or else its project.
+// who names the key, or else the project, in errors.
 func (a *allowance) who(key bool) string {
 	if key {
 		return "the key " + a.by.KeyID
@@ -159,11 +161,11 @@ func (a *allowance) who(key bool) string {
 	return "the project"
 }
 
-// budgetRefusal answers a call that gets no reservation.
+// budgetRefusal returns the answer to a call that gets no reservation, or the cause of ctx.
 func budgetRefusal(ctx context.Context, err error) error {
 	if spent, ok := errors.AsType[*access.BudgetError](err); ok {
-		e := openai.NewError(http.StatusTooManyRequests, openai.RateLimitError, exchange.BudgetExceeded, spent.Error())
-		if spent.Fits() { // when what runs has ended, there may be room
+		e := openai.NewError(http.StatusTooManyRequests, openai.RateLimitError, quota.ExceededCode, spent.Error())
+		if spent.Fits() { // once running calls have settled, there may be room
 			e.RetryAfter = 1
 		}
 		return e
@@ -176,7 +178,7 @@ func budgetRefusal(ctx context.Context, err error) error {
 	return e
 }
 
-// amounts are what a call uses; a nil price costs nothing.
+// amounts returns what one call uses of a budget. With a nil price it costs nothing.
 func amounts(price *upstream.Price, u exchange.Usage) access.Amounts {
 	return access.Amounts{Tokens: u.Sum(), NanoUSD: price.NanoUSD(u.Prompt, u.Completion), Calls: 1}
 }

@@ -13,7 +13,7 @@ import (
 type callLog struct {
 	log      *slog.Logger
 	info     bool // at level info instead of debug
-	contents bool // with requests and replies as they are
+	contents bool // with the complete requests and replies
 }
 
 func (l *callLog) write(ctx context.Context, in *record.Input, used exchange.Usage) {
@@ -61,10 +61,10 @@ func (l *callLog) write(ctx context.Context, in *record.Input, used exchange.Usa
 	l.log.LogAttrs(ctx, level, "model call", list...)
 }
 
-// maxLogged bounds what a line holds of a text that a client has chosen, in bytes.
+// maxLogged is the most bytes of a client's text in a line.
 const maxLogged = 1024
 
-// bounded is a text of at most maxLogged bytes. What is longer is shortened.
+// bounded returns an attribute with the first maxLogged bytes of a text.
 func bounded(name, text string) slog.Attr {
 	if len(text) > maxLogged {
 		text = strings.ToValidUTF8(text[:maxLogged], "") + "…"

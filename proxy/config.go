@@ -87,7 +87,7 @@ type Config struct {
 	Logger *slog.Logger
 	// LogCalls logs a line for each call at level info instead of debug.
 	LogCalls bool
-	// LogContents puts requests and replies, as they are, into these lines.
+	// LogContents adds the complete requests and replies to these lines.
 	LogContents bool
 	// Token, when set, is the bearer token that the routes under /admin need.
 	// Without one they answer to loopback addresses only.
@@ -99,35 +99,35 @@ type Config struct {
 	// need no key.
 	KeySecret string
 	// Access checks the keys of callers, such as those of a store; nil knows none. A key
-	// that is given must be valid and have the scope of its route, even where none is
-	// required. Keys are not forwarded to backends.
+	// that is given must be valid and have the scope of its route, even if the proxy
+	// requires no keys. Keys are not forwarded to backends.
 	Access access.Checker
-	// Failed limits how often an address may send a wrong key or token; nil is without limit.
+	// Failed limits how often an address may send a wrong key or token; nil is unlimited.
 	Failed *access.Throttle
 	// Revoked knows the attempts whose keys are revoked; nil knows none.
 	Revoked *access.Revocations
-	// Audit tells what callers do under /admin with the scope train; nil tells nobody.
+	// Audit records what callers with the scope train change under /admin; nil records
+	// nothing.
 	Audit access.Teller
-	// Budgets reserves and spends the budgets of keys; nil refuses keys that have one.
+	// Budgets reserves and spends the budgets of keys; nil refuses keys that have a budget.
 	Budgets access.Charger
-	// Project are the limits of the project that calls without a key of the store are charged
-	// to; nil is none.
+	// Project has the budget of calls without a key of the store; nil is unlimited.
 	Project *access.ProjectLimits
-	// RequireKeys requires a key or the Token of every call without a KeySecret, too.
+	// RequireKeys requires a key or the Token of every call, even without a KeySecret.
 	RequireKeys bool
 	// PublicURL is where agents reach the proxy, for [Proxy.AsResource].
 	PublicURL string
 	// LookupEnv resolves "env:NAME" keys; nil allows none.
 	LookupEnv func(name string) (value string, ok bool)
-	// AllowEnv are the variables that models which are set over HTTP may have as their keys,
-	// "env:NAME", whatever their servers are; never those that begin with AGL_. Variables that
-	// Models name are good for their servers.
+	// AllowEnv names environment variables that a model set over HTTP may use as its key,
+	// "env:NAME", whatever its server is. Names that begin with AGL_ are not allowed. A
+	// variable that Models or [Proxy.SetModels] names for a server is allowed for that server.
 	AllowEnv []string
 	// Transport makes the requests to backends; nil is one of the proxy's own, see
 	// [NewTransport].
 	Transport http.RoundTripper
 	// ForwardPaths are further paths whose POSTs are forwarded to the backend of the
-	// body's model, without /v1: /rerank. All others get 404.
+	// body's model, without /v1, such as /rerank. Unknown paths get 404.
 	ForwardPaths []string
 	// MaxRequestBytes bounds a request body; 0 is 64 MiB. Longer ones get 413.
 	MaxRequestBytes int64
@@ -153,8 +153,9 @@ type Config struct {
 	CacheBytes   int64
 	// Sessions records the calls of live programs.
 	Sessions Sessions
-	// Rollouts says with which resources a rollout was enqueued, for models of which several versions are served
-	// (Model.Resources). Every agl.Store does. Nil pins no rollout.
+	// Rollouts finds the resources with which a rollout was enqueued. It is needed when several
+	// versions of a model are served, see Model.Resources. Every agl.Store is one. With nil no
+	// rollout is bound to a version.
 	Rollouts Rollouts
 	// Capture says what happens to calls whose records might not be kept; empty is
 	// CaptureRequire.
@@ -251,20 +252,20 @@ type Sessions struct {
 	Store agl.Store
 	// IdleTimeout ends a session that has made no call for this long; 0 records no sessions.
 	IdleTimeout time.Duration
-	// Events are the events that an application may report of a session, and the rewards that
-	// they stand for.
+	// Events maps each event that an application may report about a session to its reward.
 	Events map[string]float64
 	// Judge and Program, if not nil, give each session rewards when it ends.
 	Judge   *extract.Judge
 	Program *extract.Program
-	// Releases says what sessions that begin now are served by; nil is what they ask for.
+	// Releases says which models and resources serve the sessions that begin now; nil leaves
+	// the choice to the sessions.
 	Releases Releases
 	// RewardWindow is how long a session that has ended waits for its reward, see
 	// agl.MetadataRewardWindow; 0 leaves it to the collector.
 	RewardWindow time.Duration
 }
 
-// Check returns what is wrong with the settings: CodeInvalid.
+// Check refuses invalid settings with CodeInvalid.
 func (s *Sessions) Check() error {
 	switch {
 	case s.IdleTimeout < 0 || s.RewardWindow < 0:
@@ -277,17 +278,17 @@ func (s *Sessions) Check() error {
 	}
 	for name, value := range s.Events {
 		if name == "" || math.IsNaN(value) || math.IsInf(value, 0) {
-			return agl.Errorf(agl.CodeInvalid, "Events: got %q: %v, must be a name and a finite number", name, value)
+			return agl.Errorf(agl.CodeInvalid, "Sessions: Events: got %q: %v, must be a name and a finite number", name, value)
 		}
 	}
 	if s.Judge != nil {
 		if err := s.Judge.Check(); err != nil {
-			return agl.Errorf(agl.CodeInvalid, "Judge: %w", err)
+			return agl.Errorf(agl.CodeInvalid, "Sessions: Judge: %w", err)
 		}
 	}
 	if s.Program != nil {
 		if err := s.Program.Check(); err != nil {
-			return agl.Errorf(agl.CodeInvalid, "Program: %w", err)
+			return agl.Errorf(agl.CodeInvalid, "Sessions: Program: %w", err)
 		}
 	}
 	return nil

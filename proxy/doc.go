@@ -16,16 +16,16 @@
 // has reached the agent.
 //
 // Recording never breaks a reply: records are ordered, built and stored in the
-// background, and [Proxy.Flush] waits for them. It delays no byte of a reply but the
-// last one, which waits until the call has its sequence id, for half a second at
-// most. A reward that follows the reply therefore also follows the call.
+// background, and [Proxy.Flush] waits for them. Of a reply it delays only the last byte,
+// until the call has its sequence id, and for half a second at most. A reward that follows
+// the reply therefore also follows the call.
 //
 // The work is done in sub-packages: upstream sends calls to backends, exchange serves
 // one call from request to reply, quota limits the calls of rollouts, capture keeps
 // records until they are stored (spool on disk), record turns calls into spans, session
-// makes rollouts of live programs, extract finds their rewards, and admin serves the
-// routes for operators. openai and anthropic have the wire forms, configfile reads the
-// file of settings, and proxytest plays a model.
+// turns the traffic of live programs into rollouts, extract derives their rewards, and
+// admin serves the routes for operators. openai and anthropic have the wire forms,
+// configfile reads the file of settings, and proxytest plays a model.
 //
 // The package must not know which store it writes to through [Spans], nor which trainer
 // uses it: the owner of the proxy sets its list of models.

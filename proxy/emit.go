@@ -22,16 +22,16 @@ import (
 	"github.com/agl-go/agl/proxy/openai"
 )
 
-// emission is the body of POST {attempt URL}/emit: what an agent says about its attempt.
-// It has one of Reward, Rewards, Message, Object and Exception.
+// emission is the body of POST {attempt URL}/emit, which an agent sends about its attempt.
+// It has exactly one of Reward, Rewards, Message, Object and Exception.
 type emission struct {
 	Reward    jsontext.Value `json:"reward,omitzero"`  // a number
 	Rewards   jsontext.Value `json:"rewards,omitzero"` // an object of numbers, the primary one first
 	Message   *string        `json:"message"`
 	Object    jsontext.Value `json:"object,omitzero"`
 	Exception *exception     `json:"exception"`
-	// SpanID makes a repeated request record nothing twice: 16 hex digits, random if
-	// it is empty.
+	// SpanID is 16 hex digits, or empty for a random id. A repeated request with the same id
+	// stores nothing more.
 	SpanID string `json:"span_id,omitzero"`
 }
 
@@ -47,8 +47,8 @@ type emitted struct {
 	SequenceID int64  `json:"sequence_id,omitzero"` // absent when the span was stored before
 }
 
-// serveEmit records what the agent says in one span. It answers when the span is
-// stored, so the span stands behind the calls that have begun and before the next one.
+// serveEmit stores an emission as one span, and answers once that is done. The span is ordered
+// after the calls that have begun and before the next one.
 func (p *Proxy) serveEmit(w http.ResponseWriter, r *http.Request, rt route) {
 	if p.cfg.Spans == nil {
 		p.refuse(w, r, openai.NewError(http.StatusNotFound, openai.InvalidRequestError, "not_recorded", "this proxy has no store, so it records nothing"))
@@ -81,8 +81,7 @@ func (p *Proxy) serveEmit(w http.ResponseWriter, r *http.Request, rt route) {
 	p.answerJSON(w, answer)
 }
 
-// emit stores the span of an attempt. It tries for as long as one request to the store
-// may take.
+// emit stores a span of an attempt. It repeats a failing request until Config.StoreTimeout.
 func (p *Proxy) emit(ctx context.Context, span agl.Span, rt route) (emitted, error) {
 	span.RolloutID, span.AttemptID = rt.rolloutID, rt.attemptID
 	var err error
@@ -116,7 +115,7 @@ func (p *Proxy) emit(ctx context.Context, span agl.Span, rt route) (emitted, err
 	}
 }
 
-// emitError is the answer to an emission that is not stored.
+// emitError returns the answer to an emission that was not stored.
 func emitError(ctx context.Context, err error) *openai.Error {
 	if own, ok := errors.AsType[*openai.Error](context.Cause(ctx)); ok {
 		return own
@@ -132,8 +131,8 @@ func emitError(ctx context.Context, err error) *openai.Error {
 	return e
 }
 
-// readEmission makes the span of a body: within the trace of
-// traceparent (W3C Trace Context), or in one of its own if that is empty.
+// readEmission turns a body into a span, in the trace of traceparent (W3C Trace Context) or,
+// if that is empty or malformed, in a trace of its own.
 func readEmission(body []byte, traceparent string) (agl.Span, error) {
 	var e emission
 	if err := json.Unmarshal(body, &e, json.RejectUnknownMembers(true)); err != nil {
@@ -247,8 +246,8 @@ func rewardNumber(field string, raw jsontext.Value) (value float64, err error) {
 	return value, nil
 }
 
-// objectAttributes describes a value as Agent-lightning's emit_object does: text, truth
-// values and numbers by a literal, everything else by its JSON.
+// objectAttributes describes a value as Agent-lightning's emit_object does: text, booleans
+// and numbers by a literal, everything else by its JSON.
 func objectAttributes(raw jsontext.Value) []agl.Attr {
 	literal := string(raw)
 	describe := func(kind, as, value string) []agl.Attr {

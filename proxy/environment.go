@@ -10,17 +10,18 @@ import (
 	"github.com/agl-go/agl/proxy/upstream"
 )
 
-// variables says which variables of the proxy's environment may be sent where. Whoever sets models
-// over HTTP also chooses the server that gets the key, so that a key env:NAME is good only for
-// servers for which the operator has named this variable, or for all if it is allowed by name.
+// variables says to which servers a variable of the proxy's environment may be sent as a key.
+// Whoever sets models over HTTP also chooses the server that gets the key. A key env:NAME is
+// therefore accepted only if the operator has named the variable for the same server, or has
+// allowed it for every server.
 type variables struct {
-	allowed []string // by the operator, for every server
+	allowed []string // for every server
 
 	mu    sync.Mutex
-	named map[[2]string]bool // by the operator, a variable and a server
+	named map[[2]string]bool // by variable and server
 }
 
-// variable returns the variable that a model's key is in, and the server that gets it.
+// variable returns the variable that holds a model's key, and the server that gets it.
 func variable(m *upstream.Model) (pair [2]string, ok bool) {
 	name, ok := strings.CutPrefix(m.APIKey, "env:")
 	if !ok {
@@ -33,7 +34,7 @@ func variable(m *upstream.Model) (pair [2]string, ok bool) {
 	return pair, true
 }
 
-// name notes what the operator has named.
+// name adds the variables that the operator names for servers.
 func (v *variables) name(models []upstream.Model) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -47,7 +48,8 @@ func (v *variables) name(models []upstream.Model) {
 	}
 }
 
-// check refuses models whose keys others than the operator must not send there: CodeInvalid.
+// check refuses models with CodeInvalid if their keys are variables that only the operator may
+// send to their servers.
 func (v *variables) check(models []upstream.Model) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -25,7 +25,7 @@ const defaultKeyTTL = 7 * 24 * time.Hour
 // keys makes and checks the virtual keys of attempts. The zero value requires none.
 type keys struct {
 	secret  string         // may be "env:NAME"; empty requires no keys
-	token   string         // required of calls outside of attempts if there is a secret
+	token   string         // with a secret, required of calls outside of attempts
 	access  access.Checker // knows the keys of a store; nil knows none
 	always  bool           // keys are required without a secret, too
 	revoked *access.Revocations
@@ -43,7 +43,8 @@ func (k *keys) attempt(rolloutID, attemptID string, ttl time.Duration) (string, 
 	return key, nil
 }
 
-// run returns a run key, from which the keys of attempts are made.
+// run returns a run key, valid for ttl, or a week if that is 0. The keys of attempts are made
+// from it.
 func (k *keys) run(ttl time.Duration) (string, error) {
 	if k.secret == "" {
 		return "", agl.Errorf(agl.CodeInvalid, "KeySecret: empty, must be set for the proxy to give keys")
@@ -55,8 +56,8 @@ func (k *keys) run(ttl time.Duration) (string, error) {
 	return runkey.New(secret, time.Now().Add(cmp.Or(ttl, defaultKeyTTL))), nil
 }
 
-// authorize checks whether a request may use a route that declares scopes, and removes the
-// virtual key from the request, so that no backend gets it. It returns who has made it.
+// authorize checks whether a request may use a route of some scopes, and returns its caller. It
+// removes our keys from the request, so that no backend gets them.
 func (k *keys) authorize(r *http.Request, rt route, scope access.Scope) (by caller, refused *openai.Error) {
 	required := k.secret != "" || k.always
 	key := k.take(r.Header, required && rt.rolloutID != "")
@@ -66,7 +67,7 @@ func (k *keys) authorize(r *http.Request, rt route, scope access.Scope) (by call
 	ofStore := k.access != nil && access.Is(key)
 	root := access.Root()
 	switch err := root.Allow(scope); {
-	case err != nil: // nobody may
+	case err != nil: // the route declares no scope
 		return caller{}, admin.AccessError(err)
 	case scope&access.Public != 0 || !required && !ofStore:
 		return caller{}, nil
@@ -88,10 +89,11 @@ func (k *keys) authorize(r *http.Request, rt route, scope access.Scope) (by call
 	return by, refused
 }
 
-// caller is who makes a request.
+// caller is the sender of a request.
 type caller struct {
-	key *access.Caller // of the store; nil for others
-	// gone returns why the caller may no longer be here, an *openai.Error; nil is never.
+	key *access.Caller // whose key of the store it is; nil without such a key
+	// gone returns an *openai.Error once the key of a running call is no longer valid. A nil
+	// gone means that it stays valid.
 	gone func(ctx context.Context) error
 }
 
@@ -103,7 +105,7 @@ func (k *keys) checkRevoked(ctx context.Context, rolloutID, attemptID string) *o
 	return nil
 }
 
-// goneAttempt is caller.gone of an attempt.
+// goneAttempt returns the caller.gone of an attempt.
 func (k *keys) goneAttempt(rolloutID, attemptID string) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		if refused := k.checkRevoked(ctx, rolloutID, attemptID); refused != nil {
@@ -113,7 +115,7 @@ func (k *keys) goneAttempt(rolloutID, attemptID string) func(ctx context.Context
 	}
 }
 
-// check checks a key that is none of the store: the proxy's token, or that of an attempt.
+// check checks a key that is not the store's: the proxy's token, or the key of an attempt.
 func (k *keys) check(r *http.Request, key string, rt route) *openai.Error {
 	switch {
 	case k.isToken(key):
@@ -164,7 +166,7 @@ func (k *keys) allow(r *http.Request, key string, rt route, scope access.Scope) 
 // keyHeaders are the headers that carry keys.
 var keyHeaders = [...]string{"Authorization", "X-Api-Key", "Api-Key"}
 
-// given returns the API key of a request, one of ours if there is any.
+// given returns the API key of a request, and one of ours if it has several keys.
 func (k *keys) given(h http.Header) (key string) {
 	for _, name := range keyHeaders {
 		for _, value := range h[name] {
@@ -178,8 +180,8 @@ func (k *keys) given(h http.Header) (key string) {
 	return key
 }
 
-// take returns the API key of a request. It removes ours from the headers, and with all set
-// any key.
+// take returns the API key of a request, and removes our keys from the headers, or with all
+// every key.
 func (k *keys) take(h http.Header, all bool) (key string) {
 	key = k.given(h)
 	for _, name := range keyHeaders {
@@ -193,8 +195,8 @@ func (k *keys) take(h http.Header, all bool) (key string) {
 	return key
 }
 
-// in returns the key in the value of a header, and whether it is one of ours: that no backend
-// may get, however it is spelled.
+// in returns the key in the value of a header, and whether it is one of ours. It finds ours in
+// any position, because no backend may get it.
 func (k *keys) in(value string) (key string, ours bool) {
 	key, ok := access.Credential(value)
 	if !ok {
@@ -208,18 +210,19 @@ func (k *keys) in(value string) (key string, ours bool) {
 	return key, k.isOurs(key)
 }
 
-// isOurs reports whether a text is a key of the proxy, or has the form of one.
+// isOurs reports whether a text is the proxy's token or has the form of a key of the proxy or
+// the store.
 func (k *keys) isOurs(text string) bool {
 	return runkey.IsVirtual(text) || session.Is(text) || k.access != nil && access.Is(text) || k.isToken(text)
 }
 
-// isToken compares digests, so that the time it takes tells neither the token nor its length.
+// isToken compares digests, so that the time it takes reveals neither the token nor its length.
 func (k *keys) isToken(text string) bool {
 	own, other := sha256.Sum256([]byte(k.token)), sha256.Sum256([]byte(text))
 	return k.token != "" && subtle.ConstantTimeCompare(own[:], other[:]) == 1
 }
 
-// errKeyInURL refuses a request with a key of ours in its query: that goes to the backend,
+// errKeyInURL refuses a request with one of our keys in its query, because queries go to backends
 // and into logs.
 func (k *keys) errKeyInURL(r *http.Request) *openai.Error {
 	if r.URL.RawQuery == "" {

@@ -34,7 +34,7 @@ import (
 //	agl_proxy_reward_failures_total       sessions in which the judge or the program failed, by source
 //	go_…, process_…                       of the Go runtime and the process
 //
-// Latencies are histograms of seconds. A status of 499 is an agent that left.
+// Latencies are histograms of seconds. The status 499 means that the agent left before its reply.
 type metrics struct {
 	upstream *upstream.Pool
 	recorder *capture.Recorder
@@ -44,7 +44,7 @@ type metrics struct {
 	rewards, rewardFailures            *prometheus.CounterVec
 	latency, firstByte, queue          *prometheus.HistogramVec
 	up, load, states, paused, captured *prometheus.Desc
-	kept, tries, spooled, lost         *prometheus.Desc
+	cacheBytes, tries, spooled, lost   *prometheus.Desc
 }
 
 // latencyBuckets returns bounds in seconds, from a cached reply to a long generation.
@@ -79,11 +79,12 @@ func newMetrics(pool *upstream.Pool, recorder *capture.Recorder) *metrics {
 		states:    described("agl_proxy_calls", "Calls by state.", "state"),
 		paused:    described("agl_proxy_paused", "Whether the proxy is paused."),
 		captured:  described("agl_proxy_capture_bytes", "Bytes held by calls that are not stored yet."),
-		kept:      described("agl_proxy_cache_bytes", "Bytes held by the cache."),
 		spooled:   described("agl_proxy_records_spooled", "Call records that are on disk until the store takes them."),
 		lost:      described("agl_proxy_records_lost_total", "Call records that will never be stored."),
+
+		cacheBytes:     described("agl_proxy_cache_bytes", "Bytes held by the cache."),
+		rewardFailures: counter("agl_proxy_reward_failures_total", "Sessions in which a source of rewards failed.", "source"),
 	}
-	m.rewardFailures = counter("agl_proxy_reward_failures_total", "Sessions in which a source of rewards failed.", "source")
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(m.total, m.latency, m.firstByte, m.queue, m.tokens, m.cached, m.rewards, m.rewardFailures, collector{m})
@@ -96,7 +97,7 @@ type collector struct{ m *metrics }
 
 // Describe implements prometheus.Collector.
 func (s collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{s.m.up, s.m.load, s.m.states, s.m.paused, s.m.captured, s.m.kept, s.m.tries, s.m.spooled, s.m.lost} {
+	for _, d := range []*prometheus.Desc{s.m.up, s.m.load, s.m.states, s.m.paused, s.m.captured, s.m.cacheBytes, s.m.tries, s.m.spooled, s.m.lost} {
 		to <- d
 	}
 }
@@ -122,7 +123,7 @@ func (s collector) Collect(to chan<- prometheus.Metric) {
 	gauge(s.m.paused, indicator(state.Mode != ""))
 	stats := s.m.recorder.Stats()
 	gauge(s.m.captured, float64(stats.Bytes))
-	gauge(s.m.kept, float64(s.m.upstream.CacheBytes()))
+	gauge(s.m.cacheBytes, float64(s.m.upstream.CacheBytes()))
 	gauge(s.m.spooled, float64(stats.Spooled))
 	to <- prometheus.MustNewConstMetric(s.m.lost, prometheus.CounterValue, float64(stats.Lost))
 }
@@ -141,7 +142,7 @@ func (m *metrics) call(in *record.Input, used exchange.Usage) {
 	if in.Backend != "" || m.upstream.Find(in.Model) == nil {
 		model = in.Model
 	}
-	if exchange.Generates(in.Path) || in.Path == "/embeddings" || in.Path == "/messages/count_tokens" {
+	if exchange.Generates(in.Path) || in.Path == "/embeddings" || in.Path == exchange.CountTokens {
 		path = in.Path
 	}
 	status := statusOf(in)
@@ -161,7 +162,7 @@ func (m *metrics) call(in *record.Input, used exchange.Usage) {
 	m.tokens.WithLabelValues(model, "completion").Add(float64(used.Completion))
 }
 
-// statusOf spells the status that the agent got.
+// statusOf returns the status that the agent got, as a label.
 func statusOf(in *record.Input) string {
 	switch in.Status {
 	case 0:

@@ -11,26 +11,26 @@ import (
 	"github.com/agl-go/agl/proxy/upstream"
 )
 
-// Rollouts has the rollouts of a store.
+// Rollouts reads rollouts. Every agl.Store is one.
 type Rollouts interface {
 	GetRollout(ctx context.Context, p agl.GetRolloutParams) (agl.AttemptedRollout, error)
 }
 
-// keptPins bounds the rollouts whose resources are remembered.
+// keptPins is the number of rollouts whose resources are cached.
 const keptPins = 1 << 16
 
-// pins says which versions of models answer the calls of a rollout. It remembers with which resources
-// rollouts were enqueued, which never changes.
+// pins finds the versions of models that answer the calls of a rollout. It caches the resources of
+// rollouts, which never change.
 type pins struct {
 	rollouts Rollouts // nil pins no rollout
 	upstream *upstream.Pool
 
 	mu        sync.Mutex
-	resources map[string]string // by rollout; empty if it has none
+	resources map[string]string // by rollout; empty if the rollout has none
 }
 
-// models returns who answers the calls of a rollout, if a model has several versions. A call whose version is unknown is refused: any other would
-// be the wrong one.
+// models returns the exchange.Origin.Models of a rollout. If the store does not answer, the call is
+// refused, because another version would be wrong.
 func (p *pins) models(ctx context.Context, rolloutID string) (map[string]string, *openai.Error) {
 	if p.rollouts == nil || !p.upstream.Pins() {
 		return nil, nil
@@ -43,7 +43,8 @@ func (p *pins) models(ctx context.Context, rolloutID string) (map[string]string,
 	return p.upstream.Pinned(resources), nil
 }
 
-// resourcesOf returns the resources of a rollout; empty if it has none, or if the store does not know it.
+// resourcesOf returns the id of a rollout's resources; empty if it has none, or if the store does not know
+// the rollout.
 func (p *pins) resourcesOf(ctx context.Context, rolloutID string) (string, error) {
 	p.mu.Lock()
 	resources, known := p.resources[rolloutID]

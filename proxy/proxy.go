@@ -61,7 +61,7 @@ type Proxy struct {
 	metrics  *metrics
 	admin    admin.Handler
 	sessions *session.Manager // nil if none are recorded
-	unheard  sync.Once        // somebody has named a session nonetheless
+	ignored  sync.Once        // for the warning that a call names a session and none are recorded
 	releases *releases
 	pins     pins
 	env      variables
@@ -118,7 +118,7 @@ func NewTransport() *http.Transport { return upstream.NewTransport() }
 
 // ServeHTTP answers one request.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if err := p.guard.Check(r); err != nil { // no web page may call models or operate the proxy
+	if err := p.guard.Check(r); err != nil { // a web page must not call models or operate the proxy
 		p.refuse(w, r, openai.NewError(http.StatusForbidden, openai.InvalidRequestError, "cross_origin", err.Error()))
 		return
 	}
@@ -158,8 +158,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	to.serve(w, r, rt)
 }
 
-// rebound reports whether a web page may have made its own name point to a proxy that asks for no
-// key.
+// rebound reports whether a request to a proxy that requires no keys may come from a web page whose
+// host name was pointed to the proxy (DNS rebinding).
 func (p *Proxy) rebound(r *http.Request) bool {
 	if p.keys.secret != "" || p.keys.always || !httpserver.Rebound(r) {
 		return false
@@ -280,9 +280,9 @@ func (p *Proxy) SetModels(models []Model) error {
 	return err
 }
 
-// SetModelsOf is SetModels for others than the operator, such as who calls PUT /admin/models: their
-// models have no variables of the environment as keys that the operator has not named for the same
-// server, or allowed (Config.AllowEnv). CodeInvalid.
+// SetModelsOf is SetModels for callers other than the operator, such as those of PUT /admin/models.
+// It also refuses, with CodeInvalid, a key "env:NAME" unless the operator has named the variable for
+// the same server or Config.AllowEnv has it.
 func (p *Proxy) SetModelsOf(models []Model) error {
 	if err := p.env.check(models); err != nil {
 		return err
@@ -336,10 +336,10 @@ func (p *Proxy) AttemptKey(rolloutID, attemptID string, ttl time.Duration) (stri
 }
 
 // AsResource returns the resource through which agents call a model of the proxy,
-// under Config.PublicURL. An empty name is the only model there is. Sampling
-// parameters are a JSON object or nil. It does not check that the named model is in
-// the list, which may still change. With Config.KeySecret the resource has a run key,
-// valid for a week, that agl.ProxyLLM.ForAttempt turns into one of each attempt.
+// under Config.PublicURL. An empty name stands for the only model of the list. sampling
+// is a JSON object of sampling parameters, or nil. A named model need not be in the list
+// yet. With Config.KeySecret the resource has a run key, valid for a week, from which
+// agl.ProxyLLM.ForAttempt makes the key of each attempt.
 func (p *Proxy) AsResource(model string, sampling []byte) (agl.ProxyLLM, error) {
 	if p.cfg.PublicURL == "" {
 		return agl.ProxyLLM{}, agl.Errorf(agl.CodeInvalid, "PublicURL: empty, must be set for the proxy to be a resource")
@@ -368,15 +368,15 @@ func (p *Proxy) AsResource(model string, sampling []byte) (agl.ProxyLLM, error) 
 }
 
 // CancelAttempt cancels the running calls of an attempt, also at their backends, and
-// refuses further ones with 410. It returns how many were running. What they had
-// received is recorded. The proxy does the same by itself for attempts that the store
-// says were cancelled. The last 262,144 cancelled attempts are remembered.
+// refuses further ones with 410. It returns how many were running. The parts of replies
+// that had arrived are recorded. The proxy does the same by itself when the store reports
+// that an attempt was cancelled. The last 262,144 cancelled attempts are remembered.
 func (p *Proxy) CancelAttempt(rolloutID, attemptID string) (running int) {
 	running, _ = p.running.cancel(attemptKey{rolloutID, attemptID})
 	return running
 }
 
-// cancelled is called when the store says that an attempt was cancelled.
+// cancelled is called when the store reports that an attempt was cancelled.
 func (p *Proxy) cancelled(rolloutID, attemptID string) {
 	if p.sessions != nil {
 		p.sessions.Cancelled(rolloutID)
@@ -386,24 +386,23 @@ func (p *Proxy) cancelled(rolloutID, attemptID string) {
 	}
 }
 
-// Flush returns when the record of every call that has begun for the rollouts is
-// stored; with no ids, of every call. It fails when records were lost, with the code
-// of the store's error: records of the newest attempt of each of these rollouts, or,
-// with no ids, records that no such Flush has reported before. It fails with
-// CodeUnavailable when ctx ends first.
+// Flush returns when the record of every call that the rollouts have begun is stored;
+// with no ids, of every call. It fails with the code of the store's error if records of
+// the newest attempt of one of these rollouts were lost, or, with no ids, records that no
+// such Flush has reported before. It fails with CodeUnavailable if ctx ends first.
 func (p *Proxy) Flush(ctx context.Context, rolloutIDs []string) error {
 	return p.recorder.Flush(ctx, capture.Scope{RolloutIDs: rolloutIDs})
 }
 
-// FlushAttempt is Flush for the calls of one attempt: it neither waits for those of
-// others nor reports what they have lost.
+// FlushAttempt is Flush for the calls of one attempt: it neither waits for the calls of
+// other attempts nor reports their losses.
 func (p *Proxy) FlushAttempt(ctx context.Context, rolloutID, attemptID string) error {
 	return p.recorder.Flush(ctx, capture.Scope{RolloutIDs: []string{rolloutID}, AttemptID: attemptID})
 }
 
-// Close refuses new calls, waits for the running ones, and stores their records. When
-// ctx ends first it cancels what is left and returns an error. Either way no goroutine
-// of the proxy is left. Further calls do nothing.
+// Close refuses new calls, waits for the running ones, and stores their records. If ctx
+// ends first, it cancels the remaining calls and returns an error. Either way no goroutine
+// of the proxy remains. Calling it again does nothing.
 func (p *Proxy) Close(ctx context.Context) error {
 	idle, first := p.running.close()
 	if !first {

@@ -13,32 +13,32 @@ import (
 	"github.com/agl-go/agl/release"
 )
 
-// Releases says what live sessions are served by: a client of the store, or the
-// release.Releases of one.
+// Releases returns the current release, which says which models and resources serve live
+// sessions. A client of the store is one, and so is a release.Releases.
 type Releases interface {
 	CurrentRelease(ctx context.Context) (release.Current, error)
 }
 
 const (
-	// releasePace is how often a proxy asks what is current, so that a rollback reaches every
-	// proxy within a second.
+	// releasePace is how often a proxy asks for the current release, so that a rollback reaches
+	// every proxy within a second.
 	releasePace = 400 * time.Millisecond
-	// releaseTimeout bounds one question.
+	// releaseTimeout bounds one such request.
 	releaseTimeout = 5 * time.Second
-	// keptReleases is how many assignments are remembered, for sessions that another proxy has
-	// begun with one of them.
+	// keptReleases is how many releases are remembered, for sessions that began at another proxy
+	// with one of them.
 	keptReleases = 16
 )
 
-// releases follows what is current.
+// releases polls the current release.
 type releases struct {
 	source Releases
-	models func() []string // that the proxy serves
+	models func() []string // names of the models that the proxy serves
 	log    *slog.Logger
 
 	mu     sync.Mutex
 	recent []release.Current // the newest first
-	lacks  string            // the release whose candidate is not among the models
+	lacks  string            // the release whose candidate the proxy does not serve; logged once
 	stop   context.CancelFunc
 	done   chan struct{}
 }
@@ -47,8 +47,8 @@ func newReleases(source Releases, models func() []string, log *slog.Logger) *rel
 	return &releases{source: source, models: models, log: log}
 }
 
-// start follows what is current until close. The first answer is waited for by nobody:
-// until it comes, sessions get what they ask for.
+// start polls the current release until close. It does not wait for the first answer: until
+// then, sessions get the models and resources that they ask for.
 func (r *releases) start(ctx context.Context) {
 	if r.source == nil {
 		return
@@ -97,8 +97,7 @@ func (r *releases) set(current release.Current) {
 	r.recent = append([]release.Current{current}, r.recent[:min(len(r.recent), keptReleases-1)]...)
 }
 
-// assignments returns what a session with this key is served by, and what it would have
-// been served by recently, the newest first.
+// assignments implements session.Config.Assign.
 func (r *releases) assignments(key string) []session.Assignment {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,7 +108,7 @@ func (r *releases) assignments(key string) []session.Assignment {
 	return list
 }
 
-// assign is called with the lock.
+// assign returns the assignment of a session by one release. The caller holds the lock.
 func (r *releases) assign(current *release.Current, key string) (a session.Assignment) {
 	arm := current.Arm(key)
 	version := current.Version(arm)
@@ -126,7 +125,8 @@ func (r *releases) assign(current *release.Current, key string) (a session.Assig
 	return a
 }
 
-// served is nil if the model answers for itself, or is not served.
+// served returns the Models of an assignment: nil if the model is the one asked for, or is not
+// served here.
 func (r *releases) served(asked, model string) map[string]string {
 	if asked == "" || model == "" || model == asked || !slices.Contains(r.models(), model) {
 		return nil
@@ -134,7 +134,7 @@ func (r *releases) served(asked, model string) map[string]string {
 	return map[string]string{asked: model}
 }
 
-// stable is who answers calls that belong to no session.
+// stable returns the exchange.Origin.Models of calls that belong to no session.
 func (r *releases) stable() map[string]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

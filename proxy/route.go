@@ -14,20 +14,20 @@ import (
 // route is the parsed path of a request.
 type route struct {
 	rolloutID, attemptID string                          // both or neither
-	path                 string                          // the rest, from its slash, without /v1
-	subject              *access.Subject                 // the caller's key; nil without one
+	path                 string                          // the rest, beginning with a slash, without /v1
+	subject              *access.Subject                 // to whom the rules of the caller's key apply; nil without a key
 	allowance            exchange.Allowance              // the budget of the caller; nil without one
 	models               map[string]string               // see exchange.Origin
-	who                  string                          // has the call open
+	who                  string                          // by whom the running call is counted
 	gone                 func(ctx context.Context) error // see caller
 }
 
 // maxID bounds the ids of rollouts and attempts in paths, in bytes.
 const maxID = 1024
 
-// parseRoute reads an escaped path. Ids may hold escaped slashes, those of rollouts
-// also plain ones, because Anthropic's Go SDK unescapes base URLs. An incomplete
-// prefix, or one with an empty, too long or wrongly escaped id, stays part of the path.
+// parseRoute reads an escaped path. Ids may contain escaped slashes, and those of rollouts
+// also plain ones, because Anthropic's Go SDK unescapes base URLs. An incomplete prefix,
+// or one with an empty, too long or wrongly escaped id, stays part of the path.
 func parseRoute(escaped string) route {
 	r := route{path: escaped}
 	if rest, ok := strings.CutPrefix(escaped, "/rollout/"); ok {

@@ -11,17 +11,17 @@ import (
 	"github.com/agl-go/agl/proxy/exchange"
 )
 
-// endpoint serves a request, and says who may make it. Without a scope nobody may.
+// endpoint serves the requests of a route. It has serve or, for requests about sessions, about.
 type endpoint struct {
-	scope access.Scope
+	scope access.Scope // who may make them; nobody without one
 	serve func(w http.ResponseWriter, r *http.Request, rt route)
-	about sessionRoute // of a request about sessions, in place of serve
+	about sessionRoute
 }
 
 const (
 	ofAttempt = "/rollout/{id}/attempt/{id}" // also a prefix of all paths that call models
 	ofSession = "/agl/sessions/{id}/"
-	// pathEvent takes the events of sessions that the headers of the request, or its key, name.
+	// pathEvent takes events of the session that the headers or the key of a request name.
 	pathEvent = "/agl/event"
 )
 
@@ -62,9 +62,9 @@ func (p *Proxy) Routes() []string {
 	return slices.Sorted(slices.Values(append(admin.Routes(), slices.Collect(maps.Keys(p.routes))...)))
 }
 
-// endpoint returns what a request is for; its serve and about are nil if that is nothing. Only paths
-// that are spelled exactly as listed are served: a backend may serve more than an agent should reach,
-// and may resolve an escaped or relative path to another one.
+// endpoint returns the endpoint of a request, or the zero endpoint for an unknown path. Only paths that
+// are spelled exactly as listed are served: a backend may serve more than an agent should reach, and may
+// resolve an escaped or relative path to another one.
 func (p *Proxy) endpoint(r *http.Request, rt route) endpoint {
 	path := rt.path
 	switch id, what := sessionPath(path); {

@@ -11,7 +11,7 @@ import (
 	"github.com/agl-go/agl/proxy/quota"
 )
 
-// charge sets whom a request counts for, and the budget that it spends.
+// charge sets the caller to whom a request counts, and the budget that it spends.
 func (r *route) charge(b *budgets, request *http.Request, by caller) {
 	r.gone = by.gone
 	who := access.Caller{Name: r.rolloutID + "/" + r.attemptID}
@@ -22,7 +22,7 @@ func (r *route) charge(b *budgets, request *http.Request, by caller) {
 	r.allowance = b.of(request.Context(), by.key)
 }
 
-// rules are those that the keys of callers and the controls of rollouts set.
+// rules enforces the rules of callers' keys and of rollouts' controls.
 type rules struct {
 	rates access.Rates // of attempts and keys
 	quota *quota.Quota
@@ -37,7 +37,8 @@ func (r *rules) allow(rt route, model string) bool {
 	return rt.rolloutID == "" || r.quota.Of(rt.rolloutID).Allows(model)
 }
 
-// admit returns what counts a call, if the rules of its caller's key and of its attempt allow it.
+// admit returns the exchange.Origin.Admit of a call. It checks and counts the call by the rules of
+// its caller's key and of its attempt.
 func (r *rules) admit(rt route) func(model string, start time.Time) error {
 	return func(model string, start time.Time) error {
 		if rt.subject != nil {
@@ -52,7 +53,7 @@ func (r *rules) admit(rt route) func(model string, start time.Time) error {
 	}
 }
 
-// ruleRefusal answers a call that breaks a rule.
+// ruleRefusal turns an *access.RuleError into the answer to the call.
 func ruleRefusal(err error) error {
 	broken, ok := errors.AsType[*access.RuleError](err)
 	switch {
@@ -63,7 +64,7 @@ func ruleRefusal(err error) error {
 		e.RetryAfter = int(math.Ceil(broken.Wait.Seconds()))
 		return e
 	default:
-		e := openai.NewError(http.StatusForbidden, "permission_error", "model_forbidden", broken.Error())
+		e := openai.NewError(http.StatusForbidden, openai.PermissionError, "model_forbidden", broken.Error())
 		e.Param = "model"
 		return e
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,27 +21,26 @@ import (
 	"github.com/agl-go/agl/proxy/session"
 )
 
-// The headers by which a live program says which session a call belongs to, and the one
-// that answers with its rollout.
+// The headers with which a live program describes a call. HeaderRollout is in the reply.
 const (
-	HeaderSession = "X-Agl-Session" // any name that the program has for it
-	HeaderUser    = "X-Agl-User"    // whose it is
-	HeaderDone    = "X-Agl-Done"    // true: this is the session's last call
-	// HeaderConsent says, in the program's words, whether the user has agreed to learning from the
-	// session.
+	HeaderSession = "X-Agl-Session" // the session, by any name that the program chooses
+	HeaderUser    = "X-Agl-User"    // the user of the session
+	HeaderDone    = "X-Agl-Done"    // true if this is the session's last call
+	// HeaderConsent says, in the program's words, whether the user has agreed that the session is
+	// used for training.
 	HeaderConsent = "X-Agl-Consent"
-	// HeaderTurn is any name of the turn of the conversation that a call belongs to, and
-	// HeaderTurnType is main or side. They are recorded with every call that is recorded.
+	// HeaderTurn is the turn of the conversation, by any name, and HeaderTurnType is main or side.
+	// They are recorded with every recorded call, also of an attempt.
 	HeaderTurn     = "X-Agl-Turn"
 	HeaderTurnType = "X-Agl-Turn-Type"
-	HeaderRollout  = "Agl-Rollout"
+	HeaderRollout  = "Agl-Rollout" // the rollout of the call's session
 
-	// Other programs' names of HeaderUser and HeaderDone.
+	// Names that other proxies give HeaderUser and HeaderDone.
 	headerSessionUser = "X-Agl-Session-User"
 	headerSessionDone = "X-Agl-Session-Done"
 )
 
-// newSessions returns nil if no sessions are recorded.
+// newSessions returns the manager of sessions, or nil if none are recorded.
 func (p *Proxy) newSessions() (*session.Manager, error) {
 	c := &p.cfg.Sessions
 	if c.IdleTimeout == 0 {
@@ -61,12 +59,13 @@ func (p *Proxy) newSessions() (*session.Manager, error) {
 	return session.New(config), nil
 }
 
-// sessionRoute serves a request about a session. s is the session of the caller's key,
-// nil for callers with another key.
+// sessionRoute serves a request about a session. s is the session whose key the caller has, or
+// nil if the caller has another key.
 type sessionRoute func(p *Proxy, r *http.Request, rt route, s *session.Session) (status int, answer any, err error)
 
-// refuseSession refuses requests about sessions where none are recorded. A call that names
-// one is served: its program must not fail because nobody learns from it. It is told once.
+// refuseSession refuses requests about sessions where none are recorded. A call that names a
+// session is served all the same, because a program must not fail for lack of recording; the
+// first one is logged.
 func (p *Proxy) refuseSession(w http.ResponseWriter, r *http.Request, to endpoint) bool {
 	const how = "set --session-idle, or sessions.idle_timeout in its file"
 	if to.about != nil {
@@ -74,7 +73,7 @@ func (p *Proxy) refuseSession(w http.ResponseWriter, r *http.Request, to endpoin
 		return true
 	}
 	if r.Header.Get(HeaderSession) != "" {
-		p.unheard.Do(func() {
+		p.ignored.Do(func() {
 			p.cfg.Logger.Warn("a call names a session, but this proxy records none; "+how, "session", r.Header.Get(HeaderSession))
 		})
 	}
@@ -91,12 +90,12 @@ func sessionPath(path string) (id, what string) {
 	return id, what
 }
 
-// serveSession serves a request that may belong to a session. It reports false for those
-// that have nothing to do with one: they are served as without sessions.
+// serveSession serves a request if it belongs to a session or is about one. Otherwise it reports
+// false.
 func (p *Proxy) serveSession(w http.ResponseWriter, r *http.Request, rt route, to endpoint) bool {
 	s, found, err := p.sessions.ByKey(r.Context(), p.keys.given(r.Header))
 	ended := found && errors.Is(err, agl.ErrIllegalState) && s != nil
-	late := ended && to.about != nil && to.scope&access.Ingest != 0 // rewards may come later
+	late := ended && to.about != nil && to.scope&access.Ingest != 0 // rewards may arrive after the end
 	switch {
 	case err != nil && !late:
 		p.refuse(w, r, sessionError(err))
@@ -135,7 +134,7 @@ func (p *Proxy) serveSession(w http.ResponseWriter, r *http.Request, rt route, t
 	return true
 }
 
-// serveFound serves a request with a session's key that is no call of a model.
+// serveFound serves a request with a session's key that does not call a model.
 func (p *Proxy) serveFound(w http.ResponseWriter, r *http.Request, rt route, to endpoint, s *session.Session) {
 	by := access.Caller{Name: "a session", Scopes: access.Agent}
 	if to.serve == nil {
@@ -151,7 +150,7 @@ func (p *Proxy) serveFound(w http.ResponseWriter, r *http.Request, rt route, to 
 	to.serve(w, r, rt)
 }
 
-// maxNaming bounds how long a call waits for the store to say which rollout its session is.
+// maxNaming bounds how long a call waits for the store to find or start its session.
 const maxNaming = 2 * time.Second
 
 // named returns the session that the headers of a call name.
@@ -162,14 +161,14 @@ func (p *Proxy) named(r *http.Request) (*session.Session, error) {
 	return p.sessions.Named(ctx, name, user, r.Header.Get(HeaderConsent))
 }
 
-// namedBy returns the name and the user of a session, as headers have them.
+// namedBy returns the name and the user of a session from headers.
 func namedBy(h http.Header) (name, user string) {
 	return h.Get(HeaderSession), cmp.Or(h.Get(HeaderUser), h.Get(headerSessionUser))
 }
 
-// serveSessionCall serves a call of the session s, or, if that is nil, of the one that
-// the headers name. If the store cannot say which rollout that is, the call passes and is not
-// recorded: the users of a live program must not suffer from what learns from them.
+// serveSessionCall serves a call of the session s or, if that is nil, of the session that the
+// headers name. If the store can neither find nor start that one, the call is served but not
+// recorded: the users of a live program must not suffer from the recording.
 func (p *Proxy) serveSessionCall(w http.ResponseWriter, r *http.Request, rt route, s *session.Session) {
 	last, err := strconv.ParseBool(cmp.Or(r.Header.Get(HeaderDone), r.Header.Get(headerSessionDone)))
 	last = last && err == nil
@@ -217,8 +216,8 @@ func (p *Proxy) serveAboutSession(w http.ResponseWriter, r *http.Request, rt rou
 	}
 }
 
-// mayAskAboutSession checks the key of a request about a session: that of the session s,
-// or, if that is nil, another one.
+// mayAskAboutSession checks the key of a request about a session. If s is not nil, it is the
+// key of s.
 func (p *Proxy) mayAskAboutSession(r *http.Request, rt route, scope access.Scope, s *session.Session) *openai.Error {
 	id, _ := sessionPath(rt.path)
 	switch {
@@ -232,13 +231,13 @@ func (p *Proxy) mayAskAboutSession(r *http.Request, rt route, scope access.Scope
 	}
 	by, refused := p.keys.authorize(r, rt, scope)
 	if key := by.key; refused == nil && id == "" && rt.path != pathEvent && key != nil && (key.Limits != (access.Limits{}) || !key.Rules.None()) {
-		return openai.NewError(http.StatusForbidden, "permission_error", "key_has_limits",
+		return openai.NewError(http.StatusForbidden, openai.PermissionError, "key_has_limits",
 			"the key "+key.KeyID+" has limits, a list of models or a rate, which the key of a session would not have; name sessions with the header "+HeaderSession+" instead")
 	}
 	return refused
 }
 
-// sessionError is the answer to a request about a session that failed.
+// sessionError returns the answer to a request about a session that failed.
 func sessionError(err error) *openai.Error {
 	invalid := func(status int, code string) *openai.Error {
 		return openai.NewError(status, openai.InvalidRequestError, code, err.Error())
@@ -262,7 +261,7 @@ func sessionError(err error) *openai.Error {
 	return e
 }
 
-// readSessionBody reads a body into v; an empty one leaves it.
+// readSessionBody reads a body into v. An empty body leaves v as it is.
 func (p *Proxy) readSessionBody(r *http.Request, v any) error {
 	body, err := httpserver.ReadBody(nil, r, p.cfg.MaxRequestBytes)
 	if err != nil {
@@ -329,7 +328,7 @@ func (p *Proxy) endSession(r *http.Request, rt route, _ *session.Session) (int, 
 	return http.StatusOK, map[string]string{"session_id": id}, err
 }
 
-// The routes of AReaL's online proxy, with its names and statuses.
+// The routes below are those of AReaL's online proxy, with its names and statuses.
 
 func (p *Proxy) rlStart(r *http.Request, _ route, _ *session.Session) (int, any, error) {
 	var body struct {
@@ -339,7 +338,7 @@ func (p *Proxy) rlStart(r *http.Request, _ route, _ *session.Session) (int, any,
 	if err := p.readSessionBody(r, &body); err != nil {
 		return 0, nil, err
 	}
-	if body.APIKey != "" && (len(body.APIKey) < 16 || slices.Contains([]string{p.cfg.Token}, body.APIKey)) {
+	if body.APIKey != "" && (len(body.APIKey) < 16 || body.APIKey == p.cfg.Token) {
 		return 0, nil, agl.Errorf(agl.CodeInvalid, "api_key: must have at least 16 characters, and not be the proxy's token")
 	}
 	input, err := json.Marshal(map[string]string{"task_id": body.TaskID})

@@ -32,7 +32,7 @@ type sessionReward struct {
 	IdempotencyKey string         `json:"idempotency_key"`
 }
 
-// params returns the arguments for a rollout.
+// params returns the parameters of agl.AddReward for a rollout.
 func (r *sessionReward) params(rolloutID string) (agl.AddRewardParams, error) {
 	if (len(r.Value) > 0) == (len(r.Dimensions) > 0) {
 		return agl.AddRewardParams{}, agl.Errorf(agl.CodeInvalid, "value and dimensions: got both or neither, must be one of them")
@@ -43,13 +43,11 @@ func (r *sessionReward) params(rolloutID string) (agl.AddRewardParams, error) {
 		return agl.AddRewardParams{}, agl.Errorf(agl.CodeInvalid, "%w", err)
 	}
 	p := agl.AddRewardParams{RolloutID: rolloutID, Rewards: rewards, Source: r.Source, Message: r.Message, IdempotencyKey: r.IdempotencyKey}
-	for _, named := range [...]struct {
-		given *string
-		to    *string
-	}{{r.Call, &p.Call}, {r.Turn, &p.Turn}} {
-		if named.given != nil {
-			*named.to = *named.given
-		}
+	if r.Call != nil {
+		p.Call = *r.Call
+	}
+	if r.Turn != nil {
+		p.Turn = *r.Turn
 	}
 	if r.At != nil {
 		p.Time = agl.Some(*r.At)
@@ -71,7 +69,7 @@ func (p *Proxy) rewardSession(r *http.Request, rt route, _ *session.Session) (in
 	return http.StatusOK, &added, err
 }
 
-// addReward adds a reward behind the calls that have ended.
+// addReward adds a reward to a session, after the calls that have ended.
 func (p *Proxy) addReward(ctx context.Context, reward agl.AddRewardParams) (agl.AddedReward, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*p.cfg.StoreTimeout)
 	defer cancel()
@@ -80,7 +78,7 @@ func (p *Proxy) addReward(ctx context.Context, reward agl.AddRewardParams) (agl.
 	case err != nil && !errors.Is(err, agl.ErrIllegalState):
 		return agl.AddedReward{}, err
 	case name == "":
-		return agl.AddedReward{}, agl.Errorf(agl.CodeNotFound, "rollout %s is no session", reward.RolloutID)
+		return agl.AddedReward{}, agl.Errorf(agl.CodeNotFound, "rollout %s is not a session", reward.RolloutID)
 	case err == nil:
 		if err := p.FlushAttempt(ctx, s.RolloutID, s.AttemptID); err != nil {
 			return agl.AddedReward{}, err
@@ -112,7 +110,7 @@ type sessionEvent struct {
 	IdempotencyKey string         `json:"idempotency_key"`
 }
 
-// reportEvent adds the reward that an event of the application stands for.
+// reportEvent adds the reward of an event that the application reports.
 func (p *Proxy) reportEvent(r *http.Request, rt route, s *session.Session) (int, any, error) {
 	var body sessionEvent
 	if err := p.readSessionBody(r, &body); err != nil {
@@ -156,8 +154,9 @@ func (p *Proxy) reportEvent(r *http.Request, rt route, s *session.Session) (int,
 	return http.StatusOK, &added, err
 }
 
-// rewardEnd gives a session that ends the rewards of the program and of the judge. What they fail in is told and counted, and
-// the session has no reward of theirs. An error is one of the store that passes. A repeat adds nothing twice.
+// rewardEnd gives a session the rewards of the program and of the judge. A failure of one of them is logged, counted and added to
+// the trace, and the session gets no reward from it. The error is a transient one of the store; calling rewardEnd again is safe,
+// because it adds no reward twice.
 func (p *Proxy) rewardEnd(ctx context.Context, rolloutID, attemptID string) error {
 	c := &p.cfg.Sessions
 	said, err := p.readSession(ctx, rolloutID, attemptID)
@@ -188,19 +187,19 @@ func (p *Proxy) rewardEnd(ctx context.Context, rolloutID, attemptID string) erro
 			if agl.Transient(failed) {
 				return failed
 			}
-			p.cfg.Logger.Warn("that is not in its trace", "rollout_id", rolloutID, "error", failed)
+			p.cfg.Logger.Warn("the failure of a reward could not be added to the trace", "rollout_id", rolloutID, "error", failed)
 		}
 	}
 	return nil
 }
 
-// storeError is an error of the store, and not of a source of rewards.
+// storeError marks an error of the store, in contrast to one of the program or the judge.
 type storeError struct{ error }
 
 // Unwrap returns the store's error.
 func (e storeError) Unwrap() error { return e.error }
 
-// noteFailure leaves the failure of a source in the trace of a session.
+// noteFailure adds the failure of the program or the judge to the trace of a session.
 func (p *Proxy) noteFailure(ctx context.Context, rolloutID, attemptID, source string, failed error) error {
 	e := emission{Exception: &exception{Type: "reward_" + source, Message: strings.ToValidUTF8(failed.Error(), "\uFFFD")}}
 	body, err := json.Marshal(&e)
@@ -215,7 +214,7 @@ func (p *Proxy) noteFailure(ctx context.Context, rolloutID, attemptID, source st
 	return err
 }
 
-// readSession reads what was said in a session.
+// readSession reads the conversation of a session from the store.
 func (p *Proxy) readSession(ctx context.Context, rolloutID, attemptID string) (extract.Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.StoreTimeout)
 	defer cancel()
@@ -247,7 +246,7 @@ func (p *Proxy) rewardByProgram(ctx context.Context, said *extract.Session) erro
 			return fmt.Errorf("the program wrote %.200s: %w", value, err)
 		}
 		rewards[i].Source = agl.RewardFromProgram
-		// Of a session with further calls it is another reward.
+		// After further calls the program's reward is a new one.
 		rewards[i].IdempotencyKey = fmt.Sprintf("program/%d/%d", said.Last, i)
 	}
 	var failed []error
@@ -256,7 +255,7 @@ func (p *Proxy) rewardByProgram(ctx context.Context, said *extract.Session) erro
 		if agl.Transient(err) || ctx.Err() != nil {
 			return err
 		}
-		failed = append(failed, err) // such as one for a turn that there was not; the others count
+		failed = append(failed, err) // such as a reward for an unknown turn; the other rewards are added
 	}
 	return errors.Join(failed...)
 }
@@ -274,7 +273,7 @@ func (p *Proxy) rewardByJudge(ctx context.Context, said *extract.Session) error 
 	return errors.Join(failed...)
 }
 
-// addExtracted adds a reward. One that an earlier try has added stays as it is.
+// addExtracted adds a reward of the program or the judge, unless an earlier try has added it.
 func (p *Proxy) addExtracted(ctx context.Context, reward agl.AddRewardParams) error {
 	_, err := p.addReward(ctx, reward)
 	if err == nil || errors.Is(err, agl.ErrConflict) {
@@ -283,9 +282,9 @@ func (p *Proxy) addExtracted(ctx context.Context, reward agl.AddRewardParams) er
 	return storeError{err}
 }
 
-// ask makes a call that is not recorded.
+// ask makes a call for the judge, which is not recorded.
 func (p *Proxy) ask(ctx context.Context, body []byte) (reply []byte, err error) {
-	defer func() { // what the exchange does to a connection whose reply is cut
+	defer func() { // the exchange panics so when a reply breaks off
 		if cut := recover(); cut == http.ErrAbortHandler { //nolint:errorlint // it is the panic itself
 			err = errors.New("the model's reply was cut off")
 		} else if cut != nil {
@@ -300,7 +299,7 @@ func (p *Proxy) ask(ctx context.Context, body []byte) (reply []byte, err error) 
 		return nil, err
 	}
 	r.Header.Set("Content-Type", "application/json")
-	w := &keptReply{header: http.Header{}, status: http.StatusOK}
+	w := &replyBuffer{header: http.Header{}, status: http.StatusOK}
 	p.exchange.Serve(ctx, w, r, exchange.Origin{Path: path, Cancel: cancel, Admit: p.rules.admit(route{path: path})})
 	if w.status != http.StatusOK {
 		return nil, fmt.Errorf("the model's server answered %d: %.300s", w.status, w.body.Bytes())
@@ -308,21 +307,21 @@ func (p *Proxy) ask(ctx context.Context, body []byte) (reply []byte, err error) 
 	return w.body.Bytes(), nil
 }
 
-// keptReply keeps a reply.
-type keptReply struct {
+// replyBuffer is an http.ResponseWriter that keeps the reply in memory.
+type replyBuffer struct {
 	header http.Header
 	status int
 	body   bytes.Buffer
 }
 
 // Header implements http.ResponseWriter.
-func (w *keptReply) Header() http.Header { return w.header }
+func (w *replyBuffer) Header() http.Header { return w.header }
 
 // WriteHeader implements http.ResponseWriter.
-func (w *keptReply) WriteHeader(status int) { w.status = status }
+func (w *replyBuffer) WriteHeader(status int) { w.status = status }
 
 // Write implements http.ResponseWriter.
-func (w *keptReply) Write(p []byte) (int, error) { return w.body.Write(p) }
+func (w *replyBuffer) Write(p []byte) (int, error) { return w.body.Write(p) }
 
 // FlushError does nothing. The exchange flushes what it writes.
-func (*keptReply) FlushError() error { return nil }
+func (*replyBuffer) FlushError() error { return nil }

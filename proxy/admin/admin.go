@@ -241,7 +241,7 @@ func AccessError(err error) *openai.Error {
 		return nil
 	}
 	if _, ok := errors.AsType[*access.ForbiddenError](err); ok {
-		return openai.NewError(http.StatusForbidden, "permission_error", "scope_missing", err.Error())
+		return openai.NewError(http.StatusForbidden, openai.PermissionError, "scope_missing", err.Error())
 	}
 	if throttled, ok := errors.AsType[*access.ThrottledError](err); ok {
 		e := openai.NewError(http.StatusTooManyRequests, openai.RateLimitError, "too_many_wrong_keys", err.Error())

@@ -19,15 +19,15 @@ type Accumulator struct {
 	done      bool
 }
 
-// field is a member with its whole value.
+// field is a member.
 type field struct{ name, value []byte }
 
-// building is a block that is not complete.
+// building is a content block that is being assembled.
 type building struct {
 	members []field
-	texts   []field // joined strings, without their quotes
-	input   []byte  // partial JSON, unquoted
-	lists   []field // insides of joined lists
+	texts   []field // the insides of joined strings
+	input   []byte  // of a tool use: the JSON so far, without escapes
+	lists   []field // the insides of joined lists
 }
 
 // Size returns the estimated memory of the accumulator in bytes.
@@ -36,7 +36,7 @@ func (a *Accumulator) Size() int { return a.size }
 // Malformed returns the number of events whose data was not an event of a message.
 func (a *Accumulator) Malformed() int { return a.malformed }
 
-// Done reports whether the event that ends a stream has come.
+// Done reports whether the event that ends a stream has been added.
 func (a *Accumulator) Done() bool { return a.done }
 
 // Add adds the data of one event.
@@ -84,8 +84,8 @@ func (a *Accumulator) Add(data []byte) {
 	}
 }
 
-// member takes a member of the message. The last value counts; of usage, the last value
-// of each of its members.
+// member adds a member of the message. The last value counts, and for each count in usage the
+// last one that is not null.
 func (a *Accumulator) member(name, value []byte) {
 	switch string(name) {
 	case "usage":
@@ -140,8 +140,8 @@ func (a *Accumulator) start(value []byte) {
 	})
 }
 
-// delta takes a delta of the block at an index, which begins the block if nothing else
-// has.
+// delta adds a delta to the block at an index, or to the last block if there is none at the
+// index. Without any block it begins one.
 func (a *Accumulator) delta(at int, value []byte) {
 	if len(a.blocks) == 0 {
 		a.blocks = append(a.blocks, &building{})

@@ -6,10 +6,9 @@
 //	var reply anthropic.ChatReply
 //	message, err := reply.Reply(nil, completion)
 //
-// A translation keeps the meaning or refuses: for what the other API cannot express
-// the error is an [openai.FieldError] that names the field. Texts, arguments, schemas
-// and numbers keep their spelling. Streams are translated event by event, and each
-// event is sent as soon as it can be.
+// A translation keeps the meaning or is refused: if the other API cannot express a field,
+// the error is an [openai.FieldError] that names it. Texts, arguments, schemas and numbers
+// are copied byte for byte. Streams are translated event by event, without delay.
 //
 // The package must not know HTTP connections, recording, or who calls it.
 package anthropic

@@ -2,7 +2,7 @@ package anthropic
 
 import "github.com/go-json-experiment/json/jsontext"
 
-// raw is JSON that keeps its spelling.
+// raw is JSON that is copied byte for byte.
 type raw = jsontext.Value
 
 // request is a request for a message. Other members are in Rest.
@@ -61,7 +61,7 @@ type format struct {
 	Schema raw    `json:"schema,omitzero"`
 }
 
-// block is a part of a message, of a request or of a reply.
+// block is a content block of a request or a reply.
 type block struct {
 	Index     *int    `json:"index,omitzero"` // of a thinking block within a chat completion
 	Type      string  `json:"type"`

@@ -152,7 +152,7 @@ func (b *backlog) takeBatch() []*entry {
 	return batch
 }
 
-// done is called when a batch has been stored or spooled.
+// done ends a batch that next has returned.
 func (b *backlog) done() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -68,9 +68,9 @@ type Config struct {
 	QueueTimeout time.Duration // how long a new call waits for memory
 	SpoolDir     string        // for records while the store is unavailable; empty keeps them in memory
 	SpoolBytes   int64         // limit of the records in SpoolDir
-	StoreTimeout time.Duration // of one request to Spans
+	StoreTimeout time.Duration // limit of one request to Spans
 	StoreRetry   time.Duration // how long a failing request is repeated without a SpoolDir
-	WriteDelay   time.Duration // how long a record may wait for others to be written with
+	WriteDelay   time.Duration // how long a record may wait for others of its batch
 	Logger       *slog.Logger
 	// Cancelled is called when the store reports that an attempt was cancelled. It may
 	// be called several times for one attempt.
@@ -100,8 +100,8 @@ type Recorder struct {
 // ErrLeftOnDisk is the error of a flush that is still waiting when the recorder closes.
 var ErrLeftOnDisk = errors.New("the proxy was closed before the store took the records; they are in the spool; restart the proxy and flush again")
 
-// New returns a recorder. It takes over the records and losses that an earlier
-// process left in the spool, and starts no goroutine.
+// New returns a recorder. It adopts the records and losses that an earlier process left in
+// the spool, and starts no goroutine.
 func New(cfg Config) (*Recorder, error) {
 	r := &Recorder{cfg: cfg, memory: &memory{limit: cfg.MemoryBytes}, ledger: newLedger(), closing: make(chan struct{}), ended: make(chan struct{})}
 	lost := 0
@@ -150,13 +150,13 @@ func (r *Recorder) Reserve(ctx context.Context, requestBytes int64) (*Reservatio
 	return reserved, r.Extend(ctx, reserved, callBytes+requestBytes)
 }
 
-// growTimeout bounds the wait of a call that holds memory already: nobody else can have
-// what it holds, and new calls wait behind it.
+// growTimeout bounds the wait of a call that already holds memory. It is short, because such
+// a call keeps its memory from others, and new calls queue behind it.
 const growTimeout = 2 * time.Second
 
 // Extend adds n bytes to the reservation of a call whose request is still arriving, and
-// waits for them if necessary. The error is an *openai.Error after Config.QueueTimeout,
-// or sooner if the call holds a part of its request, or the cause of ctx.
+// waits for them if necessary. The error is the cause of ctx, or an *openai.Error after
+// Config.QueueTimeout, or after 2 s at most if the call already holds memory.
 func (r *Recorder) Extend(ctx context.Context, reserved *Reservation, n int64) error {
 	if r.cfg.Mode == BestEffort {
 		reserved.Grow(int(n))
@@ -215,11 +215,11 @@ func (c Call) AwaitSequence() {
 	}
 }
 
-// AwaitSequences waits until every call of an attempt that has begun has its sequence id, also those
-// that ended while the store was unavailable: what the agent emits now must get a later one. The error
-// is the cause of ctx.
+// AwaitSequences waits until every call that an attempt has begun has its sequence id, even if the
+// store was unavailable when the call ended. What the agent emits now then gets a later one. The
+// error is the cause of ctx.
 func (r *Recorder) AwaitSequences(ctx context.Context, rolloutID, attemptID string) error {
-	for _, e := range r.ledger.unnumbered(rolloutID, attemptID) {
+	for _, e := range r.ledger.unsequencedOf(rolloutID, attemptID) {
 		wakeUp(r.sequencer.urgent)
 		select {
 		case <-e.sequenced:
@@ -230,8 +230,9 @@ func (r *Recorder) AwaitSequences(ctx context.Context, rolloutID, attemptID stri
 	return nil
 }
 
-// End hands over the input of the record and the memory that the call holds. free,
-// unless it is nil, is called when the input is no longer needed.
+// End passes the input of the record and the memory that the call holds to the recorder. free,
+// unless it is nil, is called when the input is no longer needed. Call it once, and not on the
+// zero Call.
 func (c Call) End(in *record.Input, memory *Reservation, free func()) {
 	e := c.entry
 	e.input, e.memory, e.free = in, memory, free
@@ -243,7 +244,7 @@ func (c Call) End(in *record.Input, memory *Reservation, free func()) {
 // Flush returns when the record of every call that has begun within the scope is
 // stored. It fails with the code of the store's error if records were lost, and with
 // CodeUnavailable if ctx ends first. It assumes that the named rollouts and attempts
-// have ended: later calls of theirs are recorded, but not compared with earlier ones.
+// have ended: their later calls are recorded, but not compared with earlier ones.
 func (r *Recorder) Flush(ctx context.Context, s Scope) error {
 	if s.AttemptID != "" {
 		r.ledger.arrive(s.RolloutIDs[0], s.AttemptID)
@@ -263,7 +264,7 @@ func (r *Recorder) Flush(ctx context.Context, s Scope) error {
 	}
 }
 
-// lost reports the losses within a scope and clears their marks on disk.
+// lost returns the losses within a scope as an error, and clears their marks on disk.
 func (r *Recorder) lost(s Scope) error {
 	marks, err := r.ledger.lost(s)
 	r.spool.clear(marks...)

@@ -21,12 +21,12 @@ type entry struct {
 	start    time.Time
 	barriers []*barrier // the ledger's lock guards them
 
-	// sequenced is closed once the call has its sequence id, or can have none. The
-	// backlog's lock guards the rest up to queued.
+	// sequenced is closed once the call has its sequence id, or cannot get one. The
+	// backlog's lock guards it and the fields below, up to queued.
 	sequenced     chan struct{}
 	sequenceState sequenceState
 	sequenceID    int64 // set once sequenceState is sequenceGiven
-	refused       error // why there can be none
+	refused       error // why the call cannot get one
 	ended         bool
 	queued        bool
 
@@ -34,12 +34,12 @@ type entry struct {
 	input      *record.Input
 	memory     *Reservation
 	free       func() // releases the memory of input; may be nil
-	recordedID int64  // the sequence id in the built record; 0 if it had none yet
+	recordedID int64  // the sequence id in the built record; 0 if the call had none yet
 	spans      []jsontext.Value
 
 	mark mark      // set while the call is neither stored nor spooled
 	ref  spool.Ref // of the record on disk
-	// spanBytes is the size of the spans of the record on disk, when they are expanded.
+	// spanBytes is the size of the expanded spans of the record on disk.
 	spanBytes int
 }
 
@@ -74,7 +74,7 @@ type ledger struct {
 	wake        sync.Cond // an attempt needs sequence ids, or the ledger is closed
 	closed      bool
 	rollouts    map[string]*rollout
-	unsequenced []*attempt // with calls that need sequence ids, and not with a sequencer
+	unsequenced []*attempt // attempts with calls that need sequence ids and that no sequencer holds
 	lossy       []*attempt // attempts with losses, the oldest loss in front
 	caches      caches
 }
@@ -170,8 +170,8 @@ func (l *ledger) begin(rolloutID, attemptID string, e *entry) {
 	}
 }
 
-// unnumbered returns the calls of an attempt that have no sequence id yet, and may get one.
-func (l *ledger) unnumbered(rolloutID, attemptID string) (calls []*entry) {
+// unsequencedOf returns the calls of an attempt that have no sequence id yet and may get one.
+func (l *ledger) unsequencedOf(rolloutID, attemptID string) (calls []*entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := l.rollouts[rolloutID]
@@ -230,8 +230,8 @@ func (l *ledger) addLoss(a *attempt, why error, m mark) {
 }
 
 // forget drops the attempts of a rollout that hold nothing. The newest attempt stays
-// while an earlier one has losses: a flush of the rollout reports the newest attempt,
-// and those losses must not pass for its own.
+// while an earlier one has losses: a flush of the rollout reports the newest attempt it
+// finds, and must not report those.
 func (l *ledger) forget(r *rollout) {
 	newest, lossy := r.attempts[len(r.attempts)-1], false
 	r.attempts = slices.DeleteFunc(r.attempts, func(a *attempt) bool {
@@ -288,11 +288,10 @@ func (l *ledger) barrier(s Scope) *barrier {
 	return b
 }
 
-// lost reports the records that could not be stored, and returns the marks of the
-// calls that it reports. For an attempt these are its records. For a rollout they are
-// those of the newest attempt, because a retry must not fail for the losses of an
-// earlier attempt. For all calls each loss is reported once, so that one loss does not
-// fail every later flush. The attempts of a flush have ended: their caches are dropped.
+// lost returns an error if records of a scope could not be stored, and the marks of their
+// calls. For a rollout only the newest attempt counts, because a retry must not fail for the
+// losses of an earlier one. For all calls each loss is reported once, so that one loss does
+// not fail every later flush. The attempts of a flush have ended, so their caches are dropped.
 func (l *ledger) lost(s Scope) (marks []int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -444,9 +443,9 @@ type sequenceRequest struct {
 	entries []*entry
 }
 
-// take blocks until calls need sequence ids, and hands those of at most that many
-// attempts to a sequencer, which returns the attempts with release. ok is false when
-// the ledger is closed and no call is left.
+// take blocks until calls need sequence ids, and returns those of at most that many
+// attempts to a sequencer, which must release them. ok is false when the ledger is closed
+// and no call is left.
 func (l *ledger) take(most int) (taken []sequenceRequest, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

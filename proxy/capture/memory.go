@@ -46,8 +46,8 @@ func (r *Reservation) shrink(n int64) {
 	r.bytes = n
 }
 
-// fits reports whether a call that holds own bytes may have n more. It always may while
-// no other call holds memory; otherwise a call larger than the limit could never run.
+// fits reports whether a call that holds own bytes may have n more. While no other call
+// holds memory it may, because a call larger than the limit could never run otherwise.
 func (m *memory) fits(own, n int64) bool { return m.held == own || m.held+n <= m.limit }
 
 // take reserves n bytes even beyond the limit.

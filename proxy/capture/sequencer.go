@@ -29,8 +29,8 @@ type sequencer struct {
 	urgent  chan struct{} // capacity 1; wakes gather because a reply waits for its sequence id
 }
 
-// run fetches sequence ids for at most that many attempts per request, until the
-// ledger closes.
+// run fetches sequence ids, for at most that many attempts per request, until the ledger is
+// closed.
 func (s *sequencer) run(ctx context.Context, most int) {
 	for {
 		if most > 1 {

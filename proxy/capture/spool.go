@@ -211,8 +211,8 @@ func (c *callSpool) count() int {
 	return len(c.spooled)
 }
 
-// next waits until the oldest record has its sequence id, and returns a batch from
-// there. ok is false when ctx ends, or when the spool is empty after finish.
+// next waits until the oldest record has its sequence id, and returns the batch that
+// begins with it. ok is false when ctx ends, or when the spool is empty after finish.
 func (c *callSpool) next(ctx context.Context) (batch []*entry, ok bool) {
 	for {
 		c.mu.Lock()
@@ -246,7 +246,7 @@ func (c *callSpool) next(ctx context.Context) (batch []*entry, ok bool) {
 	}
 }
 
-// took removes a batch of next from the front, except the calls in left.
+// took removes a batch that next has returned, except the calls in left.
 func (c *callSpool) took(batch, left []*entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

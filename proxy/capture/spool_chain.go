@@ -10,21 +10,22 @@ import (
 	"github.com/agl-go/agl/proxy/spool"
 )
 
-// Spans in the spool are written as what they add to earlier ones of the same segment, which can be read as long as
-// they can.
+// A span in the spool is written as its delta from an earlier span of the same segment. Both can be
+// read for the same time, because a segment is removed as a whole.
 
-// spoolHeads knows which spans of a segment later ones may continue. It belongs to the goroutine that
-// writes the spool.
+// spoolHeads knows from which spans of a segment later ones may be deltas. It belongs to the goroutine
+// that writes the spool.
 type spoolHeads struct {
 	codec   *spandelta.Codec
 	segment uint64
 	heads   *spandelta.Heads // of the segment; nil if nothing is known
 }
 
-// spoolHeadBytes bounds the memory of what is known of a segment.
+// spoolHeadBytes bounds the memory of spoolHeads.
 const spoolHeadBytes = 16 << 20
 
-// encode returns the records of calls for a place in the spool. keep is called when all of them are there.
+// encode returns the records of calls, which are to be written at a place in the spool. The caller calls
+// keep once they are.
 func (h *spoolHeads) encode(at spool.Ref, batch []*entry) (records [][]byte, keep func()) {
 	if h.heads == nil || h.segment != at.Segment() {
 		h.segment, h.heads = at.Segment(), spandelta.NewHeads(h.codec, spoolHeadBytes)
@@ -40,7 +41,7 @@ func (h *spoolHeads) encode(at spool.Ref, batch []*entry) (records [][]byte, kee
 			if layout == nil {
 				continue
 			}
-			// Each span of a call continues that of its kind.
+			// The span with the same index in an earlier call is the base.
 			place := placeOf(offset, i)
 			if base, delta := spans.Add(attempt, place, strconv.Itoa(i), span.bytes, layout); base != nil {
 				span.base, span.bytes = base.ID, delta
@@ -48,7 +49,7 @@ func (h *spoolHeads) encode(at spool.Ref, batch []*entry) (records [][]byte, kee
 		}
 		record := s.encode()
 		records = append(records, record)
-		offset = at.After(offset, len(record))
+		offset = spool.After(offset, len(record))
 	}
 	return records, spans.Commit
 }
@@ -62,11 +63,11 @@ type spoolReader struct {
 	records  *spool.Log
 	of       spool.Ref // a record of the segment
 	expander *spandelta.Expander
-	held     int // bytes of what expander has read
+	held     int // bytes that expander has read
 	err      error
 }
 
-// spoolReaderBytes bounds what a reader holds of a segment, in bytes, besides the spans that it expands.
+// spoolReaderBytes bounds the bytes of a segment that a reader holds, besides the spans that it expands.
 const spoolReaderBytes = 8 << 20
 
 // documents returns the documents of an entry's spans, which may share its memory.

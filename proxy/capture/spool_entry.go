@@ -18,9 +18,9 @@ import (
 // as a uvarint; and the spans. A mark is the uid and the two ids.
 //
 // A span is the uvarint 2n and the n bytes of its document; or the uvarint 2n+1, the place of its
-// base as two uvarints (the offset of a record of the same segment, and which of its spans), and
-// the n bytes of the delta. Version 1 has the documents as a JSON list instead,
-// without their size.
+// base as two uvarints (the offset of a record of the same segment, and the index of the span in
+// it), and the n bytes of the delta. Version 1 has the documents as a JSON list instead, without
+// their size.
 type spoolEntry struct {
 	uid                  uint64 // unique among the calls of all processes
 	start                int64
@@ -36,14 +36,14 @@ type spooledSpan struct {
 	bytes []byte // the document, or the delta from the base's
 }
 
-// placeOf returns the place of a span in its segment: the offset of its record, and which of the
-// record's spans it is.
+// placeOf returns the place of a span in its segment: the offset of its record, and its index in
+// the record.
 func placeOf(offset int64, index int) string {
 	return string(binary.AppendUvarint(binary.AppendUvarint(nil, uint64(offset)), uint64(index)))
 }
 
 const (
-	wholeVersion = 1
+	wholeVersion = 1 // documents without deltas
 	entryVersion = 2
 )
 

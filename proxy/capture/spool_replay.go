@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// replay stores the spooled records in their order. It returns when the recorder
-// closes, once the spool is empty or the store has failed again.
+// replay stores the spooled records in the order of the spool. After the recorder has begun to
+// close it returns as soon as the spool is empty or the store fails.
 func (w *writer) replay(ctx context.Context) {
 	for {
 		batch, ok := w.spool.next(ctx)

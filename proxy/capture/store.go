@@ -25,7 +25,7 @@ type Spans interface {
 	ReserveSequenceIDsOf(ctx context.Context, p []agl.ReserveSequenceIDsParams) (first []int64, err error)
 }
 
-// The delay before a failed request to the store is repeated doubles between these.
+// The delay before a failed request to the store is repeated doubles from firstDelay to lastDelay.
 const (
 	firstDelay = 20 * time.Millisecond
 	lastDelay  = 2 * time.Second

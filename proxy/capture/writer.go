@@ -39,8 +39,8 @@ type writer struct {
 	losses    atomic.Int64
 }
 
-// write runs until the backlog closes. One goroutine builds a batch while a second
-// one stores the batch before it.
+// write builds and stores batches until the backlog closes. While it builds a batch, a second
+// goroutine stores the previous one.
 func (w *writer) write(ctx context.Context) {
 	built, free := make(chan batch), make(chan []byte, 2)
 	free <- nil

@@ -7,30 +7,29 @@ import (
 	"github.com/agl-go/agl/proxy/upstream"
 )
 
-// Allowance is what the caller of a request may spend.
+// Allowance is the budget of whoever makes a call: a key, or the subject of one.
 type Allowance interface {
-	// Measured reports whether tokens count, so that the most that a call may use must be known.
+	// Measured reports whether the budget counts tokens, so that every call needs an upper
+	// bound.
 	Measured() bool
-	// Reserve reserves what a call of a model uses at most. If that is much of what is left,
-	// exact finds out what its prompt uses exactly; ok is false if it cannot. The error is an
+	// Reserve reserves the upper bound of a call of a model. If little of the budget is left,
+	// Reserve may call exact for a tighter bound; ok is false if there is none. The error is an
 	// *openai.Error, or that of ctx.
 	Reserve(ctx context.Context, model string, most Usage, exact func(ctx context.Context) (u Usage, ok bool)) (Reserved, error)
 }
 
-// Reserved is what a call may spend. It belongs to one goroutine.
+// Reserved is the reservation of one call. It belongs to one goroutine.
 type Reserved interface {
-	// Again reserves as much once more, for a request that is repeated although a backend may
-	// have executed it: what was reserved for that is spent.
+	// Again spends the reservation and makes another of the same size, for a request that is
+	// repeated although a backend may have executed it.
 	Again(ctx context.Context) error
-	// Settle spends what the request has used, and returns the rest. Nil is all that was
-	// reserved. It must be called once.
+	// Settle spends what the request has used and returns the rest. Nil spends the whole
+	// reservation. It must be called once.
 	Settle(used *Usage)
 }
 
-// BudgetExceeded is the code of the error that refuses a call for which a budget has no room.
-const BudgetExceeded = "budget_exceeded"
-
-// bounded returns the most that a request can use. A body that limits no output gets a limit.
+// bounded returns an upper bound of what a request can use, and the body, which gets a limit
+// of its output if it has none.
 func bounded(path string, body []byte) ([]byte, Usage, error) {
 	if path == CountTokens {
 		return body, Usage{}, nil
@@ -42,7 +41,7 @@ func bounded(path string, body []byte) ([]byte, Usage, error) {
 	return body, Usage{Prompt: openai.PromptBound(body), Completion: output}, err
 }
 
-// outputMember is the member that limits the output of a request.
+// outputMember returns the name of the member that limits the output of a request.
 func outputMember(path string) string {
 	switch formOf(path) {
 	case formOf("/responses"):
@@ -57,7 +56,7 @@ func outputMember(path string) string {
 // measured reports whether the tokens of the call count for its caller's budget.
 func (c *call) measured() bool { return c.allowance != nil && c.allowance.Measured() }
 
-// again reserves for a repeat of the call.
+// again makes the reservation for a repeat of the request.
 func (c *call) again(ctx context.Context) error {
 	if c.reserved == nil {
 		return nil
@@ -65,11 +64,11 @@ func (c *call) again(ctx context.Context) error {
 	return c.reserved.Again(ctx)
 }
 
-// outcome takes from a reply what settle needs to know.
+// outcome keeps what settle needs to know of a reply.
 func (c *call) outcome(reply *upstream.Reply) { c.lost, c.answered = reply.Lost, reply.Status != 0 }
 
-// settle settles what the call has used: what the backend has counted, nothing if it has
-// refused or was not reached, and what was reserved where nobody knows.
+// settle spends what the call has used: the backend's count; nothing if the backend refused
+// the call or was not reached; the whole reservation if the usage is unknown.
 func (c *call) settle() {
 	if c.reserved == nil {
 		return
@@ -80,7 +79,7 @@ func (c *call) settle() {
 		c.reserved.Settle(&Usage{})
 	case c.lost || !c.meter.given:
 		c.reserved.Settle(nil)
-	case c.meter.stream && !c.in.Delivered: // the backend may go on, or has generated more than it has counted
+	case c.meter.stream && !c.in.Delivered: // the backend may still generate, or has generated more than it counted
 		used.Completion = max(used.Completion, c.most.Completion)
 		c.reserved.Settle(&used)
 	default:

@@ -27,19 +27,19 @@ type call struct {
 	account  *quota.Account // of the attempt's budget; nil when there is none
 	cancel   context.CancelCauseFunc
 	admit    func(model string, start time.Time) error // see Origin
-	// allowance is the caller's budget, most what the call uses of it at most, and reserved what
-	// it may spend; all nil or zero without one.
+	// allowance is the caller's budget, most the upper bound of the call's usage, and reserved
+	// its reservation; all are nil or zero without a budget.
 	allowance Allowance
 	most      Usage
 	reserved  Reserved
-	bound     int64             // of the prompt, without what the chat format adds
+	bound     int64             // upper bound of the prompt's tokens, without those that the chat format adds
 	tools     bool              // the request has tools
 	answered  bool              // a backend has answered
-	lost      bool              // a backend may have executed the call, and its answer is lost
+	lost      bool              // a backend may have executed the call, but its reply was lost
 	models    map[string]string // see Origin
 	serving   string            // the model that answers
 	buffers   *bufferPool
-	maxReply  int64 // bytes that are recorded or translated of a reply
+	maxReply  int64 // limit in bytes of a reply that is recorded or translated
 }
 
 // setTries sets the header HeaderTries.
@@ -49,7 +49,7 @@ func (c *call) setTries() {
 	}
 }
 
-// affinity is the key of calls that the same replica serves.
+// affinity returns the call's [upstream.Request.Affinity].
 func (c *call) affinity(r *http.Request) string {
 	return cmp.Or(c.in.RolloutID, r.Header.Get("X-Session-Id"))
 }

@@ -32,8 +32,8 @@ import (
 
 // Upstream sends calls to backends. An *upstream.Pool is one.
 type Upstream interface {
-	// Find returns nil if there is a model of the name, and otherwise the
-	// *openai.Error that answers its calls.
+	// Find returns nil if the model exists, and otherwise the *openai.Error that answers
+	// its calls.
 	Find(model string) error
 	Send(ctx context.Context, r *upstream.Request) (*upstream.Reply, error)
 }
@@ -45,11 +45,11 @@ type Config struct {
 	Recorder        *capture.Recorder
 	MaxRequestBytes int64
 	MaxReplyBytes   int64 // limit of a reply that is recorded or translated
-	// Ended is called with each call that has ended and with what it used.
+	// Ended is called at the end of each call, with the tokens that it used.
 	Ended func(ctx context.Context, in *record.Input, used Usage)
 }
 
-// Exchange serves calls. Make it with [New]. It is safe for concurrent use.
+// Exchange serves calls. Create it with [New]. It is safe for concurrent use.
 type Exchange struct {
 	cfg     Config
 	buffers bufferPool
@@ -63,14 +63,14 @@ func New(cfg Config) *Exchange { return &Exchange{cfg: cfg} }
 type Origin struct {
 	RolloutID, AttemptID string // both or neither
 	Path                 string // without the prefix of the attempt and without /v1
-	Turn, TurnType       string // of its conversation, as the agent says; empty if it does not
-	// Models are the models that answer, by the models that are asked for; others answer
-	// for themselves.
+	Turn, TurnType       string // of the conversation, as the agent's headers say; may be empty
+	// Models maps the model that the agent asks for to the [upstream.Request.Model] that
+	// answers. A model that is not in it is used under its own name.
 	Models map[string]string
 	// Cancel cancels the context of Serve, with a cause.
 	Cancel context.CancelCauseFunc
-	// Admit says whether a call of a model that has begun at start may be made. The error is
-	// an *openai.Error.
+	// Admit refuses a call of a model, begun at start, that its caller may not make. The error
+	// is an *openai.Error.
 	Admit func(model string, start time.Time) error
 	// Allowance is the budget of the caller; nil is none.
 	Allowance Allowance
@@ -230,8 +230,8 @@ func (x *Exchange) read(ctx context.Context, c *call, r *http.Request) (*planner
 	return plans, control, x.cfg.Upstream.Find(c.serving)
 }
 
-// firstBytes returns how much of a request's body memory is reserved for before any of it
-// has arrived: what a client only announces must not keep others out.
+// firstBytes returns how much memory is reserved for a request's body before any of it has
+// arrived. It is small, so that a client that only announces a long body keeps no others out.
 func firstBytes(r *http.Request) int64 {
 	if r.ContentLength < 0 {
 		return upstream.FirstRead
@@ -255,7 +255,7 @@ func (c *call) sent(reply *upstream.Reply, pl *plan) {
 	if pl != nil {
 		in.Form, in.BackendRequest = pl.form, pl.asked
 	}
-	in.Reply, in.Cut = reply.Buffered, reply.Buffered != nil // until the relay has all of it
+	in.Reply, in.Cut = reply.Buffered, reply.Buffered != nil // the relay clears Cut once it has the whole reply
 	c.memory.Grow(len(in.BackendRequest) + len(in.Reply))
 	c.setTries()
 }
@@ -272,7 +272,7 @@ func (c *call) refuse(ctx context.Context, err error) error {
 	}
 	c.in.Fail(record.SourceGateway, e.Message)
 	c.in.Status = e.Status
-	if e.Code == BudgetExceeded {
+	if e.Code == quota.ExceededCode {
 		c.in.Outcome = agl.OutcomeBudget
 		c.w.Header().Set(HeaderOutcome, string(agl.OutcomeBudget))
 		if e.RetryAfter == 0 {
@@ -282,7 +282,7 @@ func (c *call) refuse(ctx context.Context, err error) error {
 	return WriteError(c.w, e)
 }
 
-// answerSpent answers a call that is over the budget of its attempt.
+// answerSpent answers a call that exceeds the budget of its attempt.
 func (c *call) answerSpent(spent *quota.SpentError) error {
 	c.w.Header().Set(HeaderOutcome, string(agl.OutcomeBudget))
 	c.in.Outcome = agl.OutcomeBudget

@@ -40,7 +40,7 @@ type planner struct {
 	request  openai.Request
 	start    time.Time
 	recorded bool
-	measured bool // the tokens of the reply must be known
+	measured bool // the backend is asked for its usage, because a budget counts tokens
 
 	targets []upstream.Target
 	plans   []*plan
@@ -119,8 +119,8 @@ func (p *planner) plan(to upstream.Target) (*plan, error) {
 	}
 }
 
-// planSame plans a call whose backend speaks the agent's form. Its body changes only in
-// the model's name and in what is asked for.
+// planSame plans a call whose backend speaks the agent's form. In its body only the model's
+// name and the members of ask change.
 func (p *planner) planSame(pl *plan, to upstream.Target, ask openai.Ask) {
 	pl.Body = p.body
 	if ask.TokenIDs || ask.Usage || ask.Salt != "" || to.BackendModel != p.request.Model {
@@ -193,7 +193,7 @@ func (p *planner) noSuchPath(why string) *openai.Error {
 // CountTokens is the path at which Anthropic's clients count the tokens of a request.
 const CountTokens = "/messages/count_tokens"
 
-// countPlan plans a request that counts tokens for vLLM's /tokenize, which is beside /v1.
+// countPlan plans Anthropic's request to count tokens, for the tokenizer of vLLM.
 func (p *planner) countPlan(to upstream.Target) (*plan, error) {
 	if to.API != upstream.APIOpenAI || to.TextOnly {
 		return nil, p.noSuchPath("its backend does not count the tokens of requests")
@@ -207,7 +207,7 @@ func (p *planner) countPlan(to upstream.Target) (*plan, error) {
 		return nil, err
 	}
 	return &plan{form: record.Chat, translate: &anthropic.TokenCount{}, Message: upstream.Message{
-		Path: upstream.ServerRoot + "/tokenize", Body: request.AppendBody(nil, body, to.BackendModel, openai.Ask{}), Translated: true,
+		Path: tokenizePath, Body: request.AppendBody(nil, body, to.BackendModel, openai.Ask{}), Translated: true,
 	}}, nil
 }
 

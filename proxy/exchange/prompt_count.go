@@ -15,18 +15,18 @@ import (
 	"github.com/agl-go/agl/proxy/upstream"
 )
 
-// tokenizePath is where vLLM counts the tokens of a request, beside its /v1.
+// tokenizePath is where vLLM counts the tokens of a request; it is not below /v1.
 const tokenizePath = upstream.ServerRoot + "/tokenize"
 
 const (
 	// countTimeout bounds how long an engine may take to count a prompt.
 	countTimeout = 5 * time.Second
-	// countAgain is after how long an engine that could not count is asked again.
-	countAgain = 10 * time.Minute
+	// countPause is how long an engine that could not count is not asked again.
+	countPause = 10 * time.Minute
 )
 
-// exactly returns what finds out what a call uses at most from the engine that will serve it: the
-// engine counts the prompt with its own tokenizer and chat format.
+// exactly returns a function that asks the engine that will serve a call to count its prompt with
+// its own tokenizer and chat format. The result is a tighter upper bound of the call's usage.
 func (x *Exchange) exactly(c *call, r *http.Request, plans *planner) func(ctx context.Context) (Usage, bool) {
 	return func(ctx context.Context) (Usage, bool) {
 		if !Generates(c.in.Path) || !x.prompts.countable(c.serving, time.Now()) {
@@ -53,7 +53,7 @@ func (x *Exchange) exactly(c *call, r *http.Request, plans *planner) func(ctx co
 	}
 }
 
-// countOf reads the answer of an engine that counts; 0 is none.
+// countOf returns the count in the answer of an engine, or 0 if there is none.
 func countOf(answer []byte) int64 {
 	count, _ := rawjson.Get(answer, "count")
 	n, err := strconv.ParseInt(string(count), 10, 64)
@@ -74,17 +74,17 @@ func hasTools(body []byte) bool {
 	return bytes.Contains(body, []byte(`"tools"`)) || bytes.Contains(body, []byte(`"functions"`))
 }
 
-// elsewhere are in requests whose prompts have more than what their bodies say: files, pages and
-// results of searches, whose tokens say nothing about the next request.
-var elsewhere = [...]string{`url"`, `"file_id"`, `"source"`, `"file"`, `_search`, `"input_audio"`}
+// external marks requests whose prompts contain more than their bodies: files, pages and results
+// of searches. Their tokens say nothing about the next request.
+var external = [...]string{`url"`, `"file_id"`, `"source"`, `"file"`, `_search`, `"input_audio"`}
 
-// learn takes what a call has used beyond the bound of its prompt.
+// learn notes by how much a call's prompt has exceeded its bound.
 func (x *Exchange) learn(c *call) {
 	more := c.meter.used.Prompt - c.bound
 	if c.reserved == nil || c.bound == 0 || more <= 0 {
 		return
 	}
-	for _, word := range elsewhere {
+	for _, word := range external {
 		if bytes.Contains(c.in.Request, []byte(word)) {
 			return
 		}
@@ -105,36 +105,34 @@ func (p *planner) counting(to upstream.Target) (*upstream.Message, error) {
 	return &upstream.Message{Path: tokenizePath, Body: openai.AppendTokenize(nil, message.Body), Translated: true}, nil
 }
 
-// prompts knows what the formats of models make of prompts. Its zero value is ready to use.
+// prompts knows how many tokens the chat formats of models add to prompts. Its zero value is ready
+// to use.
 type prompts struct {
-	mu sync.Mutex
-	// more is the most that a call has used beyond the bound of its prompt: the text that the
-	// chat format of its model adds by itself.
-	more map[promptKind]int64
-	mute map[string]time.Time // models whose engines do not count, and until when they are not asked
+	mu   sync.Mutex
+	more map[promptKind]int64 // the most tokens by which a prompt has exceeded its bound
+	mute map[string]time.Time // until when a model's engine is not asked to count
 }
 
-// promptKind is a kind of prompts to which a chat format adds the same.
+// promptKind is a kind of prompt. To all of one kind a chat format adds the same text.
 type promptKind struct {
 	model string
 	tools bool
 }
 
 const (
-	// maxBeyond bounds what is learned: more than this is no chat format.
+	// maxBeyond bounds what is learned, in tokens: no chat format adds more.
 	maxBeyond = 4096
 	maxModels = 1 << 12
 )
 
-// beyond returns what the format of a model adds to prompts beyond their bound, as far as that has
-// been seen.
+// beyond returns the most tokens by which a prompt of a model has exceeded its bound so far.
 func (p *prompts) beyond(model string, tools bool) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.more[promptKind{model, tools}]
 }
 
-// learn takes what a call has used beyond the bound of its prompt.
+// learn notes that a prompt has exceeded its bound by more tokens.
 func (p *prompts) learn(model string, tools bool, more int64) {
 	kind := promptKind{model, tools}
 	p.mu.Lock()
@@ -162,5 +160,5 @@ func (p *prompts) cannot(model string, now time.Time) {
 	if p.mute == nil || len(p.mute) >= maxModels {
 		p.mute = map[string]time.Time{}
 	}
-	p.mute[model] = now.Add(countAgain)
+	p.mute[model] = now.Add(countPause)
 }

@@ -54,7 +54,7 @@ func (r *relay) whole() error {
 	return r.sendLast(visible)
 }
 
-// visible returns what the agent gets of a whole reply, in parts.
+// visible returns the parts of a whole reply that the agent gets.
 func (r *relay) visible() ([][]byte, error) {
 	pl, body := r.plan, r.reply.Buffered
 	switch {
@@ -180,7 +180,7 @@ func (r *relay) count(piece []byte) {
 	}
 	used := r.meter.running()
 	if spent := r.account.Charge(used.Sum()); spent != nil && more {
-		if used.Prompt > 0 { // the backend's own count comes after the cut
+		if used.Prompt > 0 { // the backend's own count would have come at the end of the stream
 			r.meter.atLeast(used)
 		}
 		r.cancel(spent)

@@ -28,7 +28,7 @@ type eventRelay struct {
 	*relay
 
 	room  *buffers
-	chat  *openai.Accumulator // same as reply, for a chat completion or a completion; else nil
+	chat  *openai.Accumulator // reply, if it is of a chat completion or a completion; else nil
 	reply accumulator         // nil when nothing is recorded
 }
 
@@ -77,7 +77,7 @@ func relayStream(ctx context.Context, r *relay) error {
 	}
 }
 
-// assemble creates the accumulator, which is the record's view of the stream.
+// assemble creates the accumulator of a recorded stream.
 func (s *eventRelay) assemble() {
 	if !s.recorded {
 		return
@@ -164,7 +164,7 @@ func (s *eventRelay) event(event []byte) (err error) {
 	return err
 }
 
-// end handles what is left after the last piece. It returns an error if the stream is
+// end handles the bytes after the last complete event. It returns an error if the stream is
 // incomplete.
 func (s *eventRelay) end(err error) error {
 	b := s.room

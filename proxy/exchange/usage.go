@@ -25,8 +25,8 @@ type meter struct {
 	exact      bool // every event is parsed, because tokens count while the stream runs
 	events     openai.Events
 	dataEvents int64 // events with data
-	used       Usage // as the backend says, if given
-	given      bool  // the backend has said it
+	used       Usage // the backend's count, if given
+	given      bool  // the usage is known: from the backend, or zero for an error
 	progress
 }
 
@@ -111,8 +111,8 @@ type progress struct {
 	prompt, completion int64 // as the backend counts them
 	promptIDs, ids     int64
 	outputEvents       int64 // events with output, or the completion tokens that the backend has counted so far
-	more               bool  // the last event was one of them, and not the last of its reply
-	// Of the event that is being read; counted: the backend has counted it.
+	more               bool  // the last event had output and did not end the reply
+	// These describe the event that is being read. counted says that the backend's count includes it.
 	finished, hasOutput, counted bool
 }
 

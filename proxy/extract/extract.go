@@ -1,8 +1,9 @@
-// Package extract finds the rewards of a session in what was said in it: a program of the user's gives them, or a model that
-// reads what came after each reply.
+// Package extract derives the rewards of a session from its conversation. The user's own program computes them, or a model
+// judges each reply by the message that followed it.
 //
 //	session, err := extract.Read(rollout, spans)
-//	rewards, err := program.Run(ctx, session)
+//	values, err := program.Run(ctx, &session)
+//	failed, err := judge.Judge(ctx, &session, ask, func(j extract.Judged) error { … })
 //
 // The package must not know routes, stores, or how a model is called.
 package extract
@@ -18,13 +19,13 @@ import (
 	"github.com/agl-go/agl/adapter"
 )
 
-// Session is what was said in a session. Its JSON form is what programs read.
+// Session is the conversation of a session. Programs read its JSON form.
 type Session struct {
 	ID       string         `json:"session_id"` // of its rollout
 	Metadata jsontext.Value `json:"metadata"`   // of its rollout
-	Calls    []Call         `json:"calls"`      // in their order, without those beside the conversation
+	Calls    []Call         `json:"calls"`      // in the order of their sequence ids, without side turns
 
-	// Last is the sequence id of the last call, which tells the session from itself with further calls.
+	// Last is the sequence id of the last call. It changes when the session has further calls.
 	Last int64 `json:"-"`
 }
 
@@ -37,7 +38,7 @@ type Call struct {
 	Reply    adapter.Message   `json:"reply"`
 }
 
-// Read reads a session from the spans of its rollout, in any order.
+// Read reads a session from the spans of its rollout, which may be in any order.
 func Read(r *agl.Rollout, spans []agl.Span) (Session, error) {
 	s := Session{ID: r.RolloutID, Metadata: r.Metadata, Calls: []Call{}}
 	if len(s.Metadata) == 0 {
@@ -73,8 +74,8 @@ func Read(r *agl.Rollout, spans []agl.Span) (Session, error) {
 	return s, nil
 }
 
-// next returns the message that came after the reply of a call: of the user, or of a tool. It is in the first later call that
-// has the reply, whatever that has left out before it.
+// next returns the message of a user or a tool that followed the reply of a call. It looks in the first later call that
+// contains the reply, even if the program has shortened the conversation before it.
 func (s *Session) next(call int) (message *adapter.Message, found bool) {
 	reply := &s.Calls[call].Reply
 	for i := call + 1; i < len(s.Calls); i++ {

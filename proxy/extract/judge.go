@@ -17,18 +17,18 @@ import (
 	"github.com/agl-go/agl/prompt"
 )
 
-// Judge is a model that says of each reply how good the next message shows it to be: 1, 0 or -1. A reply that nothing comes
-// after gets no reward.
+// Judge is a model that rates each reply 1, 0 or -1 by the message that followed it. A reply that no message followed gets
+// no reward.
 type Judge struct {
 	Model     string
 	Prompt    string // with {conversation}, {reply} and {next}, in Python's format; empty is DefaultPrompt
-	Votes     int    // how often the model is asked; the reward is the mean. 0 is 1
-	MaxTokens int    // of an answer; 0 leaves it to the model
+	Votes     int    // how often the model is asked about a reply; the reward is the mean. 0 is 1
+	MaxTokens int    // limit of an answer; 0 leaves it to the model
 	// Timeout bounds the votes about one reply; 0 is a minute.
 	Timeout time.Duration
 }
 
-// DefaultPrompt is the prompt of a judge that has none.
+// DefaultPrompt is the prompt of a judge whose Prompt is empty.
 const DefaultPrompt = `You judge one reply of an assistant by the message that came after it.
 
 The conversation before the reply:
@@ -44,7 +44,7 @@ Answer 1 if the next message shows that the reply was good: its writer is conten
 Answer -1 if it shows that the reply was bad: its writer corrects it, complains or asks again, or a tool failed.
 Answer 0 if it shows neither. Answer with the number alone.`
 
-// Check returns what is wrong with the settings: CodeInvalid.
+// Check refuses invalid settings with CodeInvalid.
 func (j *Judge) Check() error {
 	if j.Model == "" {
 		return agl.Errorf(agl.CodeInvalid, "model: empty, must be the name of a model")
@@ -66,13 +66,13 @@ type Ask func(ctx context.Context, request []byte) (reply []byte, err error)
 
 // Judged is the reward of a reply.
 type Judged struct {
-	Call    string // its id
-	Value   float64
-	Message string // the votes
+	Call    string  // Call.ID
+	Value   float64 // from -1 to 1
+	Message string  // the votes, as text
 }
 
-// Judge judges the replies of a session, and passes on each reward when it is known. The errors are those of replies that
-// could not be judged; the others are judged nevertheless. An error of judged ends it, and is returned alone.
+// Judge judges the replies of a session and calls judged with each reward. failed has an error for each reply that could not
+// be judged. err is the cause of ctx, or the error of judged, which ends the judging.
 func (j *Judge) Judge(ctx context.Context, s *Session, ask Ask, judged func(Judged) error) (failed []error, err error) {
 	for i := range s.Calls {
 		call := &s.Calls[i]
@@ -95,7 +95,7 @@ func (j *Judge) Judge(ctx context.Context, s *Session, ask Ask, judged func(Judg
 	return failed, nil
 }
 
-// votes returns the mean of the votes that can be read.
+// votes asks the model about one reply, and returns the mean of the votes that can be read.
 func (j *Judge) votes(ctx context.Context, call *Call, next *adapter.Message, ask Ask) (mean float64, votes string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(j.Timeout, time.Minute), fmt.Errorf("the judge took longer than its %s", cmp.Or(j.Timeout, time.Minute)))
 	defer cancel()
@@ -170,7 +170,7 @@ func parseVote(text string) (vote float64, ok bool) {
 	return vote, err == nil
 }
 
-// maxTranscript bounds what a judge reads of a conversation, in bytes from its end.
+// maxTranscript bounds how much of a conversation a judge reads: the last bytes.
 const maxTranscript = 20_000
 
 func transcript(messages []adapter.Message) string {
@@ -185,7 +185,7 @@ func transcript(messages []adapter.Message) string {
 	return text
 }
 
-// spoken is the text of a message with its tool calls.
+// spoken returns the text of a message with its tool calls.
 func spoken(m *adapter.Message) string {
 	parts := []string{m.Text()}
 	for _, call := range m.ToolCalls {

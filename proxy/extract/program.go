@@ -21,18 +21,17 @@ import (
 // Program is a program that reads a session as JSON from its standard input and writes JSON to its standard output.
 type Program struct {
 	Command []string // the program and its arguments
-	Dir     string   // where it starts, and what a relative path of the program is in; empty is that of this process
-	// Timeout bounds a run; 0 is 30 s. What then still runs of the program is killed.
+	Dir     string   // its working directory, and the base of a relative path to it; empty is that of this process
+	// Timeout bounds a run; 0 is 30 s. The program and its children are then killed.
 	Timeout time.Duration
 }
 
-// DefaultTimeout is that of a program without one.
-const DefaultTimeout = 30 * time.Second
+const (
+	defaultTimeout = 30 * time.Second
+	maxOutput      = 1 << 20 // in bytes
+)
 
-// maxOutput bounds what a program writes, in bytes.
-const maxOutput = 1 << 20
-
-// Check returns what is wrong with the settings, a program that is not there included: CodeInvalid.
+// Check refuses invalid settings and a missing program with CodeInvalid.
 func (p *Program) Check() error {
 	if len(p.Command) == 0 || p.Command[0] == "" {
 		return agl.Errorf(agl.CodeInvalid, "command: empty, must be a program with its arguments")
@@ -47,8 +46,8 @@ func (p *Program) Check() error {
 	return nil
 }
 
-// Run runs the program for a session, and returns the values that it wrote: none for no output or null, those of a list, or
-// one.
+// Run runs the program for a session. It returns the elements of the list that the program wrote, a single other value, or
+// nothing if the program wrote nothing or null.
 func (p *Program) Run(ctx context.Context, s *Session) ([]jsontext.Value, error) {
 	input, err := json.Marshal(s)
 	if err != nil {
@@ -76,13 +75,13 @@ func (p *Program) Run(ctx context.Context, s *Session) ([]jsontext.Value, error)
 }
 
 func (p *Program) run(ctx context.Context, input []byte) ([]byte, error) {
-	limit := cmp.Or(p.Timeout, DefaultTimeout)
+	limit := cmp.Or(p.Timeout, defaultTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the program %s took longer than its %s", p.Command[0], limit))
 	defer cancel()
 	cmd := exec.Command(p.Command[0], p.Command[1:]...) //nolint:noctx // its whole group is killed
 	stdout, stderr := &bounded{most: maxOutput}, &bounded{most: 4 << 10, tail: true}
 	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = p.Dir, bytes.NewReader(input), stdout, stderr
-	cmd.WaitDelay = time.Second // for output that somebody holds open
+	cmd.WaitDelay = time.Second // for children that keep the output open
 	group := procgroup.New(cmd)
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the program: %w", err)
@@ -110,7 +109,7 @@ func (p *Program) run(ctx context.Context, input []byte) ([]byte, error) {
 	return stdout.kept.Bytes(), nil
 }
 
-// bounded keeps the first bytes, or the last ones.
+// bounded is a writer that keeps the first bytes, or the last ones if tail is set.
 type bounded struct {
 	kept bytes.Buffer
 	most int
@@ -118,7 +117,7 @@ type bounded struct {
 	over bool
 }
 
-// Write implements io.Writer. It takes everything, so that nobody is stopped by a full pipe.
+// Write implements io.Writer. It accepts everything, so that a full pipe never stops the program.
 func (b *bounded) Write(p []byte) (int, error) {
 	n := len(p)
 	b.over = b.over || b.kept.Len()+n > b.most

@@ -18,12 +18,12 @@ type Accumulator struct {
 	malformed int
 	done      bool
 	shape     shape
-	slots     []slot // of the present event
-	odd       bool   // the present event has growing values without a slot
-	edits     []edit // of the present event; the memory is reused
+	slots     []slot // of the current event
+	odd       bool   // the current event has growing values without a slot
+	edits     []edit // of the current event; the memory is reused
 }
 
-// keyed is a member whose value is a whole JSON value.
+// keyed is a member: its value is raw JSON, or the inside of a string.
 type keyed struct{ name, value []byte }
 
 type choice struct {
@@ -38,7 +38,7 @@ type choice struct {
 
 // message collects deltas.
 type message struct {
-	texts   []keyed     // contents of strings, without their quotes, escapes as they are
+	texts   []keyed     // the insides of strings, with their escapes
 	lists   []namedList // such as reasoning_details
 	members []keyed     // everything else
 	calls   []*toolCall
@@ -155,8 +155,7 @@ func join(members *[]keyed, name, quoted []byte) int {
 	return len(name) + len(inner)
 }
 
-// number reads the member index of the object at the start of raw; without one it
-// is 0.
+// number reads the member index of the object at the start of raw; it is 0 if there is none.
 func number(raw []byte) int {
 	index, found := 0, false
 	rawjson.WalkMembers(raw, 0, func(m rawjson.Member) int {
@@ -187,8 +186,8 @@ func (a *Accumulator) choice(raw []byte) *choice {
 	return c
 }
 
-// walkChoiceMember takes a member of a choice, whose value starts at m.ValueStart, in
-// one walk, and returns the position after it, or -1.
+// walkChoiceMember adds a member of a choice, whose value starts at m.ValueStart, in one
+// walk, and returns the position after it, or -1.
 func (a *Accumulator) walkChoiceMember(c *choice, doc []byte, m rawjson.Member) int {
 	if doc[m.ValueStart] == '{' {
 		take, grows := (*choice).addLogprob, logprobGrows
@@ -220,7 +219,7 @@ func (a *Accumulator) walkChoiceMember(c *choice, doc []byte, m rawjson.Member) 
 	return m.End
 }
 
-// choiceMember takes any other member of a choice.
+// choiceMember adds any other member of a choice.
 func (a *Accumulator) choiceMember(c *choice, m rawjson.Member) {
 	switch name := string(m.Name); {
 	case name == "index" || rawjson.IsNull(m.Value):
@@ -250,7 +249,7 @@ func (c *choice) addDelta(m rawjson.Member) int { return c.message.take(m) }
 
 func logprobGrows(m rawjson.Member) bool { return m.Value[0] == '[' }
 
-// deltaGrows reports whether take joins a member with what came before it.
+// deltaGrows reports whether take appends a member to its earlier value.
 func deltaGrows(m rawjson.Member) bool {
 	switch string(m.Name) {
 	case "role", "id", "type":
@@ -289,8 +288,8 @@ func (d *message) add(raw []byte) int {
 	return grown
 }
 
-// take takes a member of a delta. Members that identify, such as id, repeat, so their
-// first value counts; other strings are pieces of a text.
+// take adds a member of a delta. Role, id and type are repeated whole, so their last value
+// counts; other strings are pieces of a text.
 func (d *message) take(m rawjson.Member) int {
 	switch name := string(m.Name); {
 	case rawjson.IsNull(m.Value):

@@ -14,19 +14,19 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// DefaultOutput is the output limit, in tokens, that a request gets which sets none itself and
-// whose caller's budget must hold.
+// DefaultOutput is the output limit, in tokens, of a request that sets none, if its caller has a
+// budget.
 const DefaultOutput = 4096
 
 // maxOutput bounds the numbers in a request, so that their product fits an int64.
 const maxOutput = math.MaxInt32
 
-// BoundOutput returns the most tokens that the replies to a request can have: its output limit
-// for each reply to each prompt. A body without an output limit gets DefaultOutput as the
-// member; it is returned. A body that refers to text which is not in it is refused, because
-// nobody knows how much that is. The error is an *Error.
+// BoundOutput returns an upper bound of the tokens of the replies to a request: its output limit
+// times the number of replies and of prompts. It also returns the body; if that has no output
+// limit, DefaultOutput is added under the name member. A body that refers to text outside of it
+// is refused, because the length of that text is unknown. The error is an *Error.
 //
-// Members count however their names are spelled: some servers do not tell the case of letters.
+// The case of member names is ignored, as some servers ignore it.
 func BoundOutput(body []byte, member string) (bound []byte, output int64, err error) {
 	var choices, prompts int64 = 1, 1
 	var wrong *Error
@@ -56,11 +56,11 @@ func BoundOutput(body []byte, member string) (bound []byte, output int64, err er
 		case is("n", "best_of"):
 			number(name, value, &choices)
 		case is("prompt"):
-			if value[0] == '{' { // one that OpenAI keeps
+			if value[0] == '{' { // a prompt that is stored at OpenAI
 				refuse(name, "got an object, must be the text")
 				return
 			}
-			prompts = max(prompts, Prompts(value))
+			prompts = max(prompts, int64(countPrompts(value)))
 		case is("previous_response_id", "conversation"):
 			refuse(name, "got %.40s, must be left out: send the text itself", value)
 		}
@@ -78,13 +78,13 @@ func BoundOutput(body []byte, member string) (bound []byte, output int64, err er
 	return body, output * choices * prompts, nil
 }
 
-// PromptBound returns the most tokens that the prompt in a request can have: one for each byte,
-// of which an escaped character counts as many as it stands for. No tokenizer makes more tokens
-// of a text than it has bytes, and the members around a message have more bytes than a chat
-// format has tokens for them. The body need not be valid.
+// PromptBound returns an upper bound of the tokens of the prompt in a request: the bytes of the
+// body, with each escape counted as the bytes of the character that it stands for. No tokenizer
+// makes more tokens of a text than it has bytes, and the members around a message have more bytes
+// than the tokens that a chat format puts there. The body need not be valid.
 func PromptBound(body []byte) int64 {
 	n := len(body)
-	for i := 0; i < len(body); i++ { // a backslash stands in strings only
+	for i := 0; i < len(body); i++ { // a backslash occurs in strings only
 		if body[i] != '\\' {
 			continue
 		}
@@ -98,7 +98,8 @@ func PromptBound(body []byte) int64 {
 // unicodeEscape is the length of \uXXXX.
 const unicodeEscape = 6
 
-// escape returns the bytes of the escape that s begins with, and of the text that it stands for.
+// escape returns how many bytes the escape at the start of s has, and the character that it stands
+// for.
 func escape(s []byte) (raw, stands int) {
 	first, ok := codeUnit(s)
 	switch {
@@ -122,8 +123,8 @@ func codeUnit(s []byte) (unit rune, ok bool) {
 	return rune(n), err == nil
 }
 
-// withMember returns an object with one more member. A body that is no object is returned
-// as it is, and refused by whoever reads it next.
+// withMember returns an object with one more member. A body that is not an object is returned
+// unchanged; ParseRequest refuses it.
 func withMember(body []byte, name, value string) []byte {
 	const space = " \n\t\r"
 	inner, ok := bytes.CutSuffix(bytes.TrimRight(body, space), []byte("}"))
@@ -137,8 +138,8 @@ func withMember(body []byte, name, value string) []byte {
 	return append(append(make([]byte, 0, len(inner)+len(member)), inner...), member...)
 }
 
-// AppendTokenize appends the request to vLLM's /tokenize that counts the tokens of the prompt in a
-// request for a chat completion or a completion: its members that have to do with the prompt.
+// AppendTokenize appends the request with which vLLM's /tokenize counts the prompt of a request for
+// a chat completion or a completion. It has the members that shape the prompt.
 func AppendTokenize(dst, body []byte) []byte {
 	o := rawjson.NewObject(dst)
 	Members(body, func(raw, value []byte) {

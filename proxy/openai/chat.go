@@ -37,14 +37,14 @@ type ChatMessage struct {
 	Role             string         `json:"role,omitzero"`
 	Content          jsontext.Value `json:"content,omitzero"` // a string, parts, or null
 	ReasoningContent jsontext.Value `json:"reasoning_content,omitzero"`
-	Reasoning        jsontext.Value `json:"reasoning,omitzero"` // its newer name
+	Reasoning        jsontext.Value `json:"reasoning,omitzero"` // newer name of reasoning_content
 	Refusal          jsontext.Value `json:"refusal,omitzero"`
 	ThinkingBlocks   jsontext.Value `json:"thinking_blocks,omitzero"` // of Anthropic's models
 	ToolCalls        []ChatCall     `json:"tool_calls,omitempty"`
 	ToolCallID       jsontext.Value `json:"tool_call_id,omitzero"`
 }
 
-// ReasoningText returns the message's reasoning, whichever name it has.
+// ReasoningText returns the message's reasoning_content, or else its reasoning.
 func (m *ChatMessage) ReasoningText() jsontext.Value {
 	if IsText(m.ReasoningContent) {
 		return m.ReasoningContent
@@ -143,7 +143,7 @@ type ChatReasoning struct {
 	Reasoning int64 `json:"reasoning_tokens"`
 }
 
-// Lenient returns the options for decoding foreign JSON: names may repeat, and text
+// Lenient returns the options for decoding the JSON of others: names may repeat, and text
 // need not be UTF-8.
 func Lenient() json.Options {
 	return json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
@@ -186,8 +186,8 @@ func Quote[T ~string | ~[]byte](s T) jsontext.Value {
 // Unquote returns the text of a JSON string, and "" for anything else.
 func Unquote(v jsontext.Value) string { return rawjson.Unquote(v) }
 
-// Join appends the text of one JSON string to another one, both as spelled. Anything
-// but a string adds nothing.
+// Join concatenates two JSON strings and keeps their escapes. A value that is not a string
+// adds nothing.
 func Join(a, b jsontext.Value) jsontext.Value {
 	switch {
 	case b.Kind() != '"':
@@ -198,8 +198,8 @@ func Join(a, b jsontext.Value) jsontext.Value {
 	return append(bytes.Clone(a[:len(a)-1]), b[1:]...)
 }
 
-// KeepMembers returns the object with the members for which keep returns true, nil
-// when none is left.
+// KeepMembers returns an object with the members for which keep returns true, or nil if
+// none is left.
 func KeepMembers(object jsontext.Value, keep func(name string, value jsontext.Value) bool) jsontext.Value {
 	kept := []byte{'{'}
 	Members(object, func(name, value []byte) {

@@ -8,9 +8,8 @@
 //	sent := request.AppendBody(nil, body, "qwen", openai.Ask{TokenIDs: true})
 //	visible := request.Hide.Visible(reply)
 //
-// Documents that keep their form are edited by byte position: all other bytes keep their order
-// and their spelling. Input that is not JSON is left alone. No input makes a function
-// panic.
+// Documents that keep their form are edited by byte position: all other bytes stay as they
+// are. Input that is not JSON is returned unchanged. No input makes a function panic.
 //
 // The package must not know HTTP connections, recording, or who calls it.
 package openai

@@ -7,10 +7,11 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// The types of error that clients tell apart.
+// The types of errors that clients distinguish.
 const (
 	InvalidRequestError = "invalid_request_error"
 	AuthenticationError = "authentication_error"
+	PermissionError     = "permission_error"
 	OverloadedError     = "overloaded_error"
 	RateLimitError      = "rate_limit_error"
 	APIError            = "api_error"
@@ -18,7 +19,7 @@ const (
 
 // Error is an error of an API: the HTTP status of the answer and the content of its body.
 type Error struct {
-	Status     int // of HTTP; 0 is an error within a stream
+	Status     int // HTTP status; 0 for an error within a stream
 	Message    string
 	Type       string
 	Param      string // the field at fault; empty is null
@@ -62,26 +63,26 @@ func errorType(status int, said string) string {
 	case http.StatusUnauthorized:
 		return AuthenticationError
 	case http.StatusForbidden:
-		return "permission_error"
+		return PermissionError
 	case http.StatusNotFound:
 		return "not_found_error"
 	case http.StatusRequestEntityTooLarge:
 		return "request_too_large"
 	case http.StatusTooManyRequests:
-		return "rate_limit_error"
+		return RateLimitError
 	case http.StatusServiceUnavailable, 529:
 		return OverloadedError
 	}
 	switch said {
-	case InvalidRequestError, AuthenticationError, OverloadedError, "permission_error", "not_found_error", "request_too_large", "rate_limit_error", "timeout_error":
+	case InvalidRequestError, AuthenticationError, OverloadedError, PermissionError, RateLimitError, "not_found_error", "request_too_large", "timeout_error":
 		return said
 	}
 	return APIError
 }
 
 // ErrorFrom reads the error of a backend of either family, so that it can be sent to
-// clients of the other one. A status of 0 is an error within a stream. A body that is
-// not a JSON object is the message.
+// clients of the other one. A status of 0 is an error within a stream. If the body is not
+// a JSON object, its text becomes the message.
 func ErrorFrom(status int, body []byte) Error {
 	e, said := Error{}, ""
 	var read func(name, value []byte)

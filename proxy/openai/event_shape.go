@@ -17,7 +17,7 @@ type shape struct {
 	event  []byte // empty when there is no pattern yet
 	slots  []slot // of event, in order
 	edits  []edit // of event
-	values []span // that the event at hand has in the slots
+	values []span // of the current event, in the slots
 }
 
 // slot is the position of a value by which a reply grows.
@@ -29,7 +29,7 @@ type slot struct {
 	take   func(c *choice, m rawjson.Member) int // adds it and returns its size
 }
 
-// note remembers a value that a choice has taken in a walk.
+// note remembers the place of a value that was added to a choice.
 func (a *Accumulator) note(c *choice, m rawjson.Member, take func(c *choice, m rawjson.Member) int) {
 	a.slots = append(a.slots, slot{span{m.ValueStart, m.End}, m.Name, c, take})
 }
@@ -53,7 +53,7 @@ func (s *shape) matches(h Hide, event []byte) bool {
 		return false
 	}
 	s.values = s.values[:0]
-	at, from := 0, 0 // in the event and in the shape's
+	at, from := 0, 0 // positions in the event and in the pattern
 	for i := range s.slots {
 		alike := s.event[from : s.slots[i].start+1] // with the quote or bracket of the value
 		if !bytes.HasPrefix(event[at:], alike) {
@@ -62,7 +62,7 @@ func (s *shape) matches(h Hide, event []byte) bool {
 		at += len(alike) - 1
 		end := rawjson.SkipValue(event, at)
 		if end < 0 || bytes.IndexByte(event[at:end], '\n') >= 0 || bytes.IndexByte(event[at:end], '\r') >= 0 {
-			return false // it goes over several lines
+			return false // it spans several lines
 		}
 		s.values = append(s.values, span{at, end})
 		at, from = end, s.slots[i].end
@@ -84,7 +84,7 @@ func (s *shape) appendVisible(dst, event []byte, a *Accumulator) []byte {
 	return appendEdited(dst, event, edits)
 }
 
-// moved returns where in the event at hand a position is that lies in no slot.
+// moved turns a position of the pattern, outside of its slots, into one of the current event.
 func (s *shape) moved(position int) int {
 	by := 0
 	for i := range s.slots {

@@ -28,7 +28,7 @@ func appendEdited(dst, doc []byte, edits []edit) []byte {
 // Hide names the members of a reply that an agent did not ask for.
 type Hide struct {
 	TokenIDs bool // removes prompt_token_ids, response_token_ids and each choice's token_ids and prompt_token_ids
-	Logprobs bool // makes each choice's logprobs null, which servers send when they are not asked
+	Logprobs bool // replaces each choice's logprobs by null, as servers send it if they are not asked for
 	Usage    bool // removes usage from the chunks of a stream, and the chunk that holds nothing else
 }
 
@@ -57,8 +57,8 @@ func (h Hide) Visible(doc []byte) [][]byte {
 }
 
 // edits returns the edits that hide h's members in doc. ok is false if doc is not a
-// JSON object; only is true if it has no choices and holds something hidden, so that
-// nothing is left to send. With an accumulator the same walk adds doc to it.
+// JSON object. only is true if doc has something hidden and an empty list of choices, so
+// that nothing is left to send. With an accumulator the same walk adds doc to it.
 func (h Hide) edits(doc []byte, edits []edit, a *Accumulator) (_ []edit, ok, only bool) {
 	w := walk{doc: doc, hide: h, edits: edits, to: a}
 	var cut cutter
@@ -147,8 +147,8 @@ func (w *walk) choice(at int) int {
 type cutter struct {
 	kept bool
 	last int // after the last member
-	// A member that is removed before any is kept takes the comma after it, so its edit
-	// waits until the start of the next member is known.
+	// A member that is removed before any is kept is removed with the comma after it. Its
+	// edit waits until the start of the next member is known.
 	open            bool
 	openAt, openEnd int
 }

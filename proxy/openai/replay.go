@@ -8,15 +8,15 @@ import (
 )
 
 // Replay turns a chat completion into the equivalent stream, for backends that cannot
-// stream some replies. Text stays in one piece with all its
-// white space. Each choice has a chunk for its role, for each text of its message
+// stream some replies. Each choice has a chunk for its role, for each text of its message
 // (reasoning first), for each tool call with its name, for that call's arguments, and
-// for the finish reason. Log-probabilities and token ids come with the choice's first
-// text or call, or else with its last chunk. Other members come with the first chunk.
+// for the finish reason. A text is never split. Log-probabilities and token ids are in the
+// chunk of the choice's first text or call, or else in its last chunk. Other members are in
+// the first chunk.
 //
-// It appends the events including [DONE]; if usage is set, a chunk with the usage
-// comes before that. ok is false, and nothing is appended, if the reply is not a JSON
-// object with a list of choices.
+// It appends the events including [DONE], and before that, if usage is set, a chunk with
+// the usage. ok is false, and nothing is appended, if the reply is not a JSON object with
+// a list of choices.
 func Replay(dst, reply []byte, usage bool) (_ []byte, ok bool) {
 	// A line feed in white space would end a line of the event.
 	compact := jsontext.Value(append([]byte(nil), reply...))
@@ -56,14 +56,14 @@ func Replay(dst, reply []byte, usage bool) (_ []byte, ok bool) {
 
 type replay struct {
 	dst   []byte
-	head  []byte   // of every chunk, from its brace
+	head  []byte   // the beginning of every chunk
 	first []Member // further members of the first chunk
 	usage []byte
 
-	// Of the choice that is being replayed.
+	// These belong to the choice that is being replayed.
 	index    []byte
-	logprobs []byte // nil when it has none, null when they have been sent
-	tokenIDs []byte // nil when there are none, or when they have been sent
+	logprobs []byte // nil if it has none, null once they have been sent
+	tokenIDs []byte // nil if it has none, and once they have been sent
 }
 
 // begin begins a chunk, up to its choices.
@@ -76,7 +76,8 @@ func (r *replay) begin() {
 	r.dst = append(appendName(r.dst, []byte("choices")), '[')
 }
 
-// chunk appends a chunk with one delta. With carry it also has what is sent once.
+// chunk appends a chunk with one delta. With carry it also has the log-probabilities and token
+// ids, unless they have been sent.
 func (r *replay) chunk(delta []byte, carry bool, finish []Member) {
 	r.begin()
 	r.dst = append(append(r.dst, `{"index":`...), r.index...)

@@ -9,14 +9,14 @@ type Member struct{ Name, Value []byte }
 // Reply holds the parts of a chat completion or of an error.
 type Reply struct {
 	Members []Member // in their order
-	Choices []Choice // of the member choices, if that is a list
+	Choices []Choice // elements of the member choices, if that is a list
 }
 
 // Choice holds the parts of an element of a reply's choices. One that is not an object
 // has no members.
 type Choice struct {
 	Members  []Member
-	Logprobs []Member // of the member logprobs, if that is an object
+	Logprobs []Member // members of the member logprobs, if that is an object
 }
 
 // ParseReply reads a valid JSON object in one walk. The parts share its memory. Of

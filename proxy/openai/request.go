@@ -11,8 +11,8 @@ import (
 // ErrNotObject is the error for a body that is not a JSON object.
 var ErrNotObject = errors.New("the body must be a JSON object")
 
-// ErrTwoModels is the error for a body with two models: which one answers would depend on the
-// backend.
+// ErrTwoModels is the error for a body with two models: the backend would decide which one
+// answers.
 var ErrTwoModels = errors.New(`"model" is given twice`)
 
 // ErrNoModel is the error for a body without a model.
@@ -61,7 +61,7 @@ func ParseRequest(body []byte) (Request, error) {
 		case "stream_options":
 			usage = r.parseOptions(m)
 		case "prompt":
-			r.Prompts = prompts(m.Value)
+			r.Prompts = countPrompts(m.Value)
 		case "logprobs":
 			r.logprobs = at
 			r.Hide.Logprobs = rawjson.IsNull(m.Value) || string(m.Value) == "false"
@@ -102,12 +102,9 @@ func (r *Request) parseOptions(m rawjson.Member) (usage bool) {
 	return usage
 }
 
-// Prompts returns the number of prompts in the prompt of a completion.
-func Prompts(raw []byte) int64 { return int64(prompts(raw)) }
-
-// prompts returns the number of prompts of a completion: a string or a list of token
-// ids is one, a list of these is as many as it has.
-func prompts(raw []byte) int {
+// countPrompts returns the number of prompts of a completion. A string or a list of token
+// ids is one prompt; a list of these has as many prompts as elements.
+func countPrompts(raw []byte) int {
 	if raw[0] != '[' {
 		return 1
 	}
@@ -122,11 +119,11 @@ func prompts(raw []byte) int {
 	return n
 }
 
-// Ask says what a proxy asks a backend for, beyond the agent's request.
+// Ask says what a proxy asks a backend for, in addition to the agent's request.
 type Ask struct {
-	TokenIDs   bool // ids and log-probabilities of all choices
-	Usage      bool // also in a stream
-	Unstreamed bool // no stream, although the agent wants one
+	TokenIDs   bool // token ids and log-probabilities of all choices
+	Usage      bool // usage at the end of a stream
+	Unstreamed bool // the whole reply, although the agent wants a stream
 	// Salt, if not empty, is the cache_salt of a request that has none.
 	Salt string
 	// Completion marks a request for a completion, in which logprobs is a number.

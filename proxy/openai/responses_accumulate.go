@@ -9,9 +9,9 @@ import (
 )
 
 // ResponsesAccumulator assembles the events of a stream of the Responses API into the
-// response that the same call would have returned unstreamed. The last event holds it.
-// If the stream broke off, it is the response with the items so far, including incomplete
-// ones. Its zero value is ready.
+// response that the same call would have returned unstreamed. The last event contains that
+// response. If the stream breaks off, the items so far are used, including incomplete ones.
+// Its zero value is ready.
 type ResponsesAccumulator struct {
 	response  []byte
 	items     []*streamedItem
@@ -23,8 +23,8 @@ type ResponsesAccumulator struct {
 
 // streamedItem is an item of the output.
 type streamedItem struct {
-	raw  []byte // as it began, or once it is complete
-	said []byte // its text or arguments so far, as spelled
+	raw  []byte // from the event that began it, or from the one that completed it
+	said []byte // its text or arguments so far: the inside of a JSON string
 	done bool
 }
 

@@ -108,7 +108,7 @@ type outputItem struct {
 	part  string // of a message: output_text or refusal; of reasoning: reasoning_text
 	id    jsontext.Value
 	call  responsesItem // id and name of a function call
-	said  []byte        // text or arguments so far, as spelled, without quotes
+	said  []byte        // text or arguments so far: the inside of a JSON string
 	logs  list          // log-probabilities of a text
 	done  bool
 }
@@ -139,7 +139,8 @@ func (it *outputItem) content() responsesPart {
 	}
 }
 
-// wire returns the item as the API has it, in progress or complete.
+// wire returns the item in the form of the API. The status is in_progress, completed or
+// incomplete.
 func (it *outputItem) wire(status string) (responsesItem, error) {
 	out := responsesItem{Type: it.kind, ID: it.id, Status: status}
 	begun := status == "in_progress"
@@ -371,7 +372,8 @@ func (r *ResponseReply) delta(dst []byte, d *ChatMessage, logprobs jsontext.Valu
 	return dst, nil
 }
 
-// last returns the item that a text continues: the last one, if it is of the kind.
+// last returns the item that a text continues: the last one, if it has the kind and part and
+// is not done.
 func (r *ResponseReply) last(kind, part string) *outputItem {
 	if n := len(r.items); n > 0 && r.items[n-1].kind == kind && r.items[n-1].part == part && !r.items[n-1].done {
 		return r.items[n-1]
@@ -391,7 +393,7 @@ func contentLogprobs(logprobs jsontext.Value) (found jsontext.Value) {
 	return found
 }
 
-// begin sends the start of an item. Texts before it are complete.
+// begin sends the start of an item, after the ends of the texts before it.
 func (r *ResponseReply) begin(dst []byte, it *outputItem) (_ []byte, err error) {
 	for _, before := range r.items[:it.index] {
 		if before.kind != "function_call" {

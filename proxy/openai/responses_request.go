@@ -52,7 +52,7 @@ func ResponsesToChat(body []byte, o ResponsesOptions) ([]byte, *ResponseReply, e
 	return chat, newResponseReply(&in, o), err
 }
 
-// responsesRest returns the members that are passed on untranslated.
+// responsesRest returns the members that are passed on unchanged.
 func responsesRest(in *responsesRequest) (jsontext.Value, error) {
 	var err error
 	logprobs := false
@@ -168,8 +168,7 @@ func responsesInput(input jsontext.Value, out *ChatRequest) error {
 	return nil
 }
 
-// conversation collects messages. What the model said in one turn comes as several
-// items and goes into one message.
+// conversation collects messages. The items of one turn of the model become one message.
 type conversation struct {
 	out  *ChatRequest
 	turn *ChatMessage // of the model, or nil

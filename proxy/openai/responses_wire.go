@@ -72,10 +72,9 @@ type responsesPart struct {
 	Logprobs    jsontext.Value `json:"logprobs,omitzero"`
 }
 
-// ResponsesOptions says what kind of Chat Completions a backend has, and holds what a
-// response needs and a chat completion does not have.
+// ResponsesOptions configures a translation from and to the Responses API.
 type ResponsesOptions struct {
-	Hosted  bool // max_completion_tokens instead of max_tokens
-	ID      string
-	Created int64 // seconds since 1970
+	Hosted  bool   // the backend knows max_completion_tokens instead of max_tokens
+	ID      string // of the response, such as resp_1
+	Created int64  // of the response, in seconds since 1970
 }

@@ -12,7 +12,7 @@ import (
 type Events struct {
 	buf   []byte
 	from  int  // where the next event starts
-	line  int  // where the present line starts
+	line  int  // where the current line starts
 	seen  int  // no line ends before this
 	wasCR bool // the last line ended with CR, so an LF here belongs to it
 }
@@ -56,7 +56,7 @@ func (e *Events) Next() []byte {
 	}
 }
 
-// lineEnd returns where the present line ends and where the next one starts, or -1 if
+// lineEnd returns where the current line ends and where the next one starts, or -1 if
 // the line is not complete.
 func (e *Events) lineEnd() (end, next int) {
 	rest := e.buf[e.seen:]
@@ -78,7 +78,7 @@ func (e *Events) lineEnd() (end, next int) {
 	return e.seen + lf, e.seen + lf + 1
 }
 
-// Rest returns what has not been returned as an event: after the end of the stream, its
+// Rest returns the bytes that Next has not returned. After the end of the stream they are its
 // last event if the blank line is missing.
 func (e *Events) Rest() []byte {
 	rest := e.buf[e.from:]
@@ -95,11 +95,8 @@ func (e *Events) Cap() int { return cap(e.buf) }
 // Reset prepares e for another stream and keeps its memory.
 func (e *Events) Reset() { *e = Events{buf: e.buf[:0]} }
 
-// field is the position of the value of a data line.
-type field struct{ start, end int }
-
-// dataFields returns the data lines of an event.
-func dataFields(event []byte, fields []field) []field {
+// dataFields appends the positions of the values of an event's data lines.
+func dataFields(event []byte, fields []span) []span {
 	for i := 0; i < len(event); {
 		line := event[i:]
 		next := len(event)
@@ -114,7 +111,7 @@ func dataFields(event []byte, fields []field) []field {
 			if len(value) > 0 && value[0] == ' ' {
 				start++
 			}
-			fields = append(fields, field{start, i + len(line)})
+			fields = append(fields, span{start, i + len(line)})
 		}
 		i = next
 	}
@@ -122,13 +119,13 @@ func dataFields(event []byte, fields []field) []field {
 }
 
 // Data returns the data of an event, its lines joined by line feeds, or nil if it has
-// none. Data in one line, which is the rule, shares event's memory.
+// none. Data in one line, as nearly always, shares event's memory.
 func Data(event []byte) []byte {
-	var room [4]field
+	var room [4]span
 	return joinData(event, dataFields(event, room[:0]))
 }
 
-func joinData(event []byte, fields []field) []byte {
+func joinData(event []byte, fields []span) []byte {
 	switch len(fields) {
 	case 0:
 		return nil
@@ -145,15 +142,15 @@ func joinData(event []byte, fields []field) []byte {
 	return joined
 }
 
-// AppendVisibleEvent appends an event without what is hidden in its data, and adds the
-// original data to a. An event without anything hidden keeps its bytes, and so does one
+// AppendVisibleEvent appends an event without the hidden members of its data, and adds the
+// original data to a. An event without hidden members keeps its bytes, and so does one
 // whose data is not JSON, which a counts as malformed. Data in several lines stays in
-// lines. An event of which only an empty list of choices would be left is dropped.
+// lines. An event that would have only an empty list of choices left is dropped.
 func (h Hide) AppendVisibleEvent(dst, event []byte, a *Accumulator) []byte {
 	if a.shape.matches(h, event) {
 		return a.shape.appendVisible(dst, event, a)
 	}
-	var roomFields [4]field
+	var roomFields [4]span
 	fields := dataFields(event, roomFields[:0])
 	data := joinData(event, fields)
 	if a.marker(data) {
@@ -176,13 +173,13 @@ func (h Hide) AppendVisibleEvent(dst, event []byte, a *Accumulator) []byte {
 	return appendEdited(dst, event, edits)
 }
 
-// AppendVisible appends an event of a stream that nobody assembles, without usage if that is
-// hidden.
+// AppendVisible appends an event without usage, if that is hidden. It is for streams that are
+// not accumulated, and hides nothing else.
 func (h Hide) AppendVisible(dst, event []byte) []byte {
 	if !h.Usage || !bytes.Contains(event, []byte(`"usage"`)) {
 		return append(dst, event...)
 	}
-	var room [4]field
+	var room [4]span
 	fields := dataFields(event, room[:0])
 	edits, ok, only := h.edits(joinData(event, fields), nil, nil)
 	switch {
@@ -196,7 +193,7 @@ func (h Hide) AppendVisible(dst, event []byte) []byte {
 
 // throughLines turns edits of joined data into edits of the event. A removal that spans
 // lines removes its part of each, so that the event's other bytes stay.
-func throughLines(edits []edit, fields []field) []edit {
+func throughLines(edits []edit, fields []span) []edit {
 	if len(fields) == 1 {
 		for i := range edits {
 			edits[i].start += fields[0].start
@@ -205,7 +202,7 @@ func throughLines(edits []edit, fields []field) []edit {
 		return edits
 	}
 	var out []edit
-	joined := 0 // start of the field in the joined data
+	joined := 0 // where the line starts in the joined data
 	for _, f := range fields {
 		length := f.end - f.start
 		for _, e := range edits {
@@ -224,8 +221,8 @@ func throughLines(edits []edit, fields []field) []edit {
 	return out
 }
 
-// CompleteStream reports whether a recorded stream of any API is complete: it ends
-// with the event that ends streams, and none of its events is an error.
+// CompleteStream reports whether a stream of any API is complete: one of its events ends a
+// stream, and none is an error.
 func CompleteStream(stream []byte) bool {
 	var events Events
 	events.Write(stream)

@@ -2,7 +2,7 @@ package openai
 
 import "strconv"
 
-// Usage is the number of tokens that a call used, as the backend says.
+// Usage is the backend's count of the tokens of a call.
 type Usage struct {
 	Prompt     int64 // including those from a cache
 	Completion int64
@@ -10,8 +10,7 @@ type Usage struct {
 }
 
 // ParseUsage reads the member usage of a reply, or of an event of a stream, of any
-// API. ok is false if the value counts no tokens, such
-// as null.
+// API. ok is false for a value without counts, such as null.
 //
 // Anthropic reports tokens that a cache read or wrote separately from input_tokens. They
 // count as part of the prompt.

@@ -14,11 +14,11 @@ const maxDepth = 10000
 
 // ValidObject reports whether raw is one JSON object by RFC 8259 in UTF-8, perhaps with
 // space around it. Names may repeat. It agrees with jsontext and is seven times as fast
-// for long strings, of which replies consist.
+// for long strings, which most bytes of replies are in.
 func ValidObject(raw []byte) bool { return ValidObjectWith(raw, nil) }
 
-// ValidObjectWith is ValidObject for an object in which a list may begin with a known one, a valid list of
-// numbers: that part is compared instead of being read.
+// ValidObjectWith is ValidObject for an object with a list that may begin like known, a valid list of
+// numbers. The shared part is compared, which is faster than parsing it.
 func ValidObjectWith(raw, known []byte) bool {
 	i := rawjson.SkipSpace(raw, 0)
 	if i == len(raw) || raw[i] != '{' {
@@ -74,7 +74,7 @@ func (v *validator) inside(i, depth int) int {
 	}
 	if !object {
 		if v.known != nil && bytes.HasPrefix(raw[i:], v.known) {
-			i += bytes.LastIndexByte(v.known, ',') + 1 // the last number may go on
+			i += bytes.LastIndexByte(v.known, ',') + 1 // the last number may have more digits here
 		}
 		i = plainNumbers(raw, i)
 	}
@@ -108,14 +108,14 @@ func (v *validator) inside(i, depth int) int {
 	}
 }
 
-// plainNumbers returns the position after as many elements at i as are integers without a sign, each with a
-// comma after it, in words of eight bytes. Lists of token ids are most of many replies.
+// plainNumbers returns the position after the elements at i that are integers without a sign, each followed by
+// a comma. It reads eight bytes at once, because in many replies most bytes are token ids.
 func plainNumbers(raw []byte, i int) int {
 	const ones, zeros, commas = 0x0101010101010101, '0' * 0x0101010101010101, ',' * 0x0101010101010101
 	const low = 0x7f * ones
 	isZero := func(x uint64) uint64 { return ^((x&low + low) | x) & highBits } // of each byte, in its highest bit
 	at := i
-	afterComma, afterZero := uint64(0x80), uint64(0) // of the last byte of the word before
+	afterComma, afterZero := uint64(0x80), uint64(0) // whether the last byte of the previous word was one
 	for at+8 <= len(raw) {
 		w := binary.LittleEndian.Uint64(raw[at:])
 		digit := w ^ zeros
@@ -177,7 +177,7 @@ func digits(raw []byte, i int) int {
 	return i
 }
 
-// validString checks a string: what is neither plain ASCII nor an escape must be UTF-8.
+// validString checks a string, whose bytes must be plain ASCII, escapes or UTF-8.
 func validString(raw []byte, i int) int {
 	i++
 	for {

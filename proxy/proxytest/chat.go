@@ -21,9 +21,9 @@ const (
 // dialect holds the differences between servers of Chat Completions.
 type dialect struct {
 	ids      int
-	ending   string // a member of each choice
-	strict   bool   // members that OpenAI does not know are refused
-	idsWhole bool   // token ids are refused for streams of chat completions
+	ending   string // the server's own member in each choice
+	strict   bool   // refuses members that OpenAI does not know
+	idsWhole bool   // refuses token ids in streams of chat completions
 }
 
 // completion is a reply that is being built.
@@ -58,7 +58,7 @@ func (c *completion) head(chunk bool) string {
 	return fmt.Sprintf(`{"id":"%s%d","object":%q,"created":1700000000,"model":%s,`, id, c.number, object, quote(c.Model))
 }
 
-// raw returns the text that the token ids belong to: everything the model wrote.
+// raw returns everything that the model wrote, which is the text of the token ids.
 func (a *Answer) raw() string {
 	parts := []string{a.Reasoning, a.Text}
 	for _, call := range a.Calls {
@@ -87,7 +87,7 @@ func (c *completion) usage() string {
 	return fmt.Sprintf(`"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d}`, in, in+out, out)
 }
 
-// idsOf returns the members of a choice with token ids. The prompt's are there only if
+// idsOf returns the members of a choice with token ids. The prompt's ids are there only if
 // first is set.
 func (c *completion) idsOf(reply string, first bool) string {
 	out := ""
@@ -243,7 +243,7 @@ func (c *completion) logprobs(wrote string) string {
 	var tokens, values, more, offsets, content []string
 	for i, r := range []rune(wrote) {
 		s := quote(string(r))
-		tokens, values, more, offsets = append(tokens, s), append(values, "-0.5"), append(more, "{"+s+":-0.5}"), append(offsets, itoa(i))
+		tokens, values, more, offsets = append(tokens, s), append(values, "-0.5"), append(more, "{"+s+":-0.5}"), append(offsets, strconv.Itoa(i))
 		content = append(content, fmt.Sprintf(`{"token":%s,"logprob":-0.5,"bytes":%s,"top_logprobs":[]}`, s, bytesList(string(r))))
 	}
 	if c.text {
@@ -253,12 +253,10 @@ func (c *completion) logprobs(wrote string) string {
 	return `{"content":[` + strings.Join(content, ",") + `]}`
 }
 
-func itoa(n int) string { return strconv.Itoa(n) }
-
 func list(ids []int) string {
 	parts := make([]string, len(ids))
 	for i, id := range ids {
-		parts[i] = itoa(id)
+		parts[i] = strconv.Itoa(id)
 	}
 	return "[" + strings.Join(parts, ",") + "]"
 }

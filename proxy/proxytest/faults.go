@@ -47,7 +47,7 @@ func First(n int, first, rest Script) Script {
 	}
 }
 
-// SlowHeaders waits before it answers. An error of wait resets the connection.
+// SlowHeaders calls wait before it answers. If wait fails, the connection is reset.
 func SlowHeaders(script Script, wait func(ctx context.Context) error) Script {
 	return func(ctx context.Context, r Request) Reply {
 		if err := wait(ctx); err != nil {
@@ -57,8 +57,8 @@ func SlowHeaders(script Script, wait func(ctx context.Context) error) Script {
 	}
 }
 
-// pieces returns a reply's bytes as a list of pieces. A whole reply is cut in two, so
-// that something can happen between them.
+// pieces returns the pieces of a reply. A body in one piece is cut in two, so that a fault can
+// happen in its middle.
 func pieces(reply Reply) []string {
 	if len(reply.Pieces) > 0 || len(reply.Body) < 2 {
 		return reply.Pieces
@@ -94,8 +94,7 @@ func Cut(script Script, n int) Script {
 	}
 }
 
-// Reset resets the connection after n pieces, so that the client may even lose what was
-// sent.
+// Reset resets the connection after n pieces, so that the client may lose even those.
 func Reset(script Script, n int) Script {
 	return func(ctx context.Context, r Request) Reply {
 		reply := Cut(script, n)(ctx, r)
@@ -104,7 +103,7 @@ func Reset(script Script, n int) Script {
 	}
 }
 
-// Typed sends a reply under another content type.
+// Typed sends a reply with another content type.
 func Typed(script Script, contentType string) Script {
 	return func(ctx context.Context, r Request) Reply {
 		reply := script(ctx, r)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,17 +13,17 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Model returns the answers of a scripted server. Its methods play it in the wire forms
-// of servers, all with one token per character.
+// Model returns the answer to a prompt, for each choice from 0. Its methods return scripts that
+// play it in the wire forms of servers, all with one token per character.
 type Model func(p Prompt, choice int) Answer
 
 // Prompt is the question to a model in any wire form.
 type Prompt struct {
 	Text     string   // of all messages, joined
 	Last     string   // text of the last message
-	Images   []string // URLs, data URLs of embedded ones
+	Images   []string // URLs; data URLs of embedded images
 	Tools    []string // names
-	Results  []string // of tools
+	Results  []string // texts of the tool results
 	Parallel bool     // several calls in one reply are allowed
 }
 
@@ -42,17 +43,16 @@ func Text(answer func(prompt string, choice int) string) Model {
 	return func(p Prompt, choice int) Answer { return Answer{Text: answer(p.Text, choice)} }
 }
 
-// VLLM returns a script that plays vLLM: answer returns the text of the reply for the
-// text of the messages, choice by choice. Token ids and log-probabilities are in the
-// reply only if the request asks for them; every log-probability is -0.5. Reply ids
-// count up from 1.
+// VLLM returns a script that plays vLLM. answer returns the text of a choice, from 0, for the
+// joined text of the messages. Token ids and log-probabilities are in the reply only if the
+// request asks for them; every log-probability is -0.5. Reply ids count up from 1.
 func VLLM(answer func(prompt string, choice int) string) Script { return Text(answer).VLLM() }
 
-// Busy plays a server that is overloaded (503) each other time that it gets a request with
-// a text, the first time too, and otherwise answers by the script.
+// Busy plays an overloaded server: it answers the first, third, fifth … request with the same
+// body with 503 if the body contains text. All other requests are answered by the script.
 func Busy(text string, script Script) Script {
 	var mu sync.Mutex
-	refused := map[string]bool{} // the last request with this body
+	refused := map[string]bool{} // whether the last request with this body was
 	return func(ctx context.Context, r Request) Reply {
 		if bytes.Contains(r.Body, []byte(text)) {
 			mu.Lock()
@@ -68,7 +68,7 @@ func Busy(text string, script Script) Script {
 }
 
 // VLLM plays vLLM: Chat Completions, Completions and /tokenize. The token ids of a prompt
-// are beside the choices (for Completions in them), those of a reply in its choice.
+// are at the top of the reply (for Completions in the choices), those of a reply in its choice.
 func (m Model) VLLM() Script {
 	return m.engine(dialect{ids: idsInChoice, ending: `"stop_reason":null`})
 }
@@ -85,8 +85,8 @@ func (m Model) SGLang() Script {
 	return m.engine(dialect{ids: idsAllInChoice, ending: `"matched_stop":0`, idsWhole: true})
 }
 
-// OpenAI plays OpenAI's own service, which refuses unknown members: chat and other
-// completions, Responses and Embeddings.
+// OpenAI plays OpenAI's own service: Chat Completions, Embeddings, Responses and Completions.
+// It refuses the member return_token_ids.
 func (m Model) OpenAI() Script {
 	chat := m.engine(dialect{strict: true, ending: `"content_filter_results":{}`})
 	var replies atomic.Int64
@@ -111,7 +111,7 @@ func (m Model) engine(d dialect) Script {
 		}
 		if r.endpoint("tokenize") {
 			ids := Tokens(q.prompt().Text)
-			return Reply{Body: `{"count":` + itoa(len(ids)) + `,"max_model_len":4096,"tokens":` + list(ids) + `,"token_strs":null}`}
+			return Reply{Body: `{"count":` + strconv.Itoa(len(ids)) + `,"max_model_len":4096,"tokens":` + list(ids) + `,"token_strs":null}`}
 		}
 		c := completion{chatRequest: q, dialect: d, number: replies.Add(1), text: r.endpoint("completions") && !r.endpoint("chat/completions")}
 		if refusal, refused := c.refuse(); refused {
@@ -135,7 +135,7 @@ func (r *Request) endpoint(name string) bool {
 	return strings.HasSuffix(path, "/"+name)
 }
 
-// Tokens returns the token ids of a text: its characters.
+// Tokens returns the token ids of a text: the code points of its characters.
 func Tokens(text string) []int {
 	ids := make([]int, 0, len(text))
 	for _, r := range text {

@@ -1,10 +1,13 @@
-// Package proxytest holds a scripted model server for tests and benchmarks of programs
-// that call models. It plays OpenAI, vLLM, SGLang and Anthropic with one token per
-// character, sends any bytes, and fails in the ways in which backends fail.
+// Package proxytest has a scripted model server for tests and benchmarks of programs that
+// call models. It plays OpenAI, vLLM, SGLang and Anthropic with one token per character,
+// sends any bytes, and fails like real backends.
 //
 //	model := proxytest.NewServer(proxytest.VLLM(func(prompt string, choice int) string { return "hi" }))
 //	defer model.Close()
 //	call(model.BaseURL())
+//
+// A fault is a [Script] around another one, such as Cut(script, 3). The package must not know
+// the proxy, or any other client.
 package proxytest
 
 import (
@@ -69,8 +72,8 @@ func (s *Server) Requests() []Request {
 	return slices.Clone(s.requests)
 }
 
-// Gone receives once for each request whose client left before the end of the reply.
-// The first 4,096 that nobody receives are kept.
+// Gone returns a channel with an element for each request whose client left before the end
+// of the reply. It holds 4,096 of them; further ones are dropped.
 func (s *Server) Gone() <-chan struct{} { return s.gone }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
@@ -90,7 +93,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if !ok {
-		// End the connection, unless that was done.
+		// This closes the connection, unless it was reset.
 		panic(http.ErrAbortHandler)
 	}
 }

@@ -50,7 +50,7 @@ func (q *responsesRequest) prompt() Prompt {
 	return p
 }
 
-// respond behaves like OpenAI's Responses.
+// respond plays OpenAI's Responses.
 func (m Model) respond(r Request, number int64) Reply {
 	var q responsesRequest
 	if err := json.Unmarshal(r.Body, &q); err != nil {

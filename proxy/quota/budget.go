@@ -9,17 +9,20 @@ import (
 
 // Budget limits what one attempt may spend. Zero is unlimited. A call that is running
 // when the time is over is cancelled at its backend, and so is a stream whose tokens
-// exceed the budget; an agent that has received part of the reply sees it break off.
-// The tokens of a whole reply are known only at its end, so they count for later calls.
+// exceed the budget; an agent that has received part of the reply sees the connection
+// close. The tokens of a reply that does not stream are known only at its end, so they
+// count for later calls.
 type Budget struct {
 	Calls int64 `json:"calls,omitzero"`
-	// Tokens of prompts and replies.
+	// Tokens is for prompts and replies together.
 	Tokens int64 `json:"tokens,omitzero"`
-	// Seconds since the start of the attempt's first call.
-	Seconds float64 `json:"seconds,omitzero"`
-	// Over says how a call is answered when the budget is spent.
-	Over OverBudget `json:"over,omitzero"`
+	// Seconds is counted from the start of the attempt's first call.
+	Seconds float64    `json:"seconds,omitzero"`
+	Over    OverBudget `json:"over,omitzero"`
 }
+
+// ExceededCode is the code of the error that answers a call over a budget.
+const ExceededCode = "budget_exceeded"
 
 // OverBudget says how a call is answered when the budget is spent. Either way the
 // header Agl-Outcome says "budget", and so does the record.
@@ -47,7 +50,7 @@ func (e *SpentError) Unwrap() error { return e.answer }
 
 func (b *Budget) spent(format string, args ...any) *SpentError {
 	message := fmt.Sprintf("the attempt's budget of "+format, args...)
-	return &SpentError{b.Over, openai.NewError(http.StatusTooManyRequests, openai.RateLimitError, "budget_exceeded", message)}
+	return &SpentError{b.Over, openai.NewError(http.StatusTooManyRequests, openai.RateLimitError, ExceededCode, message)}
 }
 
 func (b *Budget) tokensSpent(used int64) *SpentError {

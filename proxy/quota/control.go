@@ -4,9 +4,9 @@
 //
 //	q := quota.New(quota.Control{Budget: quota.Budget{Calls: 50}})
 //	control := q.Of(rolloutID)
-//	body, err := control.Apply(body)                                  // an *openai.Error for a forbidden member
+//	body, err := control.Apply(body)                                   // an *openai.Error for a forbidden member
 //	account, err := q.Begin(control, rolloutID, attemptID, time.Now()) // a *SpentError when nothing is left
-//	err = account.Charge(tokens)                                      // and when this call uses it up
+//	err = account.Charge(tokens)                                       // a *SpentError when this call exceeds the budget
 //
 // A budget belongs to an attempt: a retried rollout starts with a full one.
 //
@@ -32,7 +32,7 @@ import (
 type Control struct {
 	// Force holds members that are set in every request body, whatever the agent sent.
 	Force jsontext.Value `json:"force,omitzero"`
-	// Default holds members that are set where the agent sent none, or null.
+	// Default holds members that are set in bodies where they are absent or null.
 	Default jsontext.Value `json:"default,omitzero"`
 	// Forbid names members of request bodies. A call that has one of them is refused
 	// with 400, unless its value is null.
@@ -139,7 +139,7 @@ func appendMember(out, name, value []byte) []byte {
 	return append(out, value...)
 }
 
-// holds reports whether a name is in a list, in any case: some servers do not tell it.
+// holds reports whether a name is in a list, ignoring case as some servers do.
 func holds(list []string, name string) bool {
 	return slices.ContainsFunc(list, func(one string) bool { return strings.EqualFold(one, name) })
 }

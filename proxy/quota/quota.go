@@ -21,7 +21,7 @@ const (
 // for concurrent use.
 type Quota struct {
 	mu       sync.Mutex
-	base     *Control // of rollouts without one of their own; replaced, never changed
+	base     *Control // of rollouts without a control of their own; replaced, never changed
 	own      map[string]*Control
 	attempts map[[2]string]*spending
 	order    list.List // of [2]string, the least recently used in front
@@ -34,7 +34,7 @@ type spending struct {
 	place         *list.Element
 }
 
-// New returns a quota with the control of rollouts that have none of their own.
+// New returns a quota. base is the control of rollouts that have none of their own.
 func New(base Control) *Quota {
 	return &Quota{base: base.clone(), own: make(map[string]*Control), attempts: make(map[[2]string]*spending)}
 }
@@ -83,7 +83,7 @@ func (q *Quota) Of(rolloutID string) *Control {
 	return q.base
 }
 
-// Subject is whom the rules of an attempt are for.
+// Subject returns the subject to which the rules of an attempt apply.
 func (q *Quota) Subject(rolloutID, attemptID string) *access.Subject {
 	return &access.Subject{ID: rolloutID + "\x00" + attemptID, Name: "the attempt", Rules: q.Of(rolloutID).Rules}
 }

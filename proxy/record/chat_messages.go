@@ -10,9 +10,10 @@ import (
 // forms into chat messages for the record; the span of the raw exchange keeps the reply
 // in its own form. What chat cannot express is kept as a content part.
 
-// messagesOf calls yield with each chat message that a member of a request holds.
-// It reports false for a member that holds none.
-func messagesOf(f Form, name string, value []byte, yield func(message []byte)) bool {
+// ChatMessages calls yield with each chat message that a member of a request holds: its messages,
+// prompt, input, system text or instructions. It reports false for a member that holds none. The
+// value must be valid JSON.
+func ChatMessages(f Form, name string, value []byte, yield func(message []byte)) bool {
 	say := func(role string, content []byte) {
 		if string(content) != "null" {
 			yield(object(pair{"role", quoted(role)}, pair{"content", content}))
@@ -40,7 +41,7 @@ func messagesOf(f Form, name string, value []byte, yield func(message []byte)) b
 }
 
 // prompts splits the prompt of a completion, which is a text, token ids, or a list of
-// either. Each prompt is a separate call to the model.
+// either.
 func prompts(value []byte) [][]byte {
 	var each [][]byte
 	several := false
@@ -160,7 +161,7 @@ func imagePart(block []byte) []byte {
 	return object(pair{"type", []byte(`"image_url"`)}, pair{"image_url", object(pair{"url", url})})
 }
 
-// messagesChoices reads the one choice of a Messages reply.
+// messagesChoices returns the choice of a Messages reply, or none if it has no content.
 func messagesChoices(reply []openai.Member) []choice {
 	var c choice
 	for _, m := range reply {
@@ -245,7 +246,7 @@ func reasoning(item []byte) (texts [][]byte) {
 	return texts
 }
 
-// responsesChoices reads the one choice of a Responses reply.
+// responsesChoices returns the choice of a Responses reply, or none if it has no output.
 func responsesChoices(reply []openai.Member) []choice {
 	var texts, thoughts, calls, logprobs [][]byte
 	var reason, raw []byte

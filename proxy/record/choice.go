@@ -11,11 +11,11 @@ type choice struct {
 	message  []byte          // a chat message, raw
 	finish   []openai.Member // finish_reason in chat's terms, and the form's own member
 	logprobs []byte          // raw list of {"token","logprob",…}
-	refusal  []byte          // the same, of a refusal
+	refusal  []byte          // the same for a refusal
 	versions []byte          // raw list, see AttrVersionSpans
 }
 
-// read reads a choice of a chat completion or a completion, and returns its token ids.
+// read reads a choice of a chat completion or a completion, and returns the token ids of its reply.
 func (c *choice) read(members, logprobs []openai.Member, ids *tokenSources) (replyIDs []byte) {
 	for _, m := range members {
 		switch string(m.Name) {

@@ -48,20 +48,20 @@ type Assembled interface {
 	Malformed() int
 }
 
-// Input is the input of one call's record. It must not change after it was passed on.
+// Input describes one call. It must not change once the recorder has it.
 type Input struct {
 	RolloutID, AttemptID string
 	Method, Path         string
 	Model                string // as the agent named it
 	Form                 Form   // of BackendRequest and of the reply; empty is Chat
 	Stream               bool   // the agent asked for a stream
-	Turn, TurnType       string // of its conversation, as the agent says; empty if it does not
+	Turn, TurnType       string // of the conversation, as the agent's headers say; may be empty
 
 	Request        []byte    // as the agent sent it
-	BackendRequest []byte    // the same in the backend's form, if that differs; else nil
-	Reply          []byte    // a whole reply, as the backend sent it
+	BackendRequest []byte    // the same in the backend's form; nil if that is the agent's form
+	Reply          []byte    // a reply that did not stream, as the backend sent it
 	Streamed       Assembled // a reply that came as a stream; else nil
-	Cut            bool      // the reply is longer than the part that was kept
+	Cut            bool      // only the first part of the reply was kept
 
 	Status    int             // HTTP status that the agent got; 0 is none
 	Delivered bool            // the agent got the whole reply
@@ -90,14 +90,13 @@ func (in *Input) Fail(source, reason string) {
 // Position is the place of a call within its attempt. The recorder adds it to an Input.
 type Position struct {
 	SequenceID int64 // 0 while the call has none
-	// Name tells the call from the others of its attempt, in response ids that must
-	// be unique.
+	// Name makes response ids unique. No other call of the attempt has it.
 	Name string
 	IDs  SpanIDs
 	// Previous holds the token ids of the previous call; nil if there are none.
 	Previous *Tokens
-	// Seen reports whether another call of the attempt had this response id; nil is
-	// never.
+	// Seen reports whether another call of the attempt had this response id; nil stands
+	// for "never".
 	Seen func(responseID string) bool
 }
 

@@ -23,8 +23,8 @@ type parsedCall struct {
 	fault, source string // of the input, or what is wrong with the reply
 }
 
-// read reads the documents of a call. It accepts valid JSON only. previous are the token ids of the
-// previous call, or nil.
+// read reads the request and the reply of a call; what is not valid JSON is kept as text. previous
+// holds the token ids of the previous call, or is nil.
 func (b *Builder) read(in *Input, previous *Tokens) parsedCall {
 	x := parsedCall{fault: in.Fault, source: in.Source}
 	switch {

@@ -99,9 +99,7 @@ func (b *Builder) Append(dst []byte, in *Input, at *Position) ([]byte, Made) {
 	})
 	span(agl.SpanLiteLLMRequest, sent, last, func(a *attrs) { modelCall(a, in, at, &x) })
 	span(agl.SpanRawRequest, raw, rawEnd, func(a *attrs) { rawExchange(a, &x) })
-	if cap(b.reply) > keptBytes {
-		b.reply = nil
-	}
+	b.trim()
 	made := Made{Spans: spans, ResponseID: x.responseID}
 	if x.tokens.given() {
 		made.Tokens = &x.tokens
@@ -109,8 +107,26 @@ func (b *Builder) Append(dst []byte, in *Input, at *Position) ([]byte, Made) {
 	return dst, made
 }
 
-// identify makes the call's response id unique within the attempt, because readers take
-// two calls with the same id for one call.
+// AppendAttributes appends the attributes of the model call's span, for a caller that records
+// calls in a span of its own.
+func (b *Builder) AppendAttributes(dst []byte, in *Input, at *Position) []byte {
+	x := b.read(in, at.Previous)
+	x.identify(in, at)
+	a := newAttrs(dst)
+	modelCall(a, in, at, &x)
+	b.trim()
+	return a.done()
+}
+
+// trim drops a large buffer.
+func (b *Builder) trim() {
+	if cap(b.reply) > keptBytes {
+		b.reply = nil
+	}
+}
+
+// identify makes the call's response id unique within the attempt, because readers treat
+// two calls with the same id as one.
 func (x *parsedCall) identify(in *Input, at *Position) {
 	if in.Status >= 300 || !x.replied {
 		return
@@ -196,7 +212,7 @@ func writeRequest(a *attrs, in *Input, x *parsedCall) {
 	}
 	openai.Members(x.request, func(name, value []byte) {
 		switch member := string(name); {
-		case messagesOf(in.Form, member, value, message):
+		case ChatMessages(in.Form, member, value, message):
 		case member == "tools":
 			i := 0
 			openai.Elements(value, func(tool []byte) {
@@ -209,8 +225,8 @@ func writeRequest(a *attrs, in *Input, x *parsedCall) {
 	})
 }
 
-// writeTool writes a tool's members: those of the function in it, which
-// Responses and Messages give without the wrapping.
+// writeTool writes the members of a tool's function. In Chat Completions the function is a member
+// of the tool; in Responses and Messages the tool is the function.
 func writeTool(a *attrs, prefix string, tool []byte) {
 	openai.Members(tool, func(name, value []byte) {
 		switch {

@@ -31,8 +31,8 @@ func (t *Tokens) Bytes() int {
 	return n
 }
 
-// Copy returns a copy of from that shares no memory with it. It takes the memory of t, which may
-// be nil and must no longer be used.
+// Copy returns a copy of from that shares no memory with it. It reuses the memory of t, which may
+// be nil and must not be used afterwards.
 func (t *Tokens) Copy(from *Tokens) *Tokens {
 	if t == nil {
 		t = &Tokens{}
@@ -46,7 +46,7 @@ func (t *Tokens) Copy(from *Tokens) *Tokens {
 }
 
 // drift returns the first index at which a prompt differs from the previous prompt and
-// reply, for the choice that it follows longest; -1 when it extends them.
+// reply, or -1 if it extends them. Among several replies the one that matches furthest counts.
 func (t *Tokens) drift(prompt IDs) int {
 	n := common(t.Prompt.inside(), prompt.inside())
 	before := t.Prompt.Len()
@@ -66,9 +66,9 @@ func (t *Tokens) drift(prompt IDs) int {
 	return furthest
 }
 
-// IDs is a list of token ids as JSON, without spaces; nil if there are none. It is kept as text
-// because that is what it comes as and what records hold, and because the ids of a prompt begin
-// with those of the prompt before: texts are compared fast.
+// IDs is a list of token ids as JSON, without spaces; nil if there are none. It stays text because
+// backends send text and records hold text, and because comparing it with the ids of the previous
+// prompt is fast.
 type IDs []byte
 
 // Len returns the number of ids.
@@ -87,7 +87,7 @@ func (l IDs) inside() []byte {
 	return l[1 : len(l)-1]
 }
 
-// common returns how many ids two lists without brackets have in common at their beginnings.
+// common returns how many ids two lists without brackets share at their beginnings.
 func common(a, b []byte) int {
 	n := commonBytes(a, b)
 	count := bytes.Count(a[:n], []byte(","))
@@ -120,10 +120,10 @@ type tokenSources struct {
 	reply    []byte   // of forms without choices
 	replies  [][]byte // by choice
 	all      []byte   // of all choices
-	versions []byte   // of the weights, by token
+	versions []byte   // see AttrVersionSpans
 }
 
-// read reads the lists. previous are the ids of the previous call, or nil.
+// read reads the lists. previous holds the ids of the previous call, or is nil.
 func (s *tokenSources) read(previous *Tokens) Tokens {
 	var known IDs
 	if previous != nil {
@@ -144,14 +144,14 @@ func (s *tokenSources) read(previous *Tokens) Tokens {
 }
 
 // readIDs reads a valid JSON list of integers; for anything else, and for an empty list, it returns
-// nil. The result may share raw's memory. What raw has in common with known is not read again.
+// nil. The result may share raw's memory. The beginning that raw shares with known is not parsed.
 func readIDs(raw []byte, known IDs) IDs {
 	if len(raw) < 3 || raw[0] != '[' {
 		return nil
 	}
 	from := 1
 	if len(known) > 0 {
-		// Up to the last id that both have whole.
+		// The last comma in what they share: the id after it may differ.
 		from = 1 + bytes.LastIndexByte(raw[:commonBytes(raw, known)], ',')
 		from = max(from, 1)
 	}
@@ -189,7 +189,7 @@ func readIDs(raw []byte, known IDs) IDs {
 	return append(ids, ']')
 }
 
-// isPlain reports whether the inside of a valid JSON list is ids of up to nine digits and commas.
+// isPlain reports whether the inside of a valid JSON list consists of ids of up to nine digits and commas.
 func isPlain(inside []byte) bool {
 	digits := 0
 	for _, c := range inside {

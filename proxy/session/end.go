@@ -10,9 +10,8 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// End ends a session when its running calls have ended, and in the background if it is given
-// rewards first. A failure of the store is returned, and the end is tried again in the
-// background.
+// End ends a session. While calls are running, or if there is a Config.Reward, this happens in
+// the background. An error of the store is returned, and the background work tries again.
 func (m *Manager) End(ctx context.Context, s *Session, why string) error {
 	m.mu.Lock()
 	if s.end != "" && m.byRollout[s.RolloutID] != s {
@@ -32,8 +31,8 @@ func (m *Manager) End(ctx context.Context, s *Session, why string) error {
 	return m.finish(ctx, s)
 }
 
-// Cancelled says that the rollout of a session, if it is one, was cancelled: its name may
-// begin another session.
+// Cancelled tells the manager that a rollout was cancelled. If it was a session's, the name of
+// the session may begin another one.
 func (m *Manager) Cancelled(rolloutID string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -43,7 +42,7 @@ func (m *Manager) Cancelled(rolloutID string) {
 	}
 }
 
-// flush stores what is left of a session's calls.
+// flush stores the remaining records of a session's calls.
 func (m *Manager) flush(ctx context.Context, s *Session) error {
 	ctx, cancel := context.WithTimeout(ctx, m.config.StoreTimeout)
 	defer cancel()
@@ -56,7 +55,7 @@ func (m *Manager) flush(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// finish gives a session its rewards, and ends its attempt.
+// finish flushes the calls of a session, gives it its rewards, and ends its attempt.
 func (m *Manager) finish(ctx context.Context, s *Session) error {
 	if err := m.flush(ctx, s); err != nil {
 		return err
@@ -126,14 +125,14 @@ func (m *Manager) adopt(ctx context.Context) error {
 		return err
 	}
 	for i := range page.Items {
-		if _, err := m.add(&page.Items[i]); errors.Is(err, agl.ErrInvalid) { // whoever wrote it, the others are to end
+		if _, err := m.add(&page.Items[i]); errors.Is(err, agl.ErrInvalid) { // it must not keep the others from ending
 			m.warn(ctx, "a session is left open, since it cannot be read; cancel it", page.Items[i].RolloutID, err)
 		}
 	}
 	return nil
 }
 
-// endAll ends the sessions that are over.
+// endAll ends the sessions that are closed or idle.
 func (m *Manager) endAll(ctx context.Context) {
 	m.mu.Lock()
 	var over, idle []*Session
@@ -175,8 +174,8 @@ func (m *Manager) setEnding(s *Session, ending bool) {
 	s.ending = ending
 }
 
-// isIdle closes a session that is idle at the other proxies, too: each record of a call
-// counts as a heartbeat of its attempt.
+// isIdle closes a session if it is idle at the other proxies, too, and reports whether it did.
+// The store tells: each record of a call counts as a heartbeat of its attempt.
 func (m *Manager) isIdle(ctx context.Context, s *Session) bool {
 	ctx, cancel := context.WithTimeout(ctx, m.config.StoreTimeout)
 	defer cancel()

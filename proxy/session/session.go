@@ -1,9 +1,18 @@
-// Package session records the traffic of live programs: each session is a rollout with one
-// attempt, which begins with the first call and ends when the program says so, or is idle.
+// Package session turns the traffic of live programs into rollouts. Each session is a rollout
+// with one attempt. It begins with its first call, and ends when the program says so or when
+// it is idle.
 //
-// The open sessions are in memory, and can all be found again in the store: a [Manager]
-// adopts those that it does not know when it starts, and several managers on one store agree
-// on the rollout of a session by idempotency keys.
+//	m := session.New(session.Config{Store: store, Flush: flush, IdleTimeout: time.Hour, …})
+//	m.Start(ctx)
+//	defer m.Close()
+//	s, err := m.Named(ctx, "chat-17", user, "") // or ByKey, after Create
+//	leave, ok := m.Enter(s)
+//	// … the call runs …
+//	leave(false)
+//
+// A [Manager] keeps the open sessions in memory and can find all of them again in the store:
+// when it starts, it adopts those that an earlier process left open. Several managers on one
+// store agree on the rollout of a session by idempotency keys.
 //
 // The package must not know how calls are sent or recorded.
 package session
@@ -31,20 +40,20 @@ import (
 
 // The keys of a session's metadata in the rollout, and of its end in the attempt.
 const (
-	MetadataSession = "agl.session" // its name
+	MetadataSession = "agl.session" // the session's name
 	MetadataUser    = "agl.user"
-	MetadataConsent = "consent"         // to learning from it, in the program's words
-	MetadataEnd     = "agl.session_end" // call, header or idle
+	MetadataConsent = "consent"         // whether its data may be used for training, in the program's words
+	MetadataEnd     = "agl.session_end" // EndCall, EndHeader or EndIdle
 )
 
-// The ways in which a session ends.
+// The reasons why a session ends.
 const (
-	EndCall   = "call"
-	EndHeader = "header"
-	EndIdle   = "idle"
+	EndCall   = "call"   // End was called
+	EndHeader = "header" // a header of a call said that it was the last
+	EndIdle   = "idle"   // Config.IdleTimeout passed without a call
 )
 
-// KeyPrefix begins the keys of sessions.
+// KeyPrefix is the prefix of the keys of sessions.
 const KeyPrefix = "sk-sess-"
 
 // Store is what a manager needs of an agl.Store.
@@ -61,25 +70,26 @@ type Config struct {
 	Store Store
 	// Flush stores the records of an attempt's calls.
 	Flush func(ctx context.Context, rolloutID, attemptID string) error
-	// Reward, if not nil, gives a session its rewards before it ends, and is repeated after an
-	// error. Sessions then end in the background.
+	// Reward, if not nil, stores the rewards of a session before it ends, and is called again
+	// after an error. Sessions then end in the background.
 	Reward       func(ctx context.Context, rolloutID, attemptID string) error
 	IdleTimeout  time.Duration // ends a session without calls; must be positive
-	RewardWindow time.Duration // 0 leaves it to the store
-	StoreTimeout time.Duration // of one request to the store
-	Max          int           // open sessions; 0 is 100,000
-	// Assign says what a session that begins now is served by, and what it may have been
-	// served by recently, the newest first: a session that another proxy has begun keeps what
-	// it has there. key is its user, or its name. Nil is nothing.
+	RewardWindow time.Duration // how long rewards may arrive after the end; 0 leaves it to the store
+	StoreTimeout time.Duration // limit of one request to the store
+	Max          int           // limit of open sessions; 0 is 100,000
+	// Assign returns the assignment of a session that begins now, and then earlier ones, the
+	// newest first: a session that began at another proxy keeps the assignment that it got
+	// there. key is the session's user, or its name if it has none. A nil Assign assigns
+	// nothing.
 	Assign func(key string) []Assignment
 	Logger *slog.Logger
 }
 
-// Assignment is what serves a session from its beginning to its end.
+// Assignment says which resources and models serve a session from its beginning to its end.
 type Assignment struct {
 	ResourcesID string            // empty is the latest
-	Models      map[string]string // the models that answer, by the models that are asked for
-	Metadata    map[string]any    // of the session's rollout
+	Models      map[string]string // the models that answer, by the model that the program asks for
+	Metadata    map[string]any    // added to that of the session's rollout
 }
 
 // metadataModels is the key of Assignment.Models.
@@ -88,17 +98,17 @@ const metadataModels = "agl.session_models"
 // Session is an open session.
 type Session struct {
 	RolloutID, AttemptID string
-	ResourcesID          string // the version that it runs with; empty when there is none
-	// Models are the models that answer its calls, by the models that they ask for.
+	ResourcesID          string // of the resources that serve it; empty when there are none
+	// Models is Assignment.Models.
 	Models map[string]string
 
 	name    string
 	idle    time.Duration
-	last    time.Time // of the last call's beginning or end
+	last    time.Time // when a call last began or ended
 	running int
 	calls   int
-	end     string // why it ends; empty while it is open
-	ending  bool   // it is being ended
+	end     string // EndCall, EndHeader or EndIdle once it is closed; empty while it is open
+	ending  bool   // endAll is ending it
 }
 
 // Manager knows the open sessions. Its methods are safe for concurrent use.
@@ -154,8 +164,9 @@ type NewSession struct {
 	ResourcesID string         // empty is the latest
 	Input       jsontext.Value // of the rollout; nil is null
 	Metadata    map[string]jsontext.Value
-	IdleTimeout time.Duration // 0 is the configured one
-	// Key is a key that the caller has chosen. If it has an open session, that is ended.
+	IdleTimeout time.Duration // 0 is Config.IdleTimeout
+	// Key is a key that the caller has chosen; empty creates one. An open session with that
+	// key is ended.
 	Key string
 }
 
@@ -196,8 +207,8 @@ func (m *Manager) named(name string) *Session {
 	return m.byName[name]
 }
 
-// Named returns the open session of a name, and starts one if there is none. consent is for
-// the metadata of one that it starts.
+// Named returns the open session of a name, and starts one if there is none. user and consent
+// go into the metadata of a session that it starts.
 func (m *Manager) Named(ctx context.Context, name, user, consent string) (*Session, error) {
 	for {
 		m.mu.Lock()
@@ -230,8 +241,8 @@ func (m *Manager) Named(ctx context.Context, name, user, consent string) (*Sessi
 // idempotency keys.
 const maxGenerations = 1000
 
-// continued finds the rollout that a session of this name has, here or at another proxy,
-// or starts one. A name that comes again after its session has ended gets a new rollout.
+// continued returns the session of a name, which another proxy may have begun, or starts one.
+// A name whose session has ended gets a new rollout.
 func (m *Manager) continued(ctx context.Context, name, user, consent string) (*Session, error) {
 	sum := sha256.Sum256([]byte(name + "\x00" + user))
 	input, err := json.Marshal(map[string]string{"session": name})
@@ -250,7 +261,7 @@ func (m *Manager) continued(ctx context.Context, name, user, consent string) (*S
 		key := "session-" + hex.EncodeToString(sum[:16]) + "-" + strconv.Itoa(generation)
 		for _, assigned := range m.assignments(cmp.Or(user, name)) {
 			s, err := m.begin(ctx, name, NewSession{User: user, Input: input, Metadata: metadata}, assigned, key)
-			if errors.Is(err, agl.ErrConflict) { // it began with an earlier assignment, or another proxy has other settings
+			if errors.Is(err, agl.ErrConflict) { // the session began with an earlier assignment, or at a proxy with other settings
 				continue
 			}
 			if !errors.Is(err, agl.ErrIllegalState) {
@@ -262,7 +273,7 @@ func (m *Manager) continued(ctx context.Context, name, user, consent string) (*S
 	return nil, agl.Errorf(agl.CodeExhausted, "session %.100q has ended too often", name)
 }
 
-// assignments is never empty.
+// assignments returns the result of Config.Assign, or an empty assignment if there is none.
 func (m *Manager) assignments(key string) []Assignment {
 	if m.config.Assign != nil {
 		if list := m.config.Assign(key); len(list) > 0 {
@@ -272,8 +283,8 @@ func (m *Manager) assignments(key string) []Assignment {
 	return []Assignment{{}}
 }
 
-// begin starts the rollout of a session. If a session with the same idempotency key has
-// ended it is ErrIllegalState.
+// begin starts the rollout of a session. The error is ErrIllegalState if a session with the
+// same idempotency key has ended.
 func (m *Manager) begin(ctx context.Context, name string, p NewSession, assigned Assignment, key string) (*Session, error) {
 	m.mu.Lock()
 	full := len(m.byRollout) >= m.config.Max
@@ -288,7 +299,7 @@ func (m *Manager) begin(ctx context.Context, name string, p NewSession, assigned
 		}
 		metadata[k] = v
 	}
-	if p.ResourcesID == "" || assigned.ResourcesID == "" { // what its program has chosen is no part of an experiment
+	if p.ResourcesID == "" || assigned.ResourcesID == "" { // a session whose program chose its resources takes no part in an experiment
 		maps.Copy(metadata, assigned.Metadata)
 		p.ResourcesID = cmp.Or(p.ResourcesID, assigned.ResourcesID)
 		if len(assigned.Models) > 0 {
@@ -316,7 +327,7 @@ func (m *Manager) begin(ctx context.Context, name string, p NewSession, assigned
 	ctx, cancel := context.WithTimeout(ctx, m.config.StoreTimeout)
 	defer cancel()
 	r, err := m.config.Store.StartRollout(ctx, agl.StartRolloutParams{EnqueueRollout: e, IdempotencyKey: key})
-	if err == nil { // the answer to a repeat is what was there then
+	if err == nil { // a repeated StartRollout returns the rollout as it was when it started
 		r, err = m.config.Store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: r.RolloutID})
 	}
 	switch {
@@ -328,7 +339,8 @@ func (m *Manager) begin(ctx context.Context, name string, p NewSession, assigned
 	return m.add(&r)
 }
 
-// MaxUser is the longest name of a user in bytes: by it the store finds what a user wants to be forgotten.
+// MaxUser is the longest user in bytes. The store must be able to find the sessions of a user who wants to be
+// forgotten.
 const MaxUser = 256
 
 // checkUser checks a user, which may be text, JSON or nil.
@@ -349,11 +361,12 @@ func checkUser(user any) error {
 // metadataIdle is the key of a session's own idle timeout, in seconds.
 const metadataIdle = "agl.session_idle"
 
-// add makes a session of its rollout. It is ErrIllegalState if that is over.
+// add returns the session of a rollout, and adds it if it is new. The error is ErrIllegalState
+// if the rollout has finished, and ErrNotFound if it is not a session.
 func (m *Manager) add(r *agl.AttemptedRollout) (*Session, error) {
 	name, ok := agl.Attributes(r.Metadata).GetString(MetadataSession)
 	if !ok || r.Attempt == nil {
-		return nil, agl.Errorf(agl.CodeNotFound, "rollout %s is no session", r.RolloutID)
+		return nil, agl.Errorf(agl.CodeNotFound, "rollout %s is not a session", r.RolloutID)
 	}
 	if r.Status.Finished() || !r.Attempt.Status.Live() {
 		return nil, errEnded(r.RolloutID)
@@ -386,12 +399,12 @@ func errEnded(rolloutID string) error {
 	return agl.Errorf(agl.CodeIllegalState, "the session of rollout %s has ended", rolloutID)
 }
 
-// Is reports whether a text has the form of a session's key.
+// Is reports whether a key begins with KeyPrefix.
 func Is(key string) bool { return strings.HasPrefix(key, KeyPrefix) }
 
-// ByKey returns the session of a key. found is false if it is the key of none:
-// ErrUnauthorized, unless it does not have the form of one. A session that has ended is
-// ErrIllegalState.
+// ByKey returns the session of a key. found is false, without an error, if the key neither
+// begins with KeyPrefix nor was chosen for an open session. The error is ErrUnauthorized if
+// there is no session for a key with the prefix, and ErrIllegalState if the session has ended.
 func (m *Manager) ByKey(ctx context.Context, key string) (s *Session, found bool, err error) {
 	if key == "" {
 		return nil, false, nil
@@ -422,8 +435,8 @@ func (m *Manager) ByKey(ctx context.Context, key string) (s *Session, found bool
 
 func errUnknown() error { return agl.Errorf(agl.CodeUnauthorized, "the session key is unknown") }
 
-// ByID returns the session of a rollout and its name: also with ErrIllegalState, if it has
-// ended.
+// ByID returns the session of a rollout and its name. If the session has ended, it returns
+// both together with ErrIllegalState.
 func (m *Manager) ByID(ctx context.Context, rolloutID string) (s *Session, name string, err error) {
 	m.mu.Lock()
 	s = m.byRollout[rolloutID]
@@ -444,8 +457,8 @@ func (m *Manager) ByID(ctx context.Context, rolloutID string) (s *Session, name 
 	return s, name, err
 }
 
-// Find returns the rollout of the newest session of a name, open or ended. An empty user is
-// any.
+// Find returns the rollout of the newest session of a name, open or ended. With an empty user
+// it searches the sessions of all users. The error is ErrNotFound if there is none.
 func (m *Manager) Find(ctx context.Context, name, user string) (rolloutID string, err error) {
 	labels := []agl.Label{{Name: MetadataSession, Value: name}}
 	if user != "" {
@@ -465,8 +478,8 @@ func (m *Manager) Find(ctx context.Context, name, user string) (rolloutID string
 	return page.Items[0].RolloutID, nil
 }
 
-// Enter begins a call of a session. The call ends with leave, whose argument says whether
-// it was the session's last one. ok is false if the session has ended meanwhile.
+// Enter begins a call of a session. The caller calls leave when the call ends, and says
+// whether it was the session's last one. ok is false if the session has ended meanwhile.
 func (m *Manager) Enter(s *Session) (leave func(last bool), ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -490,8 +503,8 @@ func (m *Manager) Enter(s *Session) (leave func(last bool), ok bool) {
 	}, true
 }
 
-// close makes a session one that is to end: its name may begin another one. The caller
-// holds the lock.
+// close lets no further call into a session, so that it is going to end and its name may begin
+// another one. The caller holds the lock.
 func (m *Manager) close(s *Session, why string) {
 	s.end = cmp.Or(s.end, why)
 	if m.byName[s.name] == s {

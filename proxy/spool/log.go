@@ -20,10 +20,10 @@ import (
 // ErrFull is returned by [Log.Append] when the records do not fit.
 var ErrFull = errors.New("the spool is full")
 
-// ErrMoved is returned by [Log.AppendAt] when another record is at that place, or its segment is gone.
+// ErrMoved is returned by [Log.AppendAt] when the next record would be at another place.
 var ErrMoved = errors.New("the end of the spool has moved")
 
-// ErrInUse is returned by [Open] when another process has the directory.
+// ErrInUse is returned by [Open] when another process has locked the directory.
 var ErrInUse = errors.New("another process uses the spool")
 
 const (
@@ -33,8 +33,8 @@ const (
 	maxRecordBytes = 1 << 30
 	suffix         = ".spool"
 	lockName       = "lock"
-	// minSegmentBytes and maxSegmentBytes bound the size at which a new segment is begun.
-	// The space of a segment is freed when its last record is done.
+	// A new segment is begun at an eighth of the limit, but between these sizes. The space
+	// of a segment is freed when its last record is done.
 	minSegmentBytes = 64 << 10
 	maxSegmentBytes = 16 << 20
 )
@@ -46,15 +46,15 @@ type Ref struct {
 	length  int
 }
 
-// Segment returns the number of the record's segment. As long as one of its records is not done, all
-// of them can be read.
+// Segment returns the number of the record's segment. Until all records of a segment are done, each of
+// them can be read.
 func (r Ref) Segment() uint64 { return r.segment }
 
 // Offset returns where in its segment the record begins.
 func (r Ref) Offset() int64 { return r.offset }
 
-// After returns where the record after one of some length begins that is at an offset of this segment.
-func (r Ref) After(offset int64, length int) int64 { return offset + headerBytes + int64(length) }
+// After returns where in its segment the next record begins, after a record of some length at an offset.
+func After(offset int64, length int) int64 { return offset + headerBytes + int64(length) }
 
 // Log is a list of records in segment files. Records are read by their [Ref]s, in any
 // order. The file of a segment is removed when all of its records are done. It is safe
@@ -199,8 +199,8 @@ func (l *Log) Next() (Ref, error) {
 // when there is no room, or an error of the disk.
 func (l *Log) Append(records [][]byte) ([]Ref, error) { return l.append(nil, records) }
 
-// AppendAt is Append for records that say where they are: the first one is at a place that Next gave, or
-// the error is ErrMoved.
+// AppendAt is Append for records that refer to their own places: the error is ErrMoved unless the first
+// one gets the place at, which Next has returned.
 func (l *Log) AppendAt(at Ref, records [][]byte) ([]Ref, error) { return l.append(&at, records) }
 
 func (l *Log) append(at *Ref, records [][]byte) ([]Ref, error) {
@@ -295,7 +295,7 @@ func (l *Log) drop(s *segment) {
 	_ = os.Remove(l.path(s.number))
 }
 
-// At returns the place of the record at an offset of the segment in which another record is.
+// At returns the place of the record at an offset of another record's segment.
 func (l *Log) At(other Ref, offset int64) (Ref, error) {
 	l.mu.Lock()
 	s := l.segments[other.segment]

@@ -16,8 +16,8 @@ type Health struct {
 	// Cooldown is how long a backend then gets no calls, before a single trial call; 0 is
 	// 1 s. It doubles with each trial that fails, up to MaxCooldown (0 is 30 s).
 	Cooldown, MaxCooldown time.Duration
-	// ProbeInterval is how often a Model.HealthURL is requested; 0 is 5 s. Two bad
-	// answers in a row take the backend out, a good one brings it back.
+	// ProbeInterval is how often a Model.HealthURL is requested; 0 is 5 s. After two
+	// failed probes in a row a backend is down, until one succeeds.
 	ProbeInterval time.Duration
 	// ProbeTimeout bounds each probe; 0 is 2 s.
 	ProbeTimeout time.Duration
@@ -46,7 +46,7 @@ const (
 )
 
 // circuitBreaker keeps calls from a failing backend. It opens after several
-// consecutive failures and admits a single trial call after its rest. If the trial
+// consecutive failures and admits a single trial call after the cooldown. If the trial
 // succeeds it closes, otherwise it stays open twice as long. (Nygard, "Release It!",
 // 2nd ed., 2018, ch. 5.) A reply that breaks off counts as a failure. Because streams
 // last for minutes, a trial succeeds as soon as its reply has begun, but only a complete
@@ -58,8 +58,8 @@ const (
 type circuitBreaker struct {
 	mu       sync.Mutex
 	failures int           // consecutive
-	rest     time.Duration // how long it stays open; 0 while it is closed
-	until    time.Time     // when the rest is over
+	cooldown time.Duration // how long it stays open; 0 while it is closed
+	until    time.Time     // when the cooldown ends
 	trial    bool          // a trial is under way
 }
 
@@ -68,10 +68,10 @@ func (b *circuitBreaker) wait(now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case b.rest == 0:
+	case b.cooldown == 0:
 		return 0
 	case b.trial:
-		return max(b.until.Sub(now), time.Second) // its end is unknown
+		return max(b.until.Sub(now), time.Second) // a guess: the trial may take longer
 	default:
 		return max(b.until.Sub(now), 0)
 	}
@@ -81,7 +81,7 @@ func (b *circuitBreaker) wait(now time.Time) time.Duration {
 func (b *circuitBreaker) admit(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.rest == 0 {
+	if b.cooldown == 0 {
 		return true
 	}
 	if b.trial || now.Before(b.until) {
@@ -98,21 +98,21 @@ func (b *circuitBreaker) report(v verdict, now time.Time, cfg *Health) {
 	switch v {
 	case answered:
 		if b.trial {
-			b.rest, b.trial = 0, false
+			b.cooldown, b.trial = 0, false
 		}
 	case worked:
-		b.failures, b.rest, b.trial = 0, 0, false
+		b.failures, b.cooldown, b.trial = 0, 0, false
 	case failed:
 		b.failures++
 		switch {
 		case b.trial:
-			b.rest = min(2*b.rest, cfg.MaxCooldown)
-		case b.rest == 0 && b.failures >= cfg.Failures:
-			b.rest = cfg.Cooldown
+			b.cooldown = min(2*b.cooldown, cfg.MaxCooldown)
+		case b.cooldown == 0 && b.failures >= cfg.Failures:
+			b.cooldown = cfg.Cooldown
 		default: // the call began before the breaker opened
 			return
 		}
-		b.trial, b.until = false, now.Add(b.rest)
+		b.trial, b.until = false, now.Add(b.cooldown)
 	case neutral:
 		b.trial = false
 	}

@@ -13,7 +13,7 @@ type idleTimeout struct {
 	expire func()
 	timer  *time.Timer
 	began  time.Time
-	last   atomic.Int64 // when alive was last called, since began; or suspended
+	last   atomic.Int64 // nanoseconds from began to the last call of alive; or suspended
 	over   atomic.Bool
 }
 

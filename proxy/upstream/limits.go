@@ -142,14 +142,14 @@ func (l *limiter) acquire(ctx context.Context, timeout time.Duration) error {
 		if left <= 0 || limit != "" && wait != never && wait > left {
 			return l.refuse(limit, wait, timeout)
 		}
-		if err := l.pause(ctx, turn, min(wait, left)); err != nil {
+		if err := l.await(ctx, turn, min(wait, left)); err != nil {
 			return err
 		}
 	}
 }
 
-// pause releases the lock until the call may try again, for at most d.
-func (l *limiter) pause(ctx context.Context, turn <-chan struct{}, d time.Duration) error {
+// await releases the lock until the call may try again, for at most d.
+func (l *limiter) await(ctx context.Context, turn <-chan struct{}, d time.Duration) error {
 	l.mu.Unlock()
 	defer l.mu.Lock()
 	timer := time.NewTimer(d)

@@ -34,15 +34,15 @@ type Model struct {
 	BaseURL string `json:"base_url"` // of the backend's API, usually ending in /v1
 	// BackendModel is what the backend calls the model; empty means Name.
 	BackendModel string `json:"backend_model,omitzero"`
-	// APIKey is sent to the backend in the header that its API has for it; "env:NAME"
-	// is resolved at each call. Empty forwards the agent's own key.
+	// APIKey is sent to the backend in the header of its API; "env:NAME" is resolved
+	// at each call. Empty forwards the agent's own key.
 	APIKey string `json:"api_key,omitzero"`
 	// Version says which weights these are, usually a resources id. It is recorded
 	// with each call.
 	Version string `json:"version,omitzero"`
-	// Resources makes the backend answer only the rollouts that were enqueued with these
-	// resources: no other backend of that name answers them, so that they keep the weights
-	// with which they began.
+	// Resources reserves the backend for the rollouts that were enqueued with these
+	// resources. No other backend of that name answers them, so that a rollout keeps the
+	// weights that it began with.
 	Resources string `json:"resources,omitzero"`
 	// TextOnly marks a backend that rejects requests for token ids and
 	// log-probabilities, as hosted services do. The proxy does not ask it for them.
@@ -50,22 +50,21 @@ type Model struct {
 	// API is what the backend speaks; empty is OpenAI's.
 	API API `json:"api,omitzero"`
 	// APIVersion is the api-version of Azure (empty is 2024-10-21) or the
-	// anthropic-version for agents that send none (empty is 2023-06-01). Other APIs
-	// have none.
+	// anthropic-version for agents that send none (empty is 2023-06-01). It is ignored
+	// for OpenAI's API.
 	APIVersion string `json:"api_version,omitzero"`
-	// ChatOnly marks a backend that agents can reach through Chat Completions only,
-	// such as the embedded policy: Responses are translated for it. They are also
-	// translated wherever token ids are wanted, because engines give those for chat
-	// only.
+	// ChatOnly marks a backend that speaks Chat Completions only, such as the embedded
+	// policy: calls of Responses are translated for it. They are also translated when
+	// token ids are wanted, because engines return those for chat only.
 	ChatOnly bool `json:"chat_only,omitzero"`
 	// Replay marks a backend that refuses token ids while it streams, as SGLang does
 	// for chat: a recorded call is made without streaming, and the reply is replayed
-	// to the agent as a stream. A backend whose refusal says so, like SGLang's, is
-	// treated like this from then on.
+	// to the agent as a stream. The proxy recognizes SGLang's refusal and treats such a
+	// backend like this from then on.
 	Replay bool `json:"replay,omitzero"`
 	// CacheSalt sends the version as cache_salt with requests that have none, so that
-	// an engine whose weights change in place does not use prefixes that it computed
-	// with the weights before.
+	// an engine whose weights change in place does not reuse prefixes that it computed
+	// with the old weights.
 	CacheSalt bool `json:"cache_salt,omitzero"`
 	// Limits bound the calls to this backend.
 	Limits Limits `json:"limits,omitzero"`
@@ -102,7 +101,7 @@ func (p *Price) NanoUSD(prompt, completion int64) int64 {
 	return int64(min(nano, math.MaxInt64/8)) //nolint:mnd // sums of it must not overflow
 }
 
-// Validate reports what is wrong with a price, which a field has: CodeInvalid.
+// Validate refuses an invalid price with CodeInvalid. Its message begins with field.
 func (p *Price) Validate(field string) error {
 	if p == nil || p.Prompt >= 0 && p.Completion >= 0 && p.Prompt <= maxPrice && p.Completion <= maxPrice {
 		return nil

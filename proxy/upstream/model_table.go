@@ -28,8 +28,8 @@ type group struct {
 	next     atomic.Uint64
 }
 
-// newTable returns a table of models. Backends that are also in the table before, which
-// may be nil, keep their state.
+// newTable returns a table of models. Backends that are also in before, which may be
+// nil, keep their state.
 func newTable(models []Model, before *table) (*table, error) {
 	t := &table{models: slices.Clone(models), groups: make(map[string]*group), states: make(map[string]*state)}
 	for i, m := range t.models {
@@ -85,7 +85,8 @@ func (t *table) names() []string {
 	return names
 }
 
-// pinned returns the groups that answer rollouts with these resources, by the model that is asked for.
+// pinned returns the keys of the groups that are reserved for rollouts with these
+// resources, by model name; nil if there are none.
 func (t *table) pinned(resources string) map[string]string {
 	var keys map[string]string
 	for _, m := range t.models {
@@ -128,8 +129,8 @@ func (t *table) group(model string) (*group, error) {
 	return nil, e
 }
 
-// slack is how far above the mean the load of a replica may be before the calls
-// of a rollout go to another.
+// slack times the mean load is how much load a replica may have before the calls of a
+// rollout go to another.
 const slack = 1.25
 
 // pick chooses a replica that is up and not in tried; it returns nil if there is none.
@@ -207,8 +208,8 @@ func mix(seed uint64, s string) uint64 {
 }
 
 // versionNow returns the present version of b's weights. If this table has an entry
-// with the same base URL and backend model, the weights were changed in place and its
-// version counts. Otherwise a running call ends on the weights on which it began.
+// with the same base URL and backend model, the weights were changed in place, and the
+// version is that entry's. Otherwise a running call ends on the weights that it began on.
 func (t *table) versionNow(b *backend) string {
 	if g := t.groups[b.key()]; g != nil {
 		for _, r := range g.replicas {
@@ -222,16 +223,16 @@ func (t *table) versionNow(b *backend) string {
 
 // noneUp returns the error of a call when every replica is down.
 func (g *group) noneUp(model string, now time.Time) *openai.Error {
-	rest := never
+	wait := never
 	var each []string
 	for _, b := range g.replicas {
-		rest = min(rest, b.state.downFor(now))
+		wait = min(wait, b.state.downFor(now))
 		why := "its calls fail"
 		if b.state.missed.Load() >= maxMissed {
 			why = "its health probe fails"
 		}
 		each = append(each, b.url()+" ("+why+")")
 	}
-	return refusal(http.StatusServiceUnavailable, "no_backend_up", rest,
+	return refusal(http.StatusServiceUnavailable, "no_backend_up", wait,
 		fmt.Sprintf("every backend of model %q is down: %s", model, strings.Join(each, ", ")))
 }

@@ -88,8 +88,8 @@ func (g *gate) await(ctx context.Context, timer *time.Timer) bool {
 // passage is a call that is at a backend; cancel ends it.
 type passage struct{ cancel context.CancelCauseFunc }
 
-// enter counts a call in, which ends with leave. It returns nil while the proxy is
-// paused.
+// enter counts a call that goes to a backend; leave ends it. It returns nil while the
+// proxy is paused.
 func (g *gate) enter(cancel context.CancelCauseFunc) *passage {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -101,7 +101,7 @@ func (g *gate) enter(cancel context.CancelCauseFunc) *passage {
 	return in
 }
 
-// leave counts a call out; nil is one that was not counted in.
+// leave ends a call that enter has counted; nil does nothing.
 func (g *gate) leave(in *passage) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

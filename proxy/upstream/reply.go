@@ -27,14 +27,14 @@ type Reply struct {
 	Backend string // URL of the backend, without a password
 	Tries   int    // requests that were sent
 	Cached  bool   // the reply comes from the cache
-	// Lost says that a backend may have executed the last request, and what it has replied is
-	// not known.
+	// Lost says that a backend may have executed the last request, and that its reply was
+	// lost.
 	Lost bool
 	// VersionEnd is the version of the weights behind the backend when the call ended.
 	VersionEnd string
 
 	// Sent is when the last request was sent, FirstByte and LastByte when its reply
-	// began and when the last part of it came. What has not happened is zero.
+	// began and when the last part of it arrived. Each is zero until then.
 	Sent, FirstByte, LastByte time.Time
 
 	pool       *Pool
@@ -46,7 +46,7 @@ type Reply struct {
 	buffer     *[]byte    // memory of Buffered
 	passage    *passage   // through the gate; nil outside
 	backend    *backend   // where the call counts as load; nil after leave
-	translated bool       // the reply is in another form than the agent's
+	translated bool       // the backend's API is not the agent's
 	admitted   bool       // the circuit breaker of backend waits for report
 	verdict    verdict    // so far
 	tried      []*backend // those that have failed
@@ -68,9 +68,8 @@ func (r *Reply) Encoding() string {
 	return ""
 }
 
-// Read reads the body, or what is left of it behind Whole. Its error is an
-// *openai.Error when upstream itself ended the call, and the cause of Send's context
-// when that has ended.
+// Read reads the body, or what follows Buffered. Its error is an *openai.Error when
+// upstream itself ended the call, and the cause of Send's context when that has ended.
 func (r *Reply) Read(to []byte) (int, error) {
 	n, err := r.body.Read(to)
 	r.LastByte = time.Now()
@@ -106,7 +105,7 @@ func (r *Reply) ResumeIdle() {
 // maxPooled is the largest buffer that is kept for the next reply.
 const maxPooled = 2 << 20
 
-// Free releases the memory of Whole. It may be called after Close.
+// Free releases the memory of Buffered. It may be called after Close.
 func (r *Reply) Free() {
 	if r.buffer == nil {
 		return

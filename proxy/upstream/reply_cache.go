@@ -90,8 +90,8 @@ func (c *replyCache) drop(place *list.Element) {
 // HeaderCache says "hit" on a reply from the cache.
 const HeaderCache = "Agl-Cache"
 
-// keptBody copies a body while it is read and calls complete at its end.
-type keptBody struct {
+// cachingBody copies a body while it is read and calls complete at its end.
+type cachingBody struct {
 	io.ReadCloser
 
 	entry         *cachedReply
@@ -100,7 +100,7 @@ type keptBody struct {
 	over          bool // no more is copied: complete was called, or never will be
 }
 
-func (k *keptBody) Read(to []byte) (int, error) {
+func (k *cachingBody) Read(to []byte) (int, error) {
 	n, err := k.ReadCloser.Read(to)
 	if k.over {
 		return n, err

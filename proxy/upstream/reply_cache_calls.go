@@ -83,7 +83,7 @@ func (r *Reply) addToCache(key cacheKey) {
 		}
 		return
 	}
-	r.body = &keptBody{ReadCloser: r.body, entry: entry, limit: limit, length: r.Length, complete: func() {
+	r.body = &cachingBody{ReadCloser: r.body, entry: entry, limit: limit, length: r.Length, complete: func() {
 		if !r.Stream() || openai.CompleteStream(entry.body) {
 			r.pool.cache.put(entry)
 		}

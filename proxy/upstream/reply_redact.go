@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// minSecret is the length from which on a key is taken for a secret. Servers without one are
-// given words such as EMPTY, which may stand in any reply.
+// minSecret is the length of the shortest key that is treated as a secret. Servers that check
+// no key are given a word such as EMPTY, which any reply may contain.
 const minSecret = 8
 
-// redact hides the secrets of a backend in its reply: some servers answer with the key that they
-// refuse, and neither the agent nor the records of its calls may have it. A secret is replaced by as
-// many asterisks, so that no length changes.
+// redact hides the secrets of a backend in its reply. Some servers repeat the key that they
+// refuse, and neither the agent nor a record may see it. Each byte of a secret becomes an
+// asterisk, so that no length changes.
 func (b *backend) redact(res *http.Response, key string) {
 	var secrets [][]byte
 	add := func(text string) {
@@ -45,16 +45,16 @@ func (b *backend) redact(res *http.Response, key string) {
 	res.Body = &redactedBody{body: res.Body, secrets: secrets, longest: longest}
 }
 
-// redactedBody hides secrets in a body. The beginning of a secret at the end of what has come
-// waits for what comes next.
+// redactedBody hides secrets in a body. Bytes at the end of a read that may begin a secret are
+// held until the next read.
 type redactedBody struct {
 	body    io.ReadCloser
 	secrets [][]byte
-	longest int    // of them
-	held    []byte // read, and may begin a secret
-	own     []byte // memory for readers with little of their own
-	out     []byte // of own, to be returned
-	err     error  // of body, after all else
+	longest int    // length of the longest secret
+	held    []byte // bytes that may begin a secret
+	own     []byte // used when a caller's buffer is too small
+	out     []byte // the part of own that is still to be returned
+	err     error  // of body; returned after everything else
 }
 
 // Close implements [io.Closer].

@@ -53,9 +53,9 @@ func CopyHeader(dst, src http.Header) {
 	}
 }
 
-// forwarded reports whether a header of an agent's request may reach a backend. Others
-// may not: cookies, addresses of the agent, and what chooses whom the operator's key
-// bills are no business of the backend.
+// forwarded reports whether a header of an agent's request may reach a backend. Cookies,
+// the agent's addresses, and headers that choose which account the operator's key bills
+// may not.
 func forwarded(name string) bool {
 	switch name {
 	case "Accept", "Content-Type", "User-Agent", "Idempotency-Key",
@@ -82,8 +82,8 @@ type Message struct {
 	// Translated says that the backend's API is not the agent's: headers that belong
 	// to the agent's API are not forwarded.
 	Translated bool
-	// StreamsIDs says that it asks for token ids in a stream, which some backends
-	// refuse.
+	// StreamsIDs says that the request asks for token ids in a stream, which some
+	// backends refuse.
 	StreamsIDs bool
 }
 
@@ -98,11 +98,12 @@ type Request struct {
 	// Message returns the request in the form of a backend's API. It is called for each
 	// backend that is tried, perhaps several times. Its error answers the agent.
 	Message func(to Target) (*Message, error)
-	// Again is called before a request is sent again although a backend may have executed the
-	// last one, whose reply was lost. With an error the call fails instead. Nil lets it be sent.
+	// Again, if set, is called before a request is repeated whose first reply was lost, so that
+	// a backend may have executed it already. If it returns an error, the request is not
+	// repeated and the call fails.
 	Again func(ctx context.Context) error
-	// Aside is for a question beside a call: it is sent once, and its answer says nothing about
-	// the health of the backend.
+	// Aside marks a request that the proxy makes for itself, such as counting the tokens of a
+	// prompt. It is sent once, and its outcome does not count for the circuit breaker.
 	Aside bool
 	// Buffer makes Send receive the whole reply before it returns, unless it is a stream
 	// or encoded. Send always does so for JSON and for translated requests. A reply that
@@ -110,8 +111,8 @@ type Request struct {
 	Buffer bool
 }
 
-// ServerRoot is the prefix of paths that are beside the /v1 of the base URL, not below
-// it.
+// ServerRoot is the prefix of paths that start at the root of the server, not at the /v1
+// of its base URL.
 const ServerRoot = "/.."
 
 // forward returns the HTTP request to a backend.

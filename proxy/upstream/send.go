@@ -33,7 +33,7 @@ func (p *Pool) Send(ctx context.Context, req *Request) (*Reply, error) {
 		if refused, ok := errors.AsType[*openai.Error](err); ok {
 			return r, refused
 		}
-		pause, again := r.repeat(req, res, err)
+		delay, again := r.repeat(req, res, err)
 		if err == nil && !again {
 			if err = r.receive(req, res); err == nil {
 				if cacheable {
@@ -42,7 +42,7 @@ func (p *Pool) Send(ctx context.Context, req *Request) (*Reply, error) {
 				return r, nil
 			}
 			r.Lost = true
-			pause, again = r.repeat(req, nil, err)
+			delay, again = r.repeat(req, nil, err)
 		}
 		if again && r.Lost && req.Again != nil {
 			again = req.Again(r.ctx) == nil //nolint:contextcheck // it is derived from ctx
@@ -50,14 +50,14 @@ func (p *Pool) Send(ctx context.Context, req *Request) (*Reply, error) {
 		if !again {
 			return r, r.failure(err)
 		}
-		r.Lost = false // Again has taken note
-		p.cfg.Logger.DebugContext(ctx, "trying again", "model", req.Model, "backend", r.Backend, "tries", r.Tries, "pause", pause, "error", err)
+		r.Lost = false // Again has accounted for it
+		p.cfg.Logger.DebugContext(ctx, "trying again", "model", req.Model, "backend", r.Backend, "tries", r.Tries, "delay", delay, "error", err)
 		if err == nil {
 			discard(res.Body)
 		}
 		r.leave(0)
 		r.restart()
-		if err := backoff.Sleep(r.ctx, pause); err != nil { //nolint:contextcheck // it is derived from ctx
+		if err := backoff.Sleep(r.ctx, delay); err != nil { //nolint:contextcheck // it is derived from ctx
 			return r, r.cause(err)
 		}
 	}
@@ -163,8 +163,8 @@ func (r *Reply) choose(g *group, req *Request) error {
 	}
 }
 
-// judge reports to the circuit breaker when the reply has begun or failed to. leave
-// reports the verdict at the end.
+// judge tells the circuit breaker whether a reply has begun. leave reports the final
+// verdict.
 func (r *Reply) judge(res *http.Response, err error) {
 	switch v := r.verdictOf(err); {
 	case v != worked:
@@ -180,13 +180,12 @@ func (r *Reply) judge(res *http.Response, err error) {
 // maxRefusal is how much of an error is read to find out what was refused.
 const maxRefusal = 4 << 10
 
-// noIDsInStreams is in the error of a backend that gives no token ids in streams:
-// SGLang's, for chat completions. By itself it proves nothing, because some backends
-// repeat the request in their errors.
+// noIDsInStreams is part of SGLang's error for a stream with token ids. Alone it proves
+// nothing, because some backends repeat the request in their errors.
 const noIDsInStreams = "return_token_ids is not supported"
 
-// refusesIDs reports whether a backend seems to have refused a stream for the token
-// ids that were asked for. The body can still be read from its start.
+// refusesIDs reports whether a backend seems to have refused a stream because it asks for
+// token ids. The body can still be read from its start.
 func refusesIDs(res *http.Response) bool {
 	if res.StatusCode != http.StatusBadRequest {
 		return false
@@ -201,8 +200,8 @@ func refusesIDs(res *http.Response) bool {
 }
 
 // askWhole asks a backend that has refused a stream for the whole reply. If it sends
-// one, its streams are replayed from then on, as with Model.Replay. If it refuses that
-// as well, the agent gets its first answer.
+// one, its streams are replayed from then on, as with Model.Replay. If it refuses that,
+// too, the agent gets the first refusal.
 func (r *Reply) askWhole(req *Request, refused *http.Response) (*http.Response, error) {
 	streaming := r.Target
 	r.Target.Unstreamed = true
@@ -223,7 +222,7 @@ func (r *Reply) askWhole(req *Request, refused *http.Response) (*http.Response, 
 	return res, err
 }
 
-// repeat decides whether a request is sent again, and after which pause.
+// repeat decides whether a request is sent again, and after which delay.
 func (r *Reply) repeat(req *Request, res *http.Response, err error) (time.Duration, bool) {
 	retry := &r.pool.cfg.Retry
 	if req.Aside || r.backend == nil || r.Tries == 0 || r.Tries >= retry.Attempts || r.ctx.Err() != nil {
@@ -236,12 +235,12 @@ func (r *Reply) repeat(req *Request, res *http.Response, err error) (time.Durati
 	if !slices.Contains(r.tried, r.backend) {
 		r.tried = append(r.tried, r.backend)
 	}
-	pause := retry.pause(r.Tries)
+	delay := retry.delay(r.Tries)
 	if err != nil || r.otherUp(req, now) {
-		return pause, true
+		return delay, true
 	}
 	asked := backoff.RetryAfter(res.Header, now)
-	return max(pause, asked), asked <= retry.MaxDelay
+	return max(delay, asked), asked <= retry.MaxDelay
 }
 
 // otherUp reports whether there is a replica that has not failed this call.
@@ -250,8 +249,7 @@ func (r *Reply) otherUp(req *Request, now time.Time) bool {
 	return err == nil && g.pick(req.Affinity, r.tried, now) != nil
 }
 
-// receive takes the reply that is returned: its head, and for Request.Buffer all of
-// it.
+// receive fills r with the head of a reply, and for Request.Buffer with its body.
 func (r *Reply) receive(req *Request, res *http.Response) error {
 	r.Status, r.Header, r.Length, r.body = res.StatusCode, res.Header, res.ContentLength, res.Body
 	r.FirstByte = time.Now()

@@ -14,10 +14,10 @@ import (
 type Retry struct {
 	// Attempts is how often a request is sent at most; 0 is 3, 1 repeats nothing.
 	Attempts int
-	// Delay bounds the pause before the first repeat; 0 is 100 ms. It doubles with
-	// each repeat, and the pause is drawn evenly from zero up to it.
+	// Delay bounds the wait before the first repeat; 0 is 100 ms. It doubles with
+	// each repeat, and the wait is drawn evenly from zero up to it.
 	Delay time.Duration
-	// MaxDelay bounds every pause; 0 is 5 s. When the backend's Retry-After asks for
+	// MaxDelay bounds every wait; 0 is 5 s. When the backend's Retry-After asks for
 	// more, the agent gets the backend's answer instead.
 	MaxDelay time.Duration
 }
@@ -30,8 +30,8 @@ func (r *Retry) validate() error {
 	return notNegative("Retry.", number{"Attempts", int64(r.Attempts)}, number{"Delay", int64(r.Delay)}, number{"MaxDelay", int64(r.MaxDelay)})
 }
 
-// pause draws the pause after so many tries.
-func (r *Retry) pause(tries int) time.Duration {
+// delay draws the wait after so many tries.
+func (r *Retry) delay(tries int) time.Duration {
 	return backoff.Exponential{First: r.Delay, Max: r.MaxDelay, Jitter: 1}.Delay(tries - 1)
 }
 

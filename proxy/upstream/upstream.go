@@ -58,9 +58,9 @@ func (p *Pool) Close() {
 	}
 }
 
-// SetModels replaces the list of models at once. Running calls end on the backends
-// on which they began; every later call sees the new list. A list that is refused
-// (CodeInvalid) changes nothing. An empty list is allowed.
+// SetModels replaces the list of models. Running calls end on the backends that they
+// began on; every later call sees the new list. An invalid list is refused with
+// CodeInvalid and changes nothing. An empty list is allowed.
 func (p *Pool) SetModels(models []Model) error {
 	p.swap.Lock()
 	defer p.swap.Unlock()
@@ -84,12 +84,13 @@ func (p *Pool) Pins() bool {
 	return slices.ContainsFunc(p.models.Load().models, func(m Model) bool { return m.Resources != "" })
 }
 
-// Pinned returns who answers the rollouts with these resources: Request.Model by the model that is asked for. Models that it does not
-// have are asked for by their names.
+// Pinned returns the Request.Model of calls by rollouts that were enqueued with these
+// resources, by the model that the agent asks for. A model that is not in the map is used
+// under its own name.
 func (p *Pool) Pinned(resources string) map[string]string { return p.models.Load().pinned(resources) }
 
-// Find returns nil if there is a model of a name, and otherwise the *openai.Error
-// that answers its calls.
+// Find returns nil if the model exists, and otherwise the *openai.Error that answers its
+// calls.
 func (p *Pool) Find(model string) error {
 	_, err := p.models.Load().group(model)
 	return err

@@ -2,18 +2,12 @@ package record
 
 import "github.com/agl-go/agl/proxy/openai"
 
-// ChatMessages calls yield with each chat message that a member of a request holds: its messages, prompt, input, system text
-// or instructions. It reports false for a member that holds none. The value must be valid JSON.
-func ChatMessages(f Form, name string, value []byte, yield func(message []byte)) bool {
-	return messagesOf(f, name, value, yield)
-}
-
-// ChatChoices returns the choices of a reply, which must be a JSON object, as those of a chat completion: message,
-// finish_reason, token_ids, prompt_token_ids and logprobs, as far as the choices have them.
+// ChatChoices returns the choices of a reply, which must be a JSON object, in the form of a chat completion. Each is an object
+// with message, finish_reason, token_ids, prompt_token_ids and logprobs; what the reply lacks is absent.
 func ChatChoices(f Form, reply []byte) [][]byte {
 	var list []choice
-	var ids [][]byte // of the replies
-	var prompt []byte
+	var ids [][]byte  // token ids of each choice
+	var prompt []byte // token ids
 	var members []openai.Member
 	switch f {
 	case Responses, Messages:

@@ -14,8 +14,7 @@ type tokenize struct {
 	AddGenerationPrompt bool                 `json:"add_generation_prompt"`
 }
 
-// ToTokenize translates a request that counts the tokens of a message into one to
-// vLLM's /tokenize.
+// ToTokenize translates a request of /v1/messages/count_tokens into one of vLLM's /tokenize.
 func ToTokenize(body []byte) ([]byte, error) {
 	chat, err := ToChat(body, ChatOptions{})
 	if err != nil {
@@ -30,8 +29,8 @@ func ToTokenize(body []byte) ([]byte, error) {
 	})
 }
 
-// TokenCount translates the reply of vLLM's /tokenize for an agent that counts tokens.
-// It has no streams.
+// TokenCount translates the reply of vLLM's /tokenize into one of /v1/messages/count_tokens.
+// There are no streams of counts.
 type TokenCount struct{}
 
 // Reply appends the count.
@@ -43,22 +42,22 @@ func (*TokenCount) Reply(dst, whole []byte) ([]byte, error) {
 		return dst, openai.DecodeError(err)
 	}
 	if in.Count == nil {
-		return dst, openai.Unsupported("count", "the backend's /tokenize does not say it")
+		return dst, openai.Unsupported("count", "is missing in the reply of the backend's /tokenize")
 	}
 	return openai.AppendWire(dst, &struct {
 		InputTokens int64 `json:"input_tokens"`
 	}{*in.Count})
 }
 
-// Event fails, because there are no streams of counts.
+// Event fails.
 func (*TokenCount) Event(dst, _ []byte) ([]byte, error) {
-	return dst, openai.Unsupported("stream", "a count of tokens is none")
+	return dst, openai.Unsupported("stream", "a count of tokens is not a stream")
 }
 
-// End does nothing.
+// End appends nothing.
 func (*TokenCount) End(dst []byte) ([]byte, error) { return dst, nil }
 
-// Fail appends nothing, because there are no streams of counts.
+// Fail appends nothing.
 func (*TokenCount) Fail(dst []byte, _ openai.Error) []byte { return dst }
 
 // Done returns true.

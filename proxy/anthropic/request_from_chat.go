@@ -20,11 +20,10 @@ const (
 )
 
 // FromChat translates a request for a chat completion into one for a message. System and
-// developer messages at the start become the system prompt. Without a limit, 4,096
-// tokens are asked for. Efforts become budgets of thinking tokens (low 4,096, medium
-// 16,384, high 32,768) within the limit. Fields with their default value, such as n of
-// 1, are left out. Fields that would change the reply and have no counterpart are
-// refused.
+// developer messages at the start become the system prompt. A request without a limit gets
+// 4,096 tokens. reasoning_effort becomes a budget of thinking tokens (low 4,096, medium
+// 16,384, high 32,768) within the limit. Fields with their default value, such as n of 1,
+// are left out. Fields that would change the reply and have no counterpart are refused.
 func FromChat(body []byte) ([]byte, error) {
 	var in openai.ChatRequest
 	if err := json.Unmarshal(body, &in, openai.Lenient()); err != nil {
@@ -65,7 +64,7 @@ func FromChat(body []byte) ([]byte, error) {
 	return openai.AppendWire(nil, &out)
 }
 
-// chatRest returns the members that are passed on untranslated.
+// chatRest returns the members that are passed on unchanged.
 func chatRest(members raw) (raw, error) {
 	var err error
 	kept := openai.KeepMembers(members, func(name string, value raw) bool {
@@ -170,7 +169,7 @@ func messageTools(in *openai.ChatRequest, out *request) error {
 // messageTurns translates the conversation.
 func messageTurns(in *openai.ChatRequest, out *request) error {
 	var system []block
-	var results []block // of tools, since the last assistant's turn
+	var results []block // tool results since the last turn of the assistant
 	flush := func() error {
 		if len(results) == 0 {
 			return nil
@@ -230,8 +229,8 @@ func messageTurns(in *openai.ChatRequest, out *request) error {
 	return nil
 }
 
-// contentBlocks translates a message's content. Empty texts, which Messages do not
-// accept, are left out.
+// contentBlocks translates a message's content. It leaves out empty texts, which Messages
+// refuse.
 func contentBlocks(content raw, field string) ([]block, error) {
 	switch {
 	case !openai.Given(content):

@@ -23,8 +23,8 @@ type MessageReply struct {
 	ended     bool
 	finish    string
 	usage     usage
-	block     block // that is being sent
-	told      bool  // arguments of a tool use have been sent
+	block     block // the one that is being sent
+	told      bool  // arguments of its tool use have been sent
 	calls     int   // tool uses so far
 	thoughts  int   // thinking blocks so far
 }
@@ -144,7 +144,7 @@ func (m *MessageReply) Event(dst, data []byte) ([]byte, error) {
 		return m.stop(dst)
 	case "message_delta":
 		m.finish = in.Delta.StopReason
-		// Counts that do not come again keep their first value.
+		// A count that is absent keeps its value of message_start.
 		if err := json.Unmarshal(orEmpty(in.Usage), &m.usage, openai.Lenient()); err != nil {
 			return dst, openai.DecodeError(err)
 		}
@@ -245,7 +245,7 @@ func (m *MessageReply) stop(dst []byte) ([]byte, error) {
 	case b.Type == "tool_use" && !m.told:
 		return m.call(dst, openai.ChatCall{Function: openai.ChatFunction{Arguments: raw(`"{}"`)}})
 	case strings.HasSuffix(b.Type, "thinking"):
-		// Clients put streams together by index.
+		// Clients assemble the blocks of a stream by their index.
 		index := m.thoughts
 		m.thoughts++
 		b.Index = &index

@@ -72,9 +72,8 @@ func orUnknown(v raw) raw {
 	return raw(`"unknown"`)
 }
 
-// stopReason translates a finish reason. A reply with tool calls waits for their results
-// whatever the backend's reason is: several say "stop" after a call that the request
-// forced, or after text and a call.
+// stopReason translates a finish reason. A reply with tool calls always has tool_use, because
+// several backends say "stop" after a call that the request forced, or after text and a call.
 func stopReason(finish string, stop raw, calls, refusal bool) string {
 	switch {
 	case finish == "length":
@@ -103,17 +102,17 @@ func messageUsage(u *openai.ChatUsage) usage {
 	return out
 }
 
-// chatBlock is a content block of a message whose parts come as deltas.
+// chatBlock is a content block of a message that is assembled from deltas.
 type chatBlock struct {
 	kind      string // text, thinking or tool_use
 	id, name  raw
 	held      []raw  // deltas that have not been sent
-	arguments []byte // so far, unquoted, of a tool use
+	arguments []byte // of a tool use: the JSON so far, without escapes
 	closed    bool
 }
 
-// complete reports whether nothing more can come: arguments are complete with their JSON
-// object, and a text ends where another block begins.
+// complete reports whether a block that another one follows is complete: arguments end with
+// their JSON value, and a text ends where another block begins.
 func (b *chatBlock) complete() bool {
 	return b.kind != "tool_use" || len(b.arguments) > 0 && raw(b.arguments).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
@@ -227,8 +226,8 @@ func (c *ChatReply) delta(dst []byte, d *openai.ChatMessage) (_ []byte, err erro
 	return dst, nil
 }
 
-// textBlock returns the block that a text continues: the last one, if it is of the kind,
-// or a new one.
+// textBlock returns the block that a text continues: the last one, if it has the kind, or a
+// new one.
 func (c *ChatReply) textBlock(kind string) *chatBlock {
 	last := c.open
 	if n := len(c.waiting); n > 0 {
@@ -240,8 +239,8 @@ func (c *ChatReply) textBlock(kind string) *chatBlock {
 	return &chatBlock{kind: kind}
 }
 
-// add takes a piece of a block. Blocks of a message follow one another, so a piece of a
-// block that began while another one was incomplete waits for that one.
+// add adds a piece to a block. The blocks of a message are sent one after the other, so a
+// piece of a block that began while another one was incomplete is held until that one ends.
 func (c *ChatReply) add(dst []byte, b *chatBlock, piece raw) (_ []byte, err error) {
 	if b.kind == "tool_use" && openai.IsText(piece) {
 		b.arguments = append(b.arguments, openai.Unquote(piece)...)
@@ -267,8 +266,8 @@ func (c *ChatReply) add(dst []byte, b *chatBlock, piece raw) (_ []byte, err erro
 	return c.advance(dst, false)
 }
 
-// advance sends the blocks that wait, as far as those before them are complete, or all
-// if the stream has ended.
+// advance sends the waiting blocks whose predecessors are complete, or all if the stream has
+// ended.
 func (c *ChatReply) advance(dst []byte, ended bool) (_ []byte, err error) {
 	for len(c.waiting) > 0 && (c.open == nil || ended || c.open.complete()) {
 		if dst, err = c.shut(dst); err != nil {

@@ -18,9 +18,8 @@ type ChatOptions struct {
 }
 
 // ToChat translates a request for a message into one for a chat completion. Unknown
-// members are kept, so that parameters of inference engines get through. Tool
-// definitions and their results keep their spelling. A stream is asked for with its
-// usage.
+// members are kept, so that parameters of inference engines reach them. Tool definitions
+// and tool results are copied byte for byte. A stream is requested with its usage.
 //
 //   - A failed tool result begins with "Error: ", because chat has no flag for it.
 //   - Images of tool results follow in a user message, the only place in which every
@@ -176,7 +175,7 @@ func chatOutput(in *request, out *openai.ChatRequest) error {
 	case "low", "medium", "high":
 		out.ReasoningEffort = openai.Quote(c.Effort)
 	default:
-		out.ReasoningEffort = openai.Quote("high") // there is no higher one
+		out.ReasoningEffort = openai.Quote("high") // the highest of Chat Completions
 	}
 	switch {
 	case c.Format == nil:
@@ -253,8 +252,8 @@ func chatMessages(to []openai.ChatMessage, m message, field string) ([]openai.Ch
 	return userMessages(to, m.Role, list, field)
 }
 
-// userMessages translates a user's turn: tool results first, because they answer the
-// message before, then the user's own words.
+// userMessages translates a user's turn: first the tool results, which must follow the message
+// with the calls, then the user's own content.
 func userMessages(to []openai.ChatMessage, role string, list []block, field string) ([]openai.ChatMessage, error) {
 	var parts, images []openai.ChatPart
 	for i, b := range list {
