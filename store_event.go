@@ -14,7 +14,8 @@ const (
 	EventWorker    EventKind = "worker"
 	EventQueue     EventKind = "queue"
 	EventDocument  EventKind = "document"
-	EventSpans     EventKind = "spans" // spans came to an attempt whose rollout had finished
+	EventSpans     EventKind = "spans"    // spans came to an attempt whose rollout had finished
+	EventTraining  EventKind = "training" // what a learner has computed came to one: spans named SpanTraining, which collectors need not read
 	EventReset     EventKind = "reset"
 )
 

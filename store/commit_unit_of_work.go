@@ -414,22 +414,24 @@ func (e *rolloutEntry) attempted() agl.AttemptedRollout {
 
 // lateSpans counts the new spans of an attempt whose rollout had finished.
 type lateSpans struct {
-	key   driver.AttemptKey
-	count int
+	key      driver.AttemptKey
+	training bool // they are what a learner has computed
+	count    int
 }
 
 // countLate counts a new span, if its rollout had finished.
-func (w *unitOfWork) countLate(r *agl.Rollout, key driver.AttemptKey) {
+func (w *unitOfWork) countLate(r *agl.Rollout, one lateSpans) {
 	if !r.Status.Finished() {
 		return
 	}
 	for i := range w.lateSpans {
-		if w.lateSpans[i].key == key {
-			w.lateSpans[i].count++
+		if known := &w.lateSpans[i]; known.key == one.key && known.training == one.training {
+			known.count++
 			return
 		}
 	}
-	w.lateSpans = append(w.lateSpans, lateSpans{key, 1})
+	one.count = 1
+	w.lateSpans = append(w.lateSpans, one)
 }
 
 // collect turns the entries into the changes to apply, with one event for each
@@ -466,8 +468,12 @@ func (w *unitOfWork) collect() *driver.Changes {
 		}
 	}
 	for _, late := range w.lateSpans {
+		kind := agl.EventSpans
+		if late.training {
+			kind = agl.EventTraining
+		}
 		c.Events = append(c.Events, agl.Event{
-			Kind: agl.EventSpans, RolloutID: late.key.RolloutID, AttemptID: late.key.AttemptID, Status: strconv.Itoa(late.count),
+			Kind: kind, RolloutID: late.key.RolloutID, AttemptID: late.key.AttemptID, Status: strconv.Itoa(late.count),
 		})
 	}
 	for _, e := range w.changedWorkers {

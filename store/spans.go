@@ -119,9 +119,7 @@ func (c *addSpansCommand) add(w *unitOfWork, i int) {
 		w.setSequence(sequence, r.SequenceID)
 	}
 	w.spans[r.SpanKey] = struct{}{}
-	if c.spans[i].Name != agl.SpanTraining { // nothing that counts for the agent
-		w.countLate(re.cur, driver.AttemptKey{RolloutID: r.RolloutID, AttemptID: r.AttemptID})
-	}
+	w.countLate(re.cur, lateSpans{key: driver.AttemptKey{RolloutID: r.RolloutID, AttemptID: r.AttemptID}, training: c.spans[i].Name == agl.SpanTraining})
 	w.changes.Spans = append(w.changes.Spans, *r)
 	w.spanLayouts = append(w.spanLayouts, c.layouts[i])
 	if w.spanRoom.Valid {

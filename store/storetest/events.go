@@ -93,7 +93,8 @@ func testEvents(h *harness) {
 	want(agl.EventWorker, "idle")
 	learned := span(r.RolloutID, claimed.Attempt.AttemptID, "learned", 1000)
 	learned.Name = agl.SpanTraining
-	h.addSpans(learned) // collectors have nothing to do with it: no event
+	h.addSpans(learned)
+	equal(h, "what was learned", want(agl.EventTraining, "1").RolloutID, r.RolloutID)
 	late := []agl.Span{span(r.RolloutID, claimed.Attempt.AttemptID, "late-1", 0), span(r.RolloutID, claimed.Attempt.AttemptID, "late-2", 0)}
 	added, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: late, IssueSequenceIDs: true})
 	must(h, added, err)

@@ -227,6 +227,22 @@ test("what a step has computed of its tokens is shown with them, and in their gr
   await page.getByRole("button", { name: "tokens" }).first().click();
   await page.locator(".tokens > span").first().waitFor();
   for (const title of await page.locator(".tokens > span").evaluateAll((all) => all.map((e) => e.title))) assert.match(title, /^ratio [\d.]+:/);
+  // What later steps compute comes to the open pages by itself, and no page asks for it again and again.
+  await page.evaluate(() => (window.setInterval = () => 0));
+  const learn = (step, value) => {
+    const { sequence_id: _, ...span } = items[0];
+    Object.assign(span, { span_id: String(step).padStart(16, "0"), start_time: span.start_time + step, end_time: span.end_time + step });
+    span.attributes = { ...span.attributes, "agentlightning.training.step": step, "agentlightning.training.calls": JSON.stringify([{ span_id: call.span_id, advantage: value }]) };
+    return api("spans/batch", { method: "POST", body: JSON.stringify({ issue_sequence_ids: true, spans: [{ ...span, sequence_id: 0 }] }) });
+  };
+  await page.goBack();
+  await page.getByText("Advantages are those that the algorithm wrote down.").waitFor();
+  await learn(101, 0.4375);
+  await siblings.first().getByText("0.4375", { exact: true }).waitFor();
+  await page.goForward();
+  await page.getByText("trained on in step 101, advantage 0.4375").waitFor();
+  await learn(102, -0.3125);
+  await page.getByText("trained on in step 102, advantage -0.3125").waitFor();
   await done();
 });
 

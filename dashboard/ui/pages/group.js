@@ -1,7 +1,8 @@
 // A group: rollouts of one task side by side, what each earned, and where they part.
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useMemo, useRef, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
-import { spans as readSpans } from "../api.js";
+import { get, spans as readSpans } from "../api.js";
+import { useQuery } from "../hooks.js";
 import { go, href, route, setParams } from "../route.js";
 import { advantages } from "../lib/trained.js";
 import { advantage, outcome, parting, score, summary, tokens, transcript } from "../lib/group.js";
@@ -28,7 +29,7 @@ export function Group({ run, step, all, name }) {
     </nav>
     <details class="input" open><summary>Task</summary>${typeof members[0].input === "string" ? html`<${Text} value=${members[0].input} />` : html`<${JSONText} value=${members[0].input} />`}</details>
     <${Verdict} group=${group} members=${members} />
-    <${Siblings} members=${members} group=${group} />`;
+    <${Siblings} key=${name} members=${members} group=${group} />`;
 }
 
 function Verdict({ group, members }) {
@@ -38,28 +39,32 @@ function Verdict({ group, members }) {
   return html`<p>Mean reward ${number(group.mean)}, standard deviation ${number(group.sd)}, of ${plural(n, "rollout")}${n < members.length ? ` that count, of ${count(members.length)}` : ""}.</p>`;
 }
 
-// useTranscripts reads what was said in each of the attempts.
-function useTranscripts(members) {
-  const [state, setState] = useState({ said: {}, error: null });
-  const ids = members.map((r) => r.rollout_id + "/" + (r.attempt?.attempt_id || "") + r.status).join();
-  useEffect(() => {
-    const abort = new AbortController();
-    const one = async (r) => {
-      const spans = [];
-      if (r.attempt) {
-        for await (const page of readSpans(r.rollout_id, r.attempt.attempt_id, abort.signal)) {
-          spans.push(...page.items);
-          if (spans.length >= mostSpans) break;
-        }
+// learn reads into known what was said in each of the attempts, again of those only that have got spans since.
+async function learn(members, known, abort) {
+  const one = async (r) => {
+    const at = r.attempt?.attempt_id;
+    const before = known[r.rollout_id];
+    if (at && before?.at === at && before.total === (await get("spans", { rollout_id: r.rollout_id, attempt_id: at, limit: 1 }, abort)).total) return;
+    const spans = [];
+    let total = 0;
+    if (at) {
+      for await (const page of readSpans(r.rollout_id, at, abort)) {
+        spans.push(...page.items);
+        total = page.total;
+        if (spans.length >= mostSpans) break;
       }
-      const read = { messages: transcript(spans), tokens: tokens(spans), advantages: advantages(spans) };
-      setState((s) => ({ ...s, said: { ...s.said, [r.rollout_id]: read } }));
-    };
-    setState({ said: {}, error: null });
-    Promise.all(members.map(one)).catch((error) => error.name !== "AbortError" && setState((s) => ({ ...s, error })));
-    return () => abort.abort();
-  }, [ids]);
-  return state;
+    }
+    known[r.rollout_id] = { at, total, messages: transcript(spans), tokens: tokens(spans), advantages: advantages(spans) };
+  };
+  await Promise.all(members.map(one));
+}
+
+// useTranscripts has what was said in each of the attempts. What is known stays until something newer is.
+function useTranscripts(members) {
+  const known = useRef({});
+  const of = members.map((r) => r.rollout_id + "/" + (r.attempt?.attempt_id || "") + r.status).join();
+  const { error } = useQuery((abort) => learn(members, known.current, abort), [of], (e) => members.some((r) => r.rollout_id === e.rollout_id));
+  return { said: known.current, error };
 }
 
 // worth shows an advantage: of calls that have different ones, the least and the most.
@@ -95,7 +100,7 @@ function Siblings({ members, group }) {
 function SideBySide({ rows }) {
   const [all, setAll] = useState(false);
   const read = rows.every((x) => x.said);
-  const at = useMemo(() => (read ? parting(rows.map((x) => x.said.messages)) : 0), [rows.map((x) => x.r.rollout_id).join(), read]);
+  const at = useMemo(() => (read ? parting(rows.map((x) => x.said.messages)) : 0), rows.map((x) => x.said));
   if (!read) return html`<${Loading} />`;
   if (rows.every((x) => x.said.messages.length === 0)) return html`<p class="muted">No calls of a model were recorded.</p>`;
   const common = rows.find((x) => x.said.messages.length > 0).said.messages.slice(0, at);

@@ -87,9 +87,10 @@ function Rate({ rollout }) {
   </span>`;
 }
 
-// useSpans reads an attempt's spans page by page, and again what comes later while the
-// attempt runs.
-function useSpans(rolloutID, attempt) {
+// useSpans reads an attempt's spans page by page, and again what comes later.
+function useSpans(rollout, attempt) {
+  const rolloutID = rollout.rollout_id;
+  const over = ended.includes(rollout.status);
   const [state, setState] = useState({ spans: [], total: 0, done: false, error: null });
   useEffect(() => {
     const abort = new AbortController();
@@ -116,19 +117,23 @@ function useSpans(rolloutID, attempt) {
       busy = false;
       if (wanted && !abort.signal.aborted) timer = setTimeout(read, 700);
     };
-    // No event tells of spans. A running attempt is read again and again; of one that
-    // has ended, late rewards are found by its number of spans.
+    // Before its rollout has ended no event tells of spans. A running attempt is read again and again; of one that has
+    // ended, late rewards are found by its number of spans, as is what a reset leaves out.
     let ticks = 0;
+    let untold = false;
     const look = async () => {
       if (attempt.end_time === null) return read();
       const { total } = await get("spans", { rollout_id: rolloutID, attempt_id: attempt.attempt_id, limit: 1 }, abort.signal).catch(() => ({ total: read.total }));
       if (total !== read.total && !busy) read();
     };
     const poll = setInterval(() => {
-      if (!document.hidden && !busy && (attempt.end_time === null || ++ticks % 5 === 0)) look();
+      if (document.hidden || busy || !(untold || attempt.end_time === null || (!over && ++ticks % 5 === 0))) return;
+      untold = false;
+      look();
     }, 1000);
     const off = onEvent((e) => {
-      if (e.rollout_id !== rolloutID) return; // what a reset leaves out is seen at the next look
+      if (e.kind === "reset") untold = true;
+      if (e.rollout_id !== rolloutID) return;
       if (busy) wanted = true;
       else read();
     });
@@ -139,12 +144,12 @@ function useSpans(rolloutID, attempt) {
       clearInterval(poll);
       abort.abort();
     };
-  }, [rolloutID, attempt.attempt_id, attempt.end_time]);
+  }, [rolloutID, over, attempt.attempt_id, attempt.end_time]);
   return state;
 }
 
 function Attempt({ rollout, attempt }) {
-  const { spans, total, done, error } = useSpans(rollout.rollout_id, attempt);
+  const { spans, total, done, error } = useSpans(rollout, attempt);
   const { tab = "conversation", span: selected } = route.value.params;
   const items = useMemo(() => (tab === "conversation" ? conversation(spans) : []), [spans, tab]);
   const span = selected && spans.find((s) => s.span_id === selected);
