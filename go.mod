@@ -3,7 +3,6 @@ module github.com/agl-go/agl
 go 1.26.0
 
 require (
-	charm.land/bubbletea/v2 v2.0.9
 	charm.land/lipgloss/v2 v2.0.6
 	github.com/alecthomas/kong v1.17.0
 	github.com/andybalholm/brotli v1.1.1

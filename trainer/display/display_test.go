@@ -3,13 +3,14 @@ package display
 import (
 	"bytes"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	tea "charm.land/bubbletea/v2"
-	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/x/ansi"
 )
 
@@ -50,63 +51,135 @@ func TestPlainPrintsLines(t *testing.T) {
 	}
 }
 
-// The live view depends on its messages alone, so that it can be tested without a terminal.
 func TestViewDraws(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		var model tea.Model = newView(Options{Began: began})
-		send := func(msg any) { model, _ = model.Update(msg) }
-		send(Update{Rows: []Row{{Label: "steps", Done: 4, Total: 20, Timed: true}, {Label: "rollouts"}}})
+		var out bytes.Buffer
+		d := newLive(Options{Out: &out, Began: time.Now()})
+		d.Update(Update{Rows: []Row{{Label: "steps", Done: 4, Total: 20, Timed: true}, {Label: "rollouts"}}})
 		time.Sleep(time.Minute) // of a warm start
-		send(Update{Rows: []Row{{Label: "steps", Done: 4, Total: 20, Timed: true}, {Label: "rollouts", Done: 64, Total: 128, Text: "of training"}}})
+		d.Update(Update{Rows: []Row{{Label: "steps", Done: 4, Total: 20, Timed: true}, {Label: "rollouts", Done: 64, Total: 128, Text: "of training"}}})
 		time.Sleep(10 * time.Second)
-		send(Update{Line: "step 6/20", Rows: []Row{{Label: "steps", Done: 6, Total: 20, Timed: true}, {Label: "reward", Text: "0.50"}}})
-		send(noticeMsg("warning: all groups are equal"))
-		send(tickMsg(time.Now()))
-		text := model.(view).View().Content
-		for _, want := range []string{"6/20", "1m10s so far, about 1m10s left", "64/128", "of training", "0.50", "warning: all groups are equal"} {
-			if !strings.Contains(text, want) {
-				t.Errorf("the view lacks %q:\n%s", want, text)
-			}
+		d.Update(Update{Line: "step 6/20", Rows: []Row{{Label: "steps", Done: 6, Total: 20, Timed: true}, {Label: "reward", Text: "0.50"}}})
+		d.Notice("warning: all groups are equal")
+		time.Sleep(redraw)
+		synctest.Wait()
+		want := []string{
+			"steps       █████████░░░░░░░░░░░░░░░░░░░░░ 6/20  1m10s so far, about 1m11s left",
+			"rollouts    ███████████████░░░░░░░░░░░░░░░ 64/128  of training",
+			"reward      0.50",
+			"warning: all groups are equal",
 		}
-		send(Update{Rows: []Row{{Label: "steps", Done: 20, Total: 20, Timed: true}}})
+		if !slices.Equal(plainLines(d.drawn), want) {
+			t.Errorf("drawn is\n%s", strings.Join(plainLines(d.drawn), "\n"))
+		}
+		if written := ansi.Strip(out.String()); !strings.HasSuffix(written, "\r"+strings.Join(want, "\n")+"\n") {
+			t.Errorf("written last is not what was drawn last: %q", written)
+		}
+		d.Update(Update{Rows: []Row{{Label: "steps", Done: 20, Total: 20, Timed: true}}})
 		time.Sleep(time.Minute)
-		send(tickMsg(time.Now()))
-		if full := model.(view).View().Content; !strings.Contains(ansi.Strip(full), "20/20  done after 1m10s") {
-			t.Errorf("the time of what is done goes on:\n%s", full)
-		}
-		if strings.Count(text, "\n") != 4 {
-			t.Errorf("want 3 rows and a notice:\n%s", text)
+		d.Close()
+		if got := ansi.Strip(d.drawn[0]); !strings.HasSuffix(got, "20/20  done after 1m10s") {
+			t.Errorf("the time of what is done goes on: %s", got)
 		}
 	})
+}
+
+func plainLines(lines []string) []string {
+	return strings.Split(ansi.Strip(strings.Join(lines, "\n")), "\n")
+}
+
+// Lines of a log appear above the rows, and as they are when the view has ended.
+func TestLogAboveTheView(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out, log bytes.Buffer
+		l := NewLog(&log)
+		d := newLive(Options{Out: &out, Log: l})
+		d.Update(Update{Rows: []Row{{Label: "reward", Text: "0.50"}}})
+		time.Sleep(redraw)
+		synctest.Wait()
+		out.Reset()
+		fmt.Fprintln(l, "a warning")
+		if got := out.String(); !strings.Contains(got, ansi.CUU1+ansi.EraseEntireLine+"a warning\n") || strings.Count(got, ansi.CUU1) != 1 || !strings.Contains(got, "0.50\n") {
+			t.Errorf("written %q", got)
+		}
+		out.Reset()
+		d.Close()
+		fmt.Fprintln(l, "later")
+		if out.Len() > 0 || log.String() != "later\n" {
+			t.Errorf("written %q, logged %q", out.String(), log.String())
+		}
+	})
+}
+
+// Nothing is drawn while the terminal is being resized, and nothing is lost by that.
+func TestViewWaitsForTheSize(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		l := NewLog(io.Discard)
+		d := newLive(Options{Out: &out, Log: l})
+		var width atomic.Int32
+		width.Store(80)
+		d.mu.Lock()
+		d.size = func() (int, int, error) { return int(width.Load()), 24, nil }
+		d.mu.Unlock()
+		d.Update(Update{Rows: []Row{{Label: "reward", Text: strings.Repeat("0.50 ", 12)}}})
+		time.Sleep(settled)
+		synctest.Wait()
+		out.Reset()
+		for width.Add(-1) > 40 { // each time before the last size has settled
+			fmt.Fprintln(l, width.Load())
+			time.Sleep(settled - redraw)
+		}
+		synctest.Wait()
+		if out.Len() > 0 {
+			t.Errorf("written during the resize: %q", out.String())
+		}
+		d.Close()
+		if got := out.String(); strings.Count(got, ansi.CUU1) != 2 || !strings.Contains(got, "79\n78\n77\n") || !strings.Contains(got, "…\n") {
+			t.Errorf("written after the resize: %q", got)
+		}
+	})
+}
+
+// What a terminal has wrapped when it became narrower is erased too, and nothing else.
+func TestFrameErasesWrappedRows(t *testing.T) {
+	t.Parallel()
+	old := []string{strings.Repeat("x", 80), "", strings.Repeat("日", 30), strings.Repeat("\x1b[1my\x1b[m", 40)}
+	for width, want := range map[int]int{0: 4, 120: 4, 80: 4, 79: 5, 60: 5, 59: 6, 40: 6, 39: 8} {
+		if got := strings.Count(frame(old, []string{"new"}, "", width), ansi.CUU1); got != want {
+			t.Errorf("at width %d %d rows are erased, want %d", width, got, want)
+		}
+	}
 }
 
 // The view never exceeds the terminal, whatever happens.
 func TestViewFitsTheTerminal(t *testing.T) {
 	t.Parallel()
-	for _, size := range []tea.WindowSizeMsg{{Width: 40, Height: 10}, {Width: 80, Height: 24}, {Width: 200, Height: 50}, {Width: 10, Height: 2}} {
-		var model tea.Model = newView(Options{Began: time.Now(), Tokens: func() Tokens { return Tokens{12, 34_567, 8_901} }})
-		send := func(msg any) { model, _ = model.Update(msg) }
-		send(size)
+	for _, size := range [][2]int{{40, 10}, {80, 24}, {200, 50}, {10, 2}} {
+		width, height := size[0], size[1]
+		v := newView(Options{Began: time.Now(), Tokens: func() Tokens { return Tokens{12, 34_567, 8_901} }})
+		v.width, v.height = width, height
 		for i := range 12 {
-			send(Update{Rows: []Row{{Label: fmt.Sprint("row ", i), Done: i, Total: 12, Timed: true, Text: strings.Repeat("text ", 20)}}})
-			send(noticeMsg(fmt.Sprintf("notice %d: %s", i, strings.Repeat("look here ", 9))))
-			lines := strings.Split(strings.TrimSuffix(model.(view).View().Content, "\n"), "\n")
-			if len(lines) >= size.Height {
-				t.Errorf("%d lines in a terminal of %d", len(lines), size.Height)
+			v.rows = replace(v.rows, Row{Label: fmt.Sprint("row ", i), Done: i, Total: 12, Timed: true, Text: strings.Repeat("text ", 20)})
+			v.notices = append(v.notices, fmt.Sprintf("notice %d: %s", i, strings.Repeat("look here ", 9)))
+			lines := v.lines()
+			if len(lines) >= height {
+				t.Errorf("%d lines in a terminal of %d", len(lines), height)
 			}
 			for _, line := range lines {
-				if w := lipgloss.Width(line); w > size.Width {
-					t.Errorf("%d columns in a terminal of %d: %q", w, size.Width, line)
+				if w := ansi.StringWidth(line); w > width {
+					t.Errorf("%d columns in a terminal of %d: %q", w, width, line)
 				}
 			}
 		}
-		text := ansi.Strip(model.(view).View().Content)
-		if size.Height > 2 && (!strings.Contains(text, "row 0") || !strings.Contains(text, "here")) {
+		text := ansi.Strip(strings.Join(v.lines(), "\n"))
+		if height > 2 && (!strings.Contains(text, "row 0") || !strings.Contains(text, "here")) {
 			t.Errorf("at %v the view lacks rows or notices:\n%s", size, text)
 		}
-		if size.Width >= 80 && !strings.Contains(text, "notice 11") {
+		if width >= 80 && !strings.Contains(text, "notice 11") {
 			t.Errorf("at %v the view lacks the newest notice:\n%s", size, text)
 		}
 	}

@@ -2,50 +2,160 @@ package display
 
 import (
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
-	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
+	"github.com/charmbracelet/colorprofile"
 	"github.com/charmbracelet/x/ansi"
+	"github.com/charmbracelet/x/term"
 
 	"github.com/agl-go/agl/internal/terminal"
 )
 
-// live redraws a few rows in place.
+// live redraws a few rows in place, below everything else that is printed. It leaves signals and the keyboard alone, and
+// changes nothing of the terminal that has to be restored.
 type live struct {
-	program *tea.Program
-	log     *Log
-	done    chan struct{}
+	log  *Log
+	out  io.Writer                             // leaves out the colours that the terminal cannot show
+	size func() (width, height int, err error) // of the terminal; nil if the output is none
+	stop chan struct{}
+	done chan struct{}
+
+	mu      sync.Mutex // protects the rest, and keeps what is written in one piece
+	view    view
+	drawn   []string  // the lines above the cursor
+	above   string    // what is to be printed above them
+	resized time.Time // when the terminal had another size
 }
 
-// newLive starts the view. It leaves signals and the keyboard alone.
 func newLive(o Options) *live {
-	l := &live{log: o.Log, done: make(chan struct{})}
-	l.program = tea.NewProgram(newView(o), tea.WithInput(nil), tea.WithOutput(o.Out), tea.WithoutSignalHandler())
-	l.log.redirect(func(text string) { l.program.Println(text) })
-	go func() {
-		defer close(l.done)
-		if _, err := l.program.Run(); err != nil {
-			fmt.Fprintln(o.Out, "the live view ended:", err)
-		}
-	}()
+	l := &live{
+		log:  o.Log,
+		out:  &colorprofile.Writer{Forward: o.Out, Profile: max(colorprofile.Detect(o.Out, os.Environ()), colorprofile.ASCII)},
+		stop: make(chan struct{}),
+		done: make(chan struct{}),
+		view: newView(o),
+	}
+	if file, ok := o.Out.(*os.File); ok {
+		lipgloss.EnableLegacyWindowsANSI(file)
+		l.size = func() (int, int, error) { return term.GetSize(file.Fd()) }
+	}
+	l.log.redirect(l.print)
+	go l.run()
 	return l
 }
 
-type (
-	tickMsg   time.Time
-	noticeMsg string
+const (
+	redraw = 100 * time.Millisecond
+	// settled is how long a terminal must have kept its size before it is drawn on again: tmux wraps lines at once when it becomes narrower, but
+	// during several changes tells programs of one in 250 ms.
+	settled = 300 * time.Millisecond
 )
 
-func (l *live) Update(u Update)    { l.program.Send(u) }
-func (l *live) Notice(text string) { l.program.Send(noticeMsg(terminal.Safe(text))) }
+// run draws until it is stopped. Looking at the size each time is as good as waiting for a
+// signal, and there is none on Windows.
+func (l *live) run() {
+	defer close(l.done)
+	ticker := time.NewTicker(redraw)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-l.stop:
+			for !l.draw() {
+				<-ticker.C
+			}
+			return
+		case <-ticker.C:
+			l.draw()
+		}
+	}
+}
 
-// Close draws the last state and waits until the program has released the terminal.
+// print prints a text above the rows.
+func (l *live) print(text string) {
+	l.mu.Lock()
+	l.above += text + "\n"
+	l.mu.Unlock()
+	l.draw()
+}
+
+// draw draws how the run stands, unless the terminal is being resized.
+func (l *live) draw() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if l.resize(now); l.drawn != nil && now.Sub(l.resized) < settled {
+		return false
+	}
+	l.view.now = now
+	lines := l.view.lines()
+	if l.above != "" || !slices.Equal(lines, l.drawn) {
+		fmt.Fprint(l.out, frame(l.drawn, lines, l.above, l.view.width))
+		l.drawn, l.above = lines, ""
+	}
+	return true
+}
+
+// resize asks for the size of the terminal.
+func (l *live) resize(now time.Time) {
+	if l.size == nil {
+		return
+	}
+	width, height, err := l.size()
+	if err == nil && (width != l.view.width || height != l.view.height) {
+		l.view.width, l.view.height, l.resized = width, height, now
+	}
+}
+
+// frame replaces lines above the cursor by a text of whole lines and other lines, on a
+// terminal of a width.
+//
+// A terminal that has become narrower has wrapped the old lines, so that they take more rows than they were. They are erased row by row: tmux keeps
+// the whole screen in its history when all of it is erased at once. The new lines are not wrapped, in case that the width is no longer right.
+func frame(old, lines []string, above string, width int) string {
+	rows := 0
+	for _, line := range old {
+		rows++
+		if width > 0 {
+			rows += max(ansi.StringWidth(line)-1, 0) / width
+		}
+	}
+	var b strings.Builder
+	b.WriteString(ansi.SetModeSynchronizedOutput + "\r" + ansi.EraseEntireLine)
+	b.WriteString(strings.Repeat(ansi.CUU1+ansi.EraseEntireLine, rows))
+	b.WriteString(above + ansi.ResetModeAutoWrap)
+	for _, line := range lines {
+		b.WriteString(line + "\n")
+	}
+	b.WriteString(ansi.SetModeAutoWrap + ansi.ResetModeSynchronizedOutput)
+	return b.String()
+}
+
+// Update shows how the run stands at the next redraw.
+func (l *live) Update(u Update) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, row := range u.Rows {
+		l.view.rows = replace(l.view.rows, row)
+	}
+}
+
+// Notice shows a text below the rows.
+func (l *live) Notice(text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.view.notices = append(l.view.notices, terminal.Safe(text))
+}
+
+// Close draws the last state. Log lines go to their writer again.
 func (l *live) Close() {
 	l.log.redirect(nil)
-	l.program.Quit()
+	close(l.stop)
 	<-l.done
 }
 
@@ -69,37 +179,6 @@ type viewRow struct {
 }
 
 func newView(o Options) view { return view{Options: o, now: o.Began} }
-
-const redraw = 100 * time.Millisecond
-
-func tick() tea.Cmd { return tea.Tick(redraw, func(t time.Time) tea.Msg { return tickMsg(t) }) }
-
-// Init starts the clock.
-func (v view) Init() tea.Cmd { return tick() }
-
-// Update handles a message.
-func (v view) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
-	switch m := msg.(type) {
-	case tickMsg:
-		v.now = time.Time(m)
-		return v, tick()
-	case tea.WindowSizeMsg:
-		narrower := m.Width < v.width
-		v.width, v.height = m.Width, m.Height
-		if narrower {
-			// The terminal has wrapped rows, parts of which would stay: the view goes to the
-			// top of an empty screen.
-			return v, tea.Sequence(tea.Raw(ansi.CursorHomePosition+ansi.EraseScreenBelow), tea.ClearScreen)
-		}
-	case noticeMsg:
-		v.notices = append(v.notices, string(m))
-	case Update:
-		for _, row := range m.Rows {
-			v.rows = replace(v.rows, row)
-		}
-	}
-	return v, nil
-}
 
 func replace(rows []viewRow, row Row) []viewRow {
 	i := slices.IndexFunc(rows, func(r viewRow) bool { return r.Label == row.Label })
@@ -127,10 +206,10 @@ var (
 	warnStyle  = lipgloss.NewStyle().Foreground(lipgloss.Color("3"))
 )
 
-// View draws the screen. It has no line that is longer than the terminal is wide, and
-// no more lines than the terminal has rows: redrawing what has scrolled away would
-// leave it there twice.
-func (v view) View() tea.View {
+// lines are what is shown. None is longer than the terminal is wide, and there are no
+// more than the terminal has rows: redrawing what has scrolled away would leave it
+// there twice.
+func (v view) lines() []string {
 	var lines []string
 	for _, r := range v.rows {
 		var parts []string
@@ -150,7 +229,7 @@ func (v view) View() tea.View {
 			lines = append(lines, rowLine("cost", t.String()))
 		}
 	}
-	return tea.NewView(strings.Join(v.clip(lines, v.noticeLines()), "\n") + "\n")
+	return v.clip(lines, v.noticeLines())
 }
 
 // noticeLines are the lines of the notices, oldest first.
