@@ -69,12 +69,12 @@ type TrainingConfig struct {
 	InitialWeights string
 	// Publisher swaps the model that agents call. Nil means that the engine serves its newest sampler snapshot by itself.
 	Publisher Publisher
-	// ModelName is the model that agents ask for to call the one in training. Calls that ask for another are not trained on. Empty
-	// takes every call that no version says to be another's.
+	// ModelName is the name under which agents request the model in training. Calls that request another model are not trained on.
+	// If it is empty, the version that was recorded with a call decides, and a call without one counts.
 	ModelName string
 	// ProcessedLogprobs says that the log-probabilities are of the distribution that the samples came from, whatever the sampling
-	// parameters, as with vLLM's --logprobs-mode processed_logprobs. Engines of the Tinker protocol have those of temperature 1.
-	// Without it, rollouts with calls of another temperature, or of a truncated distribution, are masked.
+	// parameters, as with vLLM's --logprobs-mode processed_logprobs. Engines of the Tinker protocol return those of temperature
+	// 1. Without it, rollouts with calls of another temperature, or of a truncated distribution, are masked.
 	ProcessedLogprobs bool
 	// Adapter turns the spans of a rollout into token sequences; nil means
 	// adapter.Trajectories{}, which reads the spans of the proxy.

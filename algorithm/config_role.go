@@ -21,8 +21,8 @@ type Role struct {
 	Schedule Schedule
 }
 
-// Version is the version of the role's weights that were published with resources. It differs from that of all other roles, so
-// that the version which the proxy records with a call says whose it is.
+// Version returns the version of the role's weights that were published with resources. No other role has the same, so the
+// version that the proxy records with a call tells which role made the call.
 func (r Role) Version(resourcesID string) string { return resourcesID + "." + r.Name }
 
 // TrainedRole is a role of a [Session].

@@ -39,9 +39,9 @@ func Read(ctx context.Context, store agl.Store, r agl.AttemptedRollout) (Episode
 	return ReadFor(whole)(ctx, store, r)
 }
 
-// ReadFor returns a Reader of episodes that are given to [Adapt] with an adapter. It reads spans in short form if the adapter
-// and the store have it, so that a long conversation takes time in proportion to its length. The short form of an adapter of
-// your own needs what that of [adapter.ProxyTriplets] has, too, for outcomes and rewards.
+// ReadFor returns a Reader of episodes for [Adapt] with the same adapter. It reads the short form of spans if the adapter and
+// the store have one, so that the time to read a conversation is proportional to its length. Outcomes and rewards are read
+// from the same spans: the short form of your own adapter must include what that of [adapter.ProxyTriplets] includes.
 func ReadFor[T any](a agl.Adapter[T]) Reader {
 	return func(ctx context.Context, store agl.Store, r agl.AttemptedRollout) (Episode, error) {
 		e := NewEpisode(r)
@@ -58,7 +58,7 @@ func Adapt[T any](a agl.Adapter[T], e *Episode) (T, error) {
 	return agl.AdaptSpans(a, agl.ShortSpans{Spans: e.Spans, Values: e.Values})
 }
 
-// read takes the spans that were read.
+// read returns the episode with the spans that were read.
 func (e Episode) read(spans agl.ShortSpans, err error) (Episode, error) {
 	switch {
 	case errors.Is(err, agl.ErrEvicted):

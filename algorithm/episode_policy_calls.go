@@ -32,8 +32,8 @@ const (
 // NewPolicyCalls returns the calls of a model of that name; an empty name is unknown.
 func NewPolicyCalls(model string) *PolicyCalls { return &PolicyCalls{model: model} }
 
-// Published records a version. Its generation counts how often the weights were published before with other values, so that the
-// difference of two generations is a distance in versions.
+// Published records a version. Its generation counts how many different weights were published before, so that the difference
+// of two generations is a distance in versions.
 func (p *PolicyCalls) Published(version string, generation int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -43,7 +43,7 @@ func (p *PolicyCalls) Published(version string, generation int) {
 	p.versions[version] = generation
 }
 
-// Forget makes the calls of a version those of a wrong one.
+// Forget takes a version back: its calls no longer belong to the policy.
 func (p *PolicyCalls) Forget(version string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -75,7 +75,7 @@ func (p *PolicyCalls) Latest(generations int) map[string]int {
 	return latest
 }
 
-// Owner returns the owner of a call. A published version decides. A call of which no version is recorded is the policy's if it
+// Owner returns the owner of a call. A published version decides. A call without a recorded version is the policy's if it
 // asked for the policy's model, or if either name is unknown.
 func (p *PolicyCalls) Owner(c adapter.Call) CallOwner {
 	p.mu.RLock()

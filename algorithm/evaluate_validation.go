@@ -61,22 +61,22 @@ func (s *Session) evaluation(resources string, tag Tag) (EvaluateParams, error) 
 
 // Validated is a validation that ran beside training.
 type Validated struct {
-	Step       int     `json:"step"` // whose weights it is of
+	Step       int     `json:"step"` // after which the weights were validated
 	Validation Report  `json:"validation"`
 	Seconds    float64 `json:"seconds"`
 }
 
-// besideValidation is a validation that runs beside training. Its rollouts have resources of their own, by which they keep the weights.
+// besideValidation is a validation that runs beside training. Its rollouts have resources of their own, which pin them to the weights.
 type besideValidation struct {
 	resources string
-	of        string // with which the weights were published
+	of        string // the resources with which the weights were published
 	stop      context.CancelFunc
-	done      chan struct{} // closed when the others are set
+	done      chan struct{} // closed when result and err are set
 	result    Validated
 	err       error
 }
 
-// end ends a validation and waits for it. A nil one has ended.
+// end ends a validation and waits for it. On nil it does nothing.
 func (v *besideValidation) end() {
 	if v != nil {
 		v.stop()
@@ -87,8 +87,9 @@ func (v *besideValidation) end() {
 // validates reports whether the weights of a step are validated beside training.
 func (s *Session) validates(step int) bool { return s.beside != nil && s.beside.result.Step == step }
 
-// StartValidation starts to run the validation dataset with the model that is published, which its rollouts keep while others follow.
-// None may be running: see [Session.EndValidation]. A checkpoint of this step starts it again.
+// StartValidation starts a run of the validation dataset with the published model. Its rollouts keep these weights while newer ones
+// are published. No other validation may be running: see [Session.EndValidation]. A run that resumes from a checkpoint of this step
+// starts it again.
 func (s *Session) StartValidation(ctx context.Context) error {
 	if s.p.Input.Val == nil {
 		return nil
@@ -108,7 +109,7 @@ func (s *Session) StartValidation(ctx context.Context) error {
 	v := &besideValidation{resources: resources, of: s.ResourcesID, done: make(chan struct{}), result: Validated{Step: s.Step}}
 	ctx, v.stop = context.WithCancel(ctx)
 	s.beside = v
-	// From now on: a call that is on its way when the next weights are published must not get these.
+	// Pin the rollouts now: a call that is under way when the next weights are published must not get those.
 	if _, err := s.serve(ctx, s.snapshots[len(s.snapshots)-1]); err != nil {
 		close(v.done)
 		return fmt.Errorf("validate: %w", err)

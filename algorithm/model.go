@@ -71,7 +71,8 @@ type Model struct {
 	// Restored is the checkpoint that the model was opened with; zero if Resumed is false.
 	Restored Checkpoint
 	Resumed  bool
-	// Weights is the path that SaveWeights, or the checkpoint, has last given, MoreWeights those of More.
+	// Weights is the path of the weights that were saved last or, before that, of those in Restored; MoreWeights are
+	// those of More.
 	Weights     string
 	MoreWeights []string
 	// Saved is the step of the last checkpoint; -1 if there is none.

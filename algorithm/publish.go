@@ -24,8 +24,8 @@ type Publication struct {
 	Version string
 	// ResourcesID is that of the resources. Roles that are trained together share it.
 	ResourcesID string
-	// Pinned are the resources whose rollouts keep certain weights: by the ResourcesID that these were published with, which may be that of
-	// this publication. Nil pins none: all calls go to the snapshot.
+	// Pinned maps the resources whose rollouts keep certain weights to the ResourcesID that these weights were published with, which may be
+	// that of this publication. Nil pins none: all calls go to the snapshot.
 	Pinned map[string]string
 }
 
@@ -128,8 +128,8 @@ func (s *Session) deleteSnapshots(ctx context.Context, publication Publication) 
 	})
 }
 
-// pinned returns the resources whose rollouts may still call when the next ones are published: those of running rollouts, those of now,
-// with which more may be enqueued until then, and the next; and those of a validation beside training.
+// pinned returns what Publication.Pinned holds when the resources next are published: those of running rollouts, the current ones, with
+// which more may be enqueued until then, the next ones, and those of a validation beside training.
 func (s *Session) pinned(next string) map[string]string {
 	var pinned map[string]string
 	if s.p.Pinned != nil {
@@ -151,7 +151,7 @@ func (s *Session) pinned(next string) map[string]string {
 
 func (s *Session) versionsFile() string { return filepath.Join(s.p.OutDir, "versions.json") }
 
-// writeVersion writes a version that is about to be published where a later process finds it: see [SessionParams].KeepVersions.
+// writeVersion adds a version that is about to be published to versions.json: see [SessionParams].KeepVersions.
 func (s *Session) writeVersion(version string) error {
 	if !s.p.KeepVersions || s.p.OutDir == "" {
 		return nil
@@ -167,7 +167,8 @@ func (s *Session) writeVersion(version string) error {
 	return nil
 }
 
-// readVersions makes the calls of the versions of a killed step those of the model in training.
+// readVersions reads versions.json, so that the calls of versions that no checkpoint has count as
+// those of the model in training.
 func (s *Session) readVersions() error {
 	if !s.p.KeepVersions || s.p.OutDir == "" {
 		return nil

@@ -13,29 +13,31 @@ import (
 	"github.com/agl-go/agl/tinker"
 )
 
-// Releaser gives the weights of a run to a share of the users first, and knows what became of them.
+// Releaser gives the weights of a run to a share of the users first, and reports what became of
+// them.
 type Releaser interface {
-	// Serve serves a snapshot as a model of its own, which only those get whom a release assigns to it.
+	// Serve serves a snapshot as a model of its own. Only the sessions that a release assigns to it get it.
 	Serve(ctx context.Context, p Publication) error
-	// Withdraw serves a version no longer, unless a session still has it: then it does nothing, and reports false.
+	// Withdraw stops serving a version. If a session still uses the version, it does nothing and returns false.
 	Withdraw(ctx context.Context, version string) (gone bool, err error)
 	// Model is the name of the model by which a version can be asked for.
 	Model(version string) string
-	// Propose begins a release of a version that is served, with what it has shown offline. If it has begun one already, it does
-	// nothing. While another release has a canary it is agl.ErrIllegalState.
+	// Propose begins a release of a version that is served. If a release of the version has begun already, it does nothing.
+	// While another release has a canary, it returns agl.ErrIllegalState.
 	Propose(ctx context.Context, version string, offline Offline) error
-	// Standing says what is stable now, and where a candidate stands. An empty version asks for no candidate.
+	// Standing returns the stable version and the state of a candidate's release. An empty candidate asks for the
+	// stable version only.
 	Standing(ctx context.Context, candidate string) (Standing, error)
 }
 
-// Offline are the rewards of the stable version and of a candidate on the same tasks of the validation dataset. Without one there are
-// none.
+// Offline holds the rewards of the stable version and of a candidate on the same tasks of the validation dataset, in the same order.
+// Both are empty without a validation dataset.
 type Offline struct{ Stable, Candidate []float64 }
 
 // Standing is what a [Releaser] knows.
 type Standing struct {
-	// Stable is the version that users get outside of the canary; empty is the one that the run began with, or what somebody else
-	// has released.
+	// Stable is the version that users get outside of the canary; empty means the one that the run began with, or one that
+	// somebody else has released.
 	Stable string
 	// State is that of the candidate's release; empty if there is none.
 	State CandidateState
@@ -63,17 +65,18 @@ type ReleaseParams struct {
 
 // release is what a session knows of the releases of its weights. The JSON form is in checkpoints.
 type release struct {
-	// Versions can be served: the first is what the run began with, and what users get without any release.
+	// Versions are those that can be served. The first is the one that the run began with, which users get without any
+	// release.
 	Versions []releasedVersion `json:"versions"`
-	// Stable is the version from which the weights in training have come.
+	// Stable is the version that the weights in training are derived from.
 	Stable string `json:"stable"`
-	// Candidate is to be tried, or is; empty if there is none.
+	// Candidate is the version that is tried, or will be; empty if there is none.
 	Candidate string `json:"candidate,omitzero"`
 	// Changes counts how often the weights changed since Stable, or the last candidate.
 	Changes int `json:"changes"`
 
-	offered bool     // no release of Candidate has begun
-	old     []string // weights that no version has any more
+	offered bool     // Candidate has no release yet
+	old     []string // weights of versions that were withdrawn
 }
 
 // releasedVersion has weights that a later process can serve again.
@@ -82,7 +85,7 @@ type releasedVersion struct {
 	Generation int    `json:"generation"`
 	Weights    string `json:"weights"` // a checkpoint of the engine
 	Rejected   bool   `json:"rejected,omitzero"`
-	// Suite are the rewards of the tasks of the validation dataset; null where one says nothing about the version.
+	// Suite are the rewards of the tasks of the validation dataset; null for tasks whose rollout was masked.
 	Suite []*float64 `json:"suite,omitzero"`
 
 	snapshot string // of this process
@@ -95,7 +98,7 @@ func (r *release) find(version string) *releasedVersion {
 	return nil
 }
 
-// beginReleases serves the versions that there are: those of a checkpoint, or the first.
+// beginReleases serves the versions of the checkpoint or, in a new run, the first version.
 func (s *Session) beginReleases(ctx context.Context) error {
 	if len(s.release.Versions) == 0 {
 		version, err := s.p.Input.Store.AddResources(ctx, agl.AddResourcesParams{Resources: s.p.Input.InitialResources})
@@ -112,7 +115,8 @@ func (s *Session) beginReleases(ctx context.Context) error {
 		}
 		return s.publishSnapshot(ctx, s.p.Training.Publisher, s.Calls, Publication{Snapshot: v.snapshot, Version: v.Version})
 	}
-	// The newest first: without a release users get the first, and then all others must be there.
+	// The newest first: users get the first version as soon as it is served, and then the others
+	// must be there.
 	for i, v := range slices.Backward(s.release.Versions) {
 		if err := s.Model.LoadWeights(ctx, tinker.LoadWeightsParams{Path: v.Weights}); err != nil {
 			return fmt.Errorf("load version %s: %w", v.Version, err)
@@ -138,10 +142,10 @@ func (s *Session) beginReleases(ctx context.Context) error {
 	if err := s.Model.LoadWeights(ctx, tinker.LoadWeightsParams{Path: s.Model.Weights, WithOptimizer: true}); err != nil {
 		return fmt.Errorf("load the weights in training: %w", err)
 	}
-	return nil // a candidate without a release is proposed before the next step
+	return nil // Follow proposes a candidate without a release before the next step
 }
 
-// saveVersion makes the weights in training a version.
+// saveVersion saves the weights in training as a version.
 func (s *Session) saveVersion(ctx context.Context, version string) (releasedVersion, error) {
 	v := releasedVersion{Version: version, Generation: s.generation}
 	var err error
@@ -173,7 +177,8 @@ func (s *Session) offer(ctx context.Context) error {
 	return nil
 }
 
-// propose begins the release of the candidate, whose weights a checkpoint has. If it cannot now, [Session.Follow] does later.
+// propose begins the release of the candidate, whose weights are in a checkpoint. If that is not possible yet,
+// [Session.Follow] tries again.
 func (s *Session) propose(ctx context.Context) error {
 	if s.release.Candidate == "" {
 		return nil
@@ -245,12 +250,12 @@ func (s *Session) suite(ctx context.Context, version string) ([]*float64, error)
 	return rewards, nil
 }
 
-// releasePace is how often it is asked whether a candidate is decided.
+// releasePace is the interval at which the state of a candidate is polled.
 const releasePace = time.Second
 
-// Follow does what the decisions about the weights demand: after a promotion learning goes on, after a rollback it goes back to the
-// weights that are stable. While a candidate is tried and the weights in training are too far ahead, it waits. Without
-// SessionParams.Release it does nothing.
+// Follow acts on the decisions about candidates: after a promotion learning goes on, after a rollback it goes back to the stable
+// weights. While a candidate is tried and the weights in training are too far ahead, it waits. Without SessionParams.Release it
+// does nothing.
 func (s *Session) Follow(ctx context.Context) error {
 	for s.p.Release != nil {
 		wait, err := s.follow(ctx)
@@ -306,13 +311,13 @@ func (s *Session) follow(ctx context.Context) (wait bool, err error) {
 	return false, s.withdraw(ctx)
 }
 
-// reject makes nothing be learned any more from the sessions of a version.
+// reject ends learning from the sessions of a version.
 func (s *Session) reject(version string) {
 	s.Calls.Forget(version)
 	s.release.find(version).Rejected = true
 }
 
-// goBack makes learning begin again from a version.
+// goBack loads a version, from which learning goes on.
 func (s *Session) goBack(ctx context.Context, version string) error {
 	v := s.release.find(version)
 	if err := s.Model.LoadWeights(ctx, tinker.LoadWeightsParams{Path: v.Weights, WithOptimizer: true}); err != nil {
@@ -328,7 +333,7 @@ func (s *Session) goBack(ctx context.Context, version string) error {
 // keptVersions is how many versions beside the first are kept for a rollback by hand.
 const keptVersions = 4
 
-// withdraw gives up old versions.
+// withdraw withdraws the oldest versions beyond keptVersions that no session uses.
 func (s *Session) withdraw(ctx context.Context) error {
 	for i := 1; i < len(s.release.Versions) && len(s.release.Versions) > 1+keptVersions; {
 		v := s.release.Versions[i]
@@ -349,8 +354,7 @@ func (s *Session) withdraw(ctx context.Context) error {
 	return nil
 }
 
-// committed does what had to wait until a checkpoint had it: it proposes the candidate, and deletes the weights of versions that
-// are not there any more.
+// committed does what must wait for a checkpoint: it deletes the weights of withdrawn versions, and proposes the candidate.
 func (s *Session) committed(ctx context.Context) error {
 	for _, path := range s.release.old {
 		if err := deleteWeights(ctx, s.p.Training.Service, path); err != nil {
@@ -364,8 +368,9 @@ func (s *Session) committed(ctx context.Context) error {
 	return nil
 }
 
-// Candidate is the version that is tried, or is to be; empty if there is none.
+// Candidate returns the version that is tried, or will be; empty if there is none.
 func (s *Session) Candidate() string { return s.release.Candidate }
 
-// Generation is that of the weights in training: how often they were published, or could have been.
+// Generation returns the generation of the weights in training: how often they have changed since
+// the run began.
 func (s *Session) Generation() int { return s.generation }

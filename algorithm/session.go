@@ -28,7 +28,7 @@ type SessionParams struct {
 	RunConfig
 	// Training, with its defaults filled in, makes the session train weights. Without a Service it trains none.
 	Training TrainingConfig
-	// Roles are models in training beside that of Training, on the same engine.
+	// Roles are models that are trained beside that of Training, on the same engine.
 	Roles []Role
 	// Identity is what the results depend on. A folder of another identity is agl.ErrConflict.
 	Identity map[string]string
@@ -39,10 +39,11 @@ type SessionParams struct {
 	Pinned func() []string
 	// State returns the algorithm's own members of a checkpoint, an object; nil has none. See [Session.Own].
 	State func() (any, error)
-	// Release tries the weights in releases; nil gives them to everybody.
+	// Release tries the weights in releases; nil gives them to all users.
 	Release *ReleaseParams
-	// KeepVersions lets the calls be learned from that weights of a killed step have answered, which no checkpoint has: the versions
-	// are in versions.json before anybody can call them. Their calls count as those of the weights with which the run resumes.
+	// KeepVersions lets a resumed run learn from calls that were answered by weights of a step that no checkpoint has, because the
+	// process was killed. Each version is written to versions.json before anybody can call it. Its calls count as those of the
+	// weights from which the run resumes.
 	KeepVersions bool
 	// Journal is called with each entry of journal.jsonl; nil means that the algorithm has no journal.
 	Journal func(entry []byte) error
@@ -80,7 +81,7 @@ type Session struct {
 	p          SessionParams
 	generation int               // of the weights that are published: how often they were published after a step
 	beside     *besideValidation // nil if none runs
-	validate   bool              // the weights with which the run resumes, beside training
+	validate   bool              // the resumed run must repeat a validation beside training
 	release    release
 	metrics    *Lines
 	snapshots  []publishedSnapshots // that the engine holds, oldest first
@@ -476,7 +477,8 @@ func (s *Session) Summary() Summary {
 	return out
 }
 
-// Close ends a validation that runs beside training, closes the files and unloads the model. A nil session has none.
+// Close ends a validation that runs beside training, closes the files and unloads the model. On a nil session it does
+// nothing.
 func (s *Session) Close(ctx context.Context) error {
 	if s == nil {
 		return nil

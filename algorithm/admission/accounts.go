@@ -1,8 +1,9 @@
 // Package admission keeps the accounts of training that samples ahead: which groups of rollouts may start, which are trained
 // on, and which are dropped, and why.
 //
-// Nothing is sampled that is then too old to use. A group is admitted only if, counting all groups before it, it will be trained
-// on within MaxStaleness versions. With MaxStaleness 0 the accounts are those of a run that samples, trains, and samples again.
+// A group is admitted only if, counting all groups before it, it will be trained on within MaxStaleness versions. So no group is
+// sampled that would then be too old to use. With MaxStaleness 0 the accounts are those of a run that samples, trains, and
+// samples again.
 //
 // [Accounts] is pure: it knows no clock, store or engine, and starts no goroutine.
 package admission
@@ -20,7 +21,7 @@ import (
 type Config struct {
 	// Groups is the number of groups that are trained on in a step, at least 1.
 	Groups int
-	// Steps is the number of steps of the run, for which no more is sampled than is needed; at least 1.
+	// Steps is the number of steps of the run, at least 1. No more groups are admitted than these steps need.
 	Steps int
 	// MaxStaleness is how many versions sampling may run ahead of training: 0 is the synchronous run.
 	MaxStaleness int
@@ -30,20 +31,20 @@ type Config struct {
 	OnStale OnStale
 }
 
-// OnStale is what happens to groups that would be older than MaxStaleness when they are trained on, because they take long.
+// OnStale is what happens to groups that took so long that they would be older than MaxStaleness when they are trained on.
 type OnStale string
 
-// What may happen.
+// The choices.
 const (
 	// Train trains on them when they are ready, at whatever age. Training does not wait for them.
 	Train OnStale = "train"
-	// Wait has training wait for them, so that no group is older than MaxStaleness.
+	// Wait makes training wait for them, so that no group is older than MaxStaleness.
 	Wait OnStale = "wait"
 	// Drop drops them and admits others in their place. Tasks that take long are then seldom trained on.
 	Drop OnStale = "drop"
 )
 
-// OnStales returns all that may happen.
+// OnStales returns all choices.
 func OnStales() []OnStale { return []OnStale{Train, Wait, Drop} }
 
 // Reason is why a group was dropped.
@@ -70,7 +71,7 @@ type Group struct {
 	Version int `json:"version"`
 }
 
-// State is what a checkpoint holds.
+// State is the part of the accounts that a checkpoint holds.
 type State struct {
 	// Version is the number of steps done.
 	Version int `json:"version"`
@@ -78,12 +79,13 @@ type State struct {
 	Admitted int            `json:"admitted"`
 	Consumed int            `json:"consumed"` // Version · Groups
 	Dropped  map[Reason]int `json:"dropped,omitzero"`
-	// Ready groups are complete, Open ones are not; both by ID.
+	// Ready groups are complete, Open ones are not. Both are sorted by ID.
 	Ready []Group `json:"ready,omitzero"`
 	Open  []Group `json:"open,omitzero"`
 }
 
-// Synchronous is the state of a run without asynchrony after a number of steps.
+// Synchronous returns the state of a synchronous run after a number of steps, each of so many
+// groups.
 func Synchronous(steps, groups int) State {
 	return State{Version: steps, Admitted: steps * groups, Consumed: steps * groups}
 }
@@ -256,7 +258,8 @@ func (a *Accounts) Trained() (stale []Group) {
 	return stale
 }
 
-// Restart opens a group again that was open or ready when its process died; it samples from now on.
+// Restart reopens a group that was open or ready when its process died. Its rollouts are sampled
+// anew.
 func (a *Accounts) Restart(id int) {
 	g, ok := take(&a.state.Ready, id)
 	if !ok {

@@ -46,10 +46,10 @@ func New(cfg Config) (*APO, error) {
 // Report returns the result of the last Run, as far as it got. It must not be called during a Run.
 func (a *APO) Report() Report { return a.report }
 
-// Run searches for better prompt templates than those of the initial resources, which must have at least one, with the tasks
-// of both datasets, which must not be empty. Runners must take the rollouts. Every candidate is stored as a resources bundle
-// of its own; in the end the best one is the latest. A spent budget is not an error; a model that fails is. With
-// Config.OutDir, a later Run resumes after either.
+// Run searches for better prompt templates than those of the initial resources. The resources must have at least one
+// template, and each dataset at least one task. Runners must take the rollouts. Every candidate is stored as a resources
+// bundle of its own; in the end the best one becomes the latest. A spent budget is not an error; a model that fails is.
+// With Config.OutDir, a later Run resumes after either.
 func (a *APO) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	a.report = Report{}
 	s := &search{APO: a, in: in}

@@ -7,9 +7,9 @@ import (
 )
 
 // Budget limits what the calls of GradientModel and EditModel may cost, over all processes of a run. A call is admitted if
-// the budget covers what has been spent and, for it and for each call in flight, a reservation: the cost of the largest call
-// so far. The first call runs alone, as nothing is known of its cost. So the search exceeds the budget only if its last
-// calls cost more than any call before, and only by that difference. The calls of agents are not limited.
+// the budget covers what has been spent, plus a reservation for it and for each call in flight. A reservation is the cost of
+// the most expensive call so far. The first call runs alone, because no cost is known yet. So the search exceeds the budget
+// only if its last calls cost more than any call before, and only by that difference. The calls of agents are not limited.
 type Budget struct {
 	// Tokens of prompts and replies; zero is no limit.
 	Tokens int64
@@ -17,7 +17,7 @@ type Budget struct {
 	Dollars float64
 }
 
-// Price of a model, in dollars per million tokens.
+// Price is the price of a model, in dollars per million tokens.
 type Price struct {
 	Prompt     float64
 	Completion float64

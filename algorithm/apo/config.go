@@ -34,15 +34,15 @@ type Config struct {
 	BeamWidth int
 	// BranchFactor is the number of edits of each parent; zero means 4.
 	BranchFactor int
-	// Rounds is the number of rounds; zero means 3, and no end of a live run. A resumed run may have more.
+	// Rounds is the number of rounds; zero means 3, and in a live run no end. A resumed run may have more.
 	Rounds int
 	// GradientBatch is the number of training tasks that a critique sees, at most the training dataset; zero means 4.
 	GradientBatch int
 	// ValBatch is the number of validation tasks on which the candidates of a round are compared, at most the validation
 	// dataset; zero means 16. They are drawn anew each round.
 	ValBatch int
-	// SkipInitialValidation does not run the validation dataset with the seed before the first round. The first leader then
-	// replaces the seed without a comparison, until the final one.
+	// SkipInitialValidation skips the run of the validation dataset with the seed prompts before the first round. The first
+	// leader then replaces the seed without a comparison. The final comparison still decides.
 	SkipInitialValidation bool
 	// FinalSamples is the number of rollouts of each validation task in the final comparison, for the seed and for the best;
 	// zero means 1. More make its interval narrower.
@@ -67,10 +67,10 @@ type Config struct {
 	// BatchTimeout limits the wait for the rollouts of an evaluation. Those that have
 	// not finished are cancelled and masked as timeouts. Zero means 1 h.
 	BatchTimeout time.Duration
-	// OnRound is called after every round; nil does nothing. A live run has its own.
+	// OnRound is called after every round; nil does nothing. A live run calls Live.OnRound instead.
 	OnRound func(Round)
 
-	// Live learns from rollouts that others start; nil starts them.
+	// Live makes the run learn from rollouts that others start; nil makes it start its own.
 	Live *Live
 }
 

@@ -32,7 +32,7 @@ type proposal struct {
 	critiqueKind *template.Template
 	editKind     *template.Template
 	refused      int      // replies that could not be used
-	sessions     []string // that the critique is shown, of a live run
+	sessions     []string // that the critique is shown, in a live run
 }
 
 // draw makes every random choice about an edit of a member of the beam.

@@ -20,12 +20,13 @@ import (
 // of validation tasks.
 //
 // A round waits for sessions of the prompts that are stable, shows some of them to the models, which criticise and edit one template,
-// and proposes the result as a release. When that is decided the next round begins: from the new prompts if they were promoted, and
-// with other sessions. The journal has the collector's cursor with the sessions of a round, so each is shown in one round at most,
-// whoever is killed.
+// and proposes the result as a release. When the release is decided, the next round begins with new sessions, and with the new
+// prompts if they were promoted. The journal stores the collector's cursor together with the sessions of a round, so no session is
+// shown in two rounds, even if the process is killed.
 //
-// A model that fails ends no live run: it is asked again later. Nor does a spent budget: the run serves on, without new prompts. Of
-// Config, the fields of the beam, of validation batches and of the final comparison have no meaning.
+// Neither a failing model nor a spent budget ends a live run. A model that fails is asked again later. With a spent budget, users
+// keep the prompts that they have. The fields of Config for the beam, for validation batches and for the final comparison are not
+// used.
 type Live struct {
 	// Releaser tries prompts on a share of the users, and decides. Required.
 	Releaser Releaser
@@ -34,25 +35,28 @@ type Live struct {
 	// Sessions is how many sessions with a reward a round waits for; zero means 16, and at least Config.GradientBatch. If more are
 	// ready, it takes the newest. Config.GradientBatch of them, from the worst to the best, are shown to the models.
 	Sessions int
-	// PerUser is how many of these may be of one user; zero is no limit.
+	// PerUser is how many of these may come from one user; zero is no limit.
 	PerUser int
-	// Allow, if not nil, says whether a rollout may be shown to the models. One for which it fails may not.
+	// Allow, if not nil, says whether a rollout may be shown to the models. A rollout for which it returns an error is
+	// not shown.
 	Allow func(ctx context.Context, store agl.Store, r agl.AttemptedRollout) (bool, error)
-	// OnRound is called when a round has a candidate, or none, and when that was decided; nil does nothing.
+	// OnRound is called with each line of metrics.jsonl (see [LiveRound]); nil does nothing.
 	OnRound func(LiveRound)
 }
 
-// Releaser gives prompts to a share of the users first, and knows what became of them. Versions are ids of resources in the store.
+// Releaser gives prompts to a share of the users first, and reports what became of them. Versions are ids of resources in the
+// store.
 type Releaser interface {
-	// Propose begins a release of a version, with what it has shown offline. If it has begun one already, it does nothing. While
-	// another release has a canary it is agl.ErrIllegalState.
+	// Propose begins a release of a version, with its rewards on the validation dataset. If a release of the version has begun
+	// already, it does nothing. While another release has a canary, it returns agl.ErrIllegalState.
 	Propose(ctx context.Context, version string, offline algorithm.Offline) error
-	// Standing says what is stable now, empty for the latest resources, and where a candidate stands. An empty version asks for none.
+	// Standing returns the stable version, which is empty for the latest resources, and the state of a candidate's release. An empty
+	// candidate asks for the stable version only.
 	Standing(ctx context.Context, candidate string) (algorithm.Standing, error)
 }
 
-// LiveRound is the report of a round of a live run. metrics.jsonl has a line when the round has its candidate, and another one, without
-// Learned, when that is decided.
+// LiveRound is the report of a round of a live run. metrics.jsonl has a line when the round has made its candidate, and another one,
+// without Learned, when the candidate is decided.
 type LiveRound struct {
 	// Step is the number of the round, from 1.
 	Step int `json:"step"`
@@ -63,22 +67,22 @@ type LiveRound struct {
 	Sessions   int     `json:"sessions"`
 	// Learned are the rollouts that were shown to the models, by id.
 	Learned []string `json:"learned,omitempty"`
-	// Passed counts sessions with a reward that were passed over since the round before, because newer ones were there; Crowded those
-	// of users who already had Live.PerUser; Withheld those that Live.Allow has not let pass.
+	// Passed counts the sessions with a reward that were skipped since the previous round because there were newer ones, Crowded
+	// those of users who already had Live.PerUser, and Withheld those that Live.Allow rejected.
 	Passed   int `json:"passed,omitzero"`
 	Crowded  int `json:"crowded,omitzero"`
 	Withheld int `json:"withheld,omitzero"`
 	// Candidate is the ResourcesID of the edit; empty if there is none. Edited is the template that differs from the parent's.
 	Candidate string `json:"candidate,omitzero"`
 	Edited    string `json:"edited,omitzero"`
-	// State is what became of the candidate; empty while it is tried. Reason is why it is dropped.
+	// State is what became of the candidate; empty while it is tried. Reason is why it was dropped.
 	State  RoundState `json:"state,omitzero"`
 	Reason string     `json:"reason,omitzero"`
 	// Spent since the beginning.
 	Spent Spent `json:"spent"`
 }
 
-// RoundState is how a round of a live run has ended.
+// RoundState says how a round of a live run ended.
 type RoundState string
 
 // The states.
@@ -91,14 +95,16 @@ const (
 const (
 	// liveEndless is the number of rounds of a live run without an end.
 	liveEndless = math.MaxInt32
-	// livePage is how many sessions are read at once, and liveWait how long a round waits for them before it looks what is stable.
+	// livePage is how many sessions are read at once, and liveWait how long a round waits for them before it checks again which
+	// version is stable.
 	livePage = 1000
 	liveWait = 5 * time.Second
-	// livePace is how often it is asked whether a candidate is decided.
+	// livePace is the interval at which the state of a candidate is polled.
 	livePace = time.Second
-	// liveRetry is when a model that has failed is asked again.
+	// liveRetry is the time after which a model that has failed is asked again.
 	liveRetry = time.Minute
-	// liveSpare is how many times Sessions are kept while a round reads what is ready, for those that may not be learned from.
+	// liveSpare bounds the ready sessions that a round keeps, in multiples of Sessions. It is above 1 because some of them may
+	// not be learned from.
 	liveSpare = 4
 )
 
@@ -124,7 +130,7 @@ func (l *Live) validate() error {
 	)
 }
 
-// check says what a live run lacks.
+// check refuses a live run without a releaser or a collector.
 func (l *Live) check(in agl.AlgorithmInput) error {
 	switch {
 	case l.Releaser == nil:
@@ -135,7 +141,7 @@ func (l *Live) check(in agl.AlgorithmInput) error {
 	return nil
 }
 
-// decided is how a round has ended: an entry of the journal.
+// decided says how a round ended. It is an entry of the journal.
 type decided struct {
 	State  RoundState `json:"state"`
 	Reason string     `json:"reason,omitzero"`
@@ -175,7 +181,8 @@ func (s *search) live(ctx context.Context) error {
 	return s.writeReport()
 }
 
-// liveRound makes a candidate from sessions behind a cursor, and waits until it is decided. What the journal has is not done again.
+// liveRound makes a candidate from the sessions after a cursor, and waits until it is decided. Steps that are in the journal are
+// not repeated.
 func (s *search) liveRound(ctx context.Context, number int, since string) (next string, err error) {
 	key := fmt.Sprintf("round-%d/", number)
 	g := s.journal.get(key + "sessions").Sessions
@@ -237,7 +244,7 @@ func (s *search) liveRound(ctx context.Context, number int, since string) (next 
 	return g.Next, s.tell(ctx, round)
 }
 
-// orphan ends a round whose prompts were deleted, unless it had ended before.
+// orphan ends a round whose prompts were deleted, unless the journal says that it ended before.
 func (s *search) orphan(ctx context.Context, key string, round LiveRound) error {
 	end := s.journal.get(key + "decision").Decision
 	if end == nil {
@@ -261,14 +268,15 @@ func (s *search) tell(ctx context.Context, r LiveRound) error {
 	return nil
 }
 
-// tried reports whether prompts are those of the parent, or of an edit of it that was released before.
+// tried reports whether a candidate has the prompts of its parent, or of an earlier edit of the parent.
 func (s *search) tried(parent, candidate *Candidate) bool {
 	return slices.ContainsFunc(s.candidates, func(c *Candidate) bool {
 		return (c.Parent == parent.ResourcesID || c.ResourcesID == parent.ResourcesID) && slices.Equal(c.Prompts, candidate.Prompts)
 	}) || slices.Equal(parent.Prompts, candidate.Prompts)
 }
 
-// version returns the prompts of a version: one of this run, or what somebody else has released.
+// version returns the prompts of a version, which is one of this run or one that somebody else has
+// released.
 func (s *search) version(ctx context.Context, id string) (*Candidate, error) {
 	i := slices.IndexFunc(s.candidates, func(c *Candidate) bool { return c.ResourcesID == id })
 	if i >= 0 {
@@ -296,7 +304,8 @@ func (s *search) stable(ctx context.Context) (string, error) {
 	return cmp.Or(standing.Stable, s.seed.ResourcesID), err
 }
 
-// tunable returns the stable version when it has prompts: while somebody has released resources without any, there is nothing to learn.
+// tunable waits until the stable version has prompts, and returns it. Somebody may have released resources without any; then there is
+// nothing to tune.
 func (s *search) tunable(ctx context.Context) (string, error) {
 	for told := ""; ; {
 		id, err := s.stable(ctx)
@@ -317,7 +326,7 @@ func (s *search) tunable(ctx context.Context) (string, error) {
 	}
 }
 
-// untilAvailable repeats what the store cannot do at present.
+// untilAvailable repeats a call until the store is available.
 func (s *search) untilAvailable(ctx context.Context, do func() error) error {
 	for {
 		err := do()
@@ -360,7 +369,8 @@ func (s *search) edit(ctx context.Context, round int, parent *Candidate, shown [
 	}
 }
 
-// own replaces what is no prompt by that of this process, such as the address of its proxy.
+// own replaces the resources that are not prompts by those of this process, such as the address of
+// its proxy.
 func (s *search) own(resources agl.Resources) agl.Resources {
 	out := slices.Clone(resources)
 	for i, r := range out {
@@ -374,7 +384,8 @@ func (s *search) own(resources agl.Resources) agl.Resources {
 	return out
 }
 
-// experimentsOf reads the sessions that a critique is shown. Those that were deleted meanwhile, or say nothing, are left out.
+// experimentsOf reads the sessions that a critique is shown. It leaves out sessions that were deleted meanwhile or have no
+// score.
 func (p *proposal) experimentsOf(ctx context.Context, sessions []string, data CritiqueData) (CritiqueData, error) {
 	store := p.session.Store()
 	for _, id := range sessions {
@@ -427,7 +438,7 @@ func (s *search) follow(ctx context.Context, parent, candidate *Candidate) (*dec
 			} else if err != nil {
 				return nil, fmt.Errorf("propose %s: %w", candidate.ResourcesID, err)
 			} else {
-				continue // it may be decided already, by what it has shown offline
+				continue // its rewards on the validation dataset may have decided it already
 			}
 		}
 		if err := backoff.Sleep(ctx, livePace); err != nil {
@@ -457,7 +468,7 @@ func (s *search) offer(ctx context.Context, parent, candidate *Candidate) error 
 	return s.cfg.Live.Releaser.Propose(ctx, candidate.ResourcesID, offline)
 }
 
-// refresh makes the stored bundles of this run have the resources of this process.
+// refresh updates the stable bundle, if it is one of this run, with the resources of this process.
 func (s *search) refresh(ctx context.Context) error {
 	stable, err := s.stable(ctx)
 	if err != nil || stable == s.seed.ResourcesID || !strings.HasPrefix(stable, "apo-"+s.editor.runID()+"-") {

@@ -13,7 +13,7 @@ import (
 // gathered is what a round learns from: an entry of the journal.
 type gathered struct {
 	Parent   string   `json:"parent"`
-	Next     string   `json:"next"` // the collector's cursor behind it
+	Next     string   `json:"next"` // the collector's cursor after it
 	Shown    []string `json:"shown"`
 	Sessions int      `json:"sessions"`
 	Mean     float64  `json:"mean"` // reward of the sessions
@@ -26,10 +26,10 @@ type gathered struct {
 type ready struct {
 	rollout agl.AttemptedRollout
 	reward  float64
-	allowed bool // Live.Allow has let it pass
+	allowed bool // Live.Allow has accepted it
 }
 
-// gather waits for the sessions of a round behind a cursor.
+// gather waits for the sessions of a round, after a cursor.
 func (s *search) gather(ctx context.Context, since string) (*gathered, error) {
 	l := s.cfg.Live
 	g := &gathered{Next: since}
@@ -39,7 +39,7 @@ func (s *search) gather(ctx context.Context, since string) (*gathered, error) {
 		if err != nil {
 			return nil, err
 		}
-		if stable != g.Parent { // somebody has released other prompts: these sessions say nothing about them
+		if stable != g.Parent { // somebody has released other prompts, which these sessions did not use
 			g.Parent, g.Passed, pool = stable, g.Passed+len(pool), nil
 		}
 		filter := l.Filter
@@ -59,7 +59,7 @@ func (s *search) gather(ctx context.Context, since string) (*gathered, error) {
 		}
 		g.Next = batch.Next
 		for _, r := range batch.Rollouts {
-			if r.Reward.Valid && r.Rollout.Mode != agl.ModeVal { // the tasks of a validation teach nothing
+			if r.Reward.Valid && r.Rollout.Mode != agl.ModeVal { // validation tasks are not learned from
 				pool = append(pool, ready{rollout: r.Rollout, reward: r.Reward.V})
 			}
 		}
@@ -75,8 +75,8 @@ func (s *search) gather(ctx context.Context, since string) (*gathered, error) {
 	}
 }
 
-// choose returns the newest sessions that may be learned from, at most Live.Sessions, the newest last. With all of them the round is
-// complete.
+// choose returns the newest sessions that may be learned from, at most Live.Sessions, the newest last. If there are that many, it
+// completes the round in g.
 func (s *search) choose(ctx context.Context, pool []ready, g *gathered) ([]ready, error) {
 	l := s.cfg.Live
 	var kept []ready
@@ -125,7 +125,7 @@ func (s *search) choose(ctx context.Context, pool []ready, g *gathered) ([]ready
 	return kept, nil
 }
 
-// userOf is the user of a session; empty if nobody has said.
+// userOf returns the user of a session; empty if its metadata names none.
 func userOf(r *agl.Rollout) string {
 	var labels struct {
 		User string `json:"agl.user"`

@@ -14,9 +14,9 @@ import (
 // MetadataSearch is the member of a run's metadata in the store that has a [Search].
 const MetadataSearch = "search"
 
-// Search is how far a search has got, as its run in the store has it. The prompts of a candidate are in its resources.
+// Search is the progress of a search, as stored with its run. The prompts of a candidate are in its resources.
 type Search struct {
-	Best     string     `json:"best"` // a ResourcesID, as all that name a candidate
+	Best     string     `json:"best"` // a ResourcesID, like every name of a candidate
 	Improved bool       `json:"improved"`
 	Finished bool       `json:"finished"`
 	Compared string     `json:"compared,omitzero"`
@@ -31,8 +31,8 @@ const (
 	maxCritique  = 400  // bytes
 )
 
-// publish writes the candidates to the run in the store, for those who look at it. A store without runs, or without this one,
-// gets nothing, and no failure ends the search.
+// publish writes the candidates to the run in the store, where the dashboard shows them. It does nothing if the store has no
+// runs, or not this one. A failure is logged and does not end the search.
 func (s *search) publish(ctx context.Context) {
 	if err := s.writeSearch(ctx); err != nil {
 		s.cfg.Logger.WarnContext(ctx, "the candidates were not written to the run in the store", "run_id", s.session.Run, "error", err)

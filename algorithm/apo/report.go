@@ -25,7 +25,8 @@ type Report struct {
 	// OutOfBudget is true if the budget ended the search.
 	OutOfBudget bool    `json:"out_of_budget"`
 	Rounds      []Round `json:"rounds"`
-	// Live are the rounds of a live run. Best is then what was stable last, and Improved whether that is not the seed.
+	// Live are the rounds of a live run. Then Best is the version that was stable last, and Improved is true unless
+	// that is the seed.
 	Live []LiveRound `json:"live,omitempty"`
 	// Candidates is the whole history, the seed first.
 	Candidates []Candidate `json:"candidates"`

@@ -53,14 +53,14 @@ func advantages(rewards []float64, baseline Baseline, plain bool) (adv []float64
 	return adv, true
 }
 
-// expectation is what a kind of rollouts has earned: a baseline.
+// expectation is the running mean and variance of the rewards of a kind of rollouts: its baseline.
 type expectation struct {
 	N        int     `json:"n"`
 	Mean     float64 `json:"mean"`
 	Variance float64 `json:"variance"`
 }
 
-// add takes a reward in. While fewer than 1/rate rewards are there, all weigh the same.
+// add updates the expectation with a reward. The first 1/rate rewards weigh the same.
 func (e *expectation) add(reward, rate float64) {
 	e.N++
 	rate = max(rate, 1/float64(e.N))
@@ -69,7 +69,8 @@ func (e *expectation) add(reward, rate float64) {
 	e.Variance = (1 - rate) * (e.Variance + rate*d*d)
 }
 
-// advantage is over the mean; plain leaves out the division.
+// advantage returns the distance of a reward from the mean; plain leaves out the division by the
+// standard deviation.
 func (e *expectation) advantage(reward float64, plain bool) float64 {
 	if plain {
 		return reward - e.Mean

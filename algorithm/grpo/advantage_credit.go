@@ -24,13 +24,12 @@ const (
 	//
 	//	Gᵢₜ = Σₖ₌ₜ γ^(k−t) · rᵢₖ,   Âᵢₜ = (Gᵢₜ − mean Gₜ)/(std Gₜ + 1e-4)
 	//
-	// with the mean and std over the rollouts of the group that made at least t calls
-	// (see [Baseline] and Config.PlainAdvantage for others). A call that only one
-	// rollout of its group got to has the advantage 0, and so have those of equal
-	// rewards-to-go. G is the return of REINFORCE (Sutton and Barto 2018, §13.3); what
-	// follows a call is what it is rewarded for in the process supervision of
-	// DeepSeekMath, too (arXiv:2402.03300, §4.1.3), which normalizes rewards before it
-	// adds them, and over all calls of the group. docs/rl.md has a measurement.
+	// with the mean and std over the rollouts of the group that made at least t calls (see
+	// [Baseline] and Config.PlainAdvantage for others). A call that only one rollout of its group
+	// reached has the advantage 0, and so have calls with equal rewards-to-go. G is the return of
+	// REINFORCE (Sutton and Barto 2018, §13.3); the process supervision of DeepSeekMath
+	// (arXiv:2402.03300, §4.1.3) also rewards a call for what follows it, but normalizes the
+	// rewards before it adds them, and over all calls of the group. docs/rl.md has a measurement.
 	CreditTurn Credit = "turn"
 )
 
@@ -51,8 +50,8 @@ func turnsOf(spans []agl.Span, sequences []adapter.Trajectory, discount float64,
 		if err != nil {
 			return nil, err
 		}
-		// A reward that came late has the id of the call after it, so a call's must be
-		// smaller. What came before all calls rewards none.
+		// A reward belongs to the last call with a smaller sequence id: a late reward may have the
+		// id of the call after it. A reward before all calls belongs to none.
 		at, _ := slices.BinarySearchFunc(turns, spans[i].SequenceID, func(t turn, id int64) int { return cmp.Compare(t.id, id) })
 		if reward := dimensionOf(rewards, dimension); reward.Valid && at > 0 {
 			turns[at-1].togo += reward.V
@@ -64,7 +63,7 @@ func turnsOf(spans []agl.Span, sequences []adapter.Trajectory, discount float64,
 	return turns, nil
 }
 
-// finalDimension is a dimension of the final reward, and the names of all that it has.
+// finalDimension returns a dimension of the final reward, and the names of all its dimensions.
 func finalDimension(spans []agl.Span, name string) (value agl.Null[float64], all []string, err error) {
 	rewards, err := adapter.FinalRewards(spans)
 	for _, r := range rewards {

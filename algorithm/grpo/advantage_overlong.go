@@ -5,15 +5,15 @@ import (
 	"github.com/agl-go/agl/adapter"
 )
 
-// Overlong takes something off the reward of long replies, before they are cut off: DAPO's soft overlong punishment
-// (arXiv:2503.14476, §3.4, eq. 13). A reply of y tokens gets
+// Overlong lowers the reward of long replies, before they are so long that they are cut off: DAPO's soft overlong
+// punishment (arXiv:2503.14476, §3.4, eq. 13). A reply of y tokens gets
 //
 //	0                              if y ≤ Limit − Margin
 //	Penalty·(Limit − Margin − y)/Margin   up to Limit
 //	−Penalty                       above
 //
-// The advantage of a rollout counts that of its longest reply, with CreditTurn each call counts its own. Rewards and pass rates in
-// reports are without it.
+// A rollout gets the penalty of its longest reply. With CreditTurn, each call gets its own. Rewards and pass rates in reports do
+// not include it.
 type Overlong struct {
 	// Limit is the length from which all of Penalty applies, in tokens; zero turns it off.
 	Limit int
@@ -37,7 +37,7 @@ func (o Overlong) validate() error {
 	return nil
 }
 
-// of is what a reply of so many tokens gets.
+// of returns the penalty of a reply of so many tokens, at most 0.
 func (o Overlong) of(tokens int) float64 {
 	if o.Limit == 0 {
 		return 0
@@ -46,7 +46,7 @@ func (o Overlong) of(tokens int) float64 {
 	return -o.Penalty * min(max(over, 0), 1)
 }
 
-// worst is that of the longest reply.
+// worst returns the penalty of the longest reply.
 func (o Overlong) worst(sequences []adapter.Trajectory) float64 {
 	worst := 0.0
 	for _, t := range sequences {
@@ -57,7 +57,7 @@ func (o Overlong) worst(sequences []adapter.Trajectory) float64 {
 	return worst
 }
 
-// punish adds to the rewards-to-go of turns what the replies get: each its own, and discounted what later ones get.
+// punish adds penalties to the rewards-to-go of turns: to each its own, and the discounted ones of later turns.
 func (o Overlong) punish(turns []turn, sequences []adapter.Trajectory, discount float64) {
 	togo := 0.0
 	for t := len(turns) - 1; t >= 0; t-- {

@@ -62,11 +62,12 @@ type Config struct {
 	// advantage of the others. By default truncated rollouts are trained on like all others, which teaches the model to
 	// finish within the limit.
 	MaskTruncated bool
-	// Overlong takes something off the reward of long replies.
+	// Overlong lowers the reward of long replies.
 	Overlong Overlong
 	// Async lets sampling run ahead of training.
 	Async Async
-	// Live learns from rollouts that others start; nil starts them. Then PromptsPerStep and GroupSize have no meaning.
+	// Live makes the run learn from rollouts that others start; PromptsPerStep and GroupSize are then not used. Nil
+	// makes it start its own.
 	Live *Live
 	// Correction corrects for samples of other weights, beyond the ratio of the loss.
 	Correction Correction
@@ -106,13 +107,13 @@ type Async struct {
 	// GroupTimeout is how long a group may take, from when it is enqueued; the rollouts that have not finished are then cancelled, and
 	// the others compared among themselves. Zero waits.
 	GroupTimeout time.Duration
-	// Oversample is the number of rollouts of a group beyond GroupSize. When GroupSize have finished that count, the others are
-	// cancelled, and in no figure but StepReport.Stopped and UnusedTokens.
+	// Oversample is the number of rollouts of a group beyond GroupSize. As soon as GroupSize rollouts that count have finished,
+	// the others are cancelled. These appear only in StepReport.Stopped and UnusedTokens.
 	Oversample int
-	// Minibatches is in how many parts a step takes its groups: the gradient of the oldest ready ones is computed while the others are
-	// being sampled. Config.Minibatches says how many optimizer steps the parts make; it divides Minibatches, and that PromptsPerStep.
-	// The loss of a token is divided by the tokens of its minibatch. Which groups a minibatch has depends on which are ready. Zero
-	// means 1, which waits for all.
+	// Minibatches is the number of parts in which a step takes its groups: the gradient of the oldest ready ones is computed while the
+	// others are being sampled. Config.Minibatches is the number of optimizer steps that the parts make. It must divide
+	// Async.Minibatches, which must divide PromptsPerStep. The loss of a token is divided by the tokens of its minibatch. Which groups
+	// a minibatch has depends on which are ready. Zero means 1, which waits for all.
 	Minibatches int
 }
 
@@ -123,8 +124,8 @@ type Pin string
 const (
 	// PinCall: each call goes to the newest version, so that a rollout may have samples of several.
 	PinCall Pin = "call"
-	// PinRollout: all calls of a rollout go to the version that was the newest when it was enqueued, for which the Publisher serves
-	// several at once (algorithm.Publication.Pinned). A call that another version answered masks the rollout.
+	// PinRollout: all calls of a rollout go to the version that was the newest when it was enqueued, so the Publisher serves
+	// several versions at once (algorithm.Publication.Pinned). A call that another version answered masks the rollout.
 	PinRollout Pin = "rollout"
 )
 
@@ -161,7 +162,7 @@ func (c Config) withDefaults() Config {
 	c.GroupSize = cmp.Or(c.GroupSize, 8)
 	c.MaxGroupSize = cmp.Or(c.MaxGroupSize, c.GroupSize)
 	c.Minibatches = cmp.Or(c.Minibatches, 1)
-	if c.Live != nil { // what was learned from is forgotten with a step that is lost
+	if c.Live != nil { // a live run keeps every step: users do not repeat their sessions
 		c.CheckpointEvery, c.Steps = cmp.Or(c.CheckpointEvery, 1), cmp.Or(c.Steps, endless)
 	}
 	if start := c.Progress.OnStart; c.reported() == 0 {
@@ -291,7 +292,7 @@ func (c Config) validate() error {
 	return nil
 }
 
-// validateLive is about what a live run does not have.
+// validateLive refuses settings that a live run does not have.
 func (c Config) validateLive() error {
 	if c.Live == nil {
 		return nil

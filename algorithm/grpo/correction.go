@@ -9,7 +9,7 @@ import (
 	"github.com/agl-go/agl/tinker"
 )
 
-// CorrectionKind is a way to correct for samples that other weights drew than those that are trained on them.
+// CorrectionKind is a way to correct for samples that were drawn by other weights than those in training.
 //
 // Notation: b is the log-probability of a token under the sampler, p (proximal) that under the weights at the beginning of the step,
 // ρ = exp(p − b), T the number of sampled tokens of a sequence, A a token's advantage. A correction gives each token a constant factor w.
@@ -98,7 +98,7 @@ func (c Correction) weighs() bool {
 	return slices.Contains([]CorrectionKind{TokenTIS, SequenceTIS, SequenceMIS, IcePop, GSPO}, c.Kind)
 }
 
-// Apply applies the correction to data of which proximal has the log-probabilities under the weights in training: one slice per
+// Apply applies the correction to data. proximal holds the log-probabilities under the weights in training, one slice per
 // datum. It returns the data that still have a token to train on, and how many of the tokens it rejects.
 func (c Correction) Apply(data []tinker.Datum, proximal [][]float32) (kept []tinker.Datum, rejected int) {
 	c = c.defaults()

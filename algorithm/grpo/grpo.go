@@ -76,7 +76,7 @@ type trainingRun struct {
 	feeder  feeder // nil before open is done
 	roles   []*trainee
 	warned  map[string]bool // by role and kind
-	keeping sync.WaitGroup  // writes what the last step has computed
+	keeping sync.WaitGroup  // writes the trained calls of the last step
 }
 
 // feeder supplies the groups of each step.

@@ -20,16 +20,17 @@ import (
 // livePosition is the position of a live run, in checkpoints.
 type livePosition struct {
 	Since string `json:"since"`
-	// Kinds are the baselines, by kind; All is that of all kinds.
+	// Kinds maps each kind to its baseline; All is the baseline of all kinds.
 	Kinds map[string]*expectation `json:"kinds"`
 	All   expectation             `json:"all"`
-	// Versions are those that may have answered rollouts to come, with their generations.
+	// Versions are the versions, with their generations, that may have answered calls of rollouts
+	// still to be read.
 	Versions map[string]int `json:"versions"`
 	// Replay are the rollouts that may be learned from again, the newest last.
 	Replay []replayed `json:"replay,omitzero"`
 }
 
-// maxKinds bounds the baselines: further kinds have that of all kinds.
+// maxKinds bounds the baselines: further kinds use that of all kinds.
 const maxKinds = 10_000
 
 // liveFeeder is the feeder of a live run.
@@ -37,7 +38,7 @@ type liveFeeder struct {
 	cfg       Config
 	collector collector
 	position  livePosition
-	next      livePosition // behind the batch that is being trained on
+	next      livePosition // after the batch that is being trained on
 }
 
 func newLive(c collector, position jsontext.Value) (*liveFeeder, error) {
@@ -57,7 +58,7 @@ func newLive(c collector, position jsontext.Value) (*liveFeeder, error) {
 func (*liveFeeder) start(context.Context) {}
 func (*liveFeeder) close(context.Context) {}
 
-// collect waits for the rollouts of a step. Those that are too old it passes over.
+// collect waits for the rollouts of a step. It skips those that are too old.
 func (l *liveFeeder) collect(ctx context.Context, step int) (b stepBatch, err error) {
 	began, settings := time.Now(), l.cfg.Live
 	l.next = l.position.clone()
@@ -74,7 +75,7 @@ func (l *liveFeeder) collect(ctx context.Context, step int) (b stepBatch, err er
 			return stepBatch{}, fmt.Errorf("wait for rollouts: %w", err)
 		}
 		if len(ready.Rollouts) < settings.Least-rollouts && len(ready.Rollouts) < room {
-			continue // MaxWait is over, and there are too few: the same again, and more
+			continue // too few within MaxWait: read them again, together with newer ones
 		}
 		l.next.Since = ready.Next
 		for i := range ready.Corrections {
@@ -83,7 +84,7 @@ func (l *liveFeeder) collect(ctx context.Context, step int) (b stepBatch, err er
 			}
 		}
 		live := slices.DeleteFunc(ready.Rollouts, func(r agl.CollectedRollout) bool {
-			return r.Rollout.Mode == agl.ModeVal // the tasks of a validation teach nothing
+			return r.Rollout.Mode == agl.ModeVal // validation tasks are not learned from
 		})
 		left := passedOver{}
 		may, err := l.allow(ctx, live, &b, left)
@@ -132,7 +133,7 @@ func (l *liveFeeder) collect(ctx context.Context, step int) (b stepBatch, err er
 	return b, nil
 }
 
-// allowing is how many rollouts Live.Allow looks at together.
+// allowing is the number of concurrent calls of Live.Allow.
 const allowing = 8
 
 // allow returns the rollouts that Live.Allow lets pass.
@@ -172,7 +173,7 @@ func (l *liveFeeder) allow(ctx context.Context, ready []agl.CollectedRollout, b 
 	return allowed, nil
 }
 
-// labels are what a live run reads of a rollout's metadata.
+// labels are the members of a rollout's metadata that a live run reads.
 type labels struct {
 	Group string `json:"agl.group"`
 	Kind  string `json:"agl.kind"`
@@ -184,13 +185,13 @@ func labelsOf(r *agl.Rollout) (l labels) {
 	return l
 }
 
-// read reads rollouts, and says what each is compared with.
+// read converts rollouts to samples, with the baseline that each is compared with.
 func (l *liveFeeder) read(ctx context.Context, rollouts []agl.CollectedRollout, b *stepBatch) ([]sample, error) {
 	ids := make([]string, len(rollouts))
 	for i, r := range rollouts {
 		ids[i] = r.Rollout.RolloutID
 	}
-	if l.cfg.Flusher != nil { // what a rollout has lost is seen as a call without tokens
+	if l.cfg.Flusher != nil { // a call that could not be recorded shows as a call without tokens
 		if err := l.cfg.Flusher.Flush(ctx, ids); err != nil {
 			l.cfg.Logger.WarnContext(ctx, "calls of finished rollouts are not recorded", "error", err)
 		}
@@ -205,14 +206,14 @@ func (l *liveFeeder) read(ctx context.Context, rollouts []agl.CollectedRollout, 
 		s := l.collector.read(ctx, r.Rollout.Input, &e)
 		s.grouped = labelsOf(&r.Rollout.Rollout).Group != ""
 		coverage = append(coverage, s.coverage)
-		if s.mask == "" && len(s.sequences) == 0 { // what others have earned is not to be expected
+		if s.mask == "" && len(s.sequences) == 0 { // nothing is learned from it, so it must not move the baseline
 			s.mask = algorithm.MaskNoTokens
 		}
 		if s.mask == "" {
 			s.expected = l.expect(labelsOf(&r.Rollout.Rollout).Kind, s.score())
 		}
 		if s.mask == algorithm.MaskVersion || s.mask == "" && l.age(s) > l.cfg.Live.MaxStaleness {
-			s.mask = algorithm.MaskStale // versions of long ago are not even known
+			s.mask = algorithm.MaskStale // a version that is not known is older than any that is kept
 			b.stale++
 		}
 		samples[i] = s
@@ -220,7 +221,8 @@ func (l *liveFeeder) read(ctx context.Context, rollouts []agl.CollectedRollout, 
 	return samples, algorithm.CheckCoverage(ctx, "step", coverage, l.cfg.Logger)
 }
 
-// expect returns the baseline of a rollout, nil if too few came before, and takes its reward in.
+// expect returns the baseline of a rollout, or nil if too few rollouts came before it, and then
+// adds the reward to the baseline.
 func (l *liveFeeder) expect(kind string, reward float64) *expectation {
 	own := l.next.Kinds[kind]
 	if own == nil && len(l.next.Kinds) < maxKinds {
@@ -243,12 +245,12 @@ func (l *liveFeeder) expect(kind string, reward float64) *expectation {
 	return before
 }
 
-// age is by how many versions the oldest weights that answered a call are behind.
+// age returns by how many versions the oldest weights that answered a call are behind the newest.
 func (l *liveFeeder) age(s sample) int {
 	return stalenessOf(l.collector.roles[0], l.collector.session.Generation(), []taskGroup{{s}}).Max
 }
 
-// trained moves the position behind the batch.
+// trained moves the position past the batch.
 func (l *liveFeeder) trained(context.Context) { l.position = l.next }
 
 // save returns the position.

@@ -41,11 +41,11 @@ type Live struct {
 	Rate float64
 	// Warm is how many rollouts a baseline needs; zero means 8.
 	Warm int
-	// MaxStaleness leaves out rollouts with a call that weights of more versions ago have
-	// answered; zero means 8. See also Config.Correction.
+	// MaxStaleness is how many versions old the weights that answered a call may be. Rollouts with
+	// an older call are left out. Zero means 8. See also Config.Correction.
 	MaxStaleness int
 	// PerUser is how many rollouts of one user, the member MetadataUser, a step learns from; further ones are passed over, so
-	// that nobody decides alone what the model becomes. Zero is no limit.
+	// that no single user decides what the model becomes. Zero is no limit.
 	PerUser int
 	// Releaser tries what was learned on a share of the users, and decides whether all get it; nil gives it to all after each step.
 	// While a candidate is tried, learning goes on until the weights are MaxStaleness versions ahead of those that are stable,
@@ -55,12 +55,12 @@ type Live struct {
 	ReleaseEvery int
 	// Replay learns from rollouts more than once.
 	Replay Replay
-	// Allow, if not nil, says whether a rollout may be learned from, as a program that looks for personal data does. One for which
-	// it fails may not. It is called for several rollouts at once.
+	// Allow, if not nil, says whether a rollout may be learned from, for example after a program has looked for personal data in
+	// it. A rollout for which it returns an error is not learned from. It is called for several rollouts at once.
 	Allow func(ctx context.Context, store agl.Store, r agl.AttemptedRollout) (bool, error)
 }
 
-// Members of the metadata of rollouts that a [Live] run reads, both strings.
+// Members of the metadata of rollouts that a [Live] run reads. All are strings.
 const (
 	// MetadataGroup names the rollouts that are compared with each other.
 	MetadataGroup = "agl.group"
@@ -70,7 +70,7 @@ const (
 	MetadataUser = "agl.user"
 )
 
-// release returns how the session releases its weights; nil gives them to everybody.
+// release returns how the session releases its weights; nil gives them to all users.
 func (l *Live) release() *algorithm.ReleaseParams {
 	if l == nil || l.Releaser == nil {
 		return nil
@@ -83,7 +83,7 @@ func (l *Live) release() *algorithm.ReleaseParams {
 // expected when they came. A checkpoint holds how often each was replayed, so that a restart changes no count. Rollouts with a
 // MetadataGroup are not replayed: they are compared with others of one step.
 type Replay struct {
-	// Times is how often each is replayed at most; zero turns it off.
+	// Times is how often each rollout is replayed at most; zero turns replay off.
 	Times int
 	// Rollouts is how many a step replays at most, beside those of Live.Rollouts; zero means half as many.
 	Rollouts int

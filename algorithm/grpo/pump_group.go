@@ -111,8 +111,8 @@ func (p *pump) grow(ctx context.Context, g *liveGroup, size int) ([]string, erro
 	return ids, nil
 }
 
-// deadline waits until rollouts of a group are complete, or its time is over when limited ends, and cancels what is then unfinished. It returns
-// the rollouts that were cancelled because the group was complete without them.
+// deadline waits until the rollouts complete their group, or until the group's time is over and limited ends. It cancels the unfinished
+// rollouts, and returns those that it cancelled because the group was complete without them.
 func (p *pump) deadline(ctx, limited context.Context, ids []string) (spare []string, err error) {
 	if p.cfg.Async.GroupTimeout == 0 && p.cfg.Async.Oversample == 0 {
 		return nil, nil
@@ -133,7 +133,7 @@ func (p *pump) deadline(ctx, limited context.Context, ids []string) (spare []str
 	return spare, algorithm.Cancel(ctx, p.store, spare)
 }
 
-// enough waits until as many rollouts as a group has count, or all have finished, and returns those that have not.
+// enough waits until GroupSize rollouts that count have finished, or all have, and returns the unfinished ones.
 func (p *pump) enough(ctx context.Context, ids []string) (unfinished []string, err error) {
 	type end struct {
 		id     string
@@ -184,7 +184,7 @@ func (p *pump) counts(ctx context.Context, id string) (bool, error) {
 	return episode.Failure() == "", nil
 }
 
-// finish makes a group ready, or drops it for the reason that it returns. One that was dropped meanwhile is stale.
+// finish makes a group ready, or drops it for the reason that it returns. A group that was dropped meanwhile is stale.
 func (p *pump) finish(g *liveGroup, samples taskGroup) (reason admission.Reason) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -194,7 +194,7 @@ func (p *pump) finish(g *liveGroup, samples taskGroup) (reason admission.Reason)
 		p.unused += tokensOf(samples)
 		return admission.Stale
 	}
-	if !g.over { // the source of the run that was resumed has heard of it
+	if !g.over { // the source heard of it before the run was resumed
 		p.heard = append(p.heard, heard{g.ID, g.task, rewardsOf(samples)})
 	}
 	if reason = p.verdict(samples); reason == "" {
@@ -220,7 +220,7 @@ func (p *pump) finish(g *liveGroup, samples taskGroup) (reason admission.Reason)
 	return reason
 }
 
-// verdict is why a complete group is not trained on; empty if it is. The lock is held.
+// verdict returns why a complete group is not trained on; empty if it is. The lock is held.
 func (p *pump) verdict(samples taskGroup) admission.Reason {
 	for k := range p.collector.roles {
 		if len(counting(samples.of(k))) < p.cfg.Async.MinViable {
@@ -233,7 +233,7 @@ func (p *pump) verdict(samples taskGroup) admission.Reason {
 	return ""
 }
 
-// varies reports whether a group has an advantage to a role.
+// varies reports whether a group has an advantage for any role.
 func (p *pump) varies(samples taskGroup) bool {
 	for k := range p.collector.roles {
 		if _, ok := credit(p.cfg.Credit, p.cfg.Baseline, p.cfg.PlainAdvantage, counting(samples.of(k))); ok {

@@ -55,7 +55,7 @@ func (p *pump) reread(ctx context.Context, groups []*liveGroup) (restart []*live
 	return restart, nil
 }
 
-// save returns the position of the source and, if a synchronous run would not have the same, the accounts.
+// save returns the position of the source, and the accounts unless they are those of a synchronous run.
 func (p *pump) save() (position jsontext.Value, saved *savedPump, err error) {
 	p.opening.Lock()
 	defer p.opening.Unlock()
@@ -67,7 +67,7 @@ func (p *pump) save() (position jsontext.Value, saved *savedPump, err error) {
 	return position, saved, nil
 }
 
-// saveGroups returns the accounts, and the groups that they have of which the source has not heard.
+// saveGroups returns the accounts, and those of their groups that the source has not heard of.
 func (p *pump) saveGroups() (saved *savedPump, news []heard) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

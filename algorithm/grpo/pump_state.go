@@ -24,9 +24,9 @@ type pump struct {
 	wake    chan struct{} // of run: there may be room
 	arrived chan struct{} // of collect: a group is ready, or run has failed
 
-	taken []taskGroup // of the step under way; those and what follows only collect uses
+	taken []taskGroup // groups of the step under way; only collect uses these three
 	began time.Time   // of the step
-	shown int         // groups whose rollouts were reported
+	shown int         // number of groups in taken that Progress.OnRollouts was told of
 
 	opening sync.Mutex // held while tasks are taken from the source
 
@@ -54,7 +54,7 @@ type liveGroup struct {
 	task    Task
 	ids     []string  // of its rollouts; nil before they are enqueued
 	pinned  string    // the resources of its rollouts, if this process enqueues them
-	over    bool      // all rollouts had finished when the checkpoint was made from which the run resumed
+	over    bool      // all rollouts had finished when the checkpoint was made that the run resumes from
 	samples taskGroup // of a ready group
 }
 
@@ -81,7 +81,7 @@ func (p *pump) fail(err error) {
 	signal(p.arrived)
 }
 
-// news returns the groups that the source is to hear of.
+// news returns the groups that the source has not heard of.
 func (p *pump) news() []heard {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,7 +90,7 @@ func (p *pump) news() []heard {
 	return news
 }
 
-// tell lets the source hear of groups. opening is held.
+// tell tells the source of groups. The caller holds opening.
 func (p *pump) tell(news []heard) {
 	slices.SortFunc(news, func(a, b heard) int { return a.id - b.id })
 	if listener, ok := p.collector.source.(Listener); ok {
@@ -112,7 +112,7 @@ func (p *pump) pinned() (resources []string) {
 	return resources
 }
 
-// signal wakes who waits for a channel, now or later.
+// signal wakes the goroutine that receives from a channel, now or later.
 func signal(to chan struct{}) {
 	select {
 	case to <- struct{}{}:

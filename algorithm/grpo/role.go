@@ -20,7 +20,7 @@ type trainee struct {
 	updater updater
 }
 
-// traineesOf returns the roles of a session, the first first.
+// traineesOf returns the roles of a session, in order.
 func traineesOf(c Config, s *algorithm.Session) []*trainee {
 	first := &trainee{cfg: c, calls: s.Calls, version: func(id string) string { return id }, updater: updater{cfg: c, client: s.Model.TrainingClient}}
 	all := []*trainee{first}
@@ -56,7 +56,7 @@ func (t *trainee) failed(err error) error {
 	return fmt.Errorf("role %s: %w", t.name, err)
 }
 
-// ownerOf returns the role that a version is of.
+// ownerOf returns the role that a version belongs to.
 func ownerOf(roles []*trainee, version string) *trainee {
 	for _, t := range roles[1:] {
 		if strings.HasSuffix(version, t.version("")) {

@@ -22,7 +22,8 @@ type collector struct {
 	roles   []*trainee // the first is that of cfg
 }
 
-// rollouts describes the rollouts of a group from one to before another. Their places, and that of the group among all groups, decide their seeds.
+// rollouts describes the rollouts [from, before) of a group. Their seeds depend on their places in the group and on the place of the group
+// in the run.
 func (c *collector) rollouts(g admission.Group, task Task, resources string, from, before int) ([]agl.EnqueueRollout, error) {
 	rollouts := make([]agl.EnqueueRollout, before-from)
 	step, group := g.ID/c.cfg.PromptsPerStep+1, g.ID%c.cfg.PromptsPerStep
@@ -47,7 +48,7 @@ func (c *collector) read(ctx context.Context, task jsontext.Value, e *algorithm.
 	return first
 }
 
-// readRole converts a finished rollout to what it is to a role: its calls and its reward.
+// readRole converts a finished rollout to the sample of one role: the role's calls and reward.
 func (c *collector) readRole(ctx context.Context, role *trainee, task jsontext.Value, e *algorithm.Episode) sample {
 	s := sample{id: e.Rollout.RolloutID, spans: len(e.Spans), failed: e.Outcome.Kind == agl.OutcomeAgentError}
 	if e.Attempt != nil {
@@ -57,7 +58,7 @@ func (c *collector) readRole(ctx context.Context, role *trainee, task jsontext.V
 		s.form = c.cfg.Form(task)
 	}
 	if s.mask = e.Failure(); s.mask != "" {
-		if merged, err := algorithm.Adapt(c.adapter(role), e); err == nil { // what cannot be read has no tokens to count
+		if merged, err := algorithm.Adapt(c.adapter(role), e); err == nil { // without a readable trace there are no tokens to count
 			s.lostTokens = sample{sequences: merged.Trajectories}.sampled()
 		}
 		return s
@@ -100,7 +101,7 @@ func (c *collector) readRole(ctx context.Context, role *trainee, task jsontext.V
 	return s
 }
 
-// adapter returns the adapter of the configuration; the usual one merges only the calls of the role.
+// adapter returns Config.Adapter; adapter.Trajectories, the default, then merges only the calls of the role.
 func (c *collector) adapter(role *trainee) agl.Adapter[adapter.Merged] {
 	usual, ok := c.cfg.Adapter.(adapter.Trajectories)
 	if !ok || usual.Keep != nil {
@@ -131,8 +132,8 @@ func (c *collector) offPolicy(role *trainee, merged adapter.Merged, resources st
 	return "", ""
 }
 
-// unasked reports whether another version answered a call than the one that was asked for: that with which the rollout was enqueued or,
-// if calls follow the newest, that or a later one. A run that starts no rollouts asks for none.
+// unasked reports whether a call was answered by a version that the rollout must not get. With PinRollout, it must get the version that
+// it was enqueued with, otherwise that or a later one. A live run, which enqueues no rollouts, accepts any.
 func (c *collector) unasked(role *trainee, call adapter.Call, resources string) bool {
 	switch asked := role.version(resources); {
 	case c.cfg.Live != nil:

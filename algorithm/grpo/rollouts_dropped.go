@@ -12,8 +12,8 @@ import (
 )
 
 // MetadataDropped is the member of a rollout's metadata that says why the run does not train on it: no_variance, failed or stale,
-// the reasons of its group, or its own: oversampled, truncated, or its [algorithm.Mask]. In a [Live] run it is also withheld, if
-// Live.Allow has not let it pass, or crowded, if Live.PerUser were there before it.
+// the reasons of its group, or its own: oversampled, truncated, or its [algorithm.Mask]. In a [Live] run it may also be withheld,
+// because Live.Allow rejected the rollout, or crowded, because its user already had Live.PerUser in the step.
 const MetadataDropped = "dropped"
 
 // The reasons of single rollouts that are no mask: the group did not need it, and Config.MaskTruncated, with which its reward
@@ -37,17 +37,18 @@ type passedOver map[admission.Reason][]string
 
 func (p passedOver) add(reason admission.Reason, id string) { p[reason] = append(p[reason], id) }
 
-// noteAll writes into rollouts why they are dropped.
+// noteAll calls note for each reason.
 func (c *collector) noteAll(ctx context.Context, left passedOver) {
 	for reason, ids := range left {
 		c.note(ctx, ids, reason)
 	}
 }
 
-// note writes into rollouts why they are dropped. It is for people who look at them: a run goes on without.
+// note writes into the metadata of rollouts why they are dropped, for people who look at them. A failure is only
+// logged.
 func (c *collector) note(ctx context.Context, ids []string, reason admission.Reason) {
 	store := c.session.Store()
-	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), noteTimeout) // the last ones, too
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), noteTimeout) // also those of the last step
 	defer done()
 	value := rawjson.AppendString(nil, string(reason))
 	errs := make([]error, len(ids))

@@ -18,7 +18,7 @@ type replayed struct {
 	Expected   *expectation `json:"expected"`
 }
 
-// remember makes the rollouts of a batch that count ones to replay.
+// remember adds the rollouts of a batch that count to those that can be replayed.
 func (l *liveFeeder) remember(groups []taskGroup) {
 	if l.cfg.Live.Replay.Times == 0 {
 		return

@@ -62,7 +62,7 @@ func counting(g taskGroup) taskGroup {
 	return slices.DeleteFunc(slices.Clone(g), func(s sample) bool { return s.mask != "" })
 }
 
-// of returns the rollouts of a group to a role.
+// of returns the samples of a group that belong to a role.
 func (g taskGroup) of(role int) taskGroup {
 	if role == 0 {
 		return g

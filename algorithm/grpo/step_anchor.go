@@ -13,8 +13,9 @@ import (
 //	Weight · mean of −log π(oₜ)   over the tokens of PerStep demonstrations
 //
 // which is the pretraining mix of InstructGPT (PPO-ptx, Ouyang et al. 2022, arXiv:2203.02155, eq. 2). Unlike the penalty of KL,
-// whose gradient is that of what was sampled, it does not vanish for replies that the model no longer gives. So a live run keeps
-// replying in every way that is demonstrated, now and then, and notices when its users have come to like another one.
+// whose gradient is that of what was sampled, it does not vanish for replies that the model no longer gives. So now and then the
+// model of a live run still replies in each way that was demonstrated, and the run notices when its users come to prefer another
+// one.
 type Anchor struct {
 	// Data are the demonstrations; those of a step are drawn in turn, in an order that depends on the seed. None turns it off.
 	Data []tinker.Datum

@@ -6,12 +6,13 @@ import (
 	"github.com/agl-go/agl/algorithm/admission"
 )
 
-// stepBatch is what a step trains on, or a part of that. What is not groups or waited is that of the step, and in its last part.
+// stepBatch is what a step trains on, or a part of it. All fields but groups and waited describe the whole step and are set in
+// its last part.
 type stepBatch struct {
 	groups  []taskGroup // by id
 	last    bool        // of the step
 	waited  time.Duration
-	sampled time.Duration // the time in which as much was sampled
+	sampled time.Duration // the time in which the groups of the step were sampled
 	dropped map[admission.Reason]int
 	unused  int
 	stopped int // rollouts without which their group was complete
@@ -19,7 +20,7 @@ type stepBatch struct {
 	learned, replayed []string
 	stale             int // rollouts that were passed over, in a live run
 	crowded           int // likewise, because of Live.PerUser
-	// withheld are those that Live.Allow has not let pass.
+	// withheld counts those that Live.Allow rejected.
 	withheld int
 	late     int // rollouts whose first reward came after they were read
 }

@@ -12,11 +12,11 @@ type StepReport struct {
 	// ResourcesID names the version of the model that sampled the rollouts.
 	ResourcesID string `json:"resources_id"`
 
-	// RewardMean and PassRate are over the rollouts that are not masked.
+	// RewardMean and PassRate are means over the rollouts that are not masked.
 	RewardMean float64                   `json:"reward_mean"`
 	PassRate   float64                   `json:"pass_rate"`
 	Forms      map[string]algorithm.Rate `json:"forms,omitzero"`
-	// Overlong is the mean penalty of Config.Overlong, at most 0, which RewardMean is without.
+	// Overlong is the mean penalty of Config.Overlong, at most 0. RewardMean does not include it.
 	Overlong float64 `json:"overlong,omitzero"`
 	// Failed rollouts are those whose agent ended with an error. They count, with reward 0 unless they have another.
 	Failed int `json:"failed,omitzero"`
@@ -47,27 +47,27 @@ type StepReport struct {
 	Staleness Staleness `json:"staleness,omitzero"`
 	// Learned are the rollouts of a live run that count, by id.
 	Learned []string `json:"learned,omitempty"`
-	// Replayed are those that it learned from again (Live.Replay), with the mean of their rewards and the tokens of their replies. They
-	// count in nothing else but Sequences, Staleness and what is measured of the updates.
+	// Replayed are those that it learned from again (Live.Replay), with the mean of their rewards and the tokens of their replies.
+	// Otherwise they count only in Sequences, Staleness and the figures of the updates.
 	Replayed       []string `json:"replayed,omitempty"`
 	ReplayedReward float64  `json:"replayed_reward,omitzero"`
 	ReplayedTokens int      `json:"replayed_tokens,omitzero"`
 	// Late counts the rollouts whose first reward came after a live run had read them without one. Nothing was learned from them.
 	Late int `json:"late,omitzero"`
-	// Stale counts the rollouts that a live run has passed over since the step before, because weights of too many versions
-	// ago had answered. They count in nothing else but UnusedTokens.
+	// Stale counts the rollouts that a live run has skipped since the step before, because weights that were too old had
+	// answered. Otherwise they count only in UnusedTokens.
 	Stale int `json:"stale,omitzero"`
-	// Crowded counts those that it has passed over because their user already had Live.PerUser in the step.
+	// Crowded counts those that it has skipped because their user already had Live.PerUser in the step.
 	Crowded int `json:"crowded,omitzero"`
 	// Candidate is the version that was tried on a share of the users when the step began, if Live.Releaser tries any.
 	Candidate string `json:"candidate,omitzero"`
-	// Withheld counts those that Live.Allow has not let pass.
+	// Withheld counts the rollouts that Live.Allow rejected.
 	Withheld int `json:"withheld,omitzero"`
-	// Dropped are the groups that were replaced by others since the step before, by reason. They count in nothing else but
-	// UnusedTokens.
+	// Dropped counts the groups that were replaced by others since the step before, by reason. Otherwise they count only
+	// in UnusedTokens.
 	Dropped map[admission.Reason]int `json:"dropped,omitempty"`
-	// Stopped are the rollouts that were cancelled because their group was complete without them (Async.Oversample), since the step
-	// before. They count in nothing else but UnusedTokens.
+	// Stopped counts the rollouts that were cancelled because their group was complete without them (Async.Oversample), since the
+	// step before. Otherwise they count only in UnusedTokens.
 	Stopped int `json:"stopped,omitzero"`
 	// UnusedTokens were sampled in dropped groups, and in masked and stopped rollouts.
 	UnusedTokens int `json:"unused_tokens,omitzero"`
@@ -91,8 +91,8 @@ type StepReport struct {
 	// over all data. Null if there was nothing to train on.
 	Drift *Drift `json:"drift,omitzero"`
 
-	// Roles are the same figures for the roles after the first of Config.Roles, by name: of their rewards, calls and updates. All
-	// other figures are those of the first role.
+	// Roles has the figures of rewards, calls and updates for each of Config.Roles after the first, by name. All other figures
+	// are those of the first role.
 	Roles map[string]StepReport `json:"roles,omitempty"`
 
 	Seconds         Seconds `json:"seconds"`

@@ -18,7 +18,7 @@ import (
 	"github.com/agl-go/agl/tinker"
 )
 
-// computed is what an update has computed of a sequence of tokens: numbers for each target of its datum.
+// computed is what an update has computed for a sequence of tokens: numbers for each target of its datum.
 type computed struct {
 	sampler    []float32 // log-probabilities under the weights that sampled
 	advantages []float32 // with the penalty of KL, without the factor of the correction
@@ -26,7 +26,7 @@ type computed struct {
 	weights    []float32 // nil if the correction has left out all tokens
 }
 
-// note keeps what is known of data before the correction. What says which sequence a datum is of is where its tokens are.
+// note keeps what is known about data before the correction. The address of its first token identifies a sequence.
 func (u *update) note(data []tinker.Datum) {
 	for i := range data {
 		d := &data[i]
@@ -88,8 +88,8 @@ func newSeries(n int, of func(i int) float64) *series {
 	return &s
 }
 
-// maxTrainedTokens bounds what is written of the tokens of a rollout, to about 0.7 MB. Calls beyond have an advantage if it is the same
-// for all their tokens, and nothing else.
+// maxTrainedTokens bounds what is written of the tokens of a rollout, to about 0.7 MB. Further calls have only their advantage, and
+// only if it is the same for all their tokens.
 const maxTrainedTokens = 1 << 17
 
 // trainedCalls are the calls of a sample that an update was made of.
@@ -110,7 +110,7 @@ func (u *update) trainedCalls(s *sample) (calls []trainedCall) {
 	return calls
 }
 
-// call is a reply whose targets are those from one up to, and without, another.
+// call describes a reply whose targets are [from, to).
 func (c *computed) call(reply adapter.Reply, from, to int, whole bool) trainedCall {
 	n := to - from
 	call := trainedCall{SpanID: reply.SpanID}
@@ -145,7 +145,7 @@ func (c *computed) call(reply adapter.Reply, from, to int, whole bool) trainedCa
 	return call
 }
 
-// trainedSpan is the span that says what a step has computed of a rollout to a role.
+// trainedSpan returns the span that records what a step has computed for a role from a rollout.
 func trainedSpan(run, role string, step int, s *sample, calls []trainedCall) (agl.Span, error) {
 	text, err := json.Marshal(calls)
 	if err != nil {
@@ -172,8 +172,8 @@ func trainedSpan(run, role string, step int, s *sample, calls []trainedCall) (ag
 // spansAtOnce is how many spans of a step are being written.
 const spansAtOnce = 8
 
-// keepTrained writes what a step has computed of its rollouts, beside what the run does next. It is for people who look at them: a run
-// goes on without.
+// keepTrained writes what a step has computed from its rollouts, while the run goes on. It is for people who look at the rollouts; a
+// failure is only logged.
 func (r *trainingRun) keepTrained(ctx context.Context, step int, l lessons) {
 	r.keeping.Wait() // one step at a time
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), noteTimeout)

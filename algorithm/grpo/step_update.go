@@ -18,7 +18,7 @@ type updater struct {
 	vocab     int                   // of the model; 0 is unknown
 }
 
-// openReference creates the reference model; nil without KL. The caller unloads the model, even after an error.
+// openReference creates the reference model of KL; nil without KL. The caller unloads the model, even after an error.
 func openReference(ctx context.Context, c Config) (tinker.TrainingClient, error) {
 	if c.KL.Coefficient == 0 {
 		return nil, nil //nolint:nilnil // no reference is needed
@@ -71,8 +71,7 @@ func (u *updater) begin(report *StepReport) *update {
 	return &update{updater: u, report: report, adam: adam, computed: map[*int32]*computed{}}
 }
 
-// train trains on the next part of the data, of which there are as many as Config.parts says. A part without data takes no part in an
-// optimizer step, and an optimizer step without data is not taken.
+// train trains on the next of Config.parts parts of the data. An optimizer step is taken only if one of its parts has data.
 func (u *update) train(ctx context.Context, data []tinker.Datum) (err error) {
 	u.parts++
 	if len(data) == 0 && !u.pending {
@@ -209,7 +208,7 @@ func (u *update) correct(ctx context.Context, data []tinker.Datum) ([]tinker.Dat
 	return kept, nil
 }
 
-// checkForward returns an error if an engine has computed what no update can be made of: its weights have become useless.
+// checkForward returns an error if the loss or the norm of the gradient is not finite: the weights have become useless.
 func checkForward(data []tinker.Datum, forward tinker.ForwardResult, optim tinker.OptimStepResult) error {
 	if loss := forward.Loss; math.IsNaN(loss) || math.IsInf(loss, 0) {
 		return agl.Errorf(agl.CodeIllegalState, "the engine returned the loss %v; resume from the last checkpoint with a smaller learning rate", loss)

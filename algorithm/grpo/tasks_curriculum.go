@@ -26,8 +26,9 @@ type Curriculum struct {
 // Listener is a [Source] that hears how its tasks went.
 type Listener interface {
 	Source
-	// Heard tells that a group of a task has finished, trained on or dropped. Rewards are those of its rollouts that count; with
-	// several roles those of the first. It is called by the goroutine that calls Next, in the order of the groups.
+	// Heard is called when a group of a task has finished, whether it is trained on or dropped. Rewards are those of its
+	// rollouts that count; with several roles, those of the first role. It is called by the goroutine that calls Next, in the
+	// order of the groups.
 	Heard(task Task, rewards []float64)
 }
 
@@ -111,12 +112,12 @@ func (s *curriculumSource) Next(_ context.Context, n int) ([]Task, error) {
 	return tasks, nil
 }
 
-// chances are the probabilities of the tasks.
+// chances returns the weight of each task in the draw.
 func (s *curriculumSource) chances() []float64 {
 	chances := make([]float64, len(s.state.Paces))
 	sum := 0.0
 	for i, p := range s.state.Paces {
-		chances[i] = 1 // not seen: the largest progress that there can be
+		chances[i] = 1 // not seen yet: the largest possible progress
 		if p.Groups > 0 {
 			chances[i] = math.Abs(p.Fast-p.Slow) + leastProgress
 		}
@@ -129,7 +130,8 @@ func (s *curriculumSource) chances() []float64 {
 	return chances
 }
 
-// draw returns the place at a share, in [0, 1), of the sum of the chances, which is positive.
+// draw returns the index at which the running sum of chances passes a share, in [0, 1), of their
+// sum, which is positive.
 func draw(chances []float64, share float64) int {
 	sum := 0.0
 	for _, c := range chances {

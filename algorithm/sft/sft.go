@@ -37,8 +37,8 @@ func (t *SFT) Summary() Summary { return t.summary }
 // runners must take the rollouts; it uses the validation dataset if there is one.
 //
 // When ctx ends, Run returns its error; outstanding rollouts are cancelled in the store and the last checkpoint stays
-// intact. A checkpoint of other settings or data is agl.ErrConflict. Existing rollouts of which none can be learned from are
-// agl.ErrInvalid, and a round of which every model call was recorded without token ids is agl.ErrIllegalState.
+// intact. A checkpoint of other settings or data is agl.ErrConflict. If none of the existing rollouts can be learned from,
+// Run returns agl.ErrInvalid; if every model call of a round was recorded without token ids, agl.ErrIllegalState.
 func (t *SFT) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	t.summary = Summary{}
 	r := &run{cfg: t.cfg, in: in}

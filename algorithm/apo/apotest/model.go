@@ -18,8 +18,8 @@ const (
 // usage is the usage of each call.
 func usage() apo.Usage { return apo.Usage{PromptTokens: 100, CompletionTokens: 10} }
 
-// Criticise is a model that asks for one more or one less of a phrase, which the seed
-// of the request decides: it knows what can be changed, but not what helps.
+// Criticise is a model that asks for one more or one fewer of a phrase. The seed of the request
+// decides which. It knows what can be changed, but not what helps.
 func (w World) Criticise(_ context.Context, r apo.Request) (apo.Reply, error) {
 	const stream = 1
 	return apo.Reply{Text: w.Critique(rand.NewPCG(r.Seed, stream)), Usage: usage()}, nil

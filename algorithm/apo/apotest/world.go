@@ -31,11 +31,12 @@ type World struct {
 	Worth func(p Prompts) float64
 	// Best is the highest worth of any prompts; that of the seed if no edit helps.
 	Best float64
-	// Rounds is the number of rounds in which a search with three parents and three edits of each should find it.
+	// Rounds is the number of rounds in which a search with three parents and three edits of each should find the best
+	// prompts.
 	Rounds int
 }
 
-// Prompts are the texts of a bundle by template.
+// Prompts maps the name of each template of a bundle to its text.
 type Prompts map[string]string
 
 // Count is how often a prompt says a phrase.
@@ -75,7 +76,7 @@ func (w World) Resources() agl.Resources {
 // Improvable reports whether some prompts are worth more than the seed.
 func (w World) Improvable() bool { return !w.Optimal(w.Seed) }
 
-// Gain returns how much more than the seed prompts are worth.
+// Gain returns the worth of prompts minus that of the seed.
 func (w World) Gain(prompts []apo.NamedPrompt) float64 {
 	return w.Worth(PromptsOf(prompts)) - w.Worth(PromptsOf(w.Seed))
 }
@@ -108,7 +109,7 @@ func (w World) Agent(_ context.Context, t agl.Task) (agl.Result, error) {
 	return agl.RewardResult(w.Reward(prompts, rand.NewPCG(meta.Seed, h.Sum64()))), nil
 }
 
-// Reward draws a reward of prompts.
+// Reward draws a reward for prompts.
 func (w World) Reward(prompts Prompts, source rand.Source) float64 {
 	return w.Worth(prompts) + noise*(rand.New(source).Float64()-0.5)
 }
