@@ -11,7 +11,7 @@
 // [Limits] bound what a rendering may take, so templates from strangers can be rendered. A template cannot read files
 // or other templates: extends, include, import and block are syntax errors.
 //
-// # The way of a template
+// # How a template is rendered
 //
 // [Parse] (template.go) hands the source to internal/syntax, which cuts it into tokens and reads them into a tree of
 // statements and expressions. It checks the names of filters and tests against library.go, which collects them from

@@ -58,7 +58,7 @@ type checkpoint struct {
 }
 
 // decodeCheckpoint verifies and decodes a checkpoint for a model of shape want. Messages mention the name. Errors are
-// agl.CodeInvalid; if the bytes are not an intact checkpoint, they are tinker.ErrDamaged too.
+// agl.ErrInvalid; if the bytes are not an intact checkpoint, they are tinker.ErrDamaged too.
 func decodeCheckpoint(name string, data []byte, want shape) (checkpoint, error) {
 	var c checkpoint
 	if len(data) < len(checkpointMagic)+4+sha256.Size || string(data[:len(checkpointMagic)]) != checkpointMagic {
@@ -100,7 +100,7 @@ func decodeCheckpoint(name string, data []byte, want shape) (checkpoint, error) 
 }
 
 // Create writes the initial weights of a seed to a new file for Config.Base, durably, and returns the number of parameters.
-// It makes the directory if it is missing. An invalid Config is agl.CodeInvalid, and an existing file is agl.CodeConflict.
+// It makes the directory if it is missing. An invalid Config is agl.ErrInvalid, and an existing file is agl.ErrConflict.
 func Create(cfg Config, seed uint64, file string) (parameters int, err error) {
 	if cfg, err = cfg.Checked(); err != nil {
 		return 0, err
@@ -126,7 +126,7 @@ func Create(cfg Config, seed uint64, file string) (parameters int, err error) {
 	return l.size, nil
 }
 
-// readBase reads a base model. Another shape than want is agl.CodeInvalid, and a missing file is agl.CodeNotFound.
+// readBase reads a base model. Another shape than want is agl.ErrInvalid, and a missing file is agl.ErrNotFound.
 func readBase(file string, want shape) ([]float32, error) {
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {

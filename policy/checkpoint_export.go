@@ -23,8 +23,8 @@ type safetensor struct {
 
 // Export writes the weights of a checkpoint, a snapshot or a base model in the safetensors format: float32, little-endian,
 // row-major. A matrix has the shape (inputs, outputs), so that y = x·W; the gain of a norm has one dimension. Columns that
-// exist for the kernels only are left out. Another shape than that of the configuration is agl.CodeInvalid, and a missing
-// file agl.CodeNotFound.
+// exist for the kernels only are left out. Another shape than that of the configuration is agl.ErrInvalid, and a missing
+// file agl.ErrNotFound.
 //
 // The format: https://huggingface.co/docs/safetensors.
 func Export(cfg Config, file string, w io.Writer) error {

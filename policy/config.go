@@ -53,7 +53,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Checked returns c with defaults in place of zero values. A field out of range is agl.CodeInvalid.
+// Checked returns c with defaults in place of zero values. A field out of range is agl.ErrInvalid.
 func (c Config) Checked() (Config, error) {
 	c = c.withDefaults()
 	return c, c.validate()
@@ -129,7 +129,7 @@ func invalid(format string, args ...any) error {
 	return agl.Errorf(agl.CodeInvalid, format, args...)
 }
 
-// damaged returns an agl.CodeInvalid that is tinker.ErrDamaged too.
+// damaged returns an agl.ErrInvalid that is tinker.ErrDamaged too.
 func damaged(format string, args ...any) error {
 	return &agl.Error{Code: agl.CodeInvalid, Message: fmt.Sprintf(format, args...), Err: tinker.ErrDamaged}
 }

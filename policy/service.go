@@ -29,7 +29,7 @@ type Service struct {
 
 var _ tinker.Service = (*Service)(nil)
 
-// NewService returns an engine. An invalid Config is agl.CodeInvalid.
+// NewService returns an engine. An invalid Config is agl.ErrInvalid.
 func NewService(cfg Config) (*Service, error) {
 	cfg, err := cfg.Checked()
 	if err != nil {

@@ -64,7 +64,7 @@ func (m *trainingClient) forward(ctx context.Context, p tinker.ForwardParams, wi
 	return res, nil
 }
 
-// OptimStep implements [tinker.TrainingClient]. A gradient that is not finite is dropped and is agl.CodeInvalid.
+// OptimStep implements [tinker.TrainingClient]. A gradient that is not finite is dropped and is agl.ErrInvalid.
 func (m *trainingClient) OptimStep(ctx context.Context, p tinker.AdamParams) (res tinker.OptimStepResult, err error) {
 	if err := p.Validate(); err != nil {
 		return res, err

@@ -10,12 +10,12 @@ import (
 type Service interface {
 	// Capabilities says what the engine can do. The zero value of each field is the least capable.
 	Capabilities(ctx context.Context) (Capabilities, error)
-	// CreateModel creates a model and returns when it can train. An unknown base model is agl.CodeNotFound.
+	// CreateModel creates a model and returns when it can train. An unknown base model is agl.ErrNotFound.
 	CreateModel(ctx context.Context, p CreateModelParams) (TrainingClient, error)
-	// NewSamplingClient opens published weights. An unknown path is agl.CodeNotFound.
+	// NewSamplingClient opens published weights. An unknown path is agl.ErrNotFound.
 	NewSamplingClient(ctx context.Context, p NewSamplingClientParams) (SamplingClient, error)
 	// DeleteWeights deletes a checkpoint or snapshot. Open sampling clients keep its weights. An unknown path is
-	// agl.CodeNotFound.
+	// agl.ErrNotFound.
 	DeleteWeights(ctx context.Context, p DeleteWeightsParams) error
 }
 
@@ -60,8 +60,8 @@ type CreateModelParams struct {
 type NewSamplingClientParams struct {
 	// Path is the path that SaveWeightsForSampler returned, or SaveWeights where the engine can sample checkpoints.
 	Path string
-	// BaseModel is the base model to open if Path is empty. An unknown one is agl.CodeNotFound; on engines that do not sample
-	// base models it is agl.CodeInvalid.
+	// BaseModel is the base model to open if Path is empty. An unknown one is agl.ErrNotFound; on engines that do not sample
+	// base models it is agl.ErrInvalid.
 	BaseModel string
 }
 
@@ -73,15 +73,15 @@ type DeleteWeightsParams struct {
 
 // TrainingClient drives one model. Its methods are safe for concurrent use, and run one at a time.
 //
-// Bad arguments are agl.CodeInvalid and change nothing; a name that is taken is agl.CodeConflict; an unknown path is
-// agl.CodeNotFound, and so is every call after Unload. A call whose context ends returns the context's error; a
+// Bad arguments are agl.ErrInvalid and change nothing; a name that is taken is agl.ErrConflict; an unknown path is
+// agl.ErrNotFound, and so is every call after Unload. A call whose context ends returns the context's error; a
 // ForwardBackward that ends so leaves no part of its gradient behind.
 type TrainingClient interface {
 	// Info describes the model.
 	Info(ctx context.Context) (Info, error)
 	// Forward returns what ForwardBackward does, but computes no gradient.
 	Forward(ctx context.Context, p ForwardParams) (ForwardResult, error)
-	// ForwardBackward adds the gradient of the batch's loss to the model's gradient. An empty batch is agl.CodeInvalid: some
+	// ForwardBackward adds the gradient of the batch's loss to the model's gradient. An empty batch is agl.ErrInvalid: some
 	// engines never finish one.
 	ForwardBackward(ctx context.Context, p ForwardParams) (ForwardResult, error)
 	// OptimStep takes one Adam step along the gradient and clears it.
@@ -238,7 +238,7 @@ type SaveWeightsParams struct {
 	// Name is the last part of the path, [A-Za-z0-9_-]+. Each model can use it once for checkpoints and once for snapshots.
 	Name string
 	// Overwrite replaces weights of the same name, which stay intact until the new ones are durable. Open sampling clients
-	// keep their weights. On engines that cannot replace weights it is agl.CodeInvalid.
+	// keep their weights. On engines that cannot replace weights it is agl.ErrInvalid.
 	Overwrite bool
 	// Transient says that a snapshot need not outlive the process, which may save a write to disk. Its name is not used again.
 	Transient bool
@@ -253,7 +253,7 @@ type LoadWeightsParams struct {
 	WithOptimizer bool
 }
 
-// Checkpoint returns the parsed Path. A path that cannot be parsed, or that is a snapshot's, is agl.CodeInvalid.
+// Checkpoint returns the parsed Path. A path that cannot be parsed, or that is a snapshot's, is agl.ErrInvalid.
 func (p LoadWeightsParams) Checkpoint() (Path, error) {
 	path, err := ParsePath(p.Path)
 	if err == nil && path.Kind != KindCheckpoint {
@@ -265,7 +265,7 @@ func (p LoadWeightsParams) Checkpoint() (Path, error) {
 // SamplingClient samples one set of published weights. It is safe for concurrent use.
 type SamplingClient interface {
 	// Sample draws completions of a prompt. Bad arguments, and a prompt that leaves no room for a token in the context, are
-	// agl.CodeInvalid.
+	// agl.ErrInvalid.
 	Sample(ctx context.Context, p SampleParams) (SampleResult, error)
 	// Spec describes the model; unknown fields are zero.
 	Spec() ModelSpec

@@ -39,11 +39,11 @@ type Config struct {
 	// is added to the initial resources.
 	Proxy *Proxy
 
-	// Database stores the run: sqlite:PATH, postgres://… or memory:, as `agl store
-	// --db` takes it. Empty means memory:, which ends with the run; the others keep the
-	// rollouts of all runs. A run with an Algorithm has a SQLite file to itself: it cancels
-	// the rollouts that an interrupted run has left there unfinished, as nobody waits for
-	// them. If runners in other processes can reach the store, those that run go on.
+	// Database stores the run: sqlite:PATH, postgres://… or memory:, as `agl store --db` takes it.
+	// Empty means memory:, which ends with the run; the others keep the rollouts of all runs. A run
+	// with an Algorithm must be the only user of a SQLite file: it cancels the rollouts that an
+	// interrupted run has left unfinished, because nobody waits for them. If runners in other
+	// processes can reach the store, rollouts that are running go on.
 	Database string
 	// Unresponsive ends an attempt whose runner has sent no heartbeat for this time, if
 	// its rollout has no such limit of its own; zero means no limit.

@@ -33,7 +33,7 @@ type ProxyConfig struct {
 	// Model is the model that agents are told to request; empty means the only one.
 	Model string
 	// KL measures how much likelier the tokens of a session were to the version that answered than to another one, for the guard of
-	// releases; nil measures it not. See release.MetricKL.
+	// releases; nil does not measure it. See release.MetricKL.
 	KL func(ctx context.Context, version string, spans []agl.Span) (kl float64, ok bool, err error)
 	// Sampling is an object, the sampling parameters of the resource; nil means {}.
 	Sampling jsontext.Value
@@ -89,14 +89,15 @@ func (p *Proxy) FlushAttempt(ctx context.Context, rolloutID, attemptID string) e
 	return gateway.FlushAttempt(ctx, rolloutID, attemptID)
 }
 
-// Serves reports whether there is a model of a name.
+// Serves reports whether there is a model with a name.
 func (p *Proxy) Serves(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.ContainsFunc(p.models, func(m proxy.Model) bool { return m.Name == name })
 }
 
-// Releases are those of the store of the run, as the proxy follows them; nil if it has none, and before and after a run.
+// Releases returns the releases of the run's store, as the proxy follows them; nil if the store has none, and before and
+// after a run.
 func (p *Proxy) Releases() proxy.Releases {
 	if running := p.now(); running != nil {
 		return running.releases
@@ -238,7 +239,7 @@ func (p *Proxy) start(ctx context.Context, spans proxy.Spans, log *slog.Logger) 
 	return agl.NamedResource{Name: p.cfg.Resource, Resource: resource}, nil
 }
 
-// kl asks for the divergence from what is stable.
+// kl measures the divergence of a session from the stable version.
 func (p *Proxy) kl(ctx context.Context, r *release.Release, spans []agl.Span) (kl float64, ok bool, err error) {
 	name := cmp.Or(r.Stable.Model, r.Model)
 	p.mu.Lock()
@@ -267,8 +268,8 @@ func (p *Proxy) stop(ctx context.Context) error {
 	return errors.Join(r.gateway.Close(ctx), r.server.Shutdown(ctx))
 }
 
-// keepActs lets a store keep what is done at the proxy, and say which keys of attempts are revoked,
-// if it can.
+// keepActs makes the proxy write its audit log to a store, and read from it which keys of attempts
+// are revoked, if the store supports that.
 func keepActs(cfg *proxy.Config, store any) {
 	switch store := store.(type) {
 	case interface {
@@ -281,7 +282,7 @@ func keepActs(cfg *proxy.Config, store any) {
 	}
 }
 
-// ownAudit keeps what is done at a proxy that knows one caller, who has its token.
+// ownAudit is the audit log of a proxy that knows a single caller, the holder of its token.
 type ownAudit struct{ audit *access.Audit }
 
 // RecordAct implements [access.Teller].
@@ -291,8 +292,8 @@ func (a ownAudit) RecordAct(ctx context.Context, _ string, act access.Act) error
 	return a.audit.Record(ctx, &act)
 }
 
-// watcherOf returns who lets the releases of a store be decided, with its Releases; nil for a
-// store that keeps none. A client's server does it itself.
+// watcherOf returns the watcher that decides the releases of a store. It is nil for a client, whose
+// server decides them, and for a store without releases.
 func watcherOf(spans any, log *slog.Logger) (*release.Watcher, error) {
 	engine, ok := spans.(collect.Store)
 	if !ok {

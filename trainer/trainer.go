@@ -55,14 +55,12 @@ func FromContext(ctx context.Context) *Trainer {
 	return t
 }
 
-// Config returns what the trainer was made of, with the defaults filled in.
+// Config returns the configuration of the trainer, with the defaults filled in.
 func (t *Trainer) Config() Config { return t.cfg }
 
-// Fit runs the algorithm and the runners to their end, or this process's part of
-// them. A run in which none of the rollouts that the algorithm waited for had a usable
-// reward, or a model call where the algorithm is a [CallLearner], is
-// agl.ErrIllegalState; it ends as soon as the first 20 were so. Otherwise its error is that of the strategy: see [execution.Strategy] and
-// [execution.ExitCode].
+// Fit runs the algorithm and the runners to their end, or this process's part of them. Fit returns agl.ErrIllegalState if none of the
+// rollouts that the algorithm waited for had a usable reward or, with a [CallLearner], a model call. It ends the run as soon as that is
+// true of the first 20. Other errors are those of the strategy: see [execution.Strategy] and [execution.ExitCode].
 func (t *Trainer) Fit(ctx context.Context) error {
 	return t.run(ctx, t.cfg, t.cfg.Strategy)
 }
@@ -121,7 +119,7 @@ func (t *Trainer) learn(ctx context.Context, cfg Config, s agl.Store, in agl.Alg
 	in.Store = s
 	err = cfg.Algorithm.Run(ctx, in)
 	if useless, ok := errors.AsType[uselessError](context.Cause(ctx)); ok {
-		return useless // without what the algorithm was doing
+		return useless // not the error of the algorithm, which was only cancelled
 	}
 	if err != nil {
 		return err

@@ -22,9 +22,6 @@ func (u Usage) Plus(v Usage) Usage {
 	return Usage{u.Calls + v.Calls, u.PromptTokens + v.PromptTokens, u.CompletionTokens + v.CompletionTokens}
 }
 
-// Tokens returns the number of tokens of prompts and completions.
-func (u Usage) Tokens() int64 { return u.PromptTokens + u.CompletionTokens }
-
 // meter counts the calls whose spans it passes on.
 type meter struct {
 	calls, prompt, completion atomic.Int64

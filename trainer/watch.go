@@ -73,8 +73,8 @@ func (w *watch) WaitForRollouts(ctx context.Context, p agl.WaitForRolloutsParams
 	if p.Timeout.Valid {
 		deadline = time.Now().Add(p.Timeout.V)
 	}
-	// Until one rollout has shown that the run can learn, each is looked at when it ends:
-	// there may be many, and the rest of them in vain.
+	// Until one rollout has shown that the run can learn, each is looked at when it ends: there may
+	// be many, and all of them in vain.
 	for _, id := range p.RolloutIDs {
 		if w.learns() || p.Timeout.Valid && !time.Now().Before(deadline) {
 			break

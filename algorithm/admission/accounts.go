@@ -60,8 +60,8 @@ const (
 	Failed Reason = "failed"
 )
 
-// Reasons returns all reasons.
-func Reasons() []Reason { return []Reason{Stale, NoVariance, Failed} }
+// reasons returns all reasons.
+func reasons() []Reason { return []Reason{Stale, NoVariance, Failed} }
 
 // Group is a group of rollouts of one task.
 type Group struct {
@@ -124,8 +124,8 @@ func (a *Accounts) check() error {
 	s := &a.state
 	dropped := 0
 	for reason, n := range s.Dropped {
-		if n < 0 || !slices.Contains(Reasons(), reason) {
-			return fmt.Errorf("dropped: %d groups as %q; allowed are counts of %q", n, reason, Reasons())
+		if n < 0 || !slices.Contains(reasons(), reason) {
+			return fmt.Errorf("dropped: %d groups as %q; allowed are counts of %q", n, reason, reasons())
 		}
 		dropped += n
 	}

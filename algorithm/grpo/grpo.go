@@ -105,7 +105,7 @@ func (r *trainingRun) open(ctx context.Context, in agl.AlgorithmInput) (err erro
 	switch {
 	case r.source != nil || r.cfg.Live != nil:
 	case r.cfg.Curriculum != nil:
-		r.source, err = NewCurriculumSource(in.Train, r.cfg.Seed, r.cfg.PassReward, *r.cfg.Curriculum)
+		r.source, err = newCurriculumSource(in.Train, r.cfg.Seed, r.cfg.PassReward, *r.cfg.Curriculum)
 	default:
 		r.source, err = NewDatasetSource(in.Train, r.cfg.Seed)
 	}

@@ -73,9 +73,9 @@ type curriculumState struct {
 	Paces []pace `json:"paces"` // by task
 }
 
-// NewCurriculumSource makes a source that draws tasks of a dataset by learning progress; seed decides the draws. pass is the
+// newCurriculumSource makes a source that draws tasks of a dataset by learning progress; seed decides the draws. pass is the
 // reward from which a rollout counts as passed.
-func NewCurriculumSource(data agl.Dataset, seed uint64, pass float64, c Curriculum) (Listener, error) {
+func newCurriculumSource(data agl.Dataset, seed uint64, pass float64, c Curriculum) (Listener, error) {
 	plain, err := NewDatasetSource(data, seed)
 	if err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ func curriculum(t *testing.T, explore float64) *curriculumSource {
 	for range 9 {
 		tasks = append(tasks, jsontext.Value("{}"))
 	}
-	s, err := NewCurriculumSource(tasks, 1, 1, Curriculum{Explore: explore})
+	s, err := newCurriculumSource(tasks, 1, 1, Curriculum{Explore: explore})
 	if err != nil {
 		t.Fatal(err)
 	}

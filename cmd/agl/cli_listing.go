@@ -77,7 +77,7 @@ type listing[T any, P interface {
 }] struct {
 	flags   listFlags
 	headers []string
-	drop    []string // of the headers, in the order in which a narrow terminal lacks them
+	drop    []string // headers of the columns that a narrow terminal leaves out, in order
 	status  int      // the column of the status
 	row     func(context.Context, P) ([]string, error)
 	query   func(context.Context, agl.Paging) (agl.Page[T], error)

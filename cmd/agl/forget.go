@@ -89,7 +89,8 @@ func (c *forgetCommand) sessions(ctx context.Context, store agl.Store) (map[stri
 // forgetting is how many sessions are deleted at once. The store commits what comes together in one transaction.
 const forgetting = 64
 
-// forgetAll deletes sessions. What a kill leaves is found and deleted by a repeat: each session goes with all that belongs to it.
+// forgetAll deletes sessions. After a kill, running the command again deletes the rest: each session is deleted together with all
+// that belongs to it.
 func forgetAll(ctx context.Context, store agl.Store, sessions map[string]agl.RolloutStatus) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(forgetting)

@@ -61,7 +61,7 @@ func starters() map[string]starter {
 	}
 }
 
-// suggestedDir is the folder of who names none when asked.
+// suggestedDir is the default answer when the command asks for the folder.
 const suggestedDir = "first"
 
 func (c *initCommand) Validate() error {

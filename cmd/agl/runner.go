@@ -132,7 +132,7 @@ func (c *runnerCommand) agent() []string {
 	return c.Command
 }
 
-// become has the agent run as a user, with the user's home.
+// become makes the agent run as a user, with the user's home.
 func become(cfg *process.Config, name string) error {
 	id, group, numbers := strings.Cut(name, ":")
 	home := os.TempDir()

@@ -61,7 +61,8 @@ func runsOf(store agl.Store) (agl.Runs, error) {
 	return runs, nil
 }
 
-// silentAfter is how long a run may be silent until that is shown. Steps of most runs take less.
+// silentAfter is how long a run may report nothing before its status says so. Steps of most runs
+// take less.
 const silentAfter = 10 * time.Minute
 
 // runStatus is the status of a run. A process that was killed could not end its run, so one that is running and has been

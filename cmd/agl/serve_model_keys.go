@@ -94,8 +94,9 @@ func guard(callers access.Guard, next http.Handler) http.Handler {
 	})
 }
 
-// ofPrograms refuses what web pages of other sites make a browser send. A server that asks for no
-// key refuses pages that reach it by a name, too.
+// ofPrograms refuses requests that web pages of other sites make a browser send. A server that asks
+// for no key also refuses host names other than localhost: a page could point its own name at the
+// server (DNS rebinding).
 func ofPrograms(next http.Handler, keyed bool) (http.Handler, error) {
 	check, err := httpserver.NewGuard(nil, nil)
 	if err != nil {

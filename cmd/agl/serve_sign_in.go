@@ -103,7 +103,7 @@ func (c *storeCommand) transport() (http.RoundTripper, error) {
 	return &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: settings}, nil
 }
 
-// admit adds who else may call to the configuration of the server of a project.
+// admit configures who else may call the server of a project.
 func (c *storeCommand) admit(config *server.Config, project, base string) (err error) {
 	transport, err := c.transport()
 	if err != nil {

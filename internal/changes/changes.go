@@ -1,4 +1,4 @@
-// Package changes follows what changes in a store, also in one that does not tell.
+// Package changes follows the changes in a store, also in a store without events.
 package changes
 
 import (
@@ -9,11 +9,12 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Interval is how often the reader of a store without events looks for itself.
-const Interval = 100 * time.Millisecond
+// interval is how often a reader of a store without events reads again.
+const interval = 100 * time.Millisecond
 
-// Follow is Store.Events. A store that does not implement it gives a reset, upon which a
-// reader reads anew, at once and every [Interval], until ctx ends with its error.
+// Follow yields the events of a store, as Store.Events does. For a store that does not implement
+// it, it yields a reset, on which a reader reads everything again: at once and every interval,
+// until ctx ends. Then it yields the error of ctx.
 func Follow(ctx context.Context, store agl.Store, p agl.EventsParams) iter.Seq2[agl.Event, error] {
 	return func(yield func(agl.Event, error) bool) {
 		for event, err := range store.Events(ctx, p) {
@@ -29,7 +30,7 @@ func Follow(ctx context.Context, store agl.Store, p agl.EventsParams) iter.Seq2[
 }
 
 func poll(ctx context.Context, yield func(agl.Event, error) bool) {
-	ticker := time.NewTicker(Interval)
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for yield(agl.Event{Kind: agl.EventReset}, nil) {
 		select {

@@ -15,7 +15,7 @@ const (
 	// maxArrivingClient bounds what one client address may have of it, so that a client
 	// that stops in the middle of its bodies does not keep others out.
 	maxArrivingClient = maxArriving / 2
-	// freeBody is what a body may have without being counted.
+	// freeBody is the size up to which a body is not counted.
 	freeBody = 64 << 10
 	// Memory is counted in steps of bodyUnit.
 	bodyUnit = 256 << 10

@@ -61,16 +61,16 @@ func (g *Guard) Check(r *http.Request) error {
 	return nil
 }
 
-// fromPage reports whether a web page has made a request: programs say no origin.
+// fromPage reports whether a web page has made a request: programs send no Origin.
 func fromPage(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return r.Header.Get("Origin") != "" || site != "" && site != "none"
 }
 
-// simple reports whether a page can send a body of this type to any server, without that it was
-// asked (CORS, Fetch standard, 2.2.2).
+// simple reports whether a page can send a body of this type to any server without a preflight
+// request (CORS, Fetch standard, 2.2.2).
 func simple(contentType string) bool {
-	kind, _, _ := mime.ParseMediaType(contentType) // what is no type is ""
+	kind, _, _ := mime.ParseMediaType(contentType) // "" for an invalid type
 	switch kind {
 	case "", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data":
 		return true
@@ -89,8 +89,8 @@ func LocalHost(host string) bool {
 }
 
 // Rebound reports whether a web page may have made a request to a server that it reached by making
-// its own name point there (DNS rebinding): the browser then takes both for one site. Programs,
-// which may use any name, say no origin.
+// its own name point there (DNS rebinding): the browser then takes both for one site. Programs may
+// use any name; they send no Origin.
 func Rebound(r *http.Request) bool { return fromPage(r) && !LocalHost(r.Host) }
 
 // hostname is a Host without its port, as names are compared.

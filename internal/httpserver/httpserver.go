@@ -19,12 +19,13 @@ const (
 	idleTimeout = 2 * time.Minute
 	// maxHeaderBytes leaves room for long query strings.
 	maxHeaderBytes = 256 << 10
-	// A body may take bodyTimeout, and a second more for every bodyRate bytes that
-	// have arrived: a large body over a slow line gets through, a trickle does not.
-	// Nor does one of which nothing arrives for bodyTimeout.
+	// A body may take bodyTimeout, and a second more for every bodyRate bytes that have arrived: a
+	// large body over a slow line gets through, a trickle does not. A body of which nothing arrives
+	// for bodyTimeout does not, either.
 	bodyTimeout = 30 * time.Second
 	bodyRate    = 16 << 10
-	// What a handler has left of a body has unreadBody to arrive, so that the answer is not held back.
+	// The part of a body that a handler has not read may take unreadBody to arrive, so that the answer is not held
+	// back.
 	unreadBody = time.Second
 	// The deadline is moved once per bodyStep bytes.
 	bodyStep = 4 * bodyRate

@@ -8,7 +8,8 @@ import (
 	"syscall"
 )
 
-// Listen takes a TCP address. The error of one that cannot be had says what to do: another says where another is named.
+// Listen listens on a TCP address. If the address is in use or not permitted, the error ends with another, which tells
+// how to name another address.
 func Listen(ctx context.Context, address, another string) (net.Listener, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", address)

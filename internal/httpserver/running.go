@@ -23,7 +23,7 @@ func Start(listener net.Listener, handler http.Handler, log *slog.Logger, truste
 	if e, ok := listener.(encrypted); ok {
 		r.server.ConnContext = e.files.inConnection
 	} else {
-		listener = patient{listener}
+		listener = stallListener{listener}
 	}
 	go func() {
 		defer close(r.done)

@@ -7,26 +7,27 @@ import (
 )
 
 const (
-	// stallTimeout bounds the time in which a client must take writePiece bytes of an answer: one
-	// that takes nothing keeps its answer in memory, and a call of a model at its backend.
+	// stallTimeout bounds the time in which a client must take writePiece bytes of an answer: a
+	// client that takes nothing keeps its answer in memory, and a model call running at its
+	// backend.
 	stallTimeout = 2 * time.Minute
 	writePiece   = 256 << 10
 )
 
-// patient is a listener whose connections are cut when their clients take nothing.
-type patient struct{ net.Listener }
+// stallListener is a listener whose connections are closed when their clients take nothing.
+type stallListener struct{ net.Listener }
 
 // Accept implements [net.Listener].
-func (l patient) Accept() (net.Conn, error) {
+func (l stallListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return &patientConn{Conn: conn}, nil
+	return &stallConn{Conn: conn}, nil
 }
 
-// patientConn gives each piece of what is written to it a deadline, unless there is one already.
-type patientConn struct {
+// stallConn gives each piece that is written to it a deadline, unless a handler has set one.
+type stallConn struct {
 	net.Conn
 
 	mu     sync.Mutex
@@ -35,26 +36,26 @@ type patientConn struct {
 }
 
 // SetDeadline implements [net.Conn].
-func (c *patientConn) SetDeadline(t time.Time) error {
+func (c *stallConn) SetDeadline(t time.Time) error {
 	c.others(t)
 	return c.Conn.SetDeadline(t)
 }
 
 // SetWriteDeadline implements [net.Conn].
-func (c *patientConn) SetWriteDeadline(t time.Time) error {
+func (c *stallConn) SetWriteDeadline(t time.Time) error {
 	c.others(t)
 	return c.Conn.SetWriteDeadline(t)
 }
 
 // others notes a deadline of others, or that there is none any more.
-func (c *patientConn) others(t time.Time) {
+func (c *stallConn) others(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.given, c.extend = !t.IsZero(), time.Time{}
 }
 
 // Write implements [net.Conn].
-func (c *patientConn) Write(p []byte) (n int, err error) {
+func (c *stallConn) Write(p []byte) (n int, err error) {
 	for first := true; first || len(p) > 0 && err == nil; first = false {
 		c.allow(time.Now())
 		var written int
@@ -66,7 +67,7 @@ func (c *patientConn) Write(p []byte) (n int, err error) {
 
 // allow gives the next piece its time. The deadline is moved seldom, because that costs more than
 // most writes.
-func (c *patientConn) allow(now time.Time) {
+func (c *stallConn) allow(now time.Time) {
 	const seldom = 8
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,7 +2,7 @@ package httpserver
 
 import "net/http"
 
-// StatusWriter knows the status of an answer.
+// StatusWriter records the status of an answer.
 type StatusWriter struct {
 	http.ResponseWriter
 

@@ -34,13 +34,13 @@ func (t TLS) Listener(inner net.Listener, log *slog.Logger) (net.Listener, error
 	if err := files.read(); err != nil {
 		return nil, err
 	}
-	return encrypted{tls.NewListener(patient{inner}, &tls.Config{
+	return encrypted{tls.NewListener(stallListener{inner}, &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return files.config(), nil },
 	}), files}, nil
 }
 
-// encrypted is a listener whose connections are.
+// encrypted is a listener whose connections are encrypted.
 type encrypted struct {
 	net.Listener
 
@@ -219,7 +219,7 @@ func (c *certificates) inConnection(ctx context.Context, _ net.Conn) context.Con
 }
 
 // trusted reports whether a certificate, which comes with those between it and its CA, is verified
-// by the CAs of now.
+// by the current CAs.
 func (c *client) trusted(shown []*x509.Certificate) bool {
 	cas := c.files.config().ClientCAs
 	c.mu.Lock()

@@ -15,7 +15,7 @@ type Appender interface {
 }
 
 // Object writes a JSON object, member by member, in the order of the calls. It is the memory that it was given with the
-// object so far at its end. Names that its methods take must need no escapes, but for [Object.AnyKey].
+// object so far at its end. The names that its methods take must need no escapes, except for [Object.AnyKey].
 type Object []byte
 
 // NewObject begins an object at the end of dst.
@@ -76,7 +76,7 @@ func (o *Object) Raw(name string, value []byte) {
 // Dict appends an object as it is spelled; an empty one is {}.
 func (o *Object) Dict(name string, value []byte) {
 	o.Key(name)
-	*o = AppendDict(*o, value)
+	*o = appendDict(*o, value)
 }
 
 // Value appends the JSON form of a value.
@@ -144,8 +144,8 @@ func AppendRaw[V ~[]byte](dst []byte, value V) []byte {
 	return append(dst, value...)
 }
 
-// AppendDict appends an object as it is spelled; an empty one is {}.
-func AppendDict[V ~[]byte](dst []byte, value V) []byte {
+// appendDict appends an object as it is spelled; an empty one is {}.
+func appendDict[V ~[]byte](dst []byte, value V) []byte {
 	if len(value) == 0 {
 		return append(dst, "{}"...)
 	}

@@ -10,7 +10,7 @@ import (
 // Tokenizer maps text to token ids and back.
 type Tokenizer interface {
 	// Encode returns the ids of text. Whatever the text, it returns no ids of special tokens (role marks, end of reply).
-	// Text that the vocabulary cannot spell is agl.CodeInvalid.
+	// Text that the vocabulary cannot spell is agl.ErrInvalid.
 	Encode(text string) ([]int32, error)
 	// Decode returns the text of ids. An incomplete character is U+FFFD. The text of a concatenation is the concatenation of
 	// the texts, except where a character spans tokens of both.
@@ -54,7 +54,7 @@ type Characters struct {
 }
 
 // NewCharacters makes a tokenizer for an alphabet of distinct characters; empty means [DefaultAlphabet]. A character that
-// occurs twice, or that a mark decodes to, is agl.CodeInvalid.
+// occurs twice, or that a mark decodes to, is agl.ErrInvalid.
 func NewCharacters(alphabet string) (*Characters, error) {
 	if alphabet == "" {
 		alphabet = DefaultAlphabet

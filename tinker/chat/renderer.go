@@ -96,7 +96,7 @@ type PromptParams struct {
 // The tokens of a conversation should only grow: the prompt after a reply is the prompt before it, the reply's ids with its
 // stop token, and whatever is new. Only then can a whole rollout be trained as one sequence.
 type Renderer interface {
-	// Prompt returns the ids that ask for the assistant's next message. What the format cannot express is agl.CodeInvalid.
+	// Prompt returns the ids that ask for the assistant's next message. What the format cannot express is agl.ErrInvalid.
 	Prompt(p PromptParams) ([]int32, error)
 	// Stream reads a reply.
 	Stream() Stream

@@ -135,7 +135,7 @@ func (r *RoleMarks) Stop() []int32 { return []int32{r.tok.Mark(MarkEnd)} }
 
 // Demonstration turns a conversation into a datum for supervised training (cross_entropy): weight 1 on what the assistant
 // writes, end marks included, and 0 on everything else. A conversation without a message of the assistant is
-// agl.CodeInvalid.
+// agl.ErrInvalid.
 func (r *RoleMarks) Demonstration(messages []Message) (tinker.Datum, error) {
 	ids, written, err := r.render(messages)
 	if err != nil {

@@ -24,7 +24,7 @@ type Config struct {
 	Tokenizer Tokenizer
 	Renderer  Renderer
 	// Open returns the model of a name that was not set with SetModel, at each request; nil knows none. An unknown name is
-	// agl.CodeNotFound, one that cannot be a name agl.CodeInvalid, and weights that cannot be read tinker.ErrDamaged.
+	// agl.ErrNotFound, one that cannot be a name agl.ErrInvalid, and weights that cannot be read tinker.ErrDamaged.
 	Open func(ctx context.Context, name string) (Model, error)
 	// MaxBodyBytes bounds a request body; zero means 8 MiB.
 	MaxBodyBytes int64

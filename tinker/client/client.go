@@ -14,7 +14,7 @@ import (
 )
 
 // Client is an engine behind HTTP. It is safe for concurrent use. Errors carry the same codes as those of an engine of
-// this process. A server that stays unreachable for Config.RetryFor is agl.CodeUnavailable; one that keeps answering a
+// this process. A server that stays unreachable for Config.RetryFor is agl.ErrUnavailable; one that keeps answering a
 // request with 500 is agl.CodeInternal.
 //
 // The first call that needs a session begins one, which a heartbeat keeps alive until Close.
@@ -30,7 +30,7 @@ type Client struct {
 
 var _ tinker.Service = (*Client)(nil)
 
-// New returns a client of the server at cfg.URL. It makes no request. A Config out of range is agl.CodeInvalid.
+// New returns a client of the server at cfg.URL. It makes no request. A Config out of range is agl.ErrInvalid.
 func New(cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -51,7 +51,7 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// connect returns what the handshake found out, which is made once.
+// connect makes the handshake, once, and returns what it found out.
 func (c *Client) connect(ctx context.Context) (*server, error) {
 	if err := c.turn.Acquire(ctx, 1); err != nil {
 		return nil, err
@@ -150,8 +150,8 @@ func (c *Client) NewSamplingClient(ctx context.Context, p tinker.NewSamplingClie
 	}, nil
 }
 
-// DeleteWeights implements [tinker.Service]. Servers that cannot delete weights are agl.CodeUnimplemented or
-// agl.CodeNotFound.
+// DeleteWeights implements [tinker.Service]. Servers that cannot delete weights are agl.ErrUnimplemented or
+// agl.ErrNotFound.
 func (c *Client) DeleteWeights(ctx context.Context, p tinker.DeleteWeightsParams) error {
 	path, err := tinker.ParsePath(p.Path)
 	if err != nil {

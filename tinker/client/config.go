@@ -44,7 +44,8 @@ type Config struct {
 	RetryFor time.Duration
 	// CallTimeout bounds a whole call, such as a gradient; zero means 1 h.
 	CallTimeout time.Duration
-	// TLS is whom the client trusts, without a Transport only; nil means the CAs of the system.
+	// TLS says whom the client trusts; nil means the CAs of the system. It is not used with a
+	// Transport.
 	TLS *tls.Config
 	// Transport makes the requests; nil means a connection pool of the client's own.
 	Transport http.RoundTripper

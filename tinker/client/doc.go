@@ -17,7 +17,7 @@
 //
 // [engines.Engine] says what an engine can do where the protocol does not. Where snapshots change, training calls wait
 // for running samples, and sampling a snapshot that is not the model's newest, or no longer its weights, fails with
-// agl.CodeIllegalState instead of returning samples of other weights. Where an engine averages losses, batches are scaled
+// agl.ErrIllegalState instead of returning samples of other weights. Where an engine averages losses, batches are scaled
 // so that the gradient is that of their sum, and a learning rate means the same as elsewhere.
 //
 // The package must not know of any engine by name, of text, or of algorithms.

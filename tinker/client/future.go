@@ -48,7 +48,7 @@ func (t *transport) begin(ctx context.Context, r request) (submitted, error) {
 	return c, err
 }
 
-// again submits a call, maybe once more.
+// again submits a call, for the first time or after its result was lost.
 func (t *transport) again(ctx context.Context, c *submitted) error {
 	rep, inDoubt, err := t.exchange(ctx, c.request)
 	c.inDoubt = c.inDoubt || inDoubt

@@ -14,8 +14,9 @@ type pass func(p tinker.ForwardParams) (tinker.ForwardResult, error)
 // summed adds the gradient of the sum of a batch's losses on an engine that averages ([engines.DatumMean]), which scales
 // the advantages of the batch: importance_sampling, ppo and cispo are linear in them.
 //
-// The gradient of cross_entropy is that of importance_sampling where the sampler's log-probabilities are those of the
-// current weights, so that it is sent as that, after a forward pass. An engine without importance_sampling averages.
+// If the sampler's log-probabilities are those of the current weights, importance_sampling has the gradient of
+// cross_entropy. So cross_entropy is sent as importance_sampling, after a forward pass. On an engine without
+// importance_sampling it stays averaged.
 func summed(e engines.Engine, p tinker.ForwardParams, forward, backward pass) (tinker.ForwardResult, error) {
 	sent := p
 	switch {
@@ -84,7 +85,7 @@ func scale(p tinker.ForwardParams) ([]tinker.Datum, []float32, error) {
 	return data, factors, nil
 }
 
-// unscale turns the losses of scaled data into those of the data before.
+// unscale turns the losses of scaled data into those of the original data.
 func unscale(losses [][]float32, factors []float32) {
 	for i := range losses {
 		for j := range losses[i] {

@@ -28,7 +28,7 @@ type retries struct {
 	faults int
 }
 
-// wait sleeps before the next try. It returns the cause if there is none.
+// wait sleeps before the next try. It returns the cause if there is no next try.
 func (f *retries) wait(ctx context.Context, t *transport, r request, rep reply, cause error) error {
 	now := time.Now()
 	if f.since.IsZero() {

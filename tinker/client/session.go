@@ -121,8 +121,8 @@ func heartbeat(id string) request {
 	return request{path: wire.SessionHeartbeat, message: wire.SessionHeartbeatRequest{SessionID: id, Type: "session_heartbeat"}}
 }
 
-// beat sends heartbeats until ctx ends or the server has forgotten the session. One that fails is not repeated: the next
-// is not far.
+// beat sends heartbeats until ctx ends or the server has forgotten the session. A heartbeat that fails is not repeated,
+// because the next one follows soon.
 func (s *session) beat(ctx context.Context, id string) {
 	ticker := time.NewTicker(heartbeatInterval)
 	defer ticker.Stop()

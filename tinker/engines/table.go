@@ -67,7 +67,7 @@ func Names() []string {
 	return names
 }
 
-// Find returns the engine of a name. An unknown one is agl.CodeNotFound.
+// Find returns the engine of a name. An unknown one is agl.ErrNotFound.
 func Find(name string) (Engine, error) {
 	all := All()
 	i := slices.IndexFunc(all, func(e Engine) bool { return e.Name == name })

@@ -20,8 +20,8 @@ type Config struct {
 	// Access checks the keys of clients that do not send the APIKey, such as those of a store; nil knows none. With it,
 	// every request needs a key.
 	Access access.Checker
-	// Audit tells what those that Access knows do to models and weights: who makes, saves, loads and deletes them. Steps of
-	// training are too many to be told. Nil tells nobody.
+	// Audit records what callers that Access knows do to models and weights: who creates, saves, loads and deletes them.
+	// Training steps are too many to record. Nil records nothing.
 	Audit access.Teller
 	// Failed limits how often an address may send a wrong key; nil is without limit.
 	Failed *access.Throttle

@@ -13,7 +13,7 @@ import (
 	"github.com/agl-go/agl/tinker/wire"
 )
 
-// New makes a server, which the caller closes. A Config out of range is agl.CodeInvalid.
+// New makes a server, which the caller closes. A Config out of range is agl.ErrInvalid.
 func New(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -102,12 +102,12 @@ func (s *Server) handle(method, path string, scope access.Scope, do http.Handler
 
 var weightsPath = wire.CheckpointPath("{model}", "{kind}", "{name}")
 
-// audited are the calls that Config.Audit hears of.
+// audited are the calls that Config.Audit records.
 var audited = map[string]bool{
 	wire.CreateModel: true, wire.UnloadModel: true, wire.SaveWeights: true, wire.SaveWeightsForSampler: true, wire.LoadWeights: true, weightsPath: true,
 }
 
-// audit tells an act that has succeeded, or that has begun if its result comes later.
+// audit records a call that has succeeded or, if its result comes later, has begun.
 func (s *Server) audit(do http.HandlerFunc) http.HandlerFunc {
 	if s.cfg.Audit == nil {
 		return do

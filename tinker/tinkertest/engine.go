@@ -23,7 +23,7 @@ type EngineConfig struct {
 	// DatumMean averages losses as [engines.DatumMean] says.
 	DatumMean bool
 	// NewestOnly allows sampling a snapshot only while it is its model's newest and no ForwardBackward has followed it.
-	// Any other sample is agl.CodeIllegalState, and recorded in [Engine.Violations].
+	// Any other sample is agl.ErrIllegalState, and recorded in [Engine.Violations].
 	NewestOnly bool
 }
 

@@ -52,7 +52,7 @@ const (
 	Restart     Fault = "restart"      // the server restarts before the request; sessions, models and snapshots in memory are lost
 )
 
-// Faults are all of them but None.
+// Faults returns all faults but None.
 func Faults() []Fault {
 	return []Fault{LoseRequest, LoseAnswer, Repeat, Delay, Refuse, Unavailable, BadGateway, Pending, TryAgain, TooEarly, Gone, Restart}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // The messages that have two encodings. The media type is [ProtobufType], or any other for JSON. Input that cannot be decoded
-// is agl.CodeInvalid. JSON cannot encode NaN and infinities.
+// is agl.ErrInvalid. JSON cannot encode NaN and infinities.
 
 // EncodeForward encodes a request; in JSON for [Forward] if ForwardOnly is set and for [ForwardBackward] otherwise.
 func EncodeForward(media string, r ForwardRequest) ([]byte, error) {

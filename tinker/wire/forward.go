@@ -33,7 +33,7 @@ func textInput(tokens []int32) ModelInput {
 	return ModelInput{Chunks: []Chunk{{Type: encodedText, Tokens: tokens}}}
 }
 
-// Tokens joins the chunks. A chunk of anything but text is agl.CodeInvalid.
+// Tokens joins the chunks. A chunk of anything but text is agl.ErrInvalid.
 func (m ModelInput) Tokens() ([]int32, error) {
 	var ids []int32
 	for i, c := range m.Chunks {

@@ -232,7 +232,7 @@ func FromAdam(p tinker.AdamParams) AdamParams {
 	}
 }
 
-// Adam converts the parameters back. What is out of range is agl.CodeInvalid.
+// Adam converts the parameters back. What is out of range is agl.ErrInvalid.
 func (a AdamParams) Adam() (tinker.AdamParams, error) {
 	p := tinker.AdamParams{LearningRate: DefaultLearningRate, WeightDecay: a.WeightDecay, GradClipNorm: a.GradClipNorm}
 	if a.LearningRate != nil {

@@ -95,7 +95,7 @@ func FromSample(p tinker.SampleParams) SampleRequest {
 	return r
 }
 
-// SampleParams converts the request back. What a sampler of tokens cannot do is agl.CodeInvalid.
+// SampleParams converts the request back. What a sampler of tokens cannot do is agl.ErrInvalid.
 func (r SampleRequest) SampleParams() (tinker.SampleParams, error) {
 	p := tinker.SampleParams{
 		NumSamples: r.NumSamples, Seed: r.Params.Seed, Stop: r.Params.Stop.Tokens, Temperature: 1, TopP: 1,

@@ -118,7 +118,7 @@ type Parts struct {
 	// Resolve returns a model with the URL of the run's proxy, if it has none, and
 	// with its secret.
 	Resolve func(m Model) (Model, error)
-	// TLS is whom clients of models and stores trust; nil trusts the CAs of the system.
+	// TLS says whom clients of models and stores trust; nil trusts the CAs of the system.
 	TLS *tls.Config
 	// LookupEnv resolves secrets of the form env:NAME.
 	LookupEnv func(name string) (value string, ok bool)
@@ -159,8 +159,8 @@ type Result struct {
 	Repeats string
 	// Best is the best resources found; nil if the algorithm does not look for any.
 	Best *Best
-	// Compared are the ids of the first resources and of the best, if a run tries several side by side; otherwise empty: the last
-	// rollouts have the best.
+	// Compared are the ids of the first resources and of the best, if a run tries several side by side; otherwise empty, and then
+	// the last rollouts used the best.
 	Compared [2]string
 }
 

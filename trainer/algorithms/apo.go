@@ -193,7 +193,7 @@ func (a *APO) Describe() string {
 	return plural(a.rounds(), "round")
 }
 
-// rounds is 0 without an end.
+// rounds returns the number of rounds; 0 for a run without an end.
 func (a *APO) rounds() int {
 	if a.Live != nil {
 		return a.Rounds
@@ -242,7 +242,7 @@ func showLiveRound(d display.Display, rounds display.Row) func(apo.LiveRound) {
 		line := fmt.Sprintf("round %2d  ", r.Step)
 		switch {
 		case r.State == "" && r.Candidate == "":
-			return // it is told when it ends
+			return // the round is shown when it ends
 		case r.State == "":
 			line += fmt.Sprintf("%s is tried, made from %d of %d sessions with the mean reward %.3f", r.Candidate, len(r.Learned), r.Sessions, r.RewardMean)
 		default:
@@ -348,7 +348,7 @@ func reportAPO(r apo.Report) string {
 		}
 	}
 	if len(r.Live) > 0 {
-		b.WriteString("\n| round | sessions | mean reward | became of the edit | model calls | tokens |\n|---|---|---|---|---|---|\n")
+		b.WriteString("\n| round | sessions | mean reward | outcome of the edit | model calls | tokens |\n|---|---|---|---|---|---|\n")
 		for _, one := range r.Live {
 			fmt.Fprintf(&b, "| %d | %d | %.3f | %s | %d | %s |\n", one.Step, one.Sessions, one.RewardMean, markdown.Cell(liveState(one)),
 				one.Spent.Calls, display.Count(one.Spent.PromptTokens+one.Spent.CompletionTokens))

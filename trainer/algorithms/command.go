@@ -20,8 +20,8 @@ import (
 	"github.com/agl-go/agl/trainer/display"
 )
 
-// Command is an algorithm in any language: a program that is started with the addresses
-// of the run in its environment, and whose exit code is that of the algorithm.
+// Command is an algorithm in any language: a program that finds the addresses of the run in its
+// environment, and whose exit code says whether the run succeeded.
 type Command struct {
 	// Command is the program with its arguments; Dir is where it starts.
 	Command []string

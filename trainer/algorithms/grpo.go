@@ -58,7 +58,7 @@ func grpoKeys(a *GRPO) yamlfile.Value {
 		key("discount", "The discount of rewards-to-go, for each call in between, with `credit: turn`.", keys.Positive(&c.Discount)).Default(1),
 		key("length_normalization", "Gives every rollout the same weight, whatever its length.", yamlfile.Bool(&c.LengthNormalization)).Default(false),
 		key("mask_truncated", "Leaves rollouts with a truncated reply out of the loss, as DAPO does; their rewards still count in the group.", yamlfile.Bool(&c.MaskTruncated)).Default(false),
-		key("overlong", "Takes something off the reward of long replies before they are cut off, as DAPO's soft punishment does.", yamlfile.Mapping(
+		key("overlong", "Lowers the reward of long replies before they are cut off, as DAPO's soft punishment does.", yamlfile.Mapping(
 			key("limit", "The length of a reply, in tokens, from which the whole penalty applies.", keys.Count(&c.Overlong.Limit)).Required(),
 			key("margin", "The number of tokens before the limit in which the penalty grows.", keys.Count(&c.Overlong.Margin)).Required(),
 			key("penalty", "The whole penalty, in units of the reward.", keys.Positive(&c.Overlong.Penalty)).Default(1),
@@ -171,7 +171,7 @@ func (a *GRPO) configure(p Parts) grpo.Config {
 	return c
 }
 
-// ShowGRPO makes the runs of a Config report to a display, and their warnings to warn.
+// ShowGRPO makes runs of a Config report their steps to a display and their warnings to warn.
 func ShowGRPO(c *grpo.Config, d display.Display, warn func(text string)) {
 	v := &trainingView{display: d, warn: warn}
 	c.Progress = v.progress()

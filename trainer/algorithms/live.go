@@ -11,13 +11,13 @@ import (
 	"github.com/agl-go/agl/trainer/keys"
 )
 
-// The keys that algorithms share that learn from live sessions.
+// The keys of algorithms that learn from live sessions.
 
 func metadataKey(to *[]yamlfile.Entry[string]) yamlfile.Field {
 	return yamlfile.Key("metadata", "Learns only from rollouts whose metadata has these texts.", yamlfile.Map(to, "the name of a member", `.`, yamlfile.Text))
 }
 
-// withMetadata is the filter of metadataKey.
+// withMetadata returns the filter that metadataKey describes.
 func withMetadata(list []yamlfile.Entry[string]) (f agl.CollectFilter) {
 	for _, m := range list {
 		if f.Metadata == nil {
@@ -37,7 +37,7 @@ type Redaction struct{ extract.Program }
 
 func redactionKey(dir string, to **Redaction) yamlfile.Field {
 	key := yamlfile.Key
-	return key("redaction", "A program that reads each session as JSON on its standard input, and writes true if it may be learned from. One for which it fails may not.",
+	return key("redaction", "A program that reads each session as JSON on its standard input, and writes true if it may be learned from. A session for which it fails is not learned from.",
 		yamlfile.Via(func(p *extract.Program) yamlfile.Value {
 			return yamlfile.Mapping(
 				key("command", "The program and its arguments.", yamlfile.NonEmptyList(&p.Command, yamlfile.Text)).Required(),
@@ -50,7 +50,8 @@ func redactionKey(dir string, to **Redaction) yamlfile.Field {
 		}, func(p extract.Program) { *to = &Redaction{p} }))
 }
 
-// releaseKeys are those of a release of what was learned, which are also the proposal's of people.
+// releaseKeys declares the keys of a release of what was learned: the settings that `agl release
+// propose` has, too.
 func releaseKeys(p *release.Proposal, more ...yamlfile.Field) yamlfile.Value {
 	key, gates := yamlfile.Key, release.Defaults()
 	var guards []yamlfile.Entry[float64]
@@ -62,7 +63,7 @@ func releaseKeys(p *release.Proposal, more ...yamlfile.Field) yamlfile.Value {
 		key("guards", "By how much the mean of a metric may be greater, such as {errors: 0.05}; by default those of `agl release propose`.", yamlfile.Map(&guards, "the name of a metric", `.`, func(to *float64) yamlfile.Value { return yamlfile.Number(to, yamlfile.Min(0.0)) })),
 	)...).Check(func(s *yamlfile.Scope) {
 		if guards != nil {
-			p.Gates.Guards = []release.Guard{} // none is a choice
+			p.Gates.Guards = []release.Guard{} // given but empty: no guards, not the default ones
 		}
 		for _, g := range guards {
 			p.Gates.Guards = append(p.Gates.Guards, release.Guard{Metric: g.Name, Tolerance: g.Value})

@@ -229,8 +229,8 @@ func (e *Engine) Publisher(models Models, others ...proxy.Model) *Publisher {
 	return e.Publishers(models, []string{e.name}, others...)[0]
 }
 
-// Publishers returns a publisher for each of several models of the engine, which agents request by these names. Those that have
-// no weights yet are unknown.
+// Publishers returns a publisher for each of several models of the engine, which agents request by these names. The proxy does
+// not know a model without weights.
 func (e *Engine) Publishers(models Models, names []string, others ...proxy.Model) []*Publisher {
 	all := &modelList{to: models}
 	list := make([]*Publisher, len(names))
@@ -244,7 +244,7 @@ func (e *Engine) Publishers(models Models, names []string, others ...proxy.Model
 	return list
 }
 
-// modelList is what several publishers tell a proxy.
+// modelList is the list of models that several publishers together keep up to date in a proxy.
 type modelList struct {
 	to Models
 
@@ -360,7 +360,7 @@ func (p *Publisher) PublishAs(ctx context.Context, name string, publication algo
 	return p.list.add(p.place, name, publication.Version)
 }
 
-// Remove serves the version of [Publisher.PublishAs] no longer.
+// Remove stops serving a version of [Publisher.PublishAs].
 func (p *Publisher) Remove(name, version string) error {
 	if err := p.list.remove(name); err != nil {
 		return err

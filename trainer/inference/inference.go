@@ -44,7 +44,7 @@ type Config struct {
 	Stable   time.Duration
 	// GracePeriod is the time between SIGTERM and SIGKILL; zero means 10 s.
 	GracePeriod time.Duration
-	// TLS is whom the check for readiness trusts; nil trusts the CAs of the system.
+	// TLS says whom the check for readiness trusts; nil trusts the CAs of the system.
 	TLS *tls.Config
 	// Lost is called once when the server is not started again; nil does nothing.
 	Lost func(error)
@@ -58,19 +58,19 @@ type Config struct {
 // The defaults of Config.
 const (
 	DefaultReady        = "/health"
-	DefaultStartTimeout = 10 * time.Minute
+	defaultStartTimeout = 10 * time.Minute
 	DefaultRestarts     = 3
-	DefaultGracePeriod  = 10 * time.Second
+	defaultGracePeriod  = 10 * time.Second
 
 	defaultStable = 10 * time.Minute
 )
 
 func (c Config) withDefaults() Config {
 	c.Ready = cmp.Or(c.Ready, DefaultReady)
-	c.StartTimeout = cmp.Or(c.StartTimeout, DefaultStartTimeout)
+	c.StartTimeout = cmp.Or(c.StartTimeout, defaultStartTimeout)
 	c.Restarts = cmp.Or(c.Restarts, DefaultRestarts)
 	c.Stable = cmp.Or(c.Stable, defaultStable)
-	c.GracePeriod = cmp.Or(c.GracePeriod, DefaultGracePeriod)
+	c.GracePeriod = cmp.Or(c.GracePeriod, defaultGracePeriod)
 	if c.Lost == nil {
 		c.Lost = func(error) {}
 	}

@@ -110,7 +110,7 @@ func (p *program) state() string {
 	return p.cmd.ProcessState.String()
 }
 
-// said are the last lines, for an error; empty if there is none. It is called after end.
+// said describes the last lines of the output, for an error. It is called after end.
 func (p *program) said() string {
 	p.mu.Lock()
 	lines := slices.Clone(p.last)

@@ -44,8 +44,8 @@ type Config struct {
 	// StoreURL is a store server elsewhere; it overrides the file.
 	StoreURL string
 
-	// TLS is whom the clients of the run trust, and what they show: those of a store, an
-	// engine, a tracker and models elsewhere. Nil trusts the CAs of the system.
+	// TLS says whom the run's clients of a store, an engine, a tracker and models trust, and with
+	// which certificate they authenticate. Nil trusts the CAs of the system.
 	TLS *tls.Config
 
 	// Program is what a person types to run agl, in the commands that results name;

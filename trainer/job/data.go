@@ -31,13 +31,14 @@ func loadData(d runfile.Data) (train, val agl.Tasks, err error) {
 	return train, val, err
 }
 
-// doubts says what tasks can be read and are probably a mistake. Only training is misled by tasks that are in both.
+// doubts returns what is valid in the tasks, but probably a mistake. A task in both lists is one only if the algorithm
+// trains.
 func doubts(train, val agl.Tasks, trains bool) (list []string) {
 	var several []jsontext.Value
 	if len(train) == 1 && json.Unmarshal(train[0], &several) == nil && len(several) > 1 {
 		list = append(list, fmt.Sprintf("data.train has one task, which is a list of %d; in a file of JSON lines, each line is a task", len(several)))
 	}
-	trained := make(map[string]bool, len(val)) // by validation task
+	trained := make(map[string]bool, len(val)) // by validation task, whether it is a training task, too
 	for _, task := range val {
 		trained[string(task)] = false
 	}
@@ -58,7 +59,7 @@ func doubts(train, val agl.Tasks, trains bool) (list []string) {
 	return list
 }
 
-// Doubts says what about the tasks of a run file can be read and is probably a mistake.
+// Doubts returns what is valid in the tasks of a run file, but probably a mistake.
 func Doubts(file *runfile.File) ([]string, error) {
 	train, val, err := loadData(file.Data)
 	if err != nil {

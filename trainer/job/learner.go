@@ -61,7 +61,7 @@ func (l *learner) LearnsFromCalls() bool { return l.cfg.File.Algorithm.Needs().C
 
 // Run implements [agl.Algorithm].
 func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
-	if path := l.cfg.File.Algorithm.Needs().Demonstrations; path != "" && l.engine != nil { // a mistake is told before a warm start
+	if path := l.cfg.File.Algorithm.Needs().Demonstrations; path != "" && l.engine != nil { // report a mistake in it before a warm start
 		if _, err := l.engine.Demonstrations(ctx, l.model().BaseModel, path); err != nil {
 			return err
 		}

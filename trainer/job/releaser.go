@@ -21,7 +21,7 @@ type releaser struct {
 
 var _ algorithm.Releaser = (*releaser)(nil)
 
-// name is the model of a version that is served beside the first.
+// name returns the model name of a version that is served beside the first.
 func (r *releaser) name(version string) string { return r.model + "@" + version }
 
 // Model implements [algorithm.Releaser].

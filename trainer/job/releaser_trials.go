@@ -93,7 +93,7 @@ func (t *trials) standing(ctx context.Context, candidate string) (s algorithm.St
 	return s, current, err
 }
 
-// suiteOf compares what two versions have shown offline; nil if that is nothing.
+// suiteOf compares the offline rewards of two versions; nil if there are none.
 func suiteOf(offline algorithm.Offline) (*release.Suite, error) {
 	if len(offline.Stable) < 2 {
 		return nil, nil //nolint:nilnil // there is no suite

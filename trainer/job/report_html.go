@@ -50,8 +50,8 @@ const (
 	showTime   = 20 * time.Second
 )
 
-// rollouts shows the same tasks before and after training, and the worst tasks of the
-// end; of compared resources, only those. A store elsewhere, or in memory, is left alone.
+// rollouts shows the same tasks before and after training, and the worst tasks of the end; with
+// compared resources, only rollouts of those. A store elsewhere, or in memory, is left alone.
 func (r *run) rollouts(ctx context.Context, compared [2]string) (_ string, err error) {
 	if r.cfg.File.Store.URL != "" || !strings.HasPrefix(r.cfg.database(r.folder.Path), string(store.SQLite)) {
 		return "", nil
@@ -100,8 +100,8 @@ func someRollouts(ctx context.Context, s agl.Store, order agl.SortOrder, resourc
 	return page.Items, nil
 }
 
-// writePairs shows the tasks of which a rollout before and one after training is there,
-// those that gained most first.
+// writePairs shows the tasks that have a rollout before and one after training, those that gained
+// most first.
 func writePairs(ctx context.Context, b *strings.Builder, s agl.Store, first, last []agl.AttemptedRollout) error {
 	after := map[string]*agl.AttemptedRollout{}
 	for i := range last {

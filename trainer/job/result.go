@@ -71,7 +71,7 @@ func writeJSON(path string, value any, options ...json.Options) error {
 	return algorithm.WriteFileAtomic(path, append(data, '\n'))
 }
 
-// program is the name under which agl is installed, but by its wheel.
+// program is the name under which agl is installed, except by its wheel.
 const program = "agl"
 
 // shownFailures is the number of reasons that are listed on a terminal.

@@ -70,7 +70,7 @@ func Form(to *func(task jsontext.Value) string) yamlfile.Value {
 	})
 }
 
-// Source is where rollouts are stored: in a database or by a store server.
+// Source is where rollouts are stored: in a database or at a store server.
 type Source struct {
 	// Database is that of [Database].
 	Database string

@@ -133,7 +133,7 @@ func Open(p Params) (*Folder, error) {
 	}
 }
 
-// takenError is a folder that has a run.
+// takenError says that a folder already has a run.
 type takenError struct{ error }
 
 func (e *takenError) Unwrap() error { return e.error }

@@ -27,7 +27,7 @@ type member struct {
 	reward  float64
 }
 
-// The reasons of groups. Those that were oversampled are none of their group's; the reward of those that are truncated counts in it.
+// The reasons why a whole group is dropped. All other reasons are those of single rollouts.
 var groupReasons = []string{"no_variance", "failed", "stale"} //nolint:gochecknoglobals // a constant
 
 // reasons says what grpo.MetadataDropped means, as the dashboard does.
@@ -171,7 +171,7 @@ func (g *group) mean() float64 {
 	return sum / float64(len(g.rewards))
 }
 
-// nothing says why a policy learns nothing from a group; empty if it does.
+// nothing returns why a policy learns nothing from a group; empty if it does.
 func (g *group) nothing() string {
 	var why []string
 	waiting := 0

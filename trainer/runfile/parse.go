@@ -24,9 +24,6 @@ import (
 // agl.ErrInvalid.
 type Error = yamlfile.Error
 
-// Mistake is one mistake in a file.
-type Mistake = yamlfile.Mistake
-
 // Part is a part of a run that another process may run.
 type Part string
 

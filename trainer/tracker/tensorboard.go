@@ -39,8 +39,8 @@ const (
 	sessionStart  = 1
 )
 
-// NewTensorBoard makes an event file in a folder, which it creates. Of a run that resumes, TensorBoard forgets what earlier files of
-// the folder have from the first step on that is logged.
+// NewTensorBoard makes an event file in a folder, which it creates. When a run resumes, TensorBoard drops what earlier files in the
+// folder have for the first logged step and later ones.
 func NewTensorBoard(folder string) (*TensorBoard, error) {
 	if err := os.MkdirAll(folder, 0o750); err != nil {
 		return nil, fmt.Errorf("tensorboard: %w", err)

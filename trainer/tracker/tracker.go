@@ -23,7 +23,7 @@ type Tracker interface {
 	Close(ctx context.Context, failed error) error
 }
 
-// Set is the trackers of a run. A tracker that fails is reported once for each run of failures, and never ends the run.
+// Set is the trackers of a run. Repeated failures of a tracker are reported once. No failure ends the run.
 type Set struct {
 	trackers []Tracker
 	logger   *slog.Logger

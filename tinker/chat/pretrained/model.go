@@ -12,12 +12,12 @@ import (
 	"github.com/agl-go/agl/tinker/chat/tokenizer"
 )
 
-// Config says what [Load] should not find out by itself.
+// Config has the settings of a chat format that the model's files do not tell.
 type Config struct {
 	// Style is how the model writes tool calls; [StyleAuto] finds it out from the template.
 	Style Style
 	// Stop are the texts of further tokens that end a reply, besides the model's end of sequence and what its template puts
-	// behind a message of the assistant.
+	// after a message of the assistant.
 	Stop []string
 	// Turns is how many prompts and replies are remembered, so that later prompts continue their tokens; zero means 1024. A
 	// conversation whose turns are forgotten before its next call falls into several sequences.
@@ -42,7 +42,7 @@ type Model struct {
 	logger         *slog.Logger
 }
 
-// Load makes the chat format of a model. What cannot be reproduced exactly is agl.CodeInvalid.
+// Load makes the chat format of a model. What cannot be reproduced exactly is agl.ErrInvalid.
 func Load(f Files, cfg Config) (*Model, error) {
 	if err := cfg.Style.validate(); err != nil {
 		return nil, err

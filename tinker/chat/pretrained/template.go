@@ -16,7 +16,7 @@ type Template struct {
 }
 
 // NewTemplate parses the chat_template of a model. special are the texts of special tokens by their names in
-// tokenizer_config.json, such as bos_token. A template that cannot be parsed is agl.CodeInvalid.
+// tokenizer_config.json, such as bos_token. A template that cannot be parsed is agl.ErrInvalid.
 func NewTemplate(source string, special map[string]string) (*Template, error) {
 	t, err := jinja.Parse(source, jinja.Config{})
 	if err != nil {
@@ -38,7 +38,7 @@ type TextParams struct {
 }
 
 // Text renders a conversation exactly as transformers 5 does: null members of messages are left out, and reasoning is
-// passed under each of its names. What cannot be parsed, and what the template refuses, is agl.CodeInvalid.
+// passed under each of its names. What cannot be parsed, and what the template refuses, is agl.ErrInvalid.
 func (t *Template) Text(p TextParams) (string, error) {
 	v, err := parseValue(p.Messages)
 	if err != nil {

@@ -118,7 +118,7 @@ func (p *mergePair) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return nil
 }
 
-// Load reads the content of a tokenizer.json. A part that cannot be reproduced exactly is agl.CodeInvalid, and named.
+// Load reads the content of a tokenizer.json. A part that cannot be reproduced exactly is agl.ErrInvalid, and named.
 func Load(data []byte) (*Tokenizer, error) {
 	var f file
 	dec := jsontext.NewDecoder(bytes.NewBuffer(data))

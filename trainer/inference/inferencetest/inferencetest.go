@@ -41,10 +41,10 @@ func (s Script) String() string {
 
 var ports sync.Map // that Port has returned
 
-// Port returns a port of 127.0.0.1 that nothing listens on. Systems give ports of this range
-// to nobody who does not name one, so no other test takes it before the server does. It is
-// not tried out by listening: a process that another test starts at this moment would keep
-// the listener open for a while.
+// Port returns a port of 127.0.0.1 that nothing listens on. The system assigns no ports of this
+// range by itself, so no other test takes it before the server does. It is not tried out by
+// listening: a process that another test starts at this moment would keep the listener open for a
+// while.
 func Port(tb testing.TB) int {
 	tb.Helper()
 	const first, count = 20_000, 10_000

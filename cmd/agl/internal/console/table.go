@@ -22,9 +22,9 @@ type Table struct {
 	Headers []string
 	Status  int // the column of statuses, which are coloured; -1 when there is none
 	Rows    [][]string
-	// Drop names the columns that a terminal lacks which is too narrow, in order. The last
-	// column is shortened first, and where all of these are not enough, columns are left
-	// out from the last one on.
+	// Drop names the columns that are left out on a terminal that is too narrow, in order. The last
+	// column is shortened first. If leaving out all of these is not enough, further columns are
+	// left out, from the last one on.
 	Drop []string
 }
 

@@ -68,14 +68,14 @@ func runsTypeScript(ctx context.Context, path string, args []string) bool {
 	if filepath.Base(path) != "node" || len(args) == 0 || !slices.Contains([]string{".ts", ".mts", ".cts"}, filepath.Ext(args[0])) {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, interpreterTimeout)
 	defer cancel()
 	err := exec.CommandContext(ctx, path, "--input-type=module-typescript", "--eval", "let one: number = 1").Run()
 	return err == nil || ctx.Err() != nil
 }
 
-// patience is how long an interpreter may take to say what it is.
-const patience = 10 * time.Second
+// interpreterTimeout is how long an interpreter may take to say what it is.
+const interpreterTimeout = 10 * time.Second
 
 // interpreter asks a known interpreter for its version; empty means that it is none,
 // or does not say.
@@ -88,7 +88,7 @@ func (d *Doctor) interpreter(ctx context.Context, path string) string {
 	default:
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, interpreterTimeout)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, path, flag).CombinedOutput()
 	if err != nil {
@@ -126,7 +126,7 @@ func (d *Doctor) data(f *runfile.File) {
 		return // it is found above
 	}
 	for _, doubt := range doubts {
-		d.Addf("data", Warn, "is it meant so?", "%s", doubt)
+		d.Addf("data", Warn, "check that this is intended", "%s", doubt)
 	}
 }
 

@@ -49,8 +49,8 @@ func (f *Listen) Check(authenticates bool, advice string) error {
 	return nil
 }
 
-// clear reports whether the server may not be reached by others for want of encryption.
-// Without credentials there is no secret to protect, and --no-auth has allowed it.
+// clear reports whether others must not reach the server because it does not encrypt. A server
+// without credentials has no secret to protect, and --no-auth has allowed it.
 func (f *Listen) clear() bool {
 	return f.TLSCert == "" && !f.Insecure && !f.NoAuth && len(f.TrustedProxy) == 0
 }

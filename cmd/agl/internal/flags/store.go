@@ -77,7 +77,7 @@ func (f *Store) OpenRun(ctx context.Context, folder string) (agl.Store, func(), 
 	return opened, closed, nil
 }
 
-// openCopy opens a copy of a database in a folder that cannot be written, which opening it would do.
+// openCopy opens a copy of a database whose folder is read-only: opening the database itself would write to the folder.
 func openCopy(ctx context.Context, file string) (_ agl.Store, _ func(), err error) {
 	dir, err := os.MkdirTemp("", "agl-copy-")
 	if err != nil {
