@@ -8,7 +8,8 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
-// In short runs, which are those of the race detector, there are no long tests of one goroutine.
+// bulkTests returns none in short runs: those are for the race detector, and these tests are long
+// and use one goroutine.
 func bulkTests() map[string]func(*harness) {
 	if testing.Short() {
 		return nil

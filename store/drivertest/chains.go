@@ -14,8 +14,8 @@ func chainTests() map[string]func(*harness) {
 	}
 }
 
-// testChains stores spans with bases. Their payloads are any bytes: a driver does not read
-// them.
+// testChains stores spans with bases. Their payloads are arbitrary bytes, because a driver does
+// not read them.
 func testChains(d *harness) {
 	one, two := attempt("r", 1, agl.AttemptFailed, ""), attempt("r", 2, agl.AttemptRunning, "")
 	var spans []driver.SpanRecord

@@ -22,7 +22,7 @@ func documentTests() map[string]func(*harness) {
 	}
 }
 
-// documents are JSON that a database would change if it parsed it.
+// documents returns JSON that a database would change if it parsed it.
 func documents() map[string]string {
 	return map[string]string{
 		"white space":   "{ \"a\" :\t[ 1 ,\n 2 ]\r\n}",
@@ -96,7 +96,7 @@ func testDocuments(d *harness) {
 	}
 }
 
-// texts are strings that an identifier or a name may be.
+// texts returns strings that identifiers and names may have.
 func texts() []string {
 	return []string{
 		"plain", "with space", "it's", `"quoted"`, `back\slash`, "semi;colon", "per%cent", "under_score", "a.b/c:d-e", "$1", "?", "@p",
@@ -189,7 +189,7 @@ func testExtremes(d *harness) {
 	equal(d, "version", got.Resources[0].Version, math.MaxInt32)
 }
 
-// moments are times that a database would round if it stored microseconds or text.
+// moments returns times that a database would round if it stored microseconds or text.
 func moments() []agl.Timestamp {
 	return []agl.Timestamp{
 		1760000000.1234567, agl.Timestamp(math.Nextafter(1760000000, 0)), agl.Timestamp(math.Nextafter(1760000000, 2e9)),

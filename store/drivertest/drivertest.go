@@ -1,6 +1,11 @@
-// Package drivertest is the suite that every [driver.Driver] must pass. It tests
-// the seam only: what queries find and how rollouts live is tested through the
-// engine by package storetest.
+// Package drivertest is the suite that every [driver.Driver] must pass.
+//
+//	func TestDriver(t *testing.T) {
+//		drivertest.Run(t, func(tb testing.TB) driver.Driver { return openEmpty(tb) })
+//	}
+//
+// It tests the seam only. The results of queries and the lifecycle of rollouts are tested
+// through the engine, by package storetest. The package must not know any driver.
 package drivertest
 
 import (
@@ -61,7 +66,7 @@ type harness struct {
 	*testing.T
 	driver.Driver
 
-	open Open            // another, empty one
+	open Open            // opens another, empty driver
 	ctx  context.Context //nolint:containedctx // a test's own, for all of its calls
 	now  agl.Timestamp
 }
@@ -98,7 +103,7 @@ func (d *harness) load(want driver.LoadParams) *driver.Loaded {
 	return &got
 }
 
-// claim returns the ids that a batch claims by calls of these limits.
+// claim returns the ids that a batch claims, with a call for each limit.
 func (d *harness) claim(limits ...int) string {
 	d.Helper()
 	b := d.begin()
@@ -489,7 +494,7 @@ func testDelete(d *harness) {
 		Spans:     []driver.SpanRecord{spanOf(a, "x", 1), spanOf(b, "x", 1)},
 		Sequences: []driver.Sequence{{RolloutID: "a", Last: 1}, {RolloutID: "b", Last: 1}},
 	})
-	// A deleted rollout takes along what the same batch writes for it.
+	// Deleting a rollout also deletes the rows that the same batch writes for it.
 	d.apply(driver.Changes{
 		DeletedRollouts: []string{"a"}, Spans: []driver.SpanRecord{spanOf(a, "y", 2)},
 		Attempts: []driver.AttemptChange{{Attempt: attempt("a", 1, agl.AttemptFailed, "")}},

@@ -69,7 +69,7 @@ func describe(r driver.Record) string {
 	return "nothing"
 }
 
-// fillForExport stores some of everything.
+// fillForExport stores records of every kind.
 func (d *harness) fillForExport() {
 	d.Helper()
 	a1, a2, b1 := attempt("z", 1, agl.AttemptFailed, "w"), attempt("z", 2, agl.AttemptRunning, "w"), attempt("a", 1, agl.AttemptFailed, "")
@@ -182,7 +182,7 @@ func testExportStops(d *harness) {
 			}
 		}
 	}
-	// The export holds nothing that a writer waits for.
+	// The export must not hold a lock that a writer waits for.
 	d.apply(driver.Changes{Workers: []*agl.Worker{{WorkerID: "u", Status: agl.WorkerIdle}}})
 }
 
@@ -230,7 +230,7 @@ func testExportKeys(d *harness) {
 	}
 }
 
-// dump is everything that a driver exports, but for the numbers of places.
+// dump returns everything that a driver exports, without the numbers of places.
 func (d *harness) dump() []string {
 	d.Helper()
 	var out, sequences []string
@@ -253,7 +253,7 @@ func (d *harness) dump() []string {
 		case r.Span != nil:
 			line += fmt.Sprintf("%+v", *r.Span)
 		case r.Key != nil && strings.HasPrefix(r.Key.Scope, "import "):
-			continue // an import's own
+			continue // the import itself has written it
 		case r.Key != nil:
 			line += fmt.Sprintf("%+v", *r.Key)
 		case r.Sequence != nil:
@@ -266,8 +266,8 @@ func (d *harness) dump() []string {
 	return append(append(out, sequences...), d.claim(99))
 }
 
-// testCopy imports everything into another database of the same kind, and again from
-// there.
+// testCopy imports everything into another database of the same kind, and from that into
+// a third one.
 func testCopy(d *harness) {
 	d.fillForExport()
 	// An import keeps real time for idempotency records: these are too old for it.

@@ -30,8 +30,8 @@ func queryTests() map[string]func(*harness) {
 	}
 }
 
-// sorting is one order of a query, and the ids that it must return, ascending and then
-// descending. Ties keep their order in both.
+// sorting is a field to sort by, and the ids that a query must return in ascending and in
+// descending order. Ties have the same order in both.
 type sorting struct{ by, ascending, descending string }
 
 func (d *harness) checkSorts(what string, sorts []sorting, query func(agl.Paging) (ids []string, total int, err error)) {
@@ -161,7 +161,7 @@ func testSortResources(d *harness) {
 	})
 }
 
-// spanWith is a span of which the columns are given; its payload is its id.
+// spanWith returns a span with these columns; its payload is its id.
 func spanWith(a *agl.Attempt, id string, sequence int64, start, end agl.Null[agl.Timestamp], trace, parent, name string) driver.SpanRecord {
 	return driver.SpanRecord{
 		SpanKey:    driver.SpanKey{RolloutID: a.RolloutID, AttemptID: a.AttemptID, SpanID: id},
@@ -203,8 +203,9 @@ func testSortSpans(d *harness) {
 	})
 }
 
-// testSpanTies: without a sort, and by sequence id, spans of one id come by
-// start, end and insertion, null times last; ties of another sort by insertion.
+// testSpanTies checks that without a sort and by sequence id, spans with the same id are
+// ordered by start, end and insertion, null times last; ties of other sorts are ordered by
+// insertion.
 func testSpanTies(d *harness) {
 	a, b := attempt("r", 1, agl.AttemptRunning, ""), attempt("r", 2, agl.AttemptRunning, "")
 	none := agl.Null[agl.Timestamp]{}

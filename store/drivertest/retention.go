@@ -33,7 +33,7 @@ func testPing(d *harness) {
 	}
 }
 
-// ended is a finished rollout that ended at a time.
+// ended returns a finished rollout that ended at a time.
 func ended(id string, at agl.Timestamp) *agl.Rollout {
 	r := rollout(id, agl.RolloutSucceeded)
 	r.EndTime = agl.Some(at)
@@ -293,8 +293,8 @@ func testOldestSpans(d *harness) {
 	}
 }
 
-// testRequeued claims a rollout and queues it again in one batch: for the driver it
-// never left the queue.
+// testRequeued claims a rollout and queues it again in one batch, so that for the driver it
+// never leaves the queue.
 func testRequeued(d *harness) {
 	d.apply(driver.Changes{Rollouts: created(
 		rollout("a", agl.RolloutQueuing), rollout("b", agl.RolloutQueuing), rollout("c", agl.RolloutRunning))})
@@ -316,7 +316,7 @@ func testRequeued(d *harness) {
 	equal(d, "queue", d.claim(9), "b c")
 }
 
-// testFrontQueued returns a claim in the batch that made it.
+// testFrontQueued claims a rollout and returns the claim in one batch.
 func testFrontQueued(d *harness) {
 	d.apply(driver.Changes{Rollouts: created(rollout("a", agl.RolloutQueuing), rollout("b", agl.RolloutQueuing))})
 	d.apply(driver.Changes{Rollouts: []driver.RolloutChange{{Rollout: rollout("a", agl.RolloutQueuing), Front: true}}})

@@ -22,10 +22,10 @@ type batch struct {
 	ctx    context.Context //nolint:containedctx // Discard has no context
 	open   bool            // from Begin to Apply or Discard
 	begun  bool            // the server has begun the transaction
-	loaded bool            // after the first Load or Claim nothing waits for a lock
+	loaded bool            // the first Load or Claim is done; later ones must not wait for locks
 	cursor int64           // the place in the queue of the last rollout that was claimed
 
-	// What the batch has looked for, and whether it exists. Existing rows are locked.
+	// The rows that the batch has looked for, and whether they exist. Existing rows are locked.
 	rollouts  map[string]*agl.Rollout // nil if it does not exist
 	attempts  map[driver.AttemptKey]*agl.Attempt
 	workers   map[string]bool
@@ -42,8 +42,8 @@ const (
 	rollback = `ROLLBACK`
 )
 
-// Begin implements driver.Driver. It waits for the batch before it. The batch connects
-// with its first read or write.
+// Begin implements driver.Driver. It waits for the end of the previous batch. The batch
+// connects with its first read or write.
 func (d *Driver) Begin(ctx context.Context) (driver.Tx, error) {
 	bounded, cancel := d.config.bound(ctx)
 	defer cancel()
@@ -66,8 +66,8 @@ func (d *Driver) Begin(ctx context.Context) (driver.Tx, error) {
 	return b, nil
 }
 
-// maxKept bounds the maps that are reused by the next batch: clearing a map costs as
-// much as its largest size.
+// maxKept bounds the maps that are reused by the next batch. Clearing a map takes time
+// proportional to the largest size that it has had.
 const maxKept = 64
 
 func emptied[K comparable, V any](m map[K]V) map[K]V {

@@ -11,16 +11,15 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
-// The sets of rows that a Load locks, by its arguments: $1 rollouts, $2 workers, $3
-// rollouts of which the workers are not needed. A
-// statement that waits for a locked row sees its new version, but joins it with old
-// versions of others. So each table has a statement of its own, which starts when the one
-// before it has its locks.
+// The rows that a Load locks. The arguments are: $1 rollouts, $2 workers, $3 rollouts whose
+// workers are not needed. A statement that waits for a locked row sees its new version, but
+// joins it with old versions of other rows. So each table has a statement of its own, which
+// starts when the previous one has its locks.
 const (
-	// The named rollouts, and the current ones of the named workers.
+	// The named rollouts, and the current rollouts of the named workers.
 	wantedRollouts = `($1::text[] || ARRAY(SELECT w.current_rollout_id FROM workers w
 		WHERE w.worker_id = ANY($2::text[]) AND w.current_rollout_id IS NOT NULL))`
-	// The named workers, and those of the rollouts' attempts.
+	// The named workers, and the workers of the rollouts' attempts.
 	wantedWorkers = `($2::text[] || ARRAY(SELECT a.worker_id FROM attempts a
 		WHERE a.rollout_id = ANY(` + wantedRollouts + `) AND a.worker_id IS NOT NULL))`
 
@@ -59,13 +58,13 @@ const (
 		WHERE r.place > $1::int8 ORDER BY r.place LIMIT $2::int8) q`
 )
 
-// found is what one Load or Claim has read.
+// found holds the rows that one Load or Claim has read.
 type found struct {
 	rollouts []*agl.Rollout
 	attempts map[string][]*agl.Attempt // by rollout, in order
 	workers  map[string]*agl.Worker
 	live     map[string]int  // by worker
-	alone    map[string]bool // rollouts without the workers of their attempts
+	alone    map[string]bool // rollouts that are wanted without the workers of their attempts
 }
 
 func newFound() *found {
@@ -113,8 +112,8 @@ func unique(ids []string) []string {
 	return slices.Compact(out)
 }
 
-// locking makes a statement that waits for locks fail instead, after the first Load of
-// a batch.
+// locking returns a statement that locks rows. After the first Load of a batch it fails
+// instead of waiting for a lock.
 func (b *batch) locking(sql string) string {
 	if b.loaded {
 		return sql + noWait
@@ -124,8 +123,8 @@ func (b *batch) locking(sql string) string {
 
 const noWait = ` NOWAIT`
 
-// loadNouns reads rollouts, attempts and workers, and what belongs to each of them, and
-// rollouts alone, without the workers of their attempts.
+// loadNouns reads rollouts with their attempts, the workers of these, and the named
+// workers; and the rollouts alone with their attempts, but without the workers.
 func (b *batch) loadNouns(f *found, rollouts, workers, alone []string) (calls []call) {
 	p := &b.params
 	args := [][]byte{textsParam(p, rollouts), textsParam(p, workers)}
@@ -163,7 +162,7 @@ func (f *found) addLive(r *row) error {
 	return nil
 }
 
-// loadRest reads everything that belongs to itself alone.
+// loadRest reads the rows that are independent of others.
 func (b *batch) loadRest(calls []call, want *driver.LoadParams, got *driver.Loaded) []call {
 	if ids := unique(want.Sequences); len(ids) > 0 {
 		for _, id := range ids {
@@ -271,7 +270,7 @@ func (b *batch) checkLocked(ctx context.Context, f *found, workers []string) err
 	return err
 }
 
-// deliver returns those of the found rows that were asked for.
+// deliver adds the found rows that want asks for to got.
 func (b *batch) deliver(f *found, want *driver.LoadParams, workers []string, got *driver.Loaded) {
 	wanted := make(map[driver.AttemptKey]bool, len(want.Attempts)+len(want.SpanAttempts))
 	for _, keys := range [][]driver.AttemptKey{want.Attempts, want.SpanAttempts} {
@@ -319,11 +318,11 @@ func (b *batch) deliver(f *found, want *driver.LoadParams, workers []string, got
 }
 
 const (
-	// claimPatience is how long a Claim waits if other servers hold all the rows that
-	// it finds: an empty answer should mean an empty queue. Servers hold rows for
-	// milliseconds.
-	claimPatience = 250 * time.Millisecond
-	// claimPoll and claimPollMost bound the pauses between tries, which double.
+	// claimWait is how long a Claim waits if other servers hold all rows that it finds.
+	// It waits because an empty answer should mean an empty queue, and servers hold rows
+	// for milliseconds only.
+	claimWait = 250 * time.Millisecond
+	// claimPoll and claimPollMost bound the delay between tries, which doubles.
 	claimPoll     = time.Millisecond
 	claimPollMost = 8 * time.Millisecond
 )
@@ -338,17 +337,17 @@ func (b *batch) Claim(ctx context.Context, limit int, got *driver.Loaded) ([]str
 		if err := b.claim(bounded, c, limit); err != nil {
 			return nil, batchFailed(ctx, "claim", err)
 		}
-		if len(c.ids) > 0 || c.skipped == 0 || time.Since(begin) > claimPatience {
+		if len(c.ids) > 0 || c.skipped == 0 || time.Since(begin) > claimWait {
 			break
 		}
 		time.Sleep(poll)
 	}
 	if c.skipped > 0 && len(c.ids) < limit {
-		// The server that holds them may leave them in the queue, and does not say so.
+		// The server that holds them may leave them in the queue without a notification.
 		b.driver.listener.tellSoon()
 	}
 	if len(c.tried) > 0 {
-		// Read the attempts under the lock: nobody can add one now.
+		// Under the lock no other server can add an attempt.
 		again := newFound()
 		if err := b.run(bounded, b.loadNouns(again, unique(c.tried), nil, nil)); err != nil {
 			return nil, batchFailed(ctx, "claim", err)

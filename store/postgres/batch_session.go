@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// call is a statement with its arguments in binary, and what reads its result.
+// call is a statement, its arguments in binary form, and the function that reads its rows.
 type call struct {
 	sql    string
 	params [][]byte

@@ -39,7 +39,7 @@ func (b *batch) changes(c *driver.Changes) ([]call, error) {
 	if len(c.Rollouts) > maxRollouts {
 		return nil, agl.Errorf(agl.CodeInvalid, "postgres: got %d rollouts in one batch, must be at most %d", len(c.Rollouts), maxRollouts)
 	}
-	w := &writes{batch: b, changes: c, told: told{Server: b.driver.server}}
+	w := &writes{batch: b, changes: c, told: notification{Server: b.driver.server}}
 	w.rollouts()
 	w.attempts()
 	w.workers()
@@ -67,7 +67,7 @@ const (
 		WHEN r.place IS NOT NULL THEN r.place WHEN v.front THEN ` + frontPlace + ` ELSE ` + backPlace + ` END`
 )
 
-// What seldom changes of a rollout.
+// The columns of a rollout that seldom change.
 const (
 	bodyArrays = `$7::float8[], $8::text[], $9::text[], $10::text[], $11::bytea[], $12::bytea[], $13::text[], $14::text[], $15::text[]`
 	bodyNames  = `start_time, mode, resources_id, config, input, metadata, run, step, labels`
@@ -192,8 +192,8 @@ func (w *writes) attemptCounts() map[string]int {
 	return counts
 }
 
-// tell notes what other servers must know about a changed rollout: that it was queued,
-// that it has finished, that it may have an earlier deadline than they know.
+// tell adds to the notification that a rollout was queued, that it has finished, or that
+// its deadline may be earlier than other servers know.
 func (w *writes) tell(change *driver.RolloutChange, was *agl.Rollout, attempted bool) {
 	r := change.Rollout
 	if r.Status.Queued() && (was == nil || !was.Status.Queued()) {

@@ -14,7 +14,7 @@ type writes struct {
 	batch   *batch
 	changes *driver.Changes
 	calls   []call
-	told    told // what other servers must know
+	told    notification
 }
 
 func (w *writes) add(sql string, params ...[]byte) {
@@ -41,8 +41,9 @@ func addRows[R any](w *writes, sql string, rows []R, columns func(*params, []R) 
 	}
 }
 
-// upsert inserts the rows that the batch has looked for and not found, and inserts or
-// replaces the others.
+// upsert inserts the rows that the batch has looked for and not found. It inserts or
+// replaces the other ones. found says which rows the batch has looked for, and whether they
+// exist.
 func upsert[R any](w *writes, insert, put string, rows []R, found map[string]bool, id func(R) string, columns func(*params, []R) [][]byte) {
 	var missing, rest []R
 	for _, r := range rows {
@@ -78,9 +79,9 @@ const (
 	keyNames  = `scope, fingerprint, create_time, made, resources_id`
 )
 
-// A row that the batch has looked for and not found is inserted strictly: if another
-// server has inserted it meanwhile, the batch fails, runs again and finds it. A row that
-// the batch has not looked for is inserted or replaced.
+// A row that the batch has looked for and not found is only inserted: if another server
+// has inserted it meanwhile, the batch fails, runs again and finds it. A row that the batch
+// has not looked for is inserted or replaced.
 const (
 	insertAttempts = `INSERT INTO attempts (` + attemptNames + `)
 		SELECT ` + attemptNames + ` FROM unnest(` + attemptArrays + `) v (` + attemptNames + `)`
@@ -157,7 +158,7 @@ const (
 	notify = `SELECT pg_notify('` + channel + `', $1::text)`
 )
 
-// spanCount is what spans add to their attempt.
+// spanCount is the number and the bytes of an attempt's new spans.
 type spanCount struct {
 	driver.AttemptKey
 
@@ -175,7 +176,7 @@ func (w *writes) spanCounts() map[driver.AttemptKey]spanCount {
 	return counts
 }
 
-// attemptRow is an attempt with what its new spans add.
+// attemptRow is an attempt with the counts of its new spans.
 type attemptRow struct {
 	*agl.Attempt
 
@@ -236,7 +237,7 @@ func (w *writes) attempts() {
 	w.addIDs(w.rewarded(), followRewards)
 }
 
-// rewarded names the rollouts whose latest attempt, or its reward, has changed.
+// rewarded returns the rollouts whose latest attempt, or its reward, may have changed.
 func (w *writes) rewarded() []string {
 	var ids []string
 	for _, change := range w.changes.Attempts {
@@ -244,7 +245,7 @@ func (w *writes) rewarded() []string {
 		was := w.batch.attempts[driver.AttemptKey{RolloutID: a.RolloutID, AttemptID: a.AttemptID}]
 		switch {
 		case a.Reward.Valid && (was == nil || was.Reward != a.Reward),
-			change.New && a.SequenceID > 1: // an earlier attempt may have had one
+			change.New && a.SequenceID > 1: // an earlier attempt may have a reward
 			ids = append(ids, a.RolloutID)
 		}
 	}

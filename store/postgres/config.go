@@ -12,16 +12,16 @@ import (
 // Config says which database to use, and how. Everything but URL has a default.
 type Config struct {
 	// URL names the database: postgres://USER:PASSWORD@HOST:PORT/DATABASE, with the
-	// parameters of libpq, such as sslmode. Of several hosts, the one that accepts
-	// writes is used. All tables are in the schema "agl" unless the URL has a
-	// search_path. A pooler on the way must not share connections between
-	// transactions. Required.
+	// parameters of libpq, such as sslmode; required. Of several hosts, the one that
+	// accepts writes is used. All tables are in the schema "agl" unless the URL has a
+	// search_path. A connection pooler in between must not share connections between
+	// transactions.
 	URL string
 	// Logger receives what an operator should know; nil discards it.
 	Logger *slog.Logger
 	// MaxConns bounds the connections of this process: one writes, one listens, half
-	// of the others read by key, the rest search. 0 is 8; at least 4. An export opens
-	// one more.
+	// of the others read by key, the rest search. 0 is 8; the minimum is 4. An export
+	// opens one more.
 	MaxConns int
 	// ConnectTimeout bounds connecting; 0 is 5 s.
 	ConnectTimeout time.Duration
@@ -31,8 +31,8 @@ type Config struct {
 	// LockTimeout bounds how long a batch waits for rows that another server has
 	// locked, before it runs again; 0 is 2 s.
 	LockTimeout time.Duration
-	// PollInterval is how often the engine looks at everything, in case a notification
-	// was lost; 0 is 15 s.
+	// PollInterval is how often the engine reads the whole queue and all deadlines, in case
+	// a notification was lost; 0 is 15 s.
 	PollInterval time.Duration
 	driver.Lifetimes
 }
@@ -46,7 +46,7 @@ const (
 	defaultPollInterval     = 15 * time.Second
 	defaultIdempotencyTTL   = 24 * time.Hour
 
-	// answerSlack is what a call may take beyond the statement timeout.
+	// answerSlack is how long a call may take beyond the statement timeout.
 	answerSlack = 2 * time.Second
 )
 

@@ -82,13 +82,13 @@ func pool(ctx context.Context, parsed *pgxpool.Config, conns int, settings map[s
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// location is a URL without its secrets.
+// location returns a URL without its secrets.
 func location(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" {
 		scheme, _, found := strings.Cut(raw, "://")
 		if !found {
-			return "something that is no URL"
+			return "something that is not a URL"
 		}
 		return strconv.Quote(scheme + "://…")
 	}
@@ -99,7 +99,7 @@ func location(raw string) string {
 	return shown.String()
 }
 
-// reason says why a URL is invalid, unless that repeats a part of it.
+// reason returns why a URL is invalid, or nothing if the error repeats a part of the URL.
 func reason(err error) string {
 	cause := errors.Unwrap(err)
 	if cause == nil {
@@ -110,6 +110,3 @@ func reason(err error) string {
 	}
 	return ": " + cause.Error()
 }
-
-// connConfig configures a single connection.
-func connConfig(parsed *pgxpool.Config) *pgx.ConnConfig { return parsed.ConnConfig.Copy() }

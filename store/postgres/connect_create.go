@@ -13,12 +13,13 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// SiblingURL returns the URL of another database beside the one that a URL names, on the
-// same server and with the same parameters.
+// SiblingURL returns the URL of another database on the same server, with the same
+// parameters. Its name is that of the URL's database, an underscore and the suffix. The
+// error is ErrInvalid if the URL names no database or the name is longer than 63 bytes.
 func SiblingURL(raw, suffix string) (sibling, database string, err error) {
 	u, err := url.Parse(raw)
-	if err != nil { // err repeats the secrets
-		return "", "", agl.Errorf(agl.CodeInvalid, "got %s, which is no URL", location(raw))
+	if err != nil { // err contains the secrets
+		return "", "", agl.Errorf(agl.CodeInvalid, "got %s, which is not a URL", location(raw))
 	}
 	base := strings.TrimPrefix(u.Path, "/")
 	if base == "" || strings.Contains(base, "/") {
@@ -33,8 +34,8 @@ func SiblingURL(raw, suffix string) (sibling, database string, err error) {
 	return u.String(), database, nil
 }
 
-// CreateDatabase makes a database on the server of a URL, unless there is one of the name.
-// The role of the URL needs the right CREATEDB.
+// CreateDatabase creates a database on the server of a URL, unless it exists. The URL's role
+// needs the right CREATEDB; without it the error is ErrUnauthorized.
 func CreateDatabase(ctx context.Context, raw, database string) error {
 	config, err := parse(Config{URL: raw, ConnectTimeout: createTimeout, StatementTimeout: createTimeout, LockTimeout: createTimeout})
 	if err != nil {
@@ -59,5 +60,5 @@ func CreateDatabase(ctx context.Context, raw, database string) error {
 	return agl.Errorf(agl.CodeUnavailable, "create the database %s: %w", database, err)
 }
 
-// createTimeout bounds each step of making a database, which copies a template.
+// createTimeout bounds each step of creating a database, which copies a template.
 const createTimeout = 30 * time.Second

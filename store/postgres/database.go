@@ -26,7 +26,7 @@ type Database struct {
 
 var _ driver.Database = (*Database)(nil)
 
-// operatorName is the application_name of operators, which tells them from servers.
+// operatorName is the application_name of the connections of operators.
 const operatorName = "agl db"
 
 // OpenDatabase connects to a database of any schema version and changes nothing. The
@@ -119,8 +119,8 @@ func (d *Database) Backup(context.Context, string) error {
 		location(d.config.ConnString()))
 }
 
-// checks are queries for violations of what must hold between two commits: the place,
-// and what is wrong there.
+// checks returns queries for violations of the database's invariants. Their columns are the
+// place, and what is wrong there.
 func checks() []string {
 	return []string{
 		`SELECT 'rollout ' || rollout_id, 'it is ' || status || ', but its place in the queue is ' || COALESCE(place::text, 'null')
@@ -175,7 +175,7 @@ func checkJSON(where, member string, doc jsontext.Value) error {
 	if doc == nil || doc.IsValid(rawjson.Options()) {
 		return nil
 	}
-	return errStored("the %s of %s is no JSON document", member, where)
+	return errStored("the %s of %s is not a JSON document", member, where)
 }
 
 // checkDocuments reads every document, and compares checksums where there are any.
@@ -255,7 +255,7 @@ func (d *Database) Export(ctx context.Context) iter.Seq2[driver.Record, error] {
 	})
 }
 
-// current refuses every schema version but the one that this program knows.
+// current refuses every schema version except the one of this program.
 func (d *Database) current(ctx context.Context) error {
 	version, err := schemaVersion(ctx, d.conn)
 	if err != nil {

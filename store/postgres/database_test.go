@@ -272,7 +272,7 @@ func TestCheck(t *testing.T) {
 		{"attempt status", `UPDATE agl.attempts SET status = 'lost'`, `is "lost"`},
 		{"attempt metadata", `UPDATE agl.attempts SET metadata = '{'`, "the metadata of attempt"},
 		{"worker status", `UPDATE agl.workers SET status = 'lost'`, "the status of worker w is"},
-		{"worker stats", `UPDATE agl.workers SET heartbeat_stats = '['`, "the heartbeat_stats of worker w is no JSON"},
+		{"worker stats", `UPDATE agl.workers SET heartbeat_stats = '['`, "the heartbeat_stats of worker w is not a JSON"},
 		{"rollout metadata", `UPDATE agl.rollouts SET metadata = '{'`, "the metadata of rollout"},
 		{"document", `UPDATE agl.documents SET body = '[1]'`, "the body of run r does not match its checksum; `agl db check` lists what is damaged; lost: the document"},
 		{"idempotency", `UPDATE agl.idempotency SET made = '["x"]'`, "does not decode"},

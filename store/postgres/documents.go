@@ -40,7 +40,7 @@ func (r *row) document() (agl.Document, error) {
 	return out, nil
 }
 
-// documentName is the key by which a batch remembers a document.
+// documentName returns the key of a document in batch.documents.
 func documentName(kind, id string) string { return kind + "/" + id }
 
 func documentKeys(p *params, keys []driver.DocumentKey) [][]byte {
@@ -103,7 +103,7 @@ func checkDocument(r *row) (string, error) {
 	where := string(r.values[0]) + " " + string(r.values[1])
 	out, err := r.document()
 	if err == nil && !out.Body.IsValid(rawjson.Options()) {
-		err = errStored("the body of %s is no JSON document", where)
+		err = errStored("the body of %s is not a JSON document", where)
 	}
 	return where, err
 }

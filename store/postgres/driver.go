@@ -33,8 +33,8 @@ type Driver struct {
 
 var _ driver.Driver = (*Driver)(nil)
 
-// read runs f on a connection of a pool. f must not write: read calls it again if the
-// connection turns out to be dead.
+// read calls f with a connection of a pool, and again with another one if that connection
+// turns out to be dead. So f must not write.
 func (d *Driver) read(ctx context.Context, from *pgxpool.Pool, doing string, f func(ctx context.Context, conn *pgx.Conn) error) error {
 	bounded, cancel := d.config.bound(ctx)
 	defer cancel()

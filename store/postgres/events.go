@@ -29,7 +29,7 @@ func (d *Driver) Events(ctx context.Context, after string, limit int) (out drive
 			})
 		}
 		var floor, last int64
-		// The floor is read last, so it shows events that were deleted before the read.
+		// The floor is read last, so that it covers all events that were missing above.
 		queries.Queue(`SELECT s.event_floor, c.last FROM store s, event_counter c`).QueryRow(func(row pgx.Row) error {
 			return row.Scan(&floor, &last)
 		})

@@ -14,7 +14,7 @@ func (d *Driver) ForgetOld(ctx context.Context, now agl.Timestamp) error {
 
 // Heard simulates a notification of another server.
 func (d *Driver) Heard(n driver.Notice) {
-	t := told{Server: "another", Resync: n.Resync, Queue: n.Queue, Rollouts: n.Rollouts}
+	t := notification{Server: "another", Resync: n.Resync, Queue: n.Queue, Rollouts: n.Rollouts}
 	d.listener.heard(string(t.payload()))
 }
 

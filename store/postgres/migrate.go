@@ -32,7 +32,7 @@ func migrate(ctx context.Context, config *pgxpool.Config) (from, to int, err err
 	if err != nil {
 		return 0, 0, err
 	}
-	conn, err := pgx.ConnectConfig(ctx, connConfig(config))
+	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
 	if err != nil {
 		return 0, 0, failed(ctx, "connect to "+location(config.ConnString()), err)
 	}
@@ -86,7 +86,7 @@ func migrate(ctx context.Context, config *pgxpool.Config) (from, to int, err err
 	return from, len(steps), failed(ctx, "migrate the schema", err)
 }
 
-// labelsVersion is the schema version from which rollouts have labels.
+// labelsVersion is the first schema version with labels.
 const labelsVersion = 5
 
 // labelAll writes the labels of the rollouts that an earlier version has stored, a few thousand at a time.
@@ -118,7 +118,7 @@ func labelAll(ctx context.Context, tx pgx.Tx) error {
 	}
 }
 
-// nullable is a text as an argument of a statement.
+// nullable returns a text as an argument of a statement.
 func nullable(s agl.Null[string]) *string {
 	if !s.Valid {
 		return nil

@@ -18,10 +18,10 @@ import (
 // channel is where servers notify each other. Notifications stay within the database.
 const channel = "agl"
 
-// told is a notification: the part of a commit that other servers wait for.
-type told struct {
+// notification describes the part of a commit that other servers wait for.
+type notification struct {
 	Server   string   // the sender
-	Resync   bool     // the changes do not fit: look at everything
+	Resync   bool     // the changes do not fit: the receiver must read everything
 	Queue    bool     // as in driver.Notice
 	Rollouts []string // as in driver.Notice
 }
@@ -30,7 +30,7 @@ type told struct {
 const maxPayload = 7999
 
 // payload encodes the notification. One that is too long becomes a Resync.
-func (t *told) payload() []byte {
+func (t *notification) payload() []byte {
 	o := rawjson.NewObject(make([]byte, 0, 64+len(t.Rollouts)*16))
 	o.String("server", t.Server)
 	mark := len(o)
@@ -48,7 +48,7 @@ func (t *told) payload() []byte {
 	return o.End()
 }
 
-// listener receives the notifications of other servers and hands them to the engine.
+// listener receives the notifications of other servers and passes them to the engine.
 // It never waits for the engine: notices that the engine has not fetched are merged.
 type listener struct {
 	config  Config
@@ -58,16 +58,16 @@ type listener struct {
 
 	mu      sync.Mutex
 	pending driver.Notice
-	there   bool          // pending holds something
-	wake    chan struct{} // capacity 1: pending has something
-	soon    chan struct{} // capacity 1: look at the queue again soon
+	there   bool          // there is a pending notice
+	wake    chan struct{} // capacity 1; signals that there is one
+	soon    chan struct{} // capacity 1; signals that the engine should read the queue again soon
 }
 
 const (
 	// maxPending bounds the rollouts of a merged notice; more become a Resync.
 	maxPending = 1024
-	// soonAfter is the delay before the engine looks at the queue again, after other
-	// servers held the rollouts.
+	// soonAfter is the delay before the engine reads the queue again because other servers
+	// held rollouts.
 	soonAfter  = 10 * time.Millisecond
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 5 * time.Second
@@ -82,9 +82,9 @@ func (l *listener) init(config Config, conn *pgx.ConnConfig, server string) {
 	l.soon = make(chan struct{}, 1)
 }
 
-// heard takes one notification.
+// heard handles one notification.
 func (l *listener) heard(payload string) {
-	var t told
+	var t notification
 	err := rawjson.Unmarshal([]byte(payload), &t)
 	switch {
 	case err != nil:
@@ -96,7 +96,7 @@ func (l *listener) heard(payload string) {
 }
 
 // UnmarshalJSONFrom reads what payload writes.
-func (t *told) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+func (t *notification) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return json.UnmarshalDecode(dec, &struct {
 		Server   *string   `json:"server"`
 		Resync   *bool     `json:"resync"`
@@ -126,7 +126,7 @@ func (l *listener) tell(n driver.Notice) {
 	}
 }
 
-// tellSoon makes the engine look at the queue again soon.
+// tellSoon makes the engine read the queue again soon.
 func (l *listener) tellSoon() {
 	select {
 	case l.soon <- struct{}{}:
@@ -142,7 +142,7 @@ func (l *listener) take() (n driver.Notice, there bool) {
 	return n, there
 }
 
-// forward hands notices to the engine until ctx ends.
+// forward passes notices to the engine until ctx ends.
 func (l *listener) forward(ctx context.Context) {
 	defer close(l.notices)
 	var timer <-chan time.Time
@@ -197,8 +197,8 @@ func (l *listener) listen(ctx context.Context) {
 	}
 }
 
-// listenOnce listens until the connection is lost. It tells the engine to look at
-// everything when it starts and at every interval.
+// listenOnce listens until the connection is lost. It tells the engine to read everything
+// when it starts and at every interval.
 func (l *listener) listenOnce(ctx context.Context) error {
 	conn, err := pgx.ConnectConfig(ctx, l.conn)
 	if err != nil {
@@ -231,7 +231,7 @@ func (*listener) hearFor(ctx context.Context, conn *pgx.Conn, d time.Duration) e
 	bounded, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	for {
-		// OnNotification gets what comes.
+		// OnNotification gets the notifications.
 		err := conn.PgConn().WaitForNotification(bounded)
 		switch {
 		case err == nil:

@@ -1,6 +1,6 @@
 // Package postgres is the [driver.Driver] that keeps everything in a PostgreSQL
-// database, for several store servers at once: no server holds anything that
-// another one needs.
+// database. Several store servers can share one database, because no server keeps state
+// that another one needs.
 //
 //	d, err := postgres.Open(ctx, postgres.Config{URL: "postgres://agl@db/agl"})
 //	s, err := store.New(ctx, store.Config{Driver: d})
@@ -9,9 +9,9 @@
 // the rows that the batch names, the second writes its changes and commits. Every server
 // locks rows in the same order (rollouts, workers, sequences, resources, each by id) and
 // waits for no other lock after that, so batches wait for each other without deadlock. A
-// batch that conflicts otherwise, for example when two servers insert the same row, fails
-// with [driver.ErrRetry]. A commit notifies the other servers. It is as durable as the
-// database's synchronous_commit makes it.
+// batch with another conflict, for example two servers that insert the same row, fails
+// with [driver.ErrRetry]. A commit notifies the other servers. Its durability is that of
+// the database's synchronous_commit.
 //
 // It must not know any rule of a rollout's lifecycle: the engine in package store
 // decides.
@@ -28,9 +28,9 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
-// Open connects to a database and applies missing migrations. ctx bounds that alone;
-// the background work inherits its values. ErrUnavailable: the database cannot be
-// reached. ErrIllegalState: its schema is newer than this program.
+// Open connects to a database and applies missing migrations. ctx bounds only that; the
+// background work, which Close ends, inherits its values. ErrUnavailable: the database
+// cannot be reached. ErrIllegalState: its schema is newer than this program.
 func Open(ctx context.Context, config Config) (*Driver, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {

@@ -62,8 +62,8 @@ type selection struct {
 
 // search is a query for one page.
 type search struct {
-	what  string     // what it looks for
-	guard *selection // true means that the query is refused; may be nil
+	what  string     // the noun, for errors
+	guard *selection // if it selects true, the query is refused; may be nil
 	page  selection
 	total selection
 	agl.Paging
@@ -117,7 +117,8 @@ func find[T any](ctx context.Context, d *Driver, s *search, refused error, each 
 	return page, nil
 }
 
-// sent sends queries in one round trip, and ends the transaction that they left open.
+// sent sends queries in one round trip. If they fail, it ends the transaction that they
+// left open.
 func sent(ctx context.Context, conn *pgx.Conn, queries *pgx.Batch) error {
 	err := conn.SendBatch(ctx, queries).Close()
 	if err != nil && !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
@@ -129,7 +130,7 @@ func sent(ctx context.Context, conn *pgx.Conn, queries *pgx.Batch) error {
 	return err
 }
 
-// stored converts arguments to what the columns hold.
+// stored converts arguments to the form of the columns.
 func stored(args []any) []any {
 	out := make([]any, len(args))
 	for i, arg := range args {
@@ -271,7 +272,8 @@ func (r *row) stored(rolloutID string) (driver.StoredSpan, error) {
 	return out, nil
 }
 
-// readChains finds each span by the whole primary key, see readSpans.
+// readChains finds each span by the whole primary key; see readSpans for the expression on
+// rollout_id.
 const readChains = `WITH RECURSIVE chain (id) AS (SELECT v COLLATE "C" FROM unnest($3::text[]) v UNION
 		SELECT s.base FROM chain JOIN spans s ON s.attempt_id = $2 AND s.span_id = chain.id AND s.rollout_id || '' = $1 WHERE s.base IS NOT NULL)
 	SELECT ` + storedColumns + ` FROM chain JOIN spans s ON s.attempt_id = $2 AND s.span_id = chain.id AND s.rollout_id || '' = $1`

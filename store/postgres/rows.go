@@ -106,8 +106,8 @@ func errDamaged(key driver.SpanKey) error {
 	return errStored("the payload of span %s/%s/%s does not match its checksum", key.RolloutID, key.AttemptID, key.SpanID)
 }
 
-// checksum is a payload's CRC-32C (Castagnoli, RFC 3720) as a signed integer, which
-// the column holds.
+// checksum returns a payload's CRC-32C (Castagnoli, RFC 3720) as a signed integer, the type
+// of the column.
 func checksum(payload []byte) int32 {
 	return int32(crc32.Checksum(payload, castagnoli))
 }
@@ -127,7 +127,7 @@ func (r *row) key() (driver.IdempotencyRecord, error) {
 	return out, nil
 }
 
-// appendMade encodes what row.key decodes.
+// appendMade encodes the attempts that a keyed write has created; row.key decodes them.
 func appendMade(dst []byte, made []driver.AttemptKey) []byte {
 	return rawjson.AppendArray(dst, made, func(dst []byte, key driver.AttemptKey) []byte {
 		dst = append(rawjson.AppendString(dst, key.RolloutID), ',')

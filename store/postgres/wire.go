@@ -28,7 +28,7 @@ func (p *params) reset() {
 	p.buf = p.buf[:0]
 }
 
-// from is the argument that was written since the buffer had this length.
+// from returns the argument that begins at start, where the buffer ended before.
 func (p *params) from(start int) []byte { return p.buf[start:len(p.buf):len(p.buf)] }
 
 func (p *params) text(s string) []byte {
@@ -102,12 +102,12 @@ func nullTextArray[R any](p *params, rows []R, value func(R) agl.Null[string]) [
 	})
 }
 
-// textsParam is an array of the texts themselves.
+// textsParam writes a list of texts as an array.
 func textsParam(p *params, list []string) []byte {
 	return textArray(p, list, func(s string) string { return s })
 }
 
-// bytesArray is an array of documents, nil as null.
+// bytesArray writes documents as an array, nil as null.
 func bytesArray[R any](p *params, rows []R, value func(R) []byte) []byte {
 	return array(p, pgtype.ByteaOID, rows, func(dst []byte, r *R) ([]byte, bool) {
 		v := value(*r)
@@ -148,7 +148,7 @@ func boolArray[R any](p *params, rows []R, value func(R) bool) []byte {
 	return array(p, pgtype.BoolOID, rows, func(dst []byte, r *R) ([]byte, bool) { return appendBool(dst, value(*r)), true })
 }
 
-// nullIf is null for the value that stands for none.
+// nullIf returns null for the value none, and otherwise s.
 func nullIf(s, none string) agl.Null[string] { return agl.Null[string]{V: s, Valid: s != none} }
 
 // row reads the columns of a result from left to right. The values that it returns are

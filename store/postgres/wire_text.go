@@ -8,7 +8,7 @@ import (
 // PostgreSQL accepts no U+0000 and no invalid UTF-8 in a text. Each such byte is stored as
 // three noncharacters of Unicode (U+FDD0 to U+FDEF): a mark and two hexadecimal digits.
 // The bytes of these noncharacters themselves are escaped, too. So every text is read back
-// unchanged, and one text contains another exactly if their stored forms do.
+// unchanged, and a text contains another one if and only if their stored forms do.
 const (
 	firstSpecial = '\uFDD0'
 	lastSpecial  = '\uFDEF'
@@ -18,7 +18,7 @@ const (
 
 func special(r rune) bool { return r == 0 || r >= firstSpecial && r <= lastSpecial }
 
-// text is a string as a text column stores it.
+// text returns a string in the form of a text column.
 func text(s string) string {
 	if plain(s) {
 		return s
@@ -76,7 +76,7 @@ func untext(s string) string {
 	return out.String()
 }
 
-// texts is text for a list.
+// texts returns the strings of a list in the form of a text column.
 func texts[S ~string](list []S) []string {
 	out := make([]string, len(list))
 	for i, s := range list {

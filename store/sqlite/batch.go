@@ -103,7 +103,7 @@ func (l *loader) load(ctx context.Context, want *driver.LoadParams) error {
 	return nil
 }
 
-// conn returns the writing connection: it sees what the last commit left.
+// conn returns the writing connection.
 func (l *loader) conn(ctx context.Context) (*conn, error) {
 	if l.c == nil {
 		c, err := l.d.connected(ctx)
@@ -115,8 +115,8 @@ func (l *loader) conn(ctx context.Context) (*conn, error) {
 	return l.c, nil
 }
 
-// find returns a rollout, nil when it does not exist. Only the batch changes the
-// cache, so it reads it without a lock.
+// find returns a rollout, nil when it does not exist. It reads the cache without a lock,
+// because only the batch changes it.
 func (l *loader) find(ctx context.Context, id string) (*rolloutRow, error) {
 	if r, there := l.d.rollouts.get(id); there {
 		return r, nil
@@ -210,8 +210,8 @@ func (l *loader) one(ctx context.Context, a *agl.Attempt, workers bool) error {
 	return err
 }
 
-// worker adds a worker, and one that only attempts name, too. It returns nil if the
-// worker does not exist.
+// worker adds a worker, even one that exists only in the attempts that name it. It returns
+// nil if the worker has no row.
 func (l *loader) worker(ctx context.Context, id string) (*agl.Worker, error) {
 	w, err := l.d.findWorker(ctx, l, id)
 	if err != nil {
@@ -405,7 +405,7 @@ func (b *batch) claim(ctx context.Context, l *loader, limit int) ([]string, erro
 }
 
 // recallQueued reads the queued rollouts with places in (behind, last] that are not in
-// the cache, in one query: the rollouts of a long queue seldom are.
+// the cache, in one query. Of a long queue most are not.
 func (l *loader) recallQueued(ctx context.Context, ids []string, behind, last int64) error {
 	if !slices.ContainsFunc(ids, func(id string) bool { return !l.d.rollouts.has(id) }) {
 		return nil

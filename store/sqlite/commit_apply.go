@@ -32,7 +32,7 @@ type tx struct {
 // rolloutWork is the pending change of a rollout.
 type rolloutWork struct {
 	id       string
-	was      *rolloutRow // nil for a new one
+	was      *rolloutRow // before the commit; nil for a new rollout
 	row      rolloutRow
 	latest   *attemptWork
 	attempts []*attemptWork  // those that were looked up, and the latest
@@ -44,7 +44,7 @@ type rolloutWork struct {
 
 // attemptWork is the pending change of an attempt.
 type attemptWork struct {
-	was     *attemptRow // nil for a new one
+	was     *attemptRow // before the commit; nil for a new attempt
 	row     attemptRow
 	dirty   bool
 	deleted bool
@@ -118,7 +118,7 @@ func (t *tx) plan(ctx context.Context) error {
 	if err := each(ctx, c.Rollouts, t.planRollout); err != nil {
 		return err
 	}
-	// The first of several goes to the front.
+	// Of several rollouts that go to the front, the first one is in front.
 	for i := range slices.Backward(c.Rollouts) {
 		if change := &c.Rollouts[i]; change.Front {
 			if w := t.rollouts[change.Rollout.RolloutID]; w.row.cur.Status.Queued() && w.row.place == 0 {
@@ -182,7 +182,7 @@ func (t *tx) take(w *rolloutWork) {
 	t.order = append(t.order, w)
 }
 
-// known is rollout for one that must exist.
+// known is rollout for a rollout that must exist.
 func (t *tx) known(ctx context.Context, id string) (*rolloutWork, error) {
 	w, err := t.rollout(ctx, id)
 	if err == nil && w == nil {
@@ -260,7 +260,7 @@ func (t *tx) attempt(ctx context.Context, w *rolloutWork, id string) (*attemptWo
 	return a, nil
 }
 
-// knownAttempt is attempt for one that must exist.
+// knownAttempt is attempt for an attempt that must exist.
 func (t *tx) knownAttempt(ctx context.Context, w *rolloutWork, id string) (*attemptWork, error) {
 	a, err := t.attempt(ctx, w, id)
 	if err == nil && a == nil {

@@ -152,7 +152,7 @@ func (w *rolloutWork) sameHead() bool {
 		w.was.place == w.row.place && w.was.evicted == w.row.evicted
 }
 
-// onlyHeard reports whether only the heartbeat and the span counts changed.
+// onlyHeard reports whether only the heartbeat, the span counts and the reward changed.
 func (a *attemptWork) onlyHeard() bool {
 	was, cur := a.was.cur, a.row.cur
 	return was.SequenceID == cur.SequenceID && was.StartTime == cur.StartTime && was.EndTime == cur.EndTime && was.Status == cur.Status &&
@@ -267,7 +267,7 @@ func execEach[T any](ctx context.Context, c *conn, sql string, values []T) error
 	return nil
 }
 
-// sortTime is a time as the column stores it: null sorts last.
+// sortTime returns a time in the form of its column: infinity for null, which sorts last.
 func sortTime(t agl.Null[agl.Timestamp]) float64 {
 	if !t.Valid {
 		return math.Inf(1)
@@ -279,7 +279,7 @@ func (t *tx) writeSpans(ctx context.Context, c *conn) error {
 	for i := range t.spans {
 		s := t.spans[i].record
 		t.state.lastSpan++
-		// A delta is compressed already.
+		// Package spandelta has compressed deltas already.
 		kind, payload, crc := t.d.codec.encode(t.d.packed[:0], s.Payload, s.Base == "")
 		if kind != codecRaw {
 			t.d.packed = payload // reuse its memory

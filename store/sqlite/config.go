@@ -15,13 +15,13 @@ const (
 	// SyncFull flushes every commit to the disk: an acknowledged write survives a
 	// power failure.
 	SyncFull Sync = iota
-	// SyncNormal hands every commit to the operating system: an acknowledged write
+	// SyncNormal passes every commit to the operating system: an acknowledged write
 	// survives the end of the process. A power failure may lose the last commits, but
 	// never damages the file.
 	SyncNormal
 )
 
-// String is the name of the setting: full or normal.
+// String returns the name of the setting: full or normal.
 func (s Sync) String() string {
 	if s == SyncNormal {
 		return "normal"
@@ -47,8 +47,8 @@ type Config struct {
 	// Sync says which failures an acknowledged write survives; the zero value is
 	// SyncFull.
 	Sync Sync
-	// CacheBytes bounds the cache of rollouts, workers and resources; 0 is 32 MiB. An eighth
-	// as much again is for the spans of attempts that were stored last.
+	// CacheBytes bounds the cache of rollouts; 0 is 32 MiB. The caches of workers, of
+	// resources and of recently stored spans may each take another eighth of it.
 	CacheBytes int64
 	driver.Lifetimes
 	// Logger receives what an operator should know; nil discards it.

@@ -124,7 +124,7 @@ func (c *conn) exec(ctx context.Context, sql string, args ...any) error {
 	return err
 }
 
-// script executes statements that are not worth preparing.
+// script executes statements without preparing them.
 func (c *conn) script(ctx context.Context, sql string) error {
 	_, err := c.raw.(driver.ExecerContext).ExecContext(context.WithoutCancel(ctx), sql, nil) //nolint:forcetypeassert // it is one
 	return err
@@ -188,7 +188,7 @@ func (c *conn) number(ctx context.Context, sql string, args ...any) (n int64, er
 	return n, err
 }
 
-// row is a row of a result. The caller owns the values that it returns.
+// row is a row of a result. Its methods return values that the caller owns.
 type row []driver.Value
 
 func (r row) null(i int) bool { return r[i] == nil }

@@ -12,11 +12,8 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// primary is the part of a result code that says what kind of failure it is.
-const (
-	primary    = 0xff
-	resultFull = lib.SQLITE_FULL
-)
+// primary masks the part of a result code that says what kind of failure it is.
+const primary = 0xff
 
 // resultCode returns the extended result code of an SQLite error, 0 for other errors.
 func resultCode(err error) int {
@@ -81,8 +78,7 @@ func errDamaged(path string, err error) error {
 		"sqlite: the file %s is damaged; `agl db check` says what is lost, a backup has it: %w", path, err)
 }
 
-// errPayload says that a document differs from what was stored. what names the
-// document.
+// errPayload says that a document, named by what, differs from what was stored.
 func errPayload(path, what string, err error) error {
 	return agl.Errorf(agl.CodeInternal,
 		"sqlite: %s in the file %s is damaged; `agl db check` says what else is: %w", what, path, err)

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
+	lib "modernc.org/sqlite/lib"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store/driver"
 )
@@ -153,7 +155,7 @@ func (d *Database) Status(ctx context.Context) (driver.DatabaseStatus, error) {
 	return status, err
 }
 
-// size is the size of the file and its log.
+// size returns the bytes of the file and its log.
 func (d *Database) size() (total int64, err error) {
 	for _, name := range []string{d.path, d.path + "-wal"} {
 		info, err := os.Stat(name)
@@ -242,7 +244,7 @@ func (d *Database) Backup(ctx context.Context, path string) (err error) {
 	if err := d.copyTo(ctx, partial.Name()); err != nil {
 		return err
 	}
-	if err := rename(ctx, partial.Name()); err != nil {
+	if err := newName(ctx, partial.Name()); err != nil {
 		return fault(target, err)
 	}
 	if err := syncFile(partial.Name()); err != nil {
@@ -278,15 +280,15 @@ func (d *Database) copyTo(ctx context.Context, path string) error {
 		if err == nil {
 			return nil
 		}
-		if resultCode(err)&primary == resultFull {
+		if resultCode(err)&primary == lib.SQLITE_FULL {
 			return noRoom(path, err)
 		}
 		return err
 	})
 }
 
-// rename gives a copy its own identity: its events are not those of the original.
-func rename(ctx context.Context, path string) error {
+// newName gives a copy its own identity, because its events are not those of the original.
+func newName(ctx context.Context, path string) error {
 	c, err := connect(path, modeWrite)
 	if err != nil {
 		return err

@@ -57,7 +57,7 @@ func (k *checker) survive(err error) error {
 	code := resultCode(err)
 	switch {
 	case code&primary == lib.SQLITE_CORRUPT, code&primary == lib.SQLITE_NOTADB, code == lib.SQLITE_IOERR_SHORT_READ, errors.Is(err, errNoState):
-		k.found("file "+k.d.path, "it cannot be read on: "+err.Error())
+		k.found("file "+k.d.path, "reading stopped: "+err.Error())
 		return nil
 	}
 	return err
@@ -76,7 +76,7 @@ func (k *checker) structure(ctx context.Context) error {
 	})
 }
 
-// damaged reports a row that cannot be decoded, and goes on.
+// damaged reports a row that cannot be decoded, and what is lost by it.
 func (k *checker) damaged(where string, err error, lost string) {
 	text := err.Error()
 	if e, ok := err.(*agl.Error); ok && e.Err != nil { //nolint:errorlint // the cause of this very error
@@ -118,7 +118,7 @@ func (k *checker) attempts(ctx context.Context) error {
 		case !a.cur.Status.Valid():
 			k.found(where, "its status is "+string(a.cur.Status))
 		case a.cur.Metadata != nil && !a.cur.Metadata.IsValid(rawjson.Options()):
-			k.found(where, "its metadata is no JSON document")
+			k.found(where, "its metadata is not a JSON document")
 		case a.spans != r.int(attemptWidth+1) || a.bytes != r.int(attemptWidth+2):
 			k.found(where, "it has "+itoa(r.int(attemptWidth+1))+" spans of "+itoa(r.int(attemptWidth+2))+" bytes, and should have "+itoa(a.spans)+" of "+itoa(a.bytes))
 		}
@@ -133,7 +133,7 @@ func (k *checker) workers(ctx context.Context) error {
 			k.found("worker "+w.WorkerID, "its status is "+string(w.Status))
 		}
 		if w.HeartbeatStats != nil && !w.HeartbeatStats.IsValid(rawjson.Options()) {
-			k.found("worker "+w.WorkerID, "its heartbeat_stats are no JSON document")
+			k.found("worker "+w.WorkerID, "its heartbeat_stats are not a JSON document")
 		}
 		return nil
 	})
@@ -203,22 +203,22 @@ func (k *checker) consistency(ctx context.Context) error {
 	for _, rule := range []struct{ sql, where, what string }{
 		{
 			`SELECT rollout_id FROM rollouts AS r WHERE latest IS NOT (SELECT max(ordinal) FROM attempts AS a WHERE a.rollout = r.ordinal)`,
-			"rollout ", "its latest attempt is not the one that it says",
+			"rollout ", "it names the wrong attempt as its latest",
 		},
 		{
 			`SELECT rollout_id FROM rollouts AS r WHERE holds <> EXISTS (SELECT 1 FROM attempts AS a WHERE a.rollout = r.ordinal AND a.spans > 0)`,
-			"rollout ", "whether it has spans is not as it says",
+			"rollout ", "its mark of having spans is wrong",
 		},
 		{
 			`SELECT max(rollout_id) FROM rollouts WHERE place IS NOT NULL GROUP BY place HAVING count(*) > 1`,
-			"rollout ", "it has its place in the queue together with others",
+			"rollout ", "it shares its place in the queue with other rollouts",
 		},
 		{
 			`SELECT b.rollout FROM bodies AS b WHERE NOT EXISTS (SELECT 1 FROM rollouts AS r WHERE r.ordinal = b.rollout)`,
 			"the task of rollout number ", "its rollout is missing",
 		},
 		{
-			// What arrives after an eviction is never read.
+			// Spans that arrive after an eviction are never read.
 			`SELECT s.span_id FROM spans AS s WHERE s.base IS NOT NULL
 				AND s.stream IN (SELECT a.stream FROM attempts AS a JOIN rollouts AS r ON r.ordinal = a.rollout WHERE r.evicted = 0)
 				AND NOT EXISTS (SELECT 1 FROM spans AS b WHERE b.stream = s.stream AND b.span_id = s.base AND b.ordinal < s.ordinal)`,

@@ -5,13 +5,13 @@
 //	s, err := store.New(ctx, store.Config{Driver: d})
 //
 // One process serves a file at a time. It writes through one connection, each batch of
-// the engine as one transaction, and reads through others, which wait for no writer in
-// WAL mode. Nobody else writes, so a bounded cache of what batches need most (rollouts,
-// workers, the latest resources) always agrees with the file.
+// the engine as one transaction, and reads through others, which in WAL mode never wait
+// for the writer. Nothing else writes the file, so a bounded cache of rollouts, workers,
+// resources and recent spans always agrees with it.
 //
-// Sequence ids are given out from memory in blocks, so that most need no write. The
-// counts of buckets of 1,024 rows find deep pages. Large deletions are spread over many
-// commits, so that no write is slow.
+// Sequence ids are given out from memory in blocks, so that most need no write. A deep
+// page is found by the counts of buckets of 1,024 rows. Large deletions are spread over
+// many commits, so that no write is slow.
 //
 // It must not know any rule of a rollout's lifecycle: the engine in package store
 // decides.

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"errors"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
@@ -12,14 +11,12 @@ import (
 
 const documentColumns = "d.kind, d.id, d.parent, d.sequence, d.version, d.update_time, d.body, d.crc"
 
-var errDocument = errors.New("its checksum does not match its content")
-
 func (d *Driver) scanDocument(r row) (*agl.Document, error) {
 	out := &agl.Document{
 		Kind: r.text(0), ID: r.text(1), Parent: r.text(2), Sequence: r.int(3), Version: r.int(4), UpdateTime: r.time(5), Body: r.bytes(6),
 	}
 	if d.codec.sum(out.Body) != r.int(7) {
-		return nil, errPayload(d.path, out.Kind+" "+out.ID, errDocument)
+		return nil, errPayload(d.path, out.Kind+" "+out.ID, errChecksum)
 	}
 	return out, nil
 }
@@ -116,7 +113,7 @@ func (k *checker) documents(ctx context.Context) error {
 		case found.Version < 1:
 			k.found(where, "its version is "+itoa(found.Version))
 		case !found.Body.IsValid(rawjson.Options()):
-			k.found(where, "it is no JSON document")
+			k.found(where, "it is not a JSON document")
 		}
 		return nil
 	})

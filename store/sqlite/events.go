@@ -82,8 +82,7 @@ func readEvents(ctx context.Context, c *conn, s *state, seen int64, limit int, o
 	})
 }
 
-// read looks for expired records: the oldest row of each kind tells whether there are
-// any.
+// read reads the oldest record of each kind.
 func (o *oldest) read(ctx context.Context, c *conn) error {
 	*o = oldest{}
 	err := c.query(ctx, "SELECT first, count, time FROM events ORDER BY first LIMIT 1", nil, func(r row) error {

@@ -50,8 +50,8 @@ func (e *exporter) run(ctx context.Context) error {
 }
 
 // sequenceState starts the snapshot and copies the sequence ids that are only in
-// memory. An id that is given out meanwhile may be missing; the spans that carry it
-// are missing, too.
+// memory. An id that is given out at the same time may be missing, and so are the spans
+// with that id.
 func (e *exporter) sequenceState(ctx context.Context) (ahead map[string]int64, crashes map[int64]bool, s state, err error) {
 	if s, err = readState(ctx, e.c); err != nil {
 		return nil, nil, s, err

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// linkCount is the number of names that a file has.
+// linkCount returns the number of names that a file has.
 func linkCount(info os.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(st.Nlink) //nolint:unconvert // its type differs from system to system
@@ -18,7 +18,7 @@ func linkCount(info os.FileInfo) uint64 {
 	return 1
 }
 
-// freeBytes is the space that a directory's disk has left for this process.
+// freeBytes returns the space that a directory's disk has left for this process.
 func freeBytes(dir string) (n uint64, known bool) {
 	var st unix.Statfs_t
 	if unix.Statfs(dir, &st) != nil {

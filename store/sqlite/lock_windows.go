@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// linkCount is unknown: Stat does not tell it.
+// linkCount returns 1, because Stat does not tell the number of names.
 func linkCount(os.FileInfo) uint64 { return 1 }
 
-// freeBytes is the space that a directory's disk has left for this process.
+// freeBytes returns the space that a directory's disk has left for this process.
 func freeBytes(dir string) (n uint64, known bool) {
 	name, err := windows.UTF16PtrFromString(dir)
 	if err != nil || windows.GetDiskFreeSpaceEx(name, &n, nil, nil) != nil {

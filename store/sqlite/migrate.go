@@ -118,7 +118,7 @@ func migrateOne(ctx context.Context, c *conn, script string, version int) (err e
 	return c.script(ctx, "COMMIT")
 }
 
-// labelsVersion is the schema version from which rollouts have labels.
+// labelsVersion is the first schema version with labels.
 const labelsVersion = 5
 
 // labelAll writes the labels of the rollouts that an earlier version has stored.

@@ -9,7 +9,7 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// rolloutRow is a rollout as a commit left it. Only older changes, under Driver.mu.
+// rolloutRow is the committed state of a rollout. Only older changes, under Driver.mu.
 type rolloutRow struct {
 	ordinal  int64
 	cur      *agl.Rollout
@@ -17,19 +17,19 @@ type rolloutRow struct {
 	latest   *attemptRow
 	older    map[string]*attemptRow // earlier attempts that were looked up
 	sequence agl.Null[int64]        // the last sequence id on disk
-	boot     int64                  // the boot that may have given out more; 0 is none
+	boot     int64                  // the boot that may have given out more ids; 0 is none
 	holds    bool                   // it has spans
 	evicted  bool
 }
 
-// attemptRow is an attempt as a commit left it. Only ids changes.
+// attemptRow is the committed state of an attempt. Only ids changes.
 type attemptRow struct {
 	ordinal int64
 	cur     *agl.Attempt
 	stream  int64
 	spans   int64
 	bytes   int64
-	ids     map[string]struct{} // of all its spans; nil if unknown
+	ids     map[string]struct{} // ids of all its spans; nil if unknown
 }
 
 // worker returns the id of the worker that runs the rollout, "" if none does.
@@ -55,7 +55,7 @@ func (r *rolloutRow) attempt(id string) *attemptRow {
 	return r.older[id]
 }
 
-// rowBytes is about the memory of a row without its documents.
+// rowBytes is the estimated memory of a row without its documents.
 const rowBytes = 800
 
 func (r *rolloutRow) size() int64 {
@@ -70,12 +70,12 @@ func (r *rolloutRow) size() int64 {
 }
 
 const (
-	idBytes = 64 // of a span id in a set
+	idBytes = 64 // estimated memory of a span id in a set
 	// maxIDs bounds the span ids of an attempt in memory.
 	maxIDs = 256
 )
 
-// The columns of a rollout with its latest attempt, as scanRollout reads them, and their
+// The columns of a rollout with its latest attempt, in the order of scanRollout, and their
 // tables.
 const (
 	bodyColumns    = "b.input, b.config, b.metadata, b.crc"
@@ -152,7 +152,7 @@ func readAttempts(ctx context.Context, c *conn, ordinal int64, rolloutID string)
 	return out, err
 }
 
-// workerRow is a worker as a commit left it.
+// workerRow is the committed state of a worker.
 type workerRow struct {
 	ordinal int64
 	cur     *agl.Worker
@@ -181,7 +181,7 @@ func readWorker(ctx context.Context, c *conn, id string) (out *workerRow, err er
 	return out, err
 }
 
-// resourcesRow is a bundle as a commit left it.
+// resourcesRow is the committed state of a bundle.
 type resourcesRow struct {
 	ordinal int64
 	cur     *agl.ResourcesUpdate

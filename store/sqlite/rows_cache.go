@@ -3,7 +3,7 @@ package sqlite
 import "sync/atomic"
 
 // cache keeps values by key within a number of bytes. It evicts by the clock
-// algorithm: a value that was not used for a whole round goes. get may run
+// algorithm: a value that was not used during a whole round is evicted. get may run
 // concurrently with other gets; every other method needs exclusive access.
 type cache[K comparable, V any] struct {
 	slots map[K]*slot[K, V]
@@ -21,7 +21,7 @@ type slot[K comparable, V any] struct {
 	used  atomic.Bool
 }
 
-// slotBytes is about the memory of a slot, its map entry and its place in the ring.
+// slotBytes is the estimated memory of a slot, its map entry and its place in the ring.
 const slotBytes = 160
 
 func newCache[K comparable, V any](most int64) *cache[K, V] {

@@ -32,7 +32,7 @@ func scanKey(r row) (driver.IdempotencyRecord, error) {
 	return record, nil
 }
 
-// appendMade encodes what a keyed write has created as a JSON array of pairs.
+// appendMade encodes the attempts that a keyed write has created as a JSON array of pairs.
 func appendMade(dst []byte, made []driver.AttemptKey) []byte {
 	return rawjson.AppendArray(dst, made, func(dst []byte, key driver.AttemptKey) []byte {
 		return rawjson.AppendArray(dst, []string{key.RolloutID, key.AttemptID}, rawjson.AppendString)

@@ -17,8 +17,8 @@ type spanQuery struct {
 	c       *conn
 	params  agl.QuerySpansParams
 	rollout int64            // its ordinal
-	streams []any            // of the attempts that are asked for
-	ids     map[int64]string // their ids
+	streams []any            // of the wanted attempts
+	ids     map[int64]string // attempt ids by stream
 	page    agl.Page[driver.StoredSpan]
 }
 
@@ -38,9 +38,9 @@ func (d *Driver) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Pa
 	return q.page, nil
 }
 
-// fromMemory answers the most frequent query, all spans of one attempt by sequence id, or the first
-// page of them, if the cache knows the attempt. If it does not know the spans, this needs one
-// statement, which sees one moment without a transaction. It reports whether it has answered.
+// fromMemory answers the most frequent query, for all spans of one attempt by sequence id or the
+// first page of them, if the attempt is in the cache. If its spans are not, it reads them with one
+// statement, which needs no transaction to see one moment. It reports whether it has answered.
 func (q *spanQuery) fromMemory(ctx context.Context) (done bool, err error) {
 	p := &q.params
 	plain := agl.QuerySpansParams{RolloutID: p.RolloutID, AttemptID: p.AttemptID, Logic: p.Logic, Paging: agl.Paging{
@@ -67,14 +67,14 @@ func (q *spanQuery) fromMemory(ctx context.Context) (done bool, err error) {
 	q.ids[a.stream] = a.cur.AttemptID
 	most := -1 // no limit
 	if p.Limit > 0 {
-		most = p.Limit + 1 // one more than fits a page says that these are not all
+		most = p.Limit + 1 // one more than the page shows that there are further spans
 	}
 	err = q.d.readers.do(ctx, func(c *conn) error {
 		q.c = c
 		return c.query(ctx, selectPayloads+" FROM spans AS s WHERE s.stream = ?"+ascending+" LIMIT ? + 0", []any{a.stream, most}, q.take(ctx))
 	})
 	q.page.Total = len(q.page.Items)
-	// Spans that were evicted meanwhile must be an error, not missing.
+	// If the spans were evicted meanwhile, the caller must get an error, not an empty page.
 	now, _ := q.d.recentSpans(p)
 	if err == nil && (now == nil || now.stream != a.stream || p.Limit > 0 && len(q.page.Items) > p.Limit) {
 		q.page.Items, q.page.Total = []driver.StoredSpan{}, 0
@@ -191,7 +191,7 @@ func (q *spanQuery) seek(ctx context.Context, in string, offset int64, backward 
 	if err != nil {
 		return bounds{}, err
 	}
-	// Bucket 0 has what the others do not.
+	// The table has no row for bucket 0, which has the remaining spans.
 	at := 0
 	for at < len(buckets) && buckets[at].number < 0 {
 		at++
@@ -256,7 +256,7 @@ func (d *Driver) SpanChains(ctx context.Context, attempt driver.AttemptKey, ids 
 	return q.page.Items, nil
 }
 
-// selectChains has the bindings of a list of ids as JSON and, twice, their stream.
+// selectChains takes a list of ids as JSON and, twice, their stream.
 const selectChains = `WITH RECURSIVE chain (id) AS (SELECT value FROM json_each(CAST(? AS TEXT)) UNION
 	SELECT s.base FROM chain CROSS JOIN spans AS s INDEXED BY spans_id ON s.stream = ? AND s.span_id = chain.id WHERE s.base IS NOT NULL)
 	` + selectPayloads + ` FROM chain CROSS JOIN spans AS s INDEXED BY spans_id ON s.stream = ? AND s.span_id = chain.id`

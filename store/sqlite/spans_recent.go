@@ -8,9 +8,9 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
-// recentSpans are all spans of an attempt, in the order of sequence ids as in the index. They are kept from their commit
-// on, because most are read soon: a reading connection would have to read every page of the file that it needs again after
-// each commit. A value does not change.
+// recentSpans holds all spans of an attempt, in the order of the index by sequence id. They are cached when they are
+// committed, because most are read soon, and a reading connection must read its pages of the file again after each commit.
+// A value does not change.
 type recentSpans struct {
 	spans []recentSpan
 	bytes int64
@@ -20,17 +20,17 @@ type recentSpan struct {
 	driver.StoredSpan
 
 	sequence   int64
-	start, end float64 // as sortTime has them
+	start, end float64 // see sortTime
 }
 
-// spanSize is about the memory of a span without its payload.
+// spanSize is the estimated memory of a span without its payload.
 const spanSize = 256
 
 func bySequence(a, b recentSpan) int {
 	return cmp.Or(cmp.Compare(a.sequence, b.sequence), cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end))
 }
 
-// with returns the spans with those that a commit has added.
+// with returns the spans together with those that a commit has added.
 func (r *recentSpans) with(added []*driver.SpanRecord) *recentSpans {
 	next := &recentSpans{spans: r.spans, bytes: r.bytes}
 	ordered := true
@@ -39,7 +39,7 @@ func (r *recentSpans) with(added []*driver.SpanRecord) *recentSpans {
 		if n := len(next.spans); n > 0 && bySequence(next.spans[n-1], one) > 0 && ordered {
 			next.spans, ordered = slices.Clone(next.spans), false // r keeps its order
 		}
-		// If this is within the memory of r, it is behind what r has.
+		// This may write to the memory of r, but only after the end of r's spans.
 		next.spans = append(next.spans, one)
 		next.bytes += spanSize + int64(cap(s.Payload))
 	}
@@ -49,7 +49,8 @@ func (r *recentSpans) with(added []*driver.SpanRecord) *recentSpans {
 	return next
 }
 
-// keepSpans keeps what a commit has added to an attempt, if all its spans before are kept. It is called with d.mu locked.
+// keepSpans caches the spans that a commit has added to an attempt, if all earlier ones are cached. It is called with d.mu
+// locked.
 func (d *Driver) keepSpans(a *attemptWork) {
 	if len(a.added) == 0 {
 		return
@@ -62,15 +63,15 @@ func (d *Driver) keepSpans(a *attemptWork) {
 			return
 		}
 	}
-	if after := before.with(a.added); after.bytes <= d.spans.most/8 { // others need some, too
+	if after := before.with(a.added); after.bytes <= d.spans.most/8 { // leave room for other attempts
 		d.spans.put(stream, after, after.bytes)
 	} else {
 		d.spans.remove(stream)
 	}
 }
 
-// recentSpans returns the attempt that holds all spans of a query, nil if the cache does not know, and these spans, nil
-// if it does not know all of them.
+// recentSpans returns the attempt that has all spans of a query, nil if it is not cached, and these spans, nil if they are
+// not all cached.
 func (d *Driver) recentSpans(p *agl.QuerySpansParams) (a *attemptRow, all *recentSpans) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -86,8 +87,8 @@ func (d *Driver) recentSpans(p *agl.QuerySpansParams) (a *attemptRow, all *recen
 	return a, all
 }
 
-// cachedAttempt returns the attempt that holds all spans of the query, nil if the
-// cache does not know. It is called with d.mu locked.
+// cachedAttempt returns the attempt that has all spans of the query, nil if it is not
+// cached. It is called with d.mu locked.
 func (d *Driver) cachedAttempt(rolloutID, attemptID string) *attemptRow {
 	e, there := d.rollouts.get(rolloutID)
 	if !there || e.evicted || e.latest == nil {

@@ -13,8 +13,8 @@ import (
 
 const (
 	pageSize = 4096
-	// pageCache is the memory for pages of the writing connection, and of each of
-	// the reading ones, in KiB.
+	// These are the memory for pages of the file: of the writing connection, and of
+	// each reading one.
 	writerCacheKiB = 16 << 10
 	readerCacheKiB = 2 << 10
 	// maxReaders is the number of concurrent reads.
@@ -22,9 +22,9 @@ const (
 	// checkpointPages is the length of the write-ahead log, in pages, at which SQLite
 	// checkpoints it.
 	checkpointPages = 4000
-	// maxLogBytes is the length of the log at which a commit forces a checkpoint:
-	// overlapping readers can keep SQLite from checkpointing by itself. restartWait is
-	// how long it waits for them.
+	// maxLogBytes is the length of the log at which a commit forces a checkpoint,
+	// because overlapping readers can keep SQLite from checkpointing by itself.
+	// restartWait is how long it waits for these readers.
 	maxLogBytes = 4 * checkpointPages * pageSize
 	restartWait = 50 * time.Millisecond
 	// busyTimeout is how long to wait for another program that has locked the file.
@@ -32,7 +32,7 @@ const (
 	// sequenceBlock is how many sequence ids of a live rollout may be given out beyond
 	// the one on disk.
 	sequenceBlock = 64
-	// 1<<bucketBits rows are a bucket. The counts of buckets find deep pages.
+	// A bucket has 1<<bucketBits rows. Deep pages are found by the counts of buckets.
 	bucketBits = 10
 )
 
@@ -208,7 +208,7 @@ func (d *Driver) boot(ctx context.Context, c *conn) error {
 	}, func() { d.state = next })
 }
 
-// recall loads what is in memory from the start.
+// recall loads the state that must be in memory from the start.
 func (d *Driver) recall(ctx context.Context, c *conn) error {
 	if err := c.query(ctx, "SELECT boot FROM crashes", nil, func(r row) error {
 		d.crashes[r.int(0)] = true
@@ -247,7 +247,7 @@ func (d *Driver) commit(ctx context.Context, c *conn, write func() error, done f
 		}
 		return err
 	}
-	// It may have been removed meanwhile: then nobody will see what was written.
+	// If the file was removed meanwhile, the commit is lost.
 	if err := d.present(true); err != nil {
 		d.retire(c)
 		return err
@@ -257,7 +257,7 @@ func (d *Driver) commit(ctx context.Context, c *conn, write func() error, done f
 }
 
 // present checks that the path still names the file that this driver opened, and after
-// a commit that the log is there, too. What is written to a removed file is lost.
+// a commit that the log exists, too. Writes to a removed file are lost.
 func (d *Driver) present(committed bool) error {
 	info, err := os.Stat(d.path)
 	switch {
@@ -339,8 +339,8 @@ func (s *state) statistics() agl.Statistics {
 	}
 }
 
-// Ping implements driver.Driver. After a failed write it writes again: nothing else
-// tells whether the disk has space and works.
+// Ping implements driver.Driver. After a failed write it writes again, because only a write
+// shows whether the disk works and has space.
 func (d *Driver) Ping(ctx context.Context) error {
 	if err := d.readers.do(ctx, func(c *conn) error {
 		_, err := c.number(ctx, "SELECT boot FROM state")
@@ -443,7 +443,7 @@ func pragmas(ctx context.Context, c *conn, options ...string) error {
 // readers are the reading connections, opened on demand.
 type readers struct {
 	path string
-	free chan *conn // nil is not opened yet
+	free chan *conn // a nil connection is opened on demand
 }
 
 func (p *readers) init(path string) {
@@ -456,7 +456,7 @@ func (p *readers) init(path string) {
 
 var errReadersClosed = errors.New("the readers are closed")
 
-// do lends a connection to read.
+// do calls read with a connection.
 func (p *readers) do(ctx context.Context, read func(c *conn) error) error {
 	var c *conn
 	var open bool

@@ -11,7 +11,7 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Documents are tested where the store is an agl.DocumentStore.
+// documentTests are skipped if the store is not an agl.DocumentStore.
 func documentTests(a *area) {
 	a.test("written, read and deleted", testDocuments)
 	a.test("versions", testDocumentVersions)

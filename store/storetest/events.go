@@ -16,8 +16,8 @@ func eventTests(a *area) {
 	a.test("the end of the context is the stream's error", testEventsContext)
 }
 
-// follow reads events in the background. The store has them to tell from the
-// moment on at which follow returns.
+// follow reads events in the background. It returns once the stream includes everything
+// that happens from then on.
 func (h *harness) follow(since string) (next func() agl.Event, stop func()) {
 	ctx, cancel := context.WithCancel(h.ctx)
 	events := make(chan agl.Event)
@@ -53,7 +53,7 @@ func (h *harness) follow(since string) (next func() agl.Event, stop func()) {
 		}
 }
 
-// beginning returns an id after which the events of the test come.
+// beginning returns the id of an event before those of the test.
 func (h *harness) beginning() string {
 	h.Helper()
 	next, stop := h.follow("no such id")

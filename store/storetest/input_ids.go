@@ -8,7 +8,7 @@ import (
 
 func idTests(a *area) { a.test("long ids", testLongIDs) }
 
-// longestID is what every store must take.
+// longestID is the length of an id that every store must accept, in bytes.
 const longestID = 1024
 
 // longID returns an id that does not compress.

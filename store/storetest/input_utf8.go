@@ -14,8 +14,8 @@ func utf8Tests(a *area) {
 	a.test("invalid UTF-8 is refused in every string", testInvalidUTF8)
 }
 
-// testInvalidUTF8 gives a string that is no UTF-8 wherever one is stored. The error names
-// the field, and nothing is stored.
+// testInvalidUTF8 passes invalid UTF-8 in every string that is stored. The error must name
+// the field, and nothing may be stored.
 func testInvalidUTF8(h *harness) {
 	const bad = "a\xffb"
 	doc := jsontext.Value(`{"k":["` + bad + `"]}`)

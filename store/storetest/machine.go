@@ -49,8 +49,8 @@ func modelTests(a *area) {
 	})
 }
 
-// checkTB is the TB of one check. It runs cleanups after each check, of which there
-// are many.
+// checkTB is the TB of one check. It runs its cleanups right after the check, because there
+// are many checks.
 type checkTB struct {
 	testing.TB
 
@@ -75,7 +75,7 @@ func machineWorker(t *rapid.T) string {
 	return rapid.SampledFrom([]string{"", "w1", "w2"}).Draw(t, "worker")
 }
 
-// rollout draws one of the rollouts there are.
+// rollout draws one of the existing rollouts.
 func (s *machine) rollout(t *rapid.T) *modelRollout {
 	if len(s.m.rollouts) == 0 {
 		t.Skip("no rollouts")
@@ -83,7 +83,7 @@ func (s *machine) rollout(t *rapid.T) *modelRollout {
 	return s.m.rollouts[rapid.IntRange(0, len(s.m.rollouts)-1).Draw(t, "rollout")]
 }
 
-// attempt draws one of the attempts there are, the latest ones mostly.
+// attempt draws one of the existing attempts, mostly the latest ones.
 func (s *machine) attempt(t *rapid.T) (*modelRollout, *modelAttempt) {
 	r := s.rollout(t)
 	if len(r.attempts) == 0 {
@@ -258,7 +258,7 @@ func (s *machine) advance(t *rapid.T) {
 	s.m.now += float64(seconds)
 }
 
-// check compares everything that can be seen.
+// check compares the whole visible state.
 func (s *machine) check(t *rapid.T) {
 	s.m.expire()
 	page := s.h.rollouts(agl.QueryRolloutsParams{})

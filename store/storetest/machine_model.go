@@ -7,8 +7,8 @@ import (
 )
 
 // model is the specification of a store, small enough to verify by reading: a list of
-// rollouts, a queue, and the rules in the order in which people state them. It shares
-// no code with the engine.
+// rollouts, a queue, and the rules in the order of the documentation. It shares no code
+// with the engine.
 type model struct {
 	now      float64
 	tick     int // counts the operations that queue rollouts
@@ -17,8 +17,8 @@ type model struct {
 	workers  map[string]*modelWorker
 }
 
-// modelPlace is a place in the queue. Rollouts that were queued by one tick have no
-// order.
+// modelPlace is a place in the queue. Rollouts that were queued in the same tick have no
+// defined order.
 type modelPlace struct {
 	r    *modelRollout
 	tick int
@@ -109,7 +109,7 @@ func (m *model) busy(a *modelAttempt) {
 	}
 }
 
-// free takes the worker off the attempt, if it is on it.
+// free ends the worker's work on the attempt, if it is still at it.
 func (m *model) free(a *modelAttempt, status agl.WorkerStatus) {
 	if a.worker != "" && m.worker(a.worker).attempt == a {
 		w := m.worker(a.worker)
@@ -117,7 +117,7 @@ func (m *model) free(a *modelAttempt, status agl.WorkerStatus) {
 	}
 }
 
-// follow says where a rollout goes because of its latest attempt.
+// follow sets the status of a rollout by its latest attempt.
 func (m *model) follow(r *modelRollout, tick int) {
 	a := m.latest(r)
 	finished := r.status == agl.RolloutFailed || r.status == agl.RolloutSucceeded
@@ -155,7 +155,7 @@ func (m *model) addSpan(r *modelRollout, a *modelAttempt) {
 	}
 }
 
-// retract takes back what the store itself has said about the end.
+// retract removes the outcome that the store itself has set at the end of an attempt.
 func (a *modelAttempt) retract() {
 	switch a.outcome {
 	case agl.OutcomeTimeout, agl.OutcomeUnresponsive, agl.OutcomeCancelled:
@@ -194,7 +194,7 @@ func (m *model) cancel(r *modelRollout) {
 	}
 }
 
-// setStatus returns false for what must be refused.
+// setStatus returns false if the store must refuse the change.
 func (m *model) setStatus(r *modelRollout, status agl.RolloutStatus) bool {
 	switch {
 	case status == agl.RolloutCancelled:
@@ -230,7 +230,7 @@ func (m *model) heartbeat(id string) {
 	}
 }
 
-// expire ends what is out of time.
+// expire ends the attempts whose deadlines have passed.
 func (m *model) expire() {
 	tick := m.nextTick()
 	for _, r := range m.rollouts {

@@ -15,7 +15,7 @@ import (
 	"github.com/agl-go/agl/adapter"
 )
 
-// addReward adds a reward of the agent, or one that others post, to any attempt, in order or late.
+// addReward adds a reward to any attempt, from the agent or from outside, in order or late.
 func (s *machine) addReward(t *rapid.T) {
 	r, a := s.attempt(t)
 	value := rapid.SampledFrom([]float64{-1, 0, 0.5, 1}).Draw(t, "value")
@@ -35,7 +35,7 @@ func (s *machine) addReward(t *rapid.T) {
 	r.last = last
 }
 
-// findByReward holds what a query by reward finds against the rewards that the spans say.
+// findByReward compares the result of a query by reward with the rewards in the spans.
 func (s *machine) findByReward(t *rapid.T) {
 	q := agl.QueryRolloutsParams{Paging: agl.Paging{
 		Limit:  rapid.IntRange(1, 4).Draw(t, "limit"),
@@ -124,8 +124,8 @@ func (s *machine) byReward(t *rapid.T, q agl.QueryRolloutsParams) []string {
 	return out
 }
 
-// testRewardsMeanwhile looks for rollouts by reward while rewards are added that only rise: those that had enough before the
-// search are found by it.
+// testRewardsMeanwhile searches rollouts by reward while their rewards rise. A search must find the rollouts whose reward was
+// high enough when it began.
 func testRewardsMeanwhile(h *harness) {
 	const rollouts, writers, least = 24, 4, 0.5
 	var (
@@ -178,7 +178,7 @@ func testRewardsMeanwhile(h *harness) {
 	}
 }
 
-// withReward goes through the pages of rollouts of run a with at least this reward.
+// withReward returns the rollouts of run a with at least this reward, page by page.
 func (h *harness) withReward(p agl.Paging, least float64) map[string]bool {
 	h.Helper()
 	found := map[string]bool{}

@@ -195,7 +195,7 @@ func testBlockedTimeout(h *harness) {
 	}
 }
 
-// testGivenBack cancels callers while they are being served: nothing may be lost or
+// testGivenBack cancels callers while they are being served. No rollout may be lost or
 // claimed twice.
 func testGivenBack(h *harness) {
 	const rollouts = 30

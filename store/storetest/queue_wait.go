@@ -35,7 +35,7 @@ func (h *harness) waitFor(ids ...string) <-chan []agl.Rollout {
 	return done
 }
 
-// peek waits for nothing.
+// peek returns the finished rollouts without waiting.
 func (h *harness) peek(ids ...string) []agl.Rollout {
 	h.Helper()
 	got, err := h.Store.WaitForRollouts(h.ctx, agl.WaitForRolloutsParams{RolloutIDs: ids, Timeout: agl.Some(time.Duration(0))})

@@ -18,7 +18,7 @@ func restartTests(a *area) {
 	a.testWith("evicted stays evicted", OpenParams{SpanBytes: 100_000, SafeSpanBytes: 50_000}, testRestartEvicted)
 }
 
-// restart replaces the store by one that another process would open.
+// restart replaces the store by a new one over the same data, as another process would.
 func (h *harness) restart() {
 	h.Helper()
 	if h.Restart == nil {
@@ -78,8 +78,8 @@ func testRestartTimeout(h *harness) {
 	h.dequeueOne("", r.RolloutID)
 }
 
-// testRestartGrace: after a restart, the runner of an attempt that is about to be
-// ended has one heartbeat interval (10 s) to send a heartbeat.
+// testRestartGrace checks that after a restart, the runner of an attempt that is about to
+// time out has one heartbeat interval (10 s) to send a heartbeat.
 func testRestartGrace(h *harness) {
 	h.needClock()
 	silent := h.start(limits(0, 5, retry(1)), "")

@@ -45,7 +45,7 @@ func testRewardLate(h *harness) {
 	equal(h, "has an end", got.EndTime.Valid && end.Valid, true)
 }
 
-// What others say of an attempt does not mean that its agent is alive, as what the agent records does.
+// testRewardRevivesNothing adds rewards from outside. Unlike the agent's own spans, they do not show that the agent is alive.
 func testRewardRevivesNothing(h *harness) {
 	retried := agl.RolloutConfig{MaxAttempts: 2, RetryCondition: []agl.AttemptStatus{agl.AttemptUnresponsive}}
 	for _, c := range []struct {

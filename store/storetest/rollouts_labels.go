@@ -128,7 +128,7 @@ func testRewardFilters(h *harness) {
 		{agl.QueryRolloutsParams{ModeIn: []agl.Mode{agl.ModeVal}}, "5"},
 		{agl.QueryRolloutsParams{ModeIn: []agl.Mode{agl.ModeVal, agl.ModeTrain}, RewardMin: some(0), Logic: agl.FilterOr}, "0 3 5"},
 		{agl.QueryRolloutsParams{ModeIn: []agl.Mode{}}, "-"},
-		// Without a reward is last in both directions.
+		// Rollouts without a reward are last in both directions.
 		{agl.QueryRolloutsParams{Paging: agl.Paging{SortBy: "reward"}}, "1 0 3 2 4 5"},
 		{agl.QueryRolloutsParams{Paging: agl.Paging{SortBy: "reward", Order: agl.Descending}}, "0 3 1 2 4 5"},
 		{agl.QueryRolloutsParams{Paging: agl.Paging{SortBy: "reward", Order: agl.Descending, Limit: 2, Offset: 2}}, "1 2"},
@@ -138,7 +138,7 @@ func testRewardFilters(h *harness) {
 	}
 }
 
-// testAfter goes through rollouts of which several have the same time, while others are added and removed.
+// testAfter reads rollouts page by page, several with the same time, while others are added and removed.
 func testAfter(h *harness) {
 	r := h.enqueue(numbered(5)...)
 	h.enqueue(labelled(5, `{"run":"a"}`), labelled(6, `{"run":"a"}`), labelled(7, `{}`))
@@ -161,7 +161,7 @@ func testAfter(h *harness) {
 	equal(h, "with filters", inputs(h.rollouts(q).Items), "4 5 6")
 }
 
-// finalReward is the reward of a rollout's latest attempt.
+// finalReward returns the reward of a rollout's latest attempt.
 func (h *harness) finalReward(rolloutID string) string {
 	h.Helper()
 	r := h.get(rolloutID)

@@ -195,7 +195,7 @@ func testRevivedLeavesQueue(h *harness) {
 	h.wantEmptyQueue()
 }
 
-// testDerivation goes through all attempt statuses × retry conditions × numbers.
+// testDerivation tests every combination of attempt status, retry condition and number of the attempt.
 func testDerivation(h *harness) {
 	for _, status := range agl.AttemptStatuses() {
 		for _, most := range []int{1, 2} {

@@ -114,7 +114,7 @@ func testRevise(h *harness) {
 	}
 }
 
-// testReviseRace counts in the metadata of one rollout and numbers others.
+// testReviseRace increments a counter in the metadata of one rollout concurrently, and numbers other rollouts.
 func testReviseRace(h *harness) {
 	h.needRevise()
 	const callers, each = 4, 5
@@ -153,7 +153,7 @@ func testReviseRace(h *harness) {
 	}
 }
 
-// count adds 1 to the metadata of a rollout, again after each conflict.
+// count adds 1 to the counter in a rollout's metadata, and tries again after each conflict.
 func (h *harness) count(id string) {
 	for {
 		r, err := h.Store.GetRollout(h.ctx, agl.GetRolloutParams{RolloutID: id})

@@ -12,7 +12,7 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Runs are tested where the store keeps them.
+// runTests are skipped if the store does not keep runs.
 func runTests(a *area) {
 	a.test("started, changed and deleted", testRun)
 	a.test("started again", testRunAgain)
@@ -46,7 +46,7 @@ func (h *harness) addMetrics(runID string, metrics ...agl.RunMetrics) agl.Run {
 	return must(h, got, err)
 }
 
-// series is a run's metrics as text.
+// series returns a run's metrics as text.
 func (h *harness) series(p agl.QueryRunMetricsParams) string {
 	h.Helper()
 	page, err := h.runs().QueryRunMetrics(h.ctx, p)

@@ -192,7 +192,7 @@ func testSpanMemory(h *harness) {
 	}
 }
 
-// fullSpan is a span of an attempt that has all that spans can have.
+// fullSpan returns a span with every member that spans can have.
 func fullSpan(r agl.AttemptedRollout) agl.Span {
 	return agl.Span{
 		RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, SequenceID: 3, TraceID: "any text", SpanID: "b7ad6b7169203331",
@@ -388,7 +388,7 @@ func testSpanGroups(h *harness) {
 	equal(h, "next of b", h.reserve(b.RolloutID, 1), 5)
 }
 
-// testSpanTimes gives the present in milliseconds and in nanoseconds.
+// testSpanTimes stores spans whose times are milliseconds or nanoseconds instead of seconds.
 func testSpanTimes(h *harness) {
 	r := h.start(agl.EnqueueRollout{Input: jsontext.Value(`1`)}, "w")
 	for _, at := range []agl.Timestamp{1.76e12, 1.76e18} {

@@ -7,7 +7,8 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// In short runs, which are those of the race detector, there are no long tests of one goroutine.
+// bulkTests are skipped in short runs: those are for the race detector, and these tests are long and
+// use one goroutine.
 func bulkTests(a *area) {
 	if testing.Short() {
 		return

@@ -26,7 +26,7 @@ type history struct {
 	messages []string // JSON strings
 	ids      []string // of the prompt's tokens
 	tools    string
-	space    string // between some members; spans of ours have none
+	space    string // between some members; spans of this code base have none
 	calls    int
 }
 
@@ -118,7 +118,7 @@ func (h *harness) wantDocuments(what string, p agl.QuerySpansParams, want []agl.
 	h.wantShort(what, p, want)
 }
 
-// wantShort checks that the short form of a query's spans says the same, and returns its size in bytes.
+// wantShort checks that the short form of a query's spans has the same content, and returns its size in bytes.
 func (h *harness) wantShort(what string, p agl.QuerySpansParams, want []agl.Span) (size int) {
 	h.Helper()
 	if !h.Store.Capabilities().QueryShortSpans {

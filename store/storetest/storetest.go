@@ -1,6 +1,13 @@
-// Package storetest is the suite that every [agl.Store] must pass: the engine
-// over each driver, and the HTTP client. It talks to the store through that
-// interface only and must not know what is behind it.
+// Package storetest is the suite that every [agl.Store] must pass: the engine over each
+// driver, and the HTTP client.
+//
+//	func TestStore(t *testing.T) {
+//		storetest.Run(t, func(tb testing.TB, p storetest.OpenParams) storetest.Instance {
+//			return storetest.Instance{Store: openEmpty(tb)}
+//		})
+//	}
+//
+// It uses the store through that interface only, and must not know what is behind it.
 package storetest
 
 import (
@@ -20,7 +27,7 @@ import (
 // Open opens an empty store for one test and closes it by tb.Cleanup.
 type Open func(tb testing.TB, p OpenParams) Instance
 
-// OpenParams are what a test needs of its store.
+// OpenParams says which kind of store a test needs.
 type OpenParams struct {
 	// SpanBytes, if not 0, asks for a store that evicts spans above this size, down to
 	// SafeSpanBytes. A store that does not keep spans in memory ignores them.
@@ -28,7 +35,7 @@ type OpenParams struct {
 	SafeSpanBytes int64
 }
 
-// Instance is a store under test. Only Store is required: tests of what is missing are
+// Instance is a store under test. Only Store is required. Tests that need a missing field are
 // skipped.
 type Instance struct {
 	Store agl.Store
@@ -51,8 +58,8 @@ type Closer interface {
 	Close(ctx context.Context) error
 }
 
-// Restartable makes an instance of a store that open can open again over the same
-// data. The cleanup of tb closes it.
+// Restartable returns an instance whose Restart calls open again, which must open a store over
+// the same data. The cleanup of tb closes it.
 func Restartable(tb testing.TB, open func() Closer) Instance {
 	tb.Helper()
 	current := open()
@@ -153,7 +160,7 @@ func (h *harness) needClock() {
 	}
 }
 
-// must returns v; an error ends the test.
+// must returns v, and ends the test if there is an error.
 func must[T any](h *harness, v T, err error) T {
 	h.Helper()
 	if err != nil {
@@ -275,7 +282,7 @@ func (h *harness) cancel(rolloutID string) agl.Rollout {
 	return must(h, got, err)
 }
 
-// span makes a span whose every member that clients may send is there.
+// span returns a span with every member that clients may send.
 func span(rolloutID, attemptID, spanID string, sequence int64) agl.Span {
 	return agl.Span{
 		RolloutID: rolloutID, AttemptID: attemptID, SpanID: spanID, SequenceID: sequence,

@@ -6,10 +6,9 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Abstract returns a store that has the abstract methods of Agent-lightning's
-// LightningStore and no others, and refuses those: it knows no workers, no events, no queue
-// that closes, no statistics, does not cancel, and does not wait for work. A run must work
-// over it.
+// Abstract returns a store that has only the abstract methods of Agent-lightning's
+// LightningStore, and refuses all others: it has no workers, events, statistics or closing
+// of the queue, cannot cancel, and does not wait for work. A run must work with it.
 func Abstract(s agl.Store) agl.Store { return abstract{s: s} }
 
 type abstract struct {

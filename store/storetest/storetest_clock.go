@@ -6,8 +6,7 @@ import (
 )
 
 // ManualClock is a clock for the engine in package store that only Advance moves.
-// It is for tests that cannot run in a testing/synctest bubble, because a database
-// takes part in them.
+// It is for tests with a database, which cannot run in a testing/synctest bubble.
 type ManualClock struct {
 	mu     sync.Mutex
 	now    time.Time

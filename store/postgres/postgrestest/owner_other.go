@@ -10,7 +10,7 @@ import (
 // immediate makes a server end at once.
 var immediate = os.Kill
 
-// owner is who runs the server: here, who runs this process.
+// owner is the user who runs the server: here always the user of this process.
 type owner struct{}
 
 func unprivileged() (owner, error) { return owner{}, nil }

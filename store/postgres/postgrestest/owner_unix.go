@@ -14,12 +14,12 @@ import (
 // immediate makes a server end at once, with its backends, without a checkpoint.
 const immediate = syscall.SIGQUIT
 
-// owner is who runs the server; the zero value is who runs this process.
+// owner is the user who runs the server; the zero value is the user of this process.
 type owner struct {
 	credential *syscall.Credential
 }
 
-// unprivileged picks a user for the server, which refuses to be root's.
+// unprivileged picks a user for the server, which refuses to run as root.
 func unprivileged() (owner, error) {
 	if os.Geteuid() != 0 {
 		return owner{}, nil
@@ -53,7 +53,7 @@ func (o owner) own(paths ...string) error {
 	return errs
 }
 
-// become makes a command the owner's.
+// become makes a command run as the owner.
 func (o owner) become(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}

@@ -5,12 +5,12 @@ import (
 	"syscall"
 )
 
-// dieWithParent ends the server when this process is killed and cannot do it.
+// dieWithParent makes the system end the server when this process is killed.
 func dieWithParent(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
-	// A signal to the terminal is for the tests, which end the server themselves.
+	// The server ignores signals from the terminal, because the tests end it themselves.
 	cmd.SysProcAttr.Setpgid = true
 	cmd.SysProcAttr.Pdeathsig = immediate
 }

@@ -1,9 +1,15 @@
 // Package postgrestest starts real PostgreSQL servers for tests and benchmarks:
-// each on a free port with its data in a temporary directory, run by an
-// unprivileged user when this process is root's.
+// each on a free port with its data in a temporary directory, and as an unprivileged
+// user if this process runs as root.
 //
-// It must not know what is stored: package postgres and everything above it are
-// tested with it.
+//	var server = postgrestest.Shared{Config: postgrestest.Stores()}
+//
+//	func TestMain(m *testing.M) { os.Exit(server.Run(m)) }
+//
+//	func TestX(t *testing.T) { url := server.Database(t); … }
+//
+// Only [Stores] and [Execute] know the schema of a store. The package must not know the
+// engine or the tests that use it.
 package postgrestest
 
 import (
@@ -33,9 +39,9 @@ import (
 // to use instead of starting one. Its user must be allowed to create databases.
 const URLVariable = "AGL_POSTGRES_URL"
 
-// ErrNotOurs is returned by Stop, Kill and Resume for a server that was not
-// started here.
-var ErrNotOurs = errors.New("the server of " + URLVariable + " is not ours to stop")
+// errNotOurs is returned by Stop, Kill and Resume for a server that this package did not
+// start.
+var errNotOurs = errors.New("the server of " + URLVariable + " is not ours to stop")
 
 // Config says which server to start. Its zero value is usable.
 type Config struct {
@@ -48,9 +54,9 @@ type Config struct {
 	Recycle func(ctx context.Context, url string) error
 	// Settings go into the server's configuration, such as "max_connections": "20".
 	Settings map[string]string
-	// URL is that of a running server to use instead.
+	// URL names a running server to use instead of a new one.
 	URL string
-	// Logger receives what the helper does; nil discards it.
+	// Logger receives the starts and ends of the server; nil discards them.
 	Logger *slog.Logger
 }
 
@@ -203,7 +209,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.dir == "" {
-		return ErrNotOurs
+		return errNotOurs
 	}
 	return s.process.stop(ctx, os.Interrupt)
 }
@@ -213,7 +219,7 @@ func (s *Server) Kill(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.dir == "" {
-		return ErrNotOurs
+		return errNotOurs
 	}
 	return s.process.stop(ctx, os.Kill)
 }
@@ -224,13 +230,13 @@ func (s *Server) Resume(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.dir == "" {
-		return ErrNotOurs
+		return errNotOurs
 	}
 	return s.process.start(ctx, s.URL("postgres"))
 }
 
-// NewDatabase creates a database with a name of its own, a copy of the template
-// if there is one, and returns its URL.
+// NewDatabase creates a database with a unique name and returns its URL. It is a copy of
+// the template if Config has one.
 func (s *Server) NewDatabase(ctx context.Context) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -267,7 +273,7 @@ func (s *Server) prepare(ctx context.Context, conn *pgx.Conn, name string) error
 	return nil
 }
 
-// DropDatabase drops the database of a URL, and its connections.
+// DropDatabase drops the database of a URL and closes its connections.
 func (s *Server) DropDatabase(ctx context.Context, databaseURL string) error {
 	u, err := url.Parse(databaseURL)
 	if err != nil {
@@ -302,8 +308,8 @@ func (s *Server) dropTemplate(ctx context.Context) error {
 	return s.DropDatabase(ctx, s.URL(template+"_"+strconv.Itoa(os.Getpid())))
 }
 
-// Shared is one server for all tests of a package, started by the first that
-// needs it:
+// Shared is one server for all tests of a package. The first test that needs it starts
+// it:
 //
 //	var server postgrestest.Shared
 //

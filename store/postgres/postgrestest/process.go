@@ -28,7 +28,7 @@ type process struct {
 	exited chan struct{} // closed when cmd has ended
 }
 
-// usualPlaces are where packages of systems put the server's programs.
+// usualPlaces returns where the packages of operating systems put the server's programs.
 func usualPlaces() []string {
 	return []string{
 		"/usr/lib/postgresql/*/bin/initdb", "/usr/pgsql-*/bin/initdb", "/usr/local/pgsql/bin/initdb",
@@ -57,7 +57,7 @@ func binaries(places []string) (string, error) {
 	return filepath.Dir(slices.MaxFunc(found, func(a, b string) int { return version(a) - version(b) })), nil
 }
 
-// version reads the first number of a path, 0 for none.
+// version returns the first number in a path, or 0 if there is none.
 func version(path string) int {
 	digits := strings.TrimLeftFunc(path, func(r rune) bool { return r < '0' || r > '9' })
 	end := strings.IndexFunc(digits, func(r rune) bool { return r < '0' || r > '9' })
@@ -81,8 +81,8 @@ func (p *process) pid() int {
 // startPoll is the interval at which a starting server is asked whether it is ready.
 const startPoll = 20 * time.Millisecond
 
-// start runs the server until it answers. After a SIGKILL the old server's
-// backends may still hold the data: then it is tried again.
+// start runs the server and waits until it answers. After a SIGKILL the backends of the
+// old server may still hold the data; start then tries again.
 func (p *process) start(ctx context.Context, url string) error {
 	for {
 		err := p.startOnce(ctx, url)
@@ -167,8 +167,8 @@ func (p *process) said(from int64) error {
 	return fmt.Errorf("its log says:\n%s", log[min(from, int64(len(log))):])
 }
 
-// stop ends the server by a signal and waits for it. One that does not run is
-// left as it is.
+// stop ends the server by a signal and waits for its end. It does nothing if the server
+// does not run.
 func (p *process) stop(ctx context.Context, sig os.Signal) error {
 	if p == nil || p.cmd == nil {
 		return nil

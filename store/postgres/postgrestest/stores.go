@@ -9,8 +9,7 @@ import (
 	"github.com/agl-go/agl/store/postgres"
 )
 
-// Stores configures a server whose databases are those of stores: they have the
-// schema and nothing in it.
+// Stores configures a server whose databases have the schema of a store and no rows.
 func Stores() Config { return Config{Template: migrate, Recycle: empty} }
 
 func migrate(ctx context.Context, url string) error {
@@ -22,7 +21,7 @@ func migrate(ctx context.Context, url string) error {
 	return errors.Join(err, d.Close())
 }
 
-// empty makes a used database another, empty one.
+// empty removes the rows of a used database and gives it a new identity.
 func empty(ctx context.Context, url string) error {
 	return Execute(ctx, url, `DELETE FROM rollouts; DELETE FROM attempts; DELETE FROM workers; DELETE FROM resources;
 		DELETE FROM sequences; DELETE FROM spans; DELETE FROM documents; DELETE FROM idempotency; DELETE FROM events;
@@ -30,7 +29,7 @@ func empty(ctx context.Context, url string) error {
 		UPDATE store SET identity = left(md5(random()::text), 12), queue_closed = false, latest_resources = NULL, event_floor = 0`)
 }
 
-// Execute runs SQL on a store's database, by a connection of its own.
+// Execute runs SQL on a store's database, through a connection of its own.
 func Execute(ctx context.Context, url, sql string) error {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
