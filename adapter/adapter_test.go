@@ -338,6 +338,28 @@ func TestMessagesInParts(t *testing.T) {
 	}
 }
 
+// TestMessagesOfOtherEngines: what engines take besides OpenAI's messages is shown and exported as it was sent.
+func TestMessagesOfOtherEngines(t *testing.T) {
+	t.Parallel()
+	span := agl.Span{SpanID: "s1", Attributes: attributesOf(t,
+		agl.Attr{Key: "gen_ai.prompt.0.role", Value: "tool"},
+		agl.Attr{Key: "gen_ai.prompt.0.content", Value: "84"},
+		agl.Attr{Key: "gen_ai.prompt.1.role", Value: "observation"},
+		agl.Attr{Key: "gen_ai.prompt.1.content", Value: "a door"},
+	)}
+	conversations, err := Messages{}.Adapt([]agl.Span{span})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := json.Marshal(conversations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `[{"messages":[{"role":"tool","content":"84"},{"role":"observation","content":"a door"}],"tools":null}]`; string(got) != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
 func TestLiteralRefuses(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{

@@ -101,7 +101,7 @@ func (g *goldenCase) check(t *testing.T) {
 	}
 	triplets, err := ProxyTriplets{}.Adapt(g.Spans)
 	checkAnswer(t, "proxy", triplets, err, g.Proxy)
-	conversations, err := Messages{}.Adapt(g.Spans)
+	conversations, err := Messages{Strict: true}.Adapt(g.Spans)
 	checkAnswer(t, "messages", conversations, err, g.Messages)
 	for i := range g.Spans {
 		reward, err := PrimaryReward(&g.Spans[i])

@@ -1,7 +1,9 @@
 package adapter
 
 import (
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -63,10 +65,14 @@ type Function struct {
 // Messages reads a conversation from each span that has gen_ai.prompt, gen_ai.completion, gen_ai.request or gen_ai.response
 // attributes, in the order given: the prompt's messages, then the assistant's completions. The tool calls of a completion
 // are the children of its span that have tool attributes.
-type Messages struct{}
+type Messages struct {
+	// Strict refuses tool messages without a tool_call_id, and roles that OpenAI's API has not, as the reference does. Without it
+	// they are read as they were sent: other engines take them.
+	Strict bool
+}
 
 // Adapt reads the conversations. Errors have code agl.CodeInvalid.
-func (Messages) Adapt(spans []agl.Span) ([]Conversation, error) {
+func (m Messages) Adapt(spans []agl.Span) ([]Conversation, error) {
 	children := make(map[string][]*agl.Span)
 	for i := range spans {
 		if parent := spans[i].ParentID; parent.Valid {
@@ -86,7 +92,7 @@ func (Messages) Adapt(spans []agl.Span) ([]Conversation, error) {
 		if recorded.tools, err = recordedTools(children[span.SpanID]); err != nil {
 			return nil, err
 		}
-		conversation, err := recorded.conversation()
+		conversation, err := recorded.conversation(m.Strict)
 		if err != nil {
 			return nil, spanError(span, err)
 		}
@@ -156,8 +162,8 @@ func recordedTools(spans []*agl.Span) ([]*nested, error) {
 	return tools, nil
 }
 
-func (r *recordedChat) conversation() (Conversation, error) {
-	var f fields
+func (r *recordedChat) conversation(strict bool) (Conversation, error) {
+	f := fields{strict: strict}
 	c := Conversation{Messages: []Message{}}
 	for i, recorded := range r.prompt.list {
 		c.Messages = append(c.Messages, f.promptMessage(agl.AttrGenAIPrompt+"."+strconv.Itoa(i), recorded))
@@ -184,7 +190,10 @@ func (r *recordedChat) conversation() (Conversation, error) {
 }
 
 // fields reads recorded values and keeps the first error.
-type fields struct{ err error }
+type fields struct {
+	strict bool
+	err    error
+}
 
 func (f *fields) failf(format string, args ...any) {
 	if f.err == nil {
@@ -204,12 +213,11 @@ func (f *fields) promptMessage(field string, recorded *nested) Message {
 	if kind := message.Content.Kind(); kind != '"' && kind != '[' {
 		f.failf("attribute %s.content: got %s, must be a string or a list of parts", field, message.Content)
 	}
-	switch role {
-	case "system", "developer", "user", "assistant":
-	case "tool":
+	if role == "tool" && (f.strict || recorded.get("tool_call_id") != nil) {
 		message.ToolCallID = f.requireString(field, recorded, "tool_call_id")
-	default:
-		f.failf("attribute %s.role: got %q, allowed are system, developer, user, assistant, tool", field, role)
+	}
+	if roles := []string{"system", "developer", "user", "assistant", "tool"}; f.strict && !slices.Contains(roles, role) {
+		f.failf("attribute %s.role: got %q, allowed are %s", field, role, strings.Join(roles, ", "))
 	}
 	return message
 }
