@@ -21,32 +21,30 @@ type Task struct {
 // Input returns the task's input.
 func (t Task) Input() jsontext.Value { return t.Rollout.Input }
 
-// DecodeInput decodes the task's input into v. An input that does not fit v is
-// ErrInvalid, and so is one with a member that v has no field for: a misspelt or
-// miscased name would silently leave the field zero. Options such as
-// json.RejectUnknownMembers(false) change that. Of the same name twice, the last counts.
+// DecodeInput decodes the task's input into v. It returns ErrInvalid for an input that does not fit v, and for a
+// member that v has no field for: a misspelt or miscased name would silently leave the field zero. Options such as
+// json.RejectUnknownMembers(false) change that. If a name occurs twice, its last value counts.
 func (t Task) DecodeInput(v any, options ...json.Options) error {
 	options = append([]json.Options{rawjson.Options(), json.RejectUnknownMembers(true)}, options...)
 	if err := json.Unmarshal(t.Rollout.Input, v, options...); err != nil {
 		if errors.Is(err, json.ErrUnknownName) {
-			const help = "each member needs a field with its exact name, such as one with the tag `json:\"question\"`; json.RejectUnknownMembers(false) ignores those without"
+			const help = "each member needs a field with its exact name, such as one with the tag `json:\"question\"`; json.RejectUnknownMembers(false) ignores members without a field"
 			return Errorf(CodeInvalid, "task input: %w; %s", err, help)
 		}
-		return Errorf(CodeInvalid, "task input: %w", err) // without the rollout, so that equal errors are counted together
+		return Errorf(CodeInvalid, "task input: %w", err) // the rollout is left out, so that equal errors are counted together
 	}
 	return nil
 }
 
-// LLM returns the first model endpoint of the task's resources, with the URL and
-// the key of this attempt.
+// LLM returns the first model endpoint of the task's resources, with the URL and the key of this attempt. Resources
+// without an endpoint are ErrNotFound.
 func (t Task) LLM() (LLM, error) {
 	return t.Resources.LLM(t.Rollout.RolloutID, t.Attempt.AttemptID)
 }
 
-// Agent does tasks. Several runners call Run at once. The context carries the
-// tracer, which assigns model calls and emitted spans to the right attempt, and
-// ends when the rollout is cancelled or its runner stops. An error fails the
-// attempt. So does a panic, which never ends the runner.
+// Agent carries out tasks. Run must be safe for concurrent use. Its context carries the tracer, which assigns model
+// calls and emitted spans to the right attempt, and ends when the rollout is cancelled or the runner stops. An error
+// fails the attempt, and so does a panic, which the runner survives.
 type Agent interface {
 	Run(ctx context.Context, task Task) (Result, error)
 }

@@ -25,22 +25,21 @@ type AlgorithmInput struct {
 	Val              Dataset // nil when there is none
 	InitialResources Resources
 
-	// StoreURL is where programs reach the store that the algorithm starts, without the
-	// token; empty if other processes cannot reach it.
+	// StoreURL is the address of the store for programs that the algorithm starts. It does not contain the token. It
+	// is empty if other processes cannot reach the store.
 	StoreURL string
 	// Proxy is the LLM proxy of the run; nil if there is none.
 	Proxy AlgorithmProxy
 	// Runs keeps runs and their metrics; nil if the store keeps none.
 	Runs Runs
-	// Collector hands out the rollouts that have come to an end, whoever started them; nil
-	// if the store hands out none.
+	// Collector hands out finished rollouts, whoever started them; nil if the store has no collector.
 	Collector Collector
-	// Adapter is the one that the trainer was given: an [Adapter] of what the algorithm
-	// learns from. Nil leaves the choice to the algorithm.
+	// Adapter is what the trainer was configured with: an [Adapter] whose type argument is what the algorithm learns
+	// from. Nil leaves the choice to the algorithm.
 	Adapter any
 }
 
-// AlgorithmProxy is what an algorithm needs of the LLM proxy in front of its models.
+// AlgorithmProxy is the part of the LLM proxy that an algorithm uses.
 type AlgorithmProxy interface {
 	// URL is the address of the proxy; its admin routes are below URL()/admin, with the
 	// bearer token Token.
@@ -48,8 +47,8 @@ type AlgorithmProxy interface {
 	Token() string
 	// Flush returns when every call that has begun for the rollouts is stored.
 	Flush(ctx context.Context, rolloutIDs []string) error
-	// Drain holds new calls back and returns when none runs, so that weights can be
-	// changed. Resume lets them go on.
+	// Drain holds new calls back and returns when none is running, so that weights can be changed. Resume lets calls
+	// through again.
 	Drain(ctx context.Context) error
 	Resume(ctx context.Context) error
 }

@@ -49,15 +49,15 @@ type Attempt struct {
 	Reward Null[AttemptReward]
 }
 
-// AttemptReward is the final reward of an attempt, and what decides whether a later one replaces it: one with a higher
-// priority does, and one with the same priority whose span has the same or a higher sequence id.
+// AttemptReward is the final reward of an attempt. A later reward replaces it if its priority is higher, or if the
+// priorities are equal and the sequence id of its span is not lower.
 type AttemptReward struct {
 	Value      float64       // the primary dimension
-	Priority   Null[float64] // null is the reward of a single call, which any reward of the whole attempt replaces
+	Priority   Null[float64] // null for the reward of a single call, which any reward of the whole attempt replaces
 	SequenceID int64         // of the span that carries it
 }
 
-// Replaces reports whether r replaces the reward that an attempt has.
+// Replaces reports whether r replaces old, the reward that the attempt has now.
 func (r *AttemptReward) Replaces(old Null[AttemptReward]) bool {
 	switch {
 	case !old.Valid:

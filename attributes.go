@@ -24,8 +24,8 @@ type Attr struct {
 	Value any
 }
 
-// NewAttributes returns attributes in the order given. A float that JSON cannot spell becomes the string NaN, Infinity or
-// -Infinity; in a list the other elements then become strings, too. A value of another type is ErrInvalid.
+// NewAttributes returns attributes in the given order. A float that JSON cannot represent becomes the string NaN,
+// Infinity or -Infinity; in a list, all elements then become strings. A value of another type is ErrInvalid.
 func NewAttributes(attrs ...Attr) (Attributes, error) {
 	out := append(make([]byte, 0, 48*(len(attrs)+1)), '{')
 	for i, a := range attrs {
@@ -33,12 +33,20 @@ func NewAttributes(attrs ...Attr) (Attributes, error) {
 			out = append(out, ',')
 		}
 		out = append(rawjson.AppendString(out, a.Key), ':')
-		var ok bool
-		if out, ok = appendAttrValue(out, a.Value); !ok {
-			return nil, Errorf(CodeInvalid, "attribute %q: a %T cannot be an attribute; allowed are string, bool, int, int64, float64 and lists of one of them", a.Key, a.Value)
+		var err error
+		if out, err = appendAttr(out, a); err != nil {
+			return nil, err
 		}
 	}
 	return append(out, '}'), nil
+}
+
+func appendAttr(dst []byte, a Attr) ([]byte, error) {
+	dst, ok := appendAttrValue(dst, a.Value)
+	if !ok {
+		return nil, Errorf(CodeInvalid, "attribute %q: a %T cannot be an attribute; allowed are string, bool, int, int64, float64 and lists of one of them", a.Key, a.Value)
+	}
+	return dst, nil
 }
 
 func appendAttrValue(dst []byte, value any) ([]byte, bool) {
@@ -70,8 +78,8 @@ func appendAttrValue(dst []byte, value any) ([]byte, bool) {
 	}
 }
 
-// appendAttrFloats appends a list. If JSON cannot spell one of its elements, all
-// of them become strings, since a list holds values of one type.
+// appendAttrFloats appends a list. If JSON cannot represent one of its elements, all of them become strings, since a
+// list holds values of one type.
 func appendAttrFloats(dst []byte, list []float64) []byte {
 	for _, f := range list {
 		if math.IsNaN(f) || math.IsInf(f, 0) {
@@ -155,9 +163,9 @@ func (a Attributes) GetInts(key string) ([]int64, bool) {
 func (a Attributes) With(attrs ...Attr) (Attributes, error) {
 	out := jsontext.Value(a)
 	for _, attr := range attrs {
-		value, ok := appendAttrValue(nil, attr.Value)
-		if !ok {
-			return nil, Errorf(CodeInvalid, "attribute %q: a %T cannot be an attribute", attr.Key, attr.Value)
+		value, err := appendAttr(nil, attr)
+		if err != nil {
+			return nil, err
 		}
 		out = rawjson.Set(out, attr.Key, value)
 	}
@@ -227,8 +235,8 @@ func checkAttributeValue(value []byte) bool {
 	return true
 }
 
-// isNumberList reports whether a list, given as valid JSON, has numbers only. Token ids are most of what attributes hold, so
-// this looks for what numbers lack, which is faster than to read them.
+// isNumberList reports whether list, which is valid JSON, holds numbers only. Most attributes are token ids, so this
+// searches for the bytes that numbers cannot contain, which is faster than parsing.
 func isNumberList(list []byte) bool {
 	for _, c := range []byte(`"[{tfn`) {
 		if bytes.IndexByte(list[1:], c) >= 0 {
@@ -238,7 +246,7 @@ func isNumberList(list []byte) bool {
 	return true
 }
 
-// elementKind returns the type of a list element by its first byte, 0 for a type that no list may hold.
+// elementKind returns the type of a list element by its first byte, 0 for a type that a list cannot hold.
 func elementKind(c byte) byte {
 	switch c {
 	case '"':
@@ -258,12 +266,12 @@ type Reward struct {
 	Value float64
 }
 
-// MaxReward is the largest magnitude of a reward. What learns from rewards sums their squares, in single precision on some
-// engines, and must survive one that is absurd.
+// MaxReward is the largest magnitude of a reward. Learners sum the squares of rewards, some in single precision, and
+// the sum must not overflow.
 const MaxReward = 1e15
 
-// RewardAttributes returns the attributes of a reward span. The primary dimension
-// comes first. No dimension, or a value that is not finite or greater than [MaxReward], is ErrInvalid.
+// RewardAttributes returns the attributes of a reward span. The primary dimension comes first. It returns ErrInvalid
+// if there is no dimension, or if a value is not finite or its magnitude exceeds [MaxReward].
 func RewardAttributes(rewards ...Reward) ([]Attr, error) {
 	if len(rewards) == 0 {
 		return nil, Errorf(CodeInvalid, "reward: no dimension given, at least one is needed")

@@ -8,17 +8,15 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// Collector hands out the rollouts of a store that have come to an end, for an algorithm
-// that learns from what others run: each rollout once, in one order for everybody.
+// Collector hands out finished rollouts to an algorithm that learns from rollouts that it did not start: each rollout
+// once, in the same order for every consumer.
 //
-// A rollout is ready when it has finished and has a reward, or its reward window is over.
-// What is ready has a place in a log that the store keeps. A consumer reads the log from a
-// cursor, and saves the cursor of the last batch together with what it learned from it: so
-// a batch counts once, whoever is killed.
+// A rollout is ready when it has finished and has a reward, or when its reward window is over. The store keeps a log
+// of the rollouts that became ready. A consumer reads the log from a cursor, and saves the cursor of the last batch
+// together with what it learned from it, so that every batch counts once, even if the consumer is killed.
 type Collector interface {
-	// Collect returns what became ready after the cursor: it waits until at least Min
-	// rollouts are there, or MaxWait is over, and then returns what there is. The same cursor
-	// and filter give the same rollouts again. A cursor of another store is ErrInvalid.
+	// Collect waits until at least Min rollouts are ready after the cursor or MaxWait is over, and returns those that
+	// are ready. The same cursor and filter give the same rollouts again. A cursor of another store is ErrInvalid.
 	Collect(ctx context.Context, p CollectParams) (Collection, error)
 }
 
@@ -44,25 +42,25 @@ type Collection struct {
 	Rollouts []CollectedRollout `json:"rollouts"`
 	// Corrections are of rollouts that were ready before, in this batch or an earlier one.
 	Corrections []RewardCorrection `json:"corrections"`
-	Next        string             `json:"next"`    // the cursor behind this batch
+	Next        string             `json:"next"`    // the cursor after this batch
 	Pending     int                `json:"pending"` // finished rollouts that wait for their reward, whatever the filter
 }
 
 // CollectedRollout is a rollout that is ready.
 type CollectedRollout struct {
 	Rollout AttemptedRollout `json:"rollout"` // as it is now
-	// Reward is what the spans of the latest attempt said when the rollout became ready, null
-	// if its window was over before one came.
+	// Reward is the reward of the latest attempt when the rollout became ready; null if its window was over before a
+	// reward came.
 	Reward  Null[float64] `json:"reward"`
-	Rewards int           `json:"rewards"` // how many spans with a reward there were
+	Rewards int           `json:"rewards"` // how many spans with a reward the attempt had then
 }
 
-// RewardCorrection says that rewards came after a rollout was ready.
+// RewardCorrection says that rewards arrived after a rollout had become ready.
 type RewardCorrection struct {
 	Rollout  AttemptedRollout `json:"rollout"` // as it is now
 	Reward   Null[float64]    `json:"reward"`  // the reward that counts, with the late ones
 	Previous Null[float64]    `json:"previous"`
-	Rewards  int              `json:"rewards"` // how many came since the previous one
+	Rewards  int              `json:"rewards"` // how many arrived since the previous one
 }
 
 // AppendJSON appends the wire form.
@@ -98,11 +96,11 @@ func (r *RewardCorrection) AppendJSON(dst []byte) []byte {
 	return o.End()
 }
 
-// MetadataRewardWindow is the key of a rollout's metadata with its reward window: how many
-// seconds after its end it waits for a reward before it is ready without one.
+// MetadataRewardWindow is the key of a rollout's metadata with its reward window: the seconds after its end for which
+// the rollout waits for a reward before it is ready without one.
 const MetadataRewardWindow = "agl.reward_window"
 
-// Matches reports whether a rollout is one that the filter selects.
+// Matches reports whether the filter selects a rollout.
 func (f *CollectFilter) Matches(r *Rollout) bool {
 	if !inList(f.StatusIn, r.Status) || !inList(f.ModeIn, string(r.Mode)) || !inList(f.ResourcesIDIn, r.ResourcesID.V) {
 		return false

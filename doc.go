@@ -18,17 +18,17 @@
 //		return agl.RewardResult(1), nil
 //	})
 //
-// Package store is a Store, package runner runs agents, package trainer runs whole trainings, packages rest/server and
-// rest/client put a store behind HTTP, and package tracer records what happens inside an agent. To write another store,
-// embed [UnimplementedStore]; to watch attempts, implement [Hook].
+// Package store implements [Store], package runner runs agents, package trainer runs whole trainings, packages
+// rest/server and rest/client put a store behind HTTP, and package tracer records what happens inside an agent. To
+// write another store, embed [UnimplementedStore]; to watch attempts, implement [Hook].
 //
 // JSON that only passes through (task inputs, metadata, span attributes, sampling parameters, heartbeat statistics) is kept
 // as the bytes that came in: 1.0 stays 1.0, 64-bit integers survive, and so does the order of keys. Values that a Store
 // hands out are immutable snapshots: do not write to their byte slices.
 //
 // Every noun marshals to its wire form with encoding/json and with the v2 library, as a value and behind a pointer.
-// AppendJSON is the exact form: it copies pass-through JSON byte for byte, whereas a JSON library may remove white space and
-// spell strings anew.
+// AppendJSON is exact: it copies pass-through JSON byte for byte, whereas a JSON library may remove white space and
+// change how strings are escaped.
 //
 // The package must not know how anything is stored, sent, traced or trained.
 package agl

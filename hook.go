@@ -4,12 +4,11 @@ import "context"
 
 // Hook watches attempts. A runner calls its hooks in order. Their errors are logged and never fail an attempt.
 //
-// A start hook may return a context for the hooks that follow and for the agent, with what it has set up. It must be
-// derived from the one that the hook was called with; nil leaves that as it is. If it ends before the agent has
-// returned, the attempt is cancelled.
+// A start hook may return a context, derived from its own, for the hooks that follow and for the agent; nil keeps the
+// context as it is. If the returned context ends before the agent has returned, the attempt is cancelled.
 //
-// runner.FromContext gives a hook the runner, and so its agent, tracer and store; trainer.FromContext the trainer, if there
-// is one in the process.
+// In a hook, runner.FromContext returns the runner, which has the agent, the tracer and the store, and
+// trainer.FromContext returns the trainer if there is one in this process.
 type Hook interface {
 	// OnRolloutStart runs before tracing starts.
 	OnRolloutStart(ctx context.Context, task Task) (context.Context, error)
@@ -20,15 +19,16 @@ type Hook interface {
 	// OnRolloutEnd runs when the trace has ended, with all spans of the attempt, and before the attempt is reported: a
 	// reward that it emits still counts.
 	OnRolloutEnd(ctx context.Context, task Task, end AttemptEnd) error
-	// OnReported runs last, when the attempt is over for the store: it was reported, the report has failed for good, or
-	// the store had ended the attempt itself. It runs whenever OnRolloutStart did, and releases what that has set up.
+	// OnReported runs last, when the attempt is over for the store: it was reported, the report has failed for good,
+	// or the store had ended the attempt itself. It runs whenever OnRolloutStart did, and releases what that has set
+	// up.
 	OnReported(ctx context.Context, task Task, end AttemptEnd) error
 }
 
-// AttemptEnd is how an attempt ended, as far as is known when a hook is called.
+// AttemptEnd says how an attempt ended, as far as is known when a hook is called.
 type AttemptEnd struct {
 	Outcome Outcome
-	Status  AttemptStatus // that will be reported, or was
+	Status  AttemptStatus // the status that will be, or was, reported
 	Spans   []Span        // of the attempt, by sequence id
 }
 

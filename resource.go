@@ -123,8 +123,8 @@ func (r Resources) Get(name string) (Resource, bool) {
 	return nil, false
 }
 
-// LLM returns the first model endpoint of the bundle. A ProxyLLM becomes that of
-// the attempt, see [ProxyLLM.ForAttempt]. A bundle without one is ErrNotFound.
+// LLM returns the first model endpoint of the bundle, a ProxyLLM as [ProxyLLM.ForAttempt] returns it. A bundle
+// without an endpoint is ErrNotFound.
 func (r Resources) LLM(rolloutID, attemptID string) (LLM, error) {
 	for _, n := range r {
 		switch v := n.Resource.(type) {
@@ -134,7 +134,7 @@ func (r Resources) LLM(rolloutID, attemptID string) (LLM, error) {
 			return v.ForAttempt(rolloutID, attemptID)
 		}
 	}
-	return LLM{}, Errorf(CodeNotFound, "the resources hold no llm or proxy_llm, only %s", r.describe())
+	return LLM{}, Errorf(CodeNotFound, "the resources hold no llm or proxy_llm; they hold %s", r.describe())
 }
 
 // PromptTemplate returns the first prompt template of the bundle. A bundle without one is ErrNotFound.
@@ -144,7 +144,7 @@ func (r Resources) PromptTemplate() (PromptTemplate, error) {
 			return v, nil
 		}
 	}
-	return PromptTemplate{}, Errorf(CodeNotFound, "the resources hold no prompt_template, only %s", r.describe())
+	return PromptTemplate{}, Errorf(CodeNotFound, "the resources hold no prompt_template; they hold %s", r.describe())
 }
 
 func (r Resources) describe() string {

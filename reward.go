@@ -9,19 +9,18 @@ import (
 	"time"
 )
 
-// The sources of rewards that have a priority of their own. Others, and the rewards that
-// an agent emits, have priority 0.
+// The sources of rewards that have a priority. Other sources, and the rewards that an agent emits, have priority 0.
 const (
-	RewardFromHuman   = "human"   // the verdict of somebody who looks at what was recorded, as on the dashboard
+	RewardFromHuman   = "human"   // the verdict of somebody who reviews recordings, as on the dashboard
 	RewardFromUser    = "user"    // the verdict of a user of the agent
 	RewardFromEvent   = "event"   // what the application saw: accepted, bought, reopened
 	RewardFromProgram = "program" // a checker's result
 	RewardFromJudge   = "judge"   // a model's opinion
 )
 
-// RewardPriority returns the priority of a source: of the rewards of one rollout, or of
-// one call, the one with the highest priority counts, and of equals the last.
-func RewardPriority(source string) int {
+// rewardPriority returns the priority of a source. Of the rewards of a rollout, or of a call, the one with the
+// highest priority counts; of several with this priority, the last.
+func rewardPriority(source string) int {
 	switch source {
 	case RewardFromHuman:
 		return 40
@@ -39,9 +38,8 @@ func RewardPriority(source string) int {
 type AddRewardParams struct {
 	RolloutID string
 	Rewards   []Reward // at least one dimension, the primary one first; a scalar is named "primary"
-	// Call, SpanID and Turn name what is rewarded, instead of the whole rollout: a model call by
-	// the id of its reply, any span by its id, or the last model call of a turn (AttrTurn). Give
-	// one at most.
+	// Call, SpanID and Turn name what is rewarded instead of the whole rollout: a model call by the id of its reply,
+	// any span by its id, or the last model call of a turn (AttrTurn). At most one may be set.
 	Call, SpanID, Turn string
 	// Source says where the reward comes from, such as RewardFromUser, and with that its
 	// priority, unless Priority is set.
@@ -49,8 +47,8 @@ type AddRewardParams struct {
 	Priority Null[int]
 	Message  string          // why, for people
 	Time     Null[Timestamp] // when it was earned; null is now
-	// IdempotencyKey makes a repeat return what is there: for this rollout, for as long as
-	// its spans are kept. The same key with another reward is ErrConflict.
+	// IdempotencyKey makes a repeated call return the stored reward, for as long as the spans of the rollout are
+	// kept. The same key with another reward is ErrConflict.
 	IdempotencyKey string
 }
 
@@ -68,10 +66,10 @@ func (r *AddedReward) members(w *wireForm) *wireForm {
 	return w
 }
 
-// AddReward appends a reward to a rollout, at any time after its first attempt began,
-// also after it has finished. The reward is a span of the latest attempt, or of that of
-// the call, span or turn that it names. A rollout, call, span or turn that the store does not
-// have is ErrNotFound, and a rollout without an attempt ErrIllegalState.
+// AddReward appends a reward to a rollout, at any time after its first attempt began, even after it has finished. The
+// reward becomes a span of the latest attempt, or of the attempt with the call, span or turn that it names. A
+// rollout, call, span or turn that the store does not have is ErrNotFound, and a rollout without an attempt is
+// ErrIllegalState.
 func AddReward(ctx context.Context, store Store, p AddRewardParams) (AddedReward, error) {
 	span, err := rewardSpan(&p)
 	if err != nil {
@@ -93,7 +91,7 @@ func AddReward(ctx context.Context, store Store, p AddRewardParams) (AddedReward
 	if err != nil {
 		return AddedReward{}, err
 	}
-	if len(result.Stored) == 0 { // a repeat was faster
+	if len(result.Stored) == 0 { // a call with the same key was faster
 		there, found, err := sameReward(ctx, store, &p, &span)
 		if err == nil && !found {
 			err = Errorf(CodeNotFound, "rollout %s was deleted meanwhile", p.RolloutID)
@@ -132,7 +130,7 @@ func rewardSpan(p *AddRewardParams) (Span, error) {
 			attrs = append(attrs, Attr{given.key, given.value})
 		}
 	}
-	attrs = append(attrs, Attr{AttrRewardPriority, p.Priority.Or(RewardPriority(p.Source))})
+	attrs = append(attrs, Attr{AttrRewardPriority, p.Priority.Or(rewardPriority(p.Source))})
 	span := Span{RolloutID: p.RolloutID, Name: SpanAnnotation, Status: SpanStatus{Code: StatusOK}}
 	if span.Attributes, err = NewAttributes(attrs...); err != nil {
 		return Span{}, err
@@ -194,7 +192,7 @@ func rewardedAttempt(ctx context.Context, store Store, p *AddRewardParams) (stri
 	return "", Errorf(CodeNotFound, "call: rollout %s has no model call whose reply has the id %q", p.RolloutID, p.Call)
 }
 
-// says reports whether an attribute of a span is a text that is not empty.
+// says reports whether the span has an attribute with this text, which must not be empty.
 func (s *Span) says(attribute, text string) bool {
 	if !bytes.Contains(s.Attributes, []byte(`"`+attribute+`"`)) { // most spans do not have it
 		return false

@@ -13,7 +13,8 @@ import (
 // RunStatus is the status of a run.
 type RunStatus string
 
-// The statuses of runs. One whose process was killed stays running; its UpdateTime tells when it was last heard of.
+// The statuses of runs. A run whose process was killed stays running; its UpdateTime says when it last reported
+// something.
 const (
 	RunRunning     RunStatus = "running"
 	RunFinished    RunStatus = "finished"
@@ -26,7 +27,7 @@ func RunStatuses() []RunStatus {
 	return []RunStatus{RunRunning, RunFinished, RunInterrupted, RunFailed}
 }
 
-// Run is one run of an algorithm, whichever it is and whoever started it.
+// Run is one execution of any algorithm.
 type Run struct {
 	RunID     string
 	Name      string // for people; may be empty
@@ -73,7 +74,7 @@ func (m *RunMetrics) members(w *wireForm) *wireForm {
 	return w
 }
 
-// numbers is an object of numbers, which is written in the order of its names.
+// numbers is an object of numbers, written in the order of their names.
 func (w *wireForm) numbers(name string, values *map[string]float64) {
 	if !w.reading {
 		o := rawjson.NewObject(nil)
@@ -95,21 +96,18 @@ func (w *wireForm) numbers(name string, values *map[string]float64) {
 }
 
 func nullInteger(w *wireForm, name string, i *Null[int]) {
-	switch {
-	case w.reading && w.reads(name):
-		w.err = i.UnmarshalJSONFrom(w.in.Decoder)
-	case w.reading:
-	case i.Valid:
-		w.out.Int(name, int64(i.V))
-	default:
-		w.out.Raw(name, nil)
+	if w.reading || !i.Valid {
+		field(w, name, i,
+			func(dst []byte, _ Null[int]) []byte { return append(dst, "null"...) },
+			func(in rawjson.Reader, i *Null[int]) error { return i.UnmarshalJSONFrom(in.Decoder) })
+		return
 	}
+	integer(w, name, &i.V)
 }
 
 // Runs keeps runs and their metrics. [RunsOf] returns those of a store.
 type Runs interface {
-	// StartRun creates a run. If the run exists it is running again, and keeps what the
-	// arguments leave empty.
+	// StartRun creates a run. A run that exists is running again, and keeps what the arguments leave empty.
 	StartRun(ctx context.Context, p StartRunParams) (Run, error)
 	// UpdateRun changes a run; ErrNotFound. A status other than running sets its end.
 	UpdateRun(ctx context.Context, p UpdateRunParams) (Run, error)
@@ -119,9 +117,8 @@ type Runs interface {
 	QueryRuns(ctx context.Context, p QueryRunsParams) (Page[Run], error)
 	// DeleteRun deletes a run with its metrics; ErrNotFound. Rollouts stay.
 	DeleteRun(ctx context.Context, runID string) error
-	// AddRunMetrics adds metrics and returns the run; ErrNotFound. A value of a step that
-	// has one of that name replaces it, so a run that repeats steps, or a call that is
-	// repeated, doubles none.
+	// AddRunMetrics adds metrics and returns the run; ErrNotFound. A value replaces the one of the same step and
+	// name, so a run that repeats steps, or a repeated call, counts nothing twice.
 	AddRunMetrics(ctx context.Context, p AddRunMetricsParams) (Run, error)
 	// QueryRunMetrics returns the metrics of a run in the order of its steps; ErrNotFound.
 	QueryRunMetrics(ctx context.Context, p QueryRunMetricsParams) (Page[RunMetrics], error)
@@ -152,8 +149,7 @@ type QueryRunsParams struct {
 // AddRunMetricsParams are the arguments of Runs.AddRunMetrics.
 type AddRunMetricsParams struct {
 	RunID string
-	// Metrics are at most MaxRunSteps, each of another step ≥ 0, with finite values. Time
-	// is ignored.
+	// Metrics are those of at most MaxRunSteps steps. Steps are ≥ 0 and differ; values are finite; Time is ignored.
 	Metrics []RunMetrics
 }
 

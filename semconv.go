@@ -8,9 +8,8 @@ const (
 	SpanException  = "agentlightning.exception"
 	SpanOperation  = "agentlightning.operation"
 	SpanReward     = "agentlightning.reward"
-	SpanVirtual    = "agentlightning.virtual"
-	// SpanTraining is what a learner has computed of an attempt in a step, for people who look at it: see AttrTrainingCalls. Stores take it
-	// for no sign of life of the agent, and tell nobody of it.
+	// SpanTraining holds what a learner computed for an attempt in one step, for people to look at: see
+	// AttrTrainingCalls. For stores it is no heartbeat of the attempt, and no event.
 	SpanTraining = "agentlightning.training"
 )
 
@@ -25,8 +24,8 @@ const (
 // Attributes and attribute prefixes of agl's own spans.
 const (
 	AttrReward = "agentlightning.reward" // .{i}.name, .{i}.value
-	// AttrRewardSource, AttrRewardPriority, AttrRewardMessage, AttrRewardCall, AttrRewardSpan and
-	// AttrRewardTurn are what [AddReward] says of a reward.
+	// AttrRewardSource, AttrRewardPriority, AttrRewardMessage, AttrRewardCall, AttrRewardSpan and AttrRewardTurn are
+	// set by [AddReward].
 	AttrRewardSource    = "agentlightning.reward_source"
 	AttrRewardPriority  = "agentlightning.reward_priority"
 	AttrRewardMessage   = "agentlightning.reward_message"
@@ -46,8 +45,8 @@ const (
 	// resources id, if the model came from the store.
 	AttrModelVersion    = "agentlightning.model.version"
 	AttrModelVersionEnd = "agentlightning.model.version_end"
-	// AttrTurn is the turn of its conversation that a model call belongs to, by the name that the program has for it. AttrTurnType
-	// is [TurnSide] for calls beside the conversation, such as one that makes up a title.
+	// AttrTurn names the turn of the conversation that a model call belongs to; the program chooses the name.
+	// AttrTurnType is [TurnSide] for a call beside the conversation, such as one that generates its title.
 	AttrTurn     = "agentlightning.turn"
 	AttrTurnType = "agentlightning.turn_type"
 )
@@ -56,7 +55,7 @@ const (
 const (
 	AttrTrainingRun  = "agentlightning.training.run"
 	AttrTrainingStep = "agentlightning.training.step"
-	AttrTrainingRole = "agentlightning.training.role" // of runs with several
+	AttrTrainingRole = "agentlightning.training.role" // the role that was trained, in a run with several
 	// AttrTrainingCalls is JSON text: a list of objects, one for each model call that was trained on.
 	//
 	//	span_id     of the call
@@ -71,7 +70,7 @@ const (
 	AttrTrainingCalls = "agentlightning.training.calls"
 )
 
-// TurnSide is the type of model calls that are recorded and that nothing learns from.
+// TurnSide marks model calls that are recorded but not learned from.
 const TurnSide = "side"
 
 // Attributes of model calls: the names of OpenTelemetry's gen_ai conventions

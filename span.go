@@ -28,7 +28,7 @@ type Span struct {
 	Context    *SpanContext
 	Parent     *SpanContext
 	Resource   SpanResource
-	Extra      jsontext.Value // an object with the keys that are not ours; nil is none
+	Extra      jsontext.Value // an object with the members that agl does not know; nil is none
 }
 
 // StatusCode is the status of a span in OpenTelemetry.

@@ -12,21 +12,21 @@ type QueryShortSpansParams struct {
 	ShortForm
 }
 
-// ShortForm says what spans in short form are to have.
+// ShortForm selects what spans in short form contain.
 type ShortForm struct {
-	// Attributes reports whether the spans are to have the attribute of a name. Required. It must not block.
+	// Attributes reports whether to include the attribute with this name. Required. It must not block.
 	Attributes func(name string) bool
-	// Values names the attributes that go into ShortSpans.Values: those whose values grow from span to span, such as the token
-	// ids of prompts.
+	// Values names the attributes that go into ShortSpans.Values: those that grow from span to span, such as the
+	// token ids of prompts.
 	Values []string
 }
 
-// ShortSpans are spans whose size is that of what is new in them. Calls of a conversation repeat each other, so that the size
-// of whole spans grows with the square of the calls.
+// ShortSpans are spans without what they repeat. The calls of a conversation repeat each other, so the size of whole
+// spans grows with the square of the number of calls.
 type ShortSpans struct {
-	// Spans have the attributes that were asked for. They may have others, too.
+	// Spans have the attributes that were asked for, and perhaps others.
 	Spans []Span
-	// Values are attributes that their spans do not have, in the order of the spans.
+	// Values are the attributes that were moved out of their spans, in the order of the spans.
 	Values []SpanValue
 }
 
@@ -34,15 +34,16 @@ type ShortSpans struct {
 type SpanValue struct {
 	Span int // the index of its span in Spans
 	Name string
-	// Base is the index in Values of the value that this one begins with; it is smaller than its own. -1 means none.
+	// Base is the index in Values of the value that this one continues. It is smaller than this value's own index; -1
+	// means none.
 	Base int
-	// Shared is how many bytes of the base's value this one begins with; 0 without a base.
+	// Shared is how many bytes of the base's value this value begins with; 0 without a base.
 	Shared int
-	// Rest is the bytes of the value after those. It is a whole JSON value only if Base is -1.
+	// Rest holds the bytes after those. It is a whole JSON value only if Base is -1.
 	Rest jsontext.Value
 }
 
-// AppendValue appends the value with an index in Values, which is JSON.
+// AppendValue appends the whole of Values[i], which is JSON.
 func (s *ShortSpans) AppendValue(dst []byte, i int) []byte {
 	return s.appendValue(dst, i, s.Values[i].Shared+len(s.Values[i].Rest))
 }
@@ -59,10 +60,10 @@ func (s *ShortSpans) appendValue(dst []byte, i, n int) []byte {
 	return dst
 }
 
-// ShortAdapter is an [Adapter] that also reads spans in short form. What it makes of them equals what it makes of whole spans.
+// ShortAdapter is an [Adapter] that also reads spans in short form. Its result is the same for both forms.
 type ShortAdapter[T any] interface {
 	Adapter[T]
-	// ShortForm returns what the adapter reads. Ok is false if it needs whole spans.
+	// ShortForm returns what the adapter reads. ok is false if it needs whole spans.
 	ShortForm() (form ShortForm, ok bool)
 	AdaptShort(spans ShortSpans) (T, error)
 }

@@ -116,9 +116,9 @@ type Store interface {
 	// Events streams changes, see [Event]. Unless its reader stops, the stream ends
 	// with an error: that of ctx when ctx ends, ErrUnavailable when the store closes.
 	Events(ctx context.Context, p EventsParams) iter.Seq2[Event, error]
-	// CloseQueue makes every dequeue, including those that are blocked, return at once
-	// with Closed set, until OpenQueue. Rollouts can still be enqueued. Optional: without it a run closes the queue for the
-	// runners that it has started or serves.
+	// CloseQueue makes every dequeue, including those that are blocked, return at once with Closed set, until
+	// OpenQueue. Rollouts can still be enqueued. Optional: without it, a run can close the queue only for the runners
+	// that it started or serves.
 	CloseQueue(ctx context.Context) error
 	// OpenQueue undoes CloseQueue.
 	OpenQueue(ctx context.Context) error
@@ -229,12 +229,12 @@ type ReviseRolloutParams struct {
 	// IfMetadata is the metadata that the caller has read, byte for byte.
 	IfMetadata jsontext.Value
 	Metadata   jsontext.Value // an object
-	// Status, if set, is running, succeeded, failed or cancelled. The latest attempt gets
-	// it, too, as if its runner had reported it.
+	// Status, if set, is running, succeeded, failed or cancelled. It is set for the latest attempt, too, as if its
+	// runner had reported it.
 	Status *RolloutStatus
-	// NumberKey, if not empty, names a member of the metadata. The commit sets it to the
-	// next id of the sequence of that name, see ReserveSequenceIDs, which is at least
-	// NumberMin. So the numbers are in the order of the commits and have no gaps.
+	// NumberKey, if not empty, names a member of the metadata. The commit sets it to the next id of the sequence of
+	// that name (see ReserveSequenceIDs), at least NumberMin. These numbers are in the order of the commits, without
+	// gaps.
 	NumberKey string
 	NumberMin int64
 }
@@ -274,7 +274,7 @@ type WaitForRolloutsParams struct {
 // AddResourcesParams are the arguments of Store.AddResources.
 type AddResourcesParams struct {
 	Resources Resources
-	// KeepLatest leaves the latest resources as they are, for a bundle that only rollouts that name it are to use.
+	// KeepLatest leaves the latest resources as they are: only rollouts that name the new bundle will use it.
 	KeepLatest     bool
 	IdempotencyKey string
 }
@@ -291,7 +291,7 @@ type UpdateResourcesParams struct {
 // GetResourcesParams are the arguments of Store.GetResources.
 type GetResourcesParams struct {
 	ResourcesID string
-	// Version asks for an earlier version. The last 64 are kept, and those that may be in use.
+	// Version asks for an earlier version. The store keeps the last 64, and those that may be in use.
 	Version Null[int]
 	// RolloutID asks for the version that the bundle had when this rollout was enqueued.
 	RolloutID string
@@ -311,9 +311,9 @@ type AddSpansParams struct {
 	Spans []Span
 	// IssueSequenceIDs gives each span without a positive SequenceID the next one of its rollout, in the order of the spans.
 	IssueSequenceIDs bool
-	// OrderByTime makes that the id which was next when the span ended, where the store remembers it: the span then has the
-	// same id as what came next. It is for spans that come late, in the batches of an exporter, and by the clock of the
-	// store's machine.
+	// OrderByTime gives each span the id that was next when the span ended, as far as the store remembers. Such a
+	// span shares its id with what came next. It is for spans that an exporter sends late, in batches; times are
+	// those of the store's clock.
 	OrderByTime bool
 }
 
@@ -344,19 +344,19 @@ type QueryRolloutsParams struct {
 	ModeIn            []Mode
 	// Labels must all match, or with FilterOr any of them.
 	Labels []Label
-	// RewardMin and RewardMax are inclusive bounds of the reward of the latest attempt, see [AttemptReward]. Rollouts without
-	// one are outside of all bounds, and last in the order by "reward".
+	// RewardMin and RewardMax are inclusive bounds of the reward of the latest attempt, see [AttemptReward]. Rollouts
+	// without a reward match no bounds, and come last in the order by "reward".
 	RewardMin, RewardMax Null[float64]
-	// After leaves out this rollout and those before it, in the order by creation or by "start_time": a page that begins
-	// there costs the same wherever it is. A rollout that does not exist is ErrInvalid. It holds whatever Logic is.
+	// After leaves out this rollout and those before it, in the order by creation or by "start_time". Unlike Offset
+	// it costs the same at any depth. It applies with any Logic. A rollout that does not exist is ErrInvalid.
 	After string
 	Logic FilterLogic
 	Paging
 }
 
-// Label finds rollouts by a member of their metadata: a string, or a number or boolean as its JSON text. Runs label their
-// rollouts "run", "step" and "group". Of a rollout's members the first 64 count whose name has up to 128 and whose value up to
-// 256 bytes.
+// Label finds rollouts by a member of their metadata: a string, or a number or boolean as its JSON text. Runs label
+// their rollouts "run", "step" and "group". Only the first 64 members of a rollout with a name of at most 128 bytes
+// and a value of at most 256 bytes can be found.
 type Label struct{ Name, Value string }
 
 // String returns the form name=value.

@@ -33,18 +33,18 @@ func (d *Document) members(w *wireForm) *wireForm {
 	return w
 }
 
-// DocumentStore keeps documents. Package store's engine implements it over every
-// database; it is no part of Store, which is what a client of the HTTP API can do.
+// DocumentStore keeps documents. Package store's engine implements it over every database. It is not part of Store,
+// which is limited to what a client of the HTTP API can do.
 type DocumentStore interface {
 	// GetDocument returns a document; ErrNotFound.
 	GetDocument(ctx context.Context, kind, id string) (Document, error)
 	// QueryDocuments finds the documents of one kind: those of a series in its order,
 	// otherwise by their ids.
 	QueryDocuments(ctx context.Context, p QueryDocumentsParams) (Page[Document], error)
-	// WriteDocuments creates, replaces and deletes documents in one commit, and returns
-	// them as they are then, in the order of the writes; of a deleted one as it was. If
-	// one write fails nothing is written: ErrConflict says that the version is not the
-	// one of the condition, ErrNotFound that a document to be deleted does not exist.
+	// WriteDocuments creates, replaces and deletes documents in one commit, and returns them in the order of the
+	// writes: new states of those written, last states of those deleted. If one write fails, nothing is written:
+	// ErrConflict says that a document does not have the version of its condition, ErrNotFound that a document to be
+	// deleted does not exist.
 	WriteDocuments(ctx context.Context, p WriteDocumentsParams) ([]Document, error)
 }
 
@@ -62,7 +62,7 @@ type QueryDocumentsParams struct {
 
 // WriteDocumentsParams are the arguments of DocumentStore.WriteDocuments.
 type WriteDocumentsParams struct {
-	Writes []DocumentWrite // at most MaxDocumentWrites, each of another document
+	Writes []DocumentWrite // at most MaxDocumentWrites, no two of the same document
 }
 
 // Bounds of one call of DocumentStore.WriteDocuments.
@@ -77,8 +77,8 @@ type DocumentWrite struct {
 	Parent   string
 	Sequence int64
 	Body     jsontext.Value
-	// IfVersion is the version that the document must have now, 0 for one that must not
-	// exist; null is any. A document that is deleted and created again begins at 1 again.
+	// IfVersion is the version that the document must have now, 0 for one that must not exist; null is any. A
+	// document that is deleted and created again starts at version 1.
 	IfVersion Null[int64]
 	Delete    bool
 	// Quiet writes no event: for counters and cursors, which change often.

@@ -28,16 +28,19 @@ type Event struct {
 	ResourcesID string
 	WorkerID    string
 	Document    string // the kind and id of a document, with a slash between them
-	Status      string // of the rollout, attempt or worker; "deleted" for a rollout; "written" or "deleted" for a document; the number of new spans; "open" or "closed" for the queue
+	// Status is the new status of the rollout, attempt or worker, or "deleted" for a rollout that is gone; "written" or
+	// "deleted" for a document; the number of new spans; "open" or "closed" for the queue.
+	Status string
 }
 
 // EventsParams are the arguments of Store.Events.
 type EventsParams struct {
-	// Since is the id of the last event seen. Empty starts with the next event: after the call, or with a store behind a network
-	// after the stream has been opened by the first read.
+	// Since is the id of the last event seen. Empty starts with the next event: after this call, or, with a store
+	// behind a network, after the first read has opened the stream.
 	Since string
-	// Every lets the store wait so long between what it yields, and yield an EventReset instead of many events. It is for
-	// readers that only want to know whether to look again. 0 yields every event at once. A store may ignore it.
+	// Every is how long the store may wait between events, and lets it yield one EventReset in place of many events.
+	// It is for readers that only want to know when to look again. 0 yields every event at once. A store may ignore
+	// it.
 	Every time.Duration
 }
 

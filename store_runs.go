@@ -17,15 +17,15 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// The kinds of the documents of runs. A run is in the series allRuns by its start in
-// microseconds, the metrics of a step are in that of their run by the step.
+// The kinds of documents that hold runs. All runs form the series allRuns, in the order of their start in
+// microseconds. The metrics of a run form a series that is named after the run, in the order of the steps.
 const (
 	runKind     = "run"
 	metricsKind = "run_metrics"
 	allRuns     = "runs"
 )
 
-// runWriteTries bounds how often a change of a run is tried that others change, too.
+// runWriteTries bounds how often a change of a run is attempted when others change the run at the same time.
 const runWriteTries = 20
 
 // RunsOf returns the runs of a store: those of a client of the HTTP API, or the documents of an engine. It returns nil if the
@@ -54,7 +54,7 @@ func NewRunID() string {
 	return "ru-" + hex.EncodeToString(id)
 }
 
-// checkRunID keeps the ids readable in URLs, and apart from the steps in the ids of documents.
+// checkRunID keeps ids readable in URLs, and free of the slash before the step in the ids of metrics.
 func checkRunID(id string) error {
 	const most = 128
 	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:-"
@@ -98,7 +98,8 @@ func runWrite(run *Run, sequence, version int64) DocumentWrite {
 	return DocumentWrite{Kind: runKind, ID: run.RunID, Parent: allRuns, Sequence: sequence, Body: run.AppendJSON(nil), IfVersion: Some(version)}
 }
 
-// change reads a run, changes it, and writes it with further documents, again if others have changed it meanwhile.
+// change reads a run, edits it, and writes it together with the documents that edit returns. It starts over if
+// another writer changed the run meanwhile.
 func (s *storedRuns) change(ctx context.Context, id string, edit func(*Run) ([]DocumentWrite, error)) (run Run, err error) {
 	for range runWriteTries {
 		var d Document
@@ -163,7 +164,7 @@ func (s *storedRuns) UpdateRun(ctx context.Context, p UpdateRunParams) (Run, err
 	})
 }
 
-// value is what a pointer points to, or the zero value.
+// value returns what p points to, or the zero value.
 func value[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
@@ -226,7 +227,7 @@ func (s *storedRuns) DeleteRun(ctx context.Context, runID string) error {
 	}
 }
 
-// check names the first thing that is out of range.
+// check returns an error for the first value that is out of range.
 func (p *AddRunMetricsParams) check() error {
 	if len(p.Metrics) == 0 || len(p.Metrics) > MaxRunSteps {
 		return Errorf(CodeInvalid, "metrics: got %d steps, must be 1 to %d", len(p.Metrics), MaxRunSteps)
@@ -237,7 +238,7 @@ func (p *AddRunMetricsParams) check() error {
 		case m.Step < 0:
 			return Errorf(CodeInvalid, "step: got %d, must be at least 0", m.Step)
 		case seen[m.Step]:
-			return Errorf(CodeInvalid, "step: got %d twice, must be another in each of the metrics", m.Step)
+			return Errorf(CodeInvalid, "step: got %d twice, must differ in each of the metrics", m.Step)
 		}
 		seen[m.Step] = true
 		for name, v := range m.Values {
@@ -252,8 +253,8 @@ func (p *AddRunMetricsParams) check() error {
 	return nil
 }
 
-// AddRunMetrics implements [Runs]. The metrics are written with the run, whose version keeps out those who write the same step
-// at the same time.
+// AddRunMetrics implements [Runs]. The metrics are written together with the run, so that two calls that write the
+// same step at once conflict on the run's version.
 func (s *storedRuns) AddRunMetrics(ctx context.Context, p AddRunMetricsParams) (Run, error) {
 	if err := p.check(); err != nil {
 		return Run{}, err

@@ -15,8 +15,8 @@ type TraceParams struct {
 	RolloutID string
 	AttemptID string
 	Name      string // of the trace; the runner uses the rollout id
-	// OnCancelled, if not nil, is called at most once: when the store accepts spans
-	// and reports that their attempt was cancelled.
+	// OnCancelled, if not nil, is called at most once: when the store answers to spans that their attempt was
+	// cancelled.
 	OnCancelled func()
 }
 

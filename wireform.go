@@ -19,8 +19,8 @@ type codec[T any] interface {
 	UnmarshalJSONFrom(dec *jsontext.Decoder) error
 }
 
-// wireForm walks over the members of a noun, in one of two directions. Writing, it appends each member. Reading, the decoder
-// stands before the value of one member, and only the call with its name reads it.
+// wireForm visits the members of a noun, in one of two directions. When writing, it appends each member. When
+// reading, the decoder stands before the value of one member, and only the visit with its name reads it.
 type wireForm struct {
 	out rawjson.Object
 
@@ -37,8 +37,8 @@ func writeTo(dst []byte) *wireForm { return &wireForm{out: rawjson.NewObject(dst
 // end closes the object that was written and returns the memory.
 func (w *wireForm) end() []byte { return w.out.End() }
 
-// readNoun replaces a noun by what its wire form says. Keys that are not members are
-// skipped. An object that lacks one of required is rejected.
+// readNoun reads a noun from its wire form. It skips keys that are not members, and rejects an object that lacks a
+// required one.
 func readNoun[T any, N interface {
 	*T
 	noun
@@ -51,7 +51,7 @@ func readNoun[T any, N interface {
 	}, required...)
 }
 
-// read reads the member of this name. walk visits all members that there may be.
+// read reads the member with this name. walk visits all members that the noun can have.
 func (w *wireForm) read(name []byte, walk func()) error {
 	w.name, w.found, w.err = name, false, nil
 	if walk(); !w.found {

@@ -13,36 +13,36 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// auditKind is the kind of the documents of acts.
+// auditKind is the kind of the documents that hold acts.
 const auditKind = "audit"
 
 const (
-	// MaxActs is how many acts are kept at least; older ones are deleted.
+	// MaxActs is the least number of acts that are kept; older ones are deleted.
 	MaxActs = 100_000
-	// pruneActs is how many acts come between two deletions, and go in one.
+	// pruneActs is the number of acts that are recorded between two deletions.
 	pruneActs = 500
 )
 
-// Act is something that a caller has done with the scope train or admin.
+// Act is a call that succeeded with the scope train or admin.
 type Act struct {
 	Time   agl.Timestamp `json:"time"`
 	By     string        `json:"by"`           // the key and its name, or root
 	KeyID  string        `json:"key_id"`       // "" for the root key
 	From   string        `json:"from"`         // the address
-	Via    string        `json:"via,omitzero"` // the address of the other server that it was done at, such as a proxy
+	Via    string        `json:"via,omitzero"` // the address of the other server that was called, such as a proxy
 	Method string        `json:"method"`
 	Path   string        `json:"path"` // without the query
 	Status int           `json:"status"`
 }
 
-// RecordTimeout is how long a server tries to record an act.
+// RecordTimeout bounds the time that a server takes to record an act.
 const RecordTimeout = 10 * time.Second
 
-// maxActText bounds each text of an act, in bytes; the rest is left out.
+// maxActText bounds each text of an act, in bytes; the rest is cut off.
 const maxActText = 2048
 
-// text makes the texts of the act ones that can be kept, whatever a caller has sent.
-func (a *Act) text() {
+// sanitize makes the texts of the act short and valid UTF-8, whatever the caller sent.
+func (a *Act) sanitize() {
 	for _, s := range [...]*string{&a.By, &a.From, &a.Via, &a.Method, &a.Path} {
 		if len(*s) > maxActText {
 			*s = (*s)[:maxActText] + "…"
@@ -51,24 +51,24 @@ func (a *Act) text() {
 	}
 }
 
-// Audit keeps the acts of callers in a store. It is safe for concurrent use.
+// Audit records acts in a store. It is safe for concurrent use.
 type Audit struct {
 	documents agl.DocumentStore
 	recorded  atomic.Int64
 }
 
-// NewAudit returns the acts that a store keeps as documents.
+// NewAudit returns the audit log that a store keeps as documents.
 func NewAudit(documents agl.DocumentStore) *Audit { return &Audit{documents: documents} }
 
-// Record keeps an act, and now and then deletes the oldest ones.
+// Record stores an act. Once in a while it also deletes the oldest acts.
 func (a *Audit) Record(ctx context.Context, act *Act) error {
 	kept := *act
-	kept.text()
+	kept.sanitize()
 	body, err := json.Marshal(&kept)
 	if err != nil {
 		return err
 	}
-	// Ids grow with the time, so that a database writes them side by side.
+	// Ids grow with time, so that a database writes consecutive acts side by side.
 	now := time.Now().UnixMicro()
 	id := fmt.Sprintf("%016x-%s", now, rand.Text())
 	_, err = a.documents.WriteDocuments(ctx, agl.WriteDocumentsParams{Writes: []agl.DocumentWrite{
@@ -80,7 +80,7 @@ func (a *Audit) Record(ctx context.Context, act *Act) error {
 	return a.prune(ctx, MaxActs)
 }
 
-// prune deletes the oldest acts beyond the newest keep.
+// prune deletes the acts beyond the newest keep, at most 2*pruneActs of them.
 func (a *Audit) prune(ctx context.Context, keep int) error {
 	old, err := a.query(ctx, 2*pruneActs, keep)
 	if err != nil || len(old.Items) == 0 {
@@ -101,7 +101,7 @@ func (a *Audit) query(ctx context.Context, limit, offset int) (agl.Page[agl.Docu
 	return a.documents.QueryDocuments(ctx, agl.QueryDocumentsParams{Kind: auditKind, Parent: agl.Some(""), Limit: limit, Offset: offset, Descending: true})
 }
 
-// List returns acts, the newest first, and how many there are. A limit of 0 is all.
+// List returns a page of acts, the newest first, and the number of all acts. A limit of 0 is all.
 func (a *Audit) List(ctx context.Context, limit, offset int) (acts []Act, total int, err error) {
 	page, err := a.query(ctx, limit, offset)
 	if err != nil {

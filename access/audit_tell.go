@@ -9,14 +9,14 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Teller tells a store what callers have done at another server. key is the key of the caller; ""
-// is that of whoever may do everything there.
+// Teller reports to a store what callers did at another server. key is the key of the caller, "" for the other
+// server's own key.
 type Teller interface {
 	RecordAct(ctx context.Context, key string, act Act) error
 }
 
-// Tell tells an act that has succeeded, also when its caller has gone. If that fails, the log has
-// it. A nil teller tells nobody.
+// Tell reports a successful call to the store, even if its caller has gone. If that fails, it is logged. A nil teller
+// reports nothing.
 func Tell(teller Teller, log *slog.Logger, r *http.Request, key string, status int) {
 	if teller == nil {
 		return

@@ -6,9 +6,9 @@ import (
 
 var _ Charger = (*Keys)(nil)
 
-// Charge reserves, spends and returns for a holder, in one conditional write of what the key
-// and its project have used, so that all servers of the database together stay within both
-// limits. A charge that is older than another of its holder is CodeConflict.
+// Charge applies a charge in one conditional write of the usage of the key and of its project, so that all servers of
+// the database together stay within both limits. A charge that is older than another one of its holder is
+// CodeConflict.
 func (k *Keys) Charge(ctx context.Context, c Charge) (Charged, error) {
 	if err := c.validate(); err != nil {
 		return Charged{}, err
@@ -20,8 +20,8 @@ func (k *Keys) Charge(ctx context.Context, c Charge) (Charged, error) {
 	return k.ledgers.charge(ctx, limits, &c)
 }
 
-// limits returns the limits for a charge: those of the key, and of its project if that has
-// some. A project is charged by itself even if its limits were removed meanwhile.
+// limits returns the limits that a charge counts against: those of the key, and those of its project, if it has any.
+// A charge of the project's own account counts against the project even if its limits were removed meanwhile.
 func (k *Keys) limits(ctx context.Context, account string) (all []accountLimit, err error) {
 	project, err := k.ProjectLimits(ctx)
 	if err != nil {
@@ -47,7 +47,7 @@ func (k *Keys) limits(ctx context.Context, account string) (all []accountLimit, 
 // ProjectLimits returns the limits that all callers share.
 func (k *Keys) ProjectLimits(ctx context.Context) (Limits, error) { return k.project.Get(ctx) }
 
-// Budget is a budget and what of it is used.
+// Budget is a budget and its use.
 type Budget struct {
 	Limits Limits `json:"limits"`
 	Usage

@@ -7,15 +7,15 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Lease is what one request uses of the budget of its key, where the keys are at hand. It
-// belongs to one goroutine. A nil one is that of a key without limits.
+// Lease reserves what one request uses of the budget of its key, in a server that keeps the keys itself. It belongs
+// to one goroutine. For a key without limits it is nil.
 type Lease struct {
 	keys     *Keys
 	charge   Charge
 	reserved Amounts
 }
 
-// Lease returns the lease of a request, which must be ended.
+// Lease returns the lease of a request. The caller ends it.
 func (k *Keys) Lease(caller *Caller) *Lease {
 	if !caller.Limited() {
 		return nil
@@ -23,8 +23,8 @@ func (k *Keys) Lease(caller *Caller) *Lease {
 	return &Lease{keys: k, charge: Charge{KeyID: caller.account(), Holder: rand.Text()}}
 }
 
-// Reserve reserves more, beside what has been reserved. The error is a *BudgetError if there
-// is no room.
+// Reserve reserves amounts in addition to what is reserved already. The error is a *BudgetError if the budget has no
+// room for them.
 func (l *Lease) Reserve(ctx context.Context, amounts Amounts) error {
 	if l == nil {
 		return nil
@@ -38,7 +38,7 @@ func (l *Lease) Reserve(ctx context.Context, amounts Amounts) error {
 	l.charge.Known = l.charge.Sequence
 	switch {
 	case answer.Lost:
-		return agl.Errorf(agl.CodeUnavailable, "the request took too long, so that what it had reserved is spent")
+		return agl.Errorf(agl.CodeUnavailable, "the request took longer than its reservation lasts (%v), so its reservation counts as spent", leaseLife)
 	case answer.Granted[0]:
 		l.reserved.add(amounts)
 		return nil
@@ -46,7 +46,7 @@ func (l *Lease) Reserve(ctx context.Context, amounts Amounts) error {
 	return newBudgetError(l.charge.KeyID, &answer, amounts)
 }
 
-// End spends all that is reserved, or returns it.
+// End spends everything that is reserved, or returns it.
 func (l *Lease) End(ctx context.Context, spend bool) error {
 	if l == nil || l.charge.Known == 0 {
 		return nil

@@ -15,37 +15,37 @@ import (
 	"github.com/agl-go/agl/internal/backoff"
 )
 
-// usageKind is the kind of the documents that say what keys with limits have used.
+// usageKind is the kind of the documents that hold the usage of keys with limits.
 const usageKind = "key-usage"
 
 const (
-	// leaseLife is how long a server may be silent before what it has reserved counts as
-	// spent: it may have died with calls that were answered.
+	// leaseLife is how long a server may be silent before its reservations count as spent: it may have died after its
+	// calls were answered.
 	leaseLife = 2 * time.Minute
-	// MaxNeeds bounds the reservations of one [Charge].
-	MaxNeeds = 1000
-	// maxHolders bounds the leases of one budget, which are all written with each charge.
+	// maxNeeds bounds the reservations of one [Charge].
+	maxNeeds = 1000
+	// maxHolders bounds the leases of one budget. Each charge writes all of them.
 	maxHolders = 10_000
 
-	maxCharges   = 200 // tries to write a document that other servers write, too
+	maxCharges   = 200 // attempts to write a document that other servers write, too
 	chargeLocks  = 64
 	maxHolder    = 64 // bytes
 	chargePauses = 5 * time.Millisecond
 )
 
-// Charge tells what a holder, such as a proxy, has done with the budget of a key, and asks
-// for more. All amounts are totals, so that it may be sent again.
+// Charge reports what a holder, such as a proxy, has used of the budget of a key, and asks for more. All amounts are
+// totals, so a charge can be repeated.
 type Charge struct {
 	KeyID  string `json:"-"`
-	Holder string `json:"holder"` // a random text that no one else knows
-	// Sequence rises with each charge of the holder: an older one that arrives late
-	// changes nothing. Known is that of the last one that was answered, 0 for none.
+	Holder string `json:"holder"` // a random text that nobody else knows
+	// Sequence rises with each charge of the holder: an older one that arrives late changes nothing. Known is the
+	// sequence of the last charge that was answered, 0 for none.
 	Sequence int64     `json:"sequence"`
 	Known    int64     `json:"known"`
-	Spent    Amounts   `json:"spent"`    // by the holder, since it began
-	Reserved Amounts   `json:"reserved"` // for what runs
-	Needs    []Amounts `json:"needs"`    // to be reserved, each for itself
-	// End ends the lease. A holder that goes on takes another name.
+	Spent    Amounts   `json:"spent"`    // by the holder so far
+	Reserved Amounts   `json:"reserved"` // for running requests
+	Needs    []Amounts `json:"needs"`    // to be reserved, independently of each other
+	// End ends the lease. A holder that continues takes a new name.
 	End bool `json:"end,omitzero"`
 }
 
@@ -55,8 +55,8 @@ func (c *Charge) validate() error {
 		return agl.Errorf(agl.CodeInvalid, "holder: got %d bytes, must be 1 to %d", len(c.Holder), maxHolder)
 	case c.Sequence <= c.Known || c.Known < 0:
 		return agl.Errorf(agl.CodeInvalid, "sequence: got %d, must be above known, %d, which must not be negative", c.Sequence, c.Known)
-	case len(c.Needs) > MaxNeeds:
-		return agl.Errorf(agl.CodeInvalid, "needs: got %d, must be at most %d", len(c.Needs), MaxNeeds)
+	case len(c.Needs) > maxNeeds:
+		return agl.Errorf(agl.CodeInvalid, "needs: got %d, must be at most %d", len(c.Needs), maxNeeds)
 	case !c.Spent.valid() || !c.Reserved.valid():
 		return agl.Errorf(agl.CodeInvalid, "spent and reserved: got %+v and %+v, must not be negative", c.Spent, c.Reserved)
 	}
@@ -70,16 +70,16 @@ func (c *Charge) validate() error {
 
 // Charged answers a [Charge].
 type Charged struct {
-	Granted []bool `json:"granted"` // of each of the needs
+	Granted []bool `json:"granted"` // for each of the needs
 	AccountBudget
-	// Project is the budget of the key's project; nil if that has none, or is the account.
+	// Project is the budget of the key's project; nil if the project has no budget, or is itself the account.
 	Project *AccountBudget `json:"project,omitzero"`
-	// Lost says that the holder was silent for too long: what it had reserved is spent. It
-	// must take another name, and not tell again of what it had.
+	// Lost says that the holder was silent for too long, so its reservations are spent. It must take a new name and
+	// start its totals at zero.
 	Lost bool `json:"lost,omitzero"`
 }
 
-// newBudgetError says why a need was not granted.
+// newBudgetError returns the reason why a need was not granted.
 func newBudgetError(keyID string, answer *Charged, need Amounts) error {
 	budget := &answer.AccountBudget
 	at := budget.lacking(need)
@@ -103,26 +103,26 @@ type AccountBudget struct {
 	Reserved Amounts `json:"reserved"`
 }
 
-// lacking returns the first part of need for which there is no room, or -1.
+// lacking returns the index of the first part of need that has no room, or -1.
 func (b *AccountBudget) lacking(need Amounts) int {
 	used := b.Spent
 	used.add(b.Reserved)
 	return lacking(b.Limit, used, need)
 }
 
-// Usage is what a key with limits has used.
+// Usage is what a key with limits has used and reserved.
 type Usage struct {
 	Spent    Amounts `json:"spent"`
 	Reserved Amounts `json:"reserved"`
 }
 
-// ledger is the document of a key's usage.
+// ledger is the document with the usage of a key.
 type ledger struct {
 	Spent  Amounts          `json:"spent"` // by holders that have ended
 	Leases map[string]lease `json:"leases,omitzero"`
 }
 
-// lease is what a holder has told last, and what it has been granted since.
+// lease is the last report of a holder, and what it has been granted since.
 type lease struct {
 	Sequence int64         `json:"sequence"`
 	Spent    Amounts       `json:"spent"`
@@ -140,8 +140,8 @@ func (l *ledger) total() Usage {
 	return u
 }
 
-// expire ends the leases of holders that have been silent for too long. graceUntil is until when
-// holders may not have been able to tell.
+// expire ends the leases of holders that have been silent for too long, but none before graceUntil: until then
+// holders may have been unable to report.
 func (l *ledger) expire(now, graceUntil time.Time) {
 	for holder, held := range l.Leases {
 		if held.Until.Time().Sub(now) > leaseLife { // the clock was set back since it was written
@@ -158,7 +158,7 @@ func (l *ledger) expire(now, graceUntil time.Time) {
 	}
 }
 
-// book is the ledger of one account while it is charged.
+// book is the ledger of one account during a charge.
 type book struct {
 	account string
 	limit   Amounts
@@ -167,13 +167,13 @@ type book struct {
 	budget  AccountBudget
 }
 
-// charge applies a charge to the books of a key and of its project, of which one may be
-// missing: a need is granted if both have room for it.
+// charge applies a charge to the books of a key and of its project, one of which may be missing. A need is granted if
+// all books have room for it.
 func charge(books []*book, c *Charge, now, graceUntil time.Time) (answer Charged, err error) {
 	for _, b := range books {
 		b.expire(now, graceUntil)
 	}
-	held, known := books[0].Leases[c.Holder] // both have it, unless one had no limits before
+	held, known := books[0].Leases[c.Holder] // both books have the lease, unless one had no limits before
 	answer = Charged{Granted: make([]bool, len(c.Needs))}
 	switch {
 	case known && c.Sequence <= held.Sequence:
@@ -181,7 +181,7 @@ func charge(books []*book, c *Charge, now, graceUntil time.Time) (answer Charged
 	case !known && c.Known > 0:
 		answer.Lost = true
 	case !known && len(books[0].Leases) >= maxHolders:
-		return Charged{}, agl.Errorf(agl.CodeExhausted, "holder: %d have a lease of this budget already, the most that there may be", maxHolders)
+		return Charged{}, agl.Errorf(agl.CodeExhausted, "holder: this budget already has %d leases, the maximum", maxHolders)
 	}
 	for _, b := range books {
 		if !answer.Lost {
@@ -203,7 +203,7 @@ func charge(books []*book, c *Charge, now, graceUntil time.Time) (answer Charged
 	return answer, nil
 }
 
-// grant gives the holder of a charge a lease in each book, with the needs that fit into all.
+// grant gives the holder of a charge a lease in each book, with the needs that fit into all books.
 func grant(books []*book, c *Charge, granted []bool, now time.Time) {
 	held := lease{Sequence: c.Sequence, Spent: c.Spent, Reserved: c.Reserved, Until: agl.TimestampOf(now.Add(leaseLife))}
 	for _, b := range books {
@@ -228,17 +228,17 @@ func grant(books []*book, c *Charge, granted []bool, now time.Time) {
 	}
 }
 
-// ledgers keep what keys have used.
+// ledgers holds the usage of all keys.
 type ledgers struct {
 	documents agl.DocumentStore
 	seed      maphash.Seed
 	began     time.Time // with a monotonic reading
-	// locks keep the charges of one key from conflicting within this process.
+	// locks serialize the charges of one key within this process, so that they do not conflict.
 	locks [chargeLocks]sync.Mutex
 }
 
-// now tells the time since the process began: setting the system's clock must end no lease. Holders
-// could not tell before it began.
+// now returns the time, counted from the start of the process, so that setting the system's clock ends no lease.
+// Holders could not report before the start; graceUntil gives them time.
 func (l *ledgers) now() (now, graceUntil time.Time) {
 	return l.began.Add(time.Since(l.began)), l.began.Add(leaseLife)
 }
@@ -249,12 +249,12 @@ type accountLimit struct {
 	limits  Limits
 }
 
-// errWritten says that another server has written the document meanwhile.
+// errWritten says that another server has changed the document meanwhile.
 var errWritten = errors.New("the document has changed")
 
 // charge applies a charge to the ledgers of a key and of its project, in one conditional write.
 func (l *ledgers) charge(ctx context.Context, limits []accountLimit, c *Charge) (Charged, error) {
-	// Those of one project write the same document.
+	// Keys of one project write the same document, so they share a lock.
 	lock := &l.locks[maphash.String(l.seed, limits[len(limits)-1].account)%chargeLocks]
 	lock.Lock()
 	defer lock.Unlock()
@@ -264,7 +264,7 @@ func (l *ledgers) charge(ctx context.Context, limits []accountLimit, c *Charge) 
 			return answer, err
 		}
 		if try == maxCharges {
-			return Charged{}, agl.Errorf(agl.CodeUnavailable, "the budget of %s is written by too many servers at once: %w", c.KeyID, err)
+			return Charged{}, agl.Errorf(agl.CodeUnavailable, "the budget of %s is being written by too many servers at once: %w", c.KeyID, err)
 		}
 		if err := backoff.Sleep(ctx, rand.N(chargePauses)); err != nil {
 			return Charged{}, err
@@ -272,7 +272,7 @@ func (l *ledgers) charge(ctx context.Context, limits []accountLimit, c *Charge) 
 	}
 }
 
-// tryCharge is charge, or errWritten.
+// tryCharge makes one attempt at a charge. It returns errWritten if another server was faster.
 func (l *ledgers) tryCharge(ctx context.Context, limits []accountLimit, c *Charge) (Charged, error) {
 	books := make([]*book, len(limits))
 	for i := range limits {
@@ -303,7 +303,7 @@ func (l *ledgers) tryCharge(ctx context.Context, limits []accountLimit, c *Charg
 	return answer, err
 }
 
-// read returns the ledger of a key; version 0 is one that does not exist yet.
+// read returns the ledger of a key. Version 0 means that it does not exist yet.
 func (l *ledgers) read(ctx context.Context, keyID string) (book ledger, version int64, err error) {
 	document, err := l.documents.GetDocument(ctx, usageKind, keyID)
 	switch {
@@ -317,12 +317,12 @@ func (l *ledgers) read(ctx context.Context, keyID string) (book ledger, version 
 
 func (l *ledger) decode(d *agl.Document) error {
 	if err := json.Unmarshal(d.Body, l); err != nil {
-		return agl.Errorf(agl.CodeInternal, "the document of what key %s has used cannot be read: %w", d.ID, err)
+		return agl.Errorf(agl.CodeInternal, "the usage document of key %s cannot be read: %w", d.ID, err)
 	}
 	return nil
 }
 
-// usage returns what has been used, by the account.
+// usage returns the usage of all accounts, by account.
 func (l *ledgers) usage(ctx context.Context) (map[string]Usage, error) {
 	page, err := l.documents.QueryDocuments(ctx, agl.QueryDocumentsParams{Kind: usageKind})
 	if err != nil {

@@ -13,17 +13,17 @@ type Limits struct {
 	MaxUSD      float64 `json:"max_usd,omitzero"`    // by the prices of the models, over the life of the key
 	MaxRollouts int64   `json:"max_rollouts,omitzero"`
 	MaxBytes    int64   `json:"max_bytes,omitzero"` // of the bodies of requests to the store
-	MaxCalls    int64   `json:"max_calls,omitzero"` // of models, at once
+	MaxCalls    int64   `json:"max_calls,omitzero"` // of models, running at once
 }
 
-// ProjectAccount is the account of a project, in place of a key's id: what callers without
-// limits of their own use.
+// ProjectAccount is the account of a project, in place of a key's id. Callers without limits of their own are charged
+// to it.
 const ProjectAccount = "project"
 
-// maxUSD bounds a budget, so that its billionths fit an int64.
+// maxUSD bounds a budget, so that it fits an int64 in billionths.
 const maxUSD = 1e9
 
-// Validate returns what is wrong with limits; CodeInvalid.
+// Validate returns an error of CodeInvalid for the first limit that is out of range.
 func (l *Limits) Validate() error {
 	for _, f := range [...]struct {
 		name  string
@@ -39,9 +39,9 @@ func (l *Limits) Validate() error {
 	return nil
 }
 
-// amounts are the limits, with math.MaxInt64 where there is none.
+// amounts returns the limits as amounts, with math.MaxInt64 for unlimited ones.
 func (l *Limits) amounts() Amounts {
-	a := Amounts{Tokens: l.MaxTokens, NanoUSD: NanoUSD(l.MaxUSD), Rollouts: l.MaxRollouts, Bytes: l.MaxBytes, Calls: l.MaxCalls}
+	a := Amounts{Tokens: l.MaxTokens, NanoUSD: nanoUSD(l.MaxUSD), Rollouts: l.MaxRollouts, Bytes: l.MaxBytes, Calls: l.MaxCalls}
 	for _, p := range a.parts() {
 		if *p.value == 0 {
 			*p.value = math.MaxInt64
@@ -50,8 +50,8 @@ func (l *Limits) amounts() Amounts {
 	return a
 }
 
-// NanoUSD returns billionths of a dollar, rounded up.
-func NanoUSD(dollars float64) int64 { return int64(math.Ceil(min(dollars, maxUSD) * 1e9)) }
+// nanoUSD returns billionths of a dollar, rounded up.
+func nanoUSD(dollars float64) int64 { return int64(math.Ceil(min(dollars, maxUSD) * 1e9)) }
 
 // Amounts are quantities of what a budget limits.
 type Amounts struct {
@@ -59,7 +59,7 @@ type Amounts struct {
 	NanoUSD  int64 `json:"nano_usd,omitzero"` // billionths of a dollar
 	Rollouts int64 `json:"rollouts,omitzero"`
 	Bytes    int64 `json:"bytes,omitzero"`
-	Calls    int64 `json:"calls,omitzero"` // running; they are reserved and never spent
+	Calls    int64 `json:"calls,omitzero"` // running at once; they are reserved and never spent
 }
 
 type part struct {
@@ -71,8 +71,7 @@ func (a *Amounts) parts() [5]part {
 	return [...]part{{"tokens", &a.Tokens}, {"dollars", &a.NanoUSD}, {"rollouts", &a.Rollouts}, {"bytes", &a.Bytes}, {"calls at once", &a.Calls}}
 }
 
-// add adds b, which must not be negative. Sums stay within int64: no limit is passed by an
-// overflow.
+// add adds b, which must not be negative. Sums saturate at math.MaxInt64, so an overflow lets nobody pass a limit.
 func (a *Amounts) add(b Amounts) {
 	to, from := a.parts(), b.parts()
 	for i := range to {
@@ -98,7 +97,7 @@ func (a *Amounts) valid() bool {
 	return true
 }
 
-// lacking returns the first part of need that is more than what is left of limit, or -1.
+// lacking returns the index of the first part of need that exceeds what is left of limit, or -1.
 func lacking(limit, used, need Amounts) int {
 	l, u, n := limit.parts(), used.parts(), need.parts()
 	for i := range l {
@@ -109,12 +108,12 @@ func lacking(limit, used, need Amounts) int {
 	return -1
 }
 
-// BudgetError says that a budget has no room for what was asked. Its status is 429.
+// BudgetError says that a budget has no room for a request. Its HTTP status is 429.
 type BudgetError struct {
 	KeyID       string // or ProjectAccount
 	Unit        string // tokens, dollars, rollouts, bytes or calls at once
 	Limit, Left int64  // of the unit; billionths of a dollar
-	Reserved    int64  // by what runs, which may give some of it back
+	Reserved    int64  // by running requests, which may return a part of it
 	Need        int64
 }
 
@@ -129,15 +128,15 @@ func (e *BudgetError) Error() string {
 	if e.KeyID == ProjectAccount {
 		who = "the project"
 	}
-	return fmt.Sprintf("%s has a budget of %s %s: left are %s, what runs has reserved %s, and this request may need %s",
+	return fmt.Sprintf("%s has a budget of %s %s: %s are left, running requests have reserved %s, and this request may need %s",
 		who, text(e.Limit), e.Unit, text(e.Left), text(e.Reserved), text(e.Need))
 }
 
-// Fits reports whether the request would fit if what runs used nothing.
+// Fits reports whether the request would fit if running requests returned everything they have reserved.
 func (e *BudgetError) Fits() bool { return e.Need <= e.Left+e.Reserved }
 
-// Room reports whether there would be room for what a request needs of the unit that was lacking,
-// once what runs has ended.
+// Room reports whether need would fit, in the unit that was lacking, if running requests returned everything they
+// have reserved.
 func (e *BudgetError) Room(need Amounts) bool {
 	for _, p := range need.parts() {
 		if p.unit == e.Unit {

@@ -18,18 +18,18 @@ type Charger interface {
 }
 
 const (
-	// settleWait is how long a request waits for room that running calls have reserved and
-	// may give back, and settleRetry how often it asks.
+	// settleWait is how long a request waits for room that running calls have reserved and may return, and
+	// settleRetry how often it asks.
 	settleWait  = 250 * time.Millisecond
 	settleRetry = 50 * time.Millisecond
 	renewal     = leaseLife / 4
 	chargeLimit = 10 * time.Second // of one charge
-	chargeRetry = time.Second      // after one that failed
+	chargeRetry = time.Second      // after a failed one
 )
 
-// Meter reserves what requests may use of the budgets of their keys. The requests of one
-// key share a lease: whatever has come and gone while one charge was on its way is in the
-// next one. It is safe for concurrent use.
+// Meter reserves what requests may use of the budgets of their keys. The requests of one key share a lease: one
+// charge reports everything that came and went while the previous charge was in flight. It is safe for concurrent
+// use.
 type Meter struct {
 	charger Charger
 
@@ -39,40 +39,40 @@ type Meter struct {
 	group    sync.WaitGroup // of the accounts' goroutines
 }
 
-// NewMeter returns a meter. Close it.
+// NewMeter returns a meter. The caller closes it.
 func NewMeter(charger Charger) *Meter {
 	return &Meter{charger: charger, accounts: map[string]*account{}}
 }
 
-// account is what the requests of one key use. The meter's lock guards it; its goroutine
-// exists from the first request until all are settled.
+// account is what the requests of one key use. The meter's lock guards it. Its goroutine runs from the first request
+// until all are settled.
 type account struct {
 	meter  *Meter
 	keyID  string
 	cancel context.CancelFunc // ends the goroutine
 	wake   chan struct{}      // has room for one
-	needs  []*need            // that wait, in the order of their arrival
+	needs  []*need            // requests that wait, in the order of arrival
 
 	holder          string // of the lease
 	sequence, known int64
 	spent, reserved Amounts
-	unsaid          bool // something has changed since the last charge
-	// budgets are those that the last charge has told, of the key and of its project.
+	changed         bool // since the last charge
+	// budgets are those of the key and of its project, from the answer to the last charge.
 	budgets []AccountBudget
 }
 
 // need is a request that waits for its reservation.
 type need struct {
 	amounts Amounts
-	until   time.Time // when it is refused
-	left    bool      // nobody waits for it any more
+	until   time.Time // when it is refused if there is no room
+	left    bool      // the request is no longer waiting
 	done    chan struct{}
-	// Once done is closed:
+	// Set before done is closed:
 	got *Reservation
 	err error
 }
 
-// Reservation is what a request may use. A nil one is that of a key without limits.
+// Reservation is what a request may use. For a key without limits it is nil.
 type Reservation struct {
 	account *account
 	holder  string
@@ -80,9 +80,8 @@ type Reservation struct {
 	settled bool
 }
 
-// Reserve reserves what a request of a key may use at most. The error is a *BudgetError if
-// there is no room for it, and another one if that cannot be found out. It waits a moment for
-// running requests to give room back.
+// Reserve reserves the most that a request of a key may use. It waits a moment for running requests to return some of
+// the budget. The error is a *BudgetError if there is no room, and another one if the budget is unknown.
 func (m *Meter) Reserve(ctx context.Context, caller *Caller, amounts Amounts) (*Reservation, error) {
 	return m.reserve(ctx, caller, amounts, settleWait)
 }
@@ -92,12 +91,11 @@ func (m *Meter) TryReserve(ctx context.Context, caller *Caller, amounts Amounts)
 	return m.reserve(ctx, caller, amounts, 0)
 }
 
-// tightShare is the part of what is left of a budget above which a need is Tight.
+// tightShare is the number of times that a need must fit into what is left of a budget, not to be Tight.
 const tightShare = 16
 
-// Tight reports whether a need is much of what is left of the caller's budget, as far as that
-// is known here, so that it is worth to find out what is needed exactly. It is not where there is
-// no room even for the least that will be needed.
+// Tight reports whether need is a large part of what is left of the caller's budget, so that it is worth finding out
+// the exact need. It is false if the budget is not known here, or if it has no room even for least.
 func (m *Meter) Tight(caller *Caller, need, least Amounts) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -105,7 +103,7 @@ func (m *Meter) Tight(caller *Caller, need, least Amounts) bool {
 	if a == nil {
 		return false
 	}
-	for _, p := range need.parts() { // so many of it would not fit together
+	for _, p := range need.parts() {
 		*p.value = min(*p.value, math.MaxInt64/tightShare) * tightShare
 	}
 	need.Calls = 0
@@ -115,12 +113,12 @@ func (m *Meter) Tight(caller *Caller, need, least Amounts) bool {
 	return lack(need) && !lack(least)
 }
 
-func (m *Meter) reserve(ctx context.Context, caller *Caller, amounts Amounts, patience time.Duration) (*Reservation, error) {
+func (m *Meter) reserve(ctx context.Context, caller *Caller, amounts Amounts, wait time.Duration) (*Reservation, error) {
 	if !caller.Limited() {
 		return nil, nil
 	}
 	id := caller.account()
-	n := &need{amounts: amounts, until: time.Now().Add(patience), done: make(chan struct{})}
+	n := &need{amounts: amounts, until: time.Now().Add(wait), done: make(chan struct{})}
 	m.mu.Lock()
 	if m.closed {
 		m.mu.Unlock()
@@ -143,41 +141,41 @@ func (m *Meter) reserve(ctx context.Context, caller *Caller, amounts Amounts, pa
 	case <-ctx.Done():
 	}
 	m.mu.Lock()
-	n.left = true // a charge that is on its way finds it so
+	n.left = true // for a charge in flight, which may still grant it
 	a.needs = slices.DeleteFunc(a.needs, func(other *need) bool { return other == n })
 	m.mu.Unlock()
 	n.got.Settle(Amounts{})
 	return nil, context.Cause(ctx)
 }
 
-// Settle spends what has been used, and returns the rest. It may be more than was reserved:
-// the limit may then be passed by the difference. Only the first call counts.
+// Settle spends what was used and returns the rest of the reservation. If more was used than reserved, the budget may
+// be exceeded by the difference. Only the first call counts.
 func (r *Reservation) Settle(used Amounts) {
 	if r == nil {
 		return
 	}
 	a := r.account
 	a.meter.mu.Lock()
-	if !r.settled && r.holder == a.holder { // what a lost lease had reserved is spent
+	if !r.settled && r.holder == a.holder { // reservations of a lost lease are spent already
 		used.Calls = 0
 		a.reserved.subtract(r.amounts)
 		a.spent.add(used)
-		a.unsaid = true
+		a.changed = true
 	}
 	r.settled = true
 	a.meter.mu.Unlock()
 	a.notify()
 }
 
-// SettleAll spends all that was reserved: nobody knows what has been used.
+// SettleAll spends the whole reservation, for a request whose use is unknown.
 func (r *Reservation) SettleAll() {
 	if r != nil {
 		r.Settle(r.amounts)
 	}
 }
 
-// Close ends the leases, once all requests are settled; there must be no later ones. What
-// cannot be told before ctx ends counts as spent, when the lease has expired.
+// Close waits until all requests are settled and ends the leases. No request may follow. What cannot be reported
+// before ctx ends counts as spent once the lease has expired.
 func (m *Meter) Close(ctx context.Context) error {
 	m.mu.Lock()
 	if m.closed {
@@ -205,7 +203,7 @@ func (m *Meter) Close(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if n := len(m.accounts); n > 0 {
-		return agl.Errorf(agl.CodeUnavailable, "the budgets of %d keys could not be settled, so that what was reserved counts as spent: %w", n, context.Cause(ctx))
+		return agl.Errorf(agl.CodeUnavailable, "the budgets of %d keys could not be settled, so their reservations count as spent: %w", n, context.Cause(ctx))
 	}
 	return nil
 }
@@ -217,7 +215,7 @@ func (a *account) notify() {
 	}
 }
 
-// run charges until everything is settled and told, or until it is cancelled.
+// run sends charges until everything is settled and reported, or ctx ends.
 func (a *account) run(ctx context.Context) {
 	defer a.cancel()
 	for {
@@ -240,19 +238,18 @@ func (a *account) run(ctx context.Context) {
 	}
 }
 
-// charge sends one charge, if there is something to tell or to ask for. It returns how long
-// to wait for more, or that nothing is left.
+// charge sends one charge. It returns how long to wait before the next one, or that nothing is left to report.
 func (a *account) charge(ctx context.Context) (wait time.Duration, done bool) {
 	m := a.meter
 	m.mu.Lock()
-	asked := slices.Clone(a.needs[:min(len(a.needs), MaxNeeds)])
+	asked := slices.Clone(a.needs[:min(len(a.needs), maxNeeds)])
 	a.sequence++
 	c := Charge{KeyID: a.keyID, Holder: a.holder, Sequence: a.sequence, Known: a.known, Spent: a.spent, Reserved: a.reserved, Needs: make([]Amounts, len(asked))}
 	for i, n := range asked {
 		c.Needs[i] = n.amounts
 	}
 	c.End = len(asked) == 0 && a.reserved == Amounts{}
-	a.unsaid = false
+	a.changed = false
 	m.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(ctx, chargeLimit)
@@ -263,9 +260,9 @@ func (a *account) charge(ctx context.Context) (wait time.Duration, done bool) {
 	defer m.mu.Unlock()
 	switch {
 	case err != nil:
-		a.unsaid = true
+		a.changed = true
 		a.answerAll(asked, err)
-		// Nothing was ever granted, and the charge has certainly not been executed.
+		// Nothing was ever granted, and this charge was certainly not executed.
 		if c.Known == 0 && len(a.needs) == 0 && agl.ErrorCode(err) != agl.CodeUnavailable && ctx.Err() == nil {
 			delete(m.accounts, a.keyID)
 			return 0, true
@@ -285,7 +282,7 @@ func (a *account) charge(ctx context.Context) (wait time.Duration, done bool) {
 	}
 	a.apply(asked, &answer)
 	switch {
-	case a.unsaid, len(a.needs) > len(asked):
+	case a.changed, len(a.needs) > len(asked):
 		return 0, false
 	case len(a.needs) > 0:
 		return settleRetry, false
@@ -296,15 +293,14 @@ func (a *account) charge(ctx context.Context) (wait time.Duration, done bool) {
 	}
 }
 
-// apply gives the requests that were asked for what they were granted, and refuses those
-// for which there will be no room soon.
+// apply grants the requests what the answer grants them, and refuses those that will have no room soon.
 func (a *account) apply(asked []*need, answer *Charged) {
 	now := time.Now()
 	for i, n := range asked {
 		granted := i < len(answer.Granted) && answer.Granted[i]
 		switch {
 		case n.left:
-			a.unsaid = a.unsaid || granted // the next charge gives it back
+			a.changed = a.changed || granted // the next charge returns it
 			continue
 		case granted:
 			a.reserved.add(n.amounts)
@@ -318,7 +314,7 @@ func (a *account) apply(asked []*need, answer *Charged) {
 	a.forgetAnswered()
 }
 
-// soon reports whether a refusal may not last, because running calls may give room back.
+// soon reports whether a refusal may be temporary, because running calls may return some of the budget.
 func soon(err error, until, now time.Time) bool {
 	e, ok := err.(*BudgetError) //nolint:errorlint // it comes from newBudgetError
 	return ok && e.Fits() && now.Before(until)

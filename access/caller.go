@@ -12,30 +12,29 @@ import (
 
 // Caller is who makes a request.
 type Caller struct {
-	KeyID  string // empty for the root key, and where no key is asked for
+	KeyID  string // empty for the root key, and where no key is required
 	Name   string
 	Scopes Scope
-	Expire time.Time // zero: never
-	// Attempt is the only attempt that a caller with the scope Agent may speak for. Null
-	// is every attempt.
+	Expire time.Time // zero means never
+	// Attempt is the only attempt that a caller with the scope Agent may act for. Null means any attempt.
 	Attempt agl.Null[agl.Claim]
 	Rules   Rules  // of the key's calls of models
-	Limits  Limits // of the key; zero: none
-	// Project are the limits of the project that the caller is in, which all callers share.
+	Limits  Limits // of the key; the zero value has none
+	// Project holds the limits of the caller's project, which all of its callers share.
 	Project Limits
 }
 
-// Limited reports whether what the caller uses is counted.
+// Limited reports whether the caller's use is counted.
 func (c *Caller) Limited() bool { return c.Limits != Limits{} || c.Project != Limits{} }
 
-// Measured reports whether tokens or dollars are limited, so that the most that a call of a
-// model may use must be known before it.
+// Measured reports whether tokens or dollars are limited, so that the most that a model call may use must be known
+// before it is sent.
 func (c *Caller) Measured() bool {
 	return c.Limits.MaxTokens > 0 || c.Limits.MaxUSD > 0 || c.Project.MaxTokens > 0 || c.Project.MaxUSD > 0
 }
 
-// account is whose budget the caller's requests are charged to, besides that of the project:
-// a key with limits has one of its own.
+// account returns the account that the caller's requests are charged to, besides that of the project: its key's own
+// if the key has limits.
 func (c *Caller) account() string {
 	if c.Limits != (Limits{}) {
 		return c.KeyID
@@ -43,12 +42,12 @@ func (c *Caller) account() string {
 	return ProjectAccount
 }
 
-// Subject is whom the rules of the caller's key are for.
+// Subject returns the subject of the rules of the caller's key.
 func (c *Caller) Subject() *Subject {
 	return &Subject{ID: c.KeyID, Name: "the key " + c.KeyID, Rules: c.Rules}
 }
 
-// Root may do everything: it has the server's own token.
+// Root returns the caller that has the server's own token. It may do everything.
 func Root() Caller { return Caller{Name: "root", Scopes: Any} }
 
 // Identity is the JSON form of a Caller. Times are in Unix seconds.
@@ -87,7 +86,7 @@ func (i *Identity) Caller() (Caller, error) {
 	return c, err
 }
 
-// By names the caller in what is kept of its acts.
+// By returns the caller's name for records of its acts.
 func (c *Caller) By() string {
 	if c.KeyID == "" {
 		return c.Name
@@ -95,17 +94,16 @@ func (c *Caller) By() string {
 	return c.KeyID + " (" + c.Name + ")"
 }
 
-// ForbiddenError says that a caller is known and lacks a scope. Its status is 403.
+// ForbiddenError says that a known caller lacks a scope. Its HTTP status is 403.
 type ForbiddenError struct{ message string }
 
 func (e *ForbiddenError) Error() string { return e.message }
 
-// Allow returns why a caller may not use a route that declares scopes, a *ForbiddenError,
-// or nil.
+// Allow returns nil if the caller may use a route that declares these scopes, otherwise a *ForbiddenError.
 func (c *Caller) Allow(route Scope) error {
 	switch {
 	case route == 0:
-		return &ForbiddenError{"this route declares no scope, so that nobody may use it"}
+		return &ForbiddenError{"this route declares no scope, so nobody may use it"}
 	case route&Public != 0, c.Scopes&Admin != 0, c.Scopes&route != 0:
 		return nil
 	}
@@ -113,20 +111,20 @@ func (c *Caller) Allow(route Scope) error {
 	if c.KeyID != "" {
 		who = "the key " + c.KeyID
 	}
-	return &ForbiddenError{who + " has the scopes (" + c.Scopes.String() + "), and needs one of (" + (route | Admin).String() + ")"}
+	return &ForbiddenError{who + " has the scopes (" + c.Scopes.String() + ") and needs one of (" + (route | Admin).String() + ")"}
 }
 
 // Speaks reports whether a caller may act for an attempt.
 func (c *Caller) Speaks(attempt agl.Claim) bool { return !c.Attempt.Valid || c.Attempt.V == attempt }
 
-// Checker finds out whose key it is. A key that is unknown, expired or revoked is
-// CodeUnauthorized. Methods are safe for concurrent use.
+// Checker identifies the caller that a key belongs to. An unknown, expired or revoked key is CodeUnauthorized. Its
+// methods are safe for concurrent use.
 type Checker interface {
 	Check(ctx context.Context, key string) (Caller, error)
 }
 
-// Given returns the key of a request: a bearer token, the password of HTTP Basic, or the
-// header X-Api-Key. It is "" if there is none.
+// Given returns the key that a request carries: a bearer token, the password of HTTP Basic, or the header X-Api-Key.
+// It is "" if there is none.
 func Given(r *http.Request) string {
 	if authorization := r.Header.Get("Authorization"); authorization != "" {
 		key, _ := Credential(authorization)
@@ -135,9 +133,8 @@ func Given(r *http.Request) string {
 	return r.Header.Get("X-Api-Key")
 }
 
-// Credential returns the bearer token or the password of HTTP Basic in a header
-// Authorization, whose scheme may be spelled in any case (RFC 9110, 11.1). ok is false for
-// other schemes.
+// Credential returns the bearer token or the HTTP Basic password in an Authorization header. The scheme may be
+// spelled in any case (RFC 9110, 11.1). ok is false for other schemes.
 func Credential(authorization string) (key string, ok bool) {
 	end := strings.IndexAny(authorization, " \t")
 	if end < 0 {

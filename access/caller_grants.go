@@ -8,11 +8,11 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Grants are the scopes of names that somebody else vouches for: groups of an identity
-// provider, or names in client certificates.
+// Grants maps names that somebody else vouches for to scopes: groups of an identity provider, or names in client
+// certificates.
 type Grants map[string]Scope
 
-// Of returns the scopes of all the names; 0 if none is known.
+// Of returns the scopes of all the names together; 0 if none is known.
 func (g Grants) Of(names ...string) (set Scope) {
 	for _, name := range names {
 		set |= g[name]
@@ -20,8 +20,7 @@ func (g Grants) Of(names ...string) (set Scope) {
 	return set
 }
 
-// Grant is a line of a configuration: NAME=SCOPE,SCOPE, with @PROJECT at its end if it is
-// for one project alone.
+// Grant is one entry of a configuration: NAME=SCOPE,SCOPE, followed by @PROJECT if it applies to one project only.
 type Grant struct {
 	Name    string
 	Scopes  Scope
@@ -49,8 +48,8 @@ func (g *Grant) UnmarshalText(text []byte) (err error) {
 	return nil
 }
 
-// GrantsFor returns the grants of a project, "" for the server's own store: those for it
-// and those for every project.
+// GrantsFor returns the grants that apply to a project: its own and those for every project. The project "" is the
+// server's own store.
 func GrantsFor(project string, all []Grant) Grants {
 	grants := Grants{}
 	for _, g := range all {

@@ -10,28 +10,27 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Guard finds out who calls a server that has a key of its own, and may know the keys of a
-// store. The zero value takes everybody for root.
+// Guard authenticates the callers of a server that has a key of its own and may know the keys of a store. The zero
+// value takes everybody for root.
 type Guard struct {
-	Key  string  // the server's own, which may do everything; "" is none
-	Keys Checker // knows others; nil knows none
-	// Failed limits how often an address may send a wrong key; nil is without limit.
+	Key  string  // the server's own, which may do everything; "" means none
+	Keys Checker // checks other keys; nil accepts none
+	// Failed limits how often an address may send a wrong key; nil means no limit.
 	Failed *Throttle
-	// Open bounds the requests of each caller at once; nil is without limit.
+	// Open bounds the open requests of each caller; nil means no limit.
 	Open *Open
 }
 
 // Required reports whether callers need a key.
 func (g *Guard) Required() bool { return g.Key != "" || g.Keys != nil }
 
-// Allow returns why the caller of a request may not use a route that declares scopes:
-// CodeUnauthorized for a key that is missing, unknown, expired or revoked, a *ForbiddenError
-// for one that may not, a *ThrottledError for an address that must wait, and another error if
-// that cannot be found out. A key with limits may not, nor one of a project whose calls of models
-// are limited, because the server does not count what they use.
+// Allow returns nil if the caller of a request may use a route that declares these scopes. Otherwise it returns
+// CodeUnauthorized for a key that is missing, unknown, expired or revoked, a *ForbiddenError for a key that lacks the
+// scopes, a *ThrottledError for an address that must wait, and another error if the key cannot be checked. It forbids
+// keys with limits, and keys of projects that limit model calls, because this server does not count what they use.
 func (g *Guard) Allow(r *http.Request, scope Scope) (err error) {
 	root := Root()
-	if err := root.Allow(scope); err != nil { // nobody may
+	if err := root.Allow(scope); err != nil { // the route declares no scope
 		return err
 	}
 	if scope&Public != 0 || !g.Required() {
@@ -61,14 +60,14 @@ func (g *Guard) allow(r *http.Request, given string, isKey bool, scope Scope) er
 	case err != nil:
 		return err
 	case caller.Limits != (Limits{}) || !caller.Rules.None():
-		return &ForbiddenError{"the key " + caller.KeyID + " has a budget, a list of models or a rate, which this server does not count; use one without limits, or agl proxy in front of it"}
+		return &ForbiddenError{"the key " + caller.KeyID + " has a budget, a list of models or a rate, which this server does not count; use a key without limits, or put agl proxy in front of this server"}
 	case caller.Project.MaxTokens > 0 || caller.Project.MaxUSD > 0 || caller.Project.MaxCalls > 0:
-		return &ForbiddenError{"the project has a budget of tokens, dollars or calls, which this server does not count; use agl proxy in front of it"}
+		return &ForbiddenError{"the project has a budget of tokens, dollars or calls, which this server does not count; put agl proxy in front of this server"}
 	}
 	return caller.Allow(scope)
 }
 
-// KeyOf returns the key of Keys that a request was let in with; "" if it has none.
+// KeyOf returns the key, known to Keys, that let a request in; "" if another credential did.
 func (g *Guard) KeyOf(r *http.Request) string {
 	given := cmp.Or(r.Header.Get("X-Api-Key"), Given(r))
 	if g.Keys == nil || !Is(given) || g.isOwn(given) {
@@ -77,8 +76,8 @@ func (g *Guard) KeyOf(r *http.Request) string {
 	return given
 }
 
-// Gone tells, of a request that was let in, whether its key may no longer be here: see [Watch]. It
-// is nil if that cannot be.
+// Gone returns a function for [Watch] that checks the key of a request again; nil if no key of Keys let the request
+// in.
 func (g *Guard) Gone(r *http.Request) func(ctx context.Context) error {
 	given := g.KeyOf(r)
 	if given == "" {
@@ -92,8 +91,7 @@ func (g *Guard) Gone(r *http.Request) func(ctx context.Context) error {
 	}
 }
 
-// Enter counts a request that is allowed as open, until leave is called. The error is an
-// *OpenError.
+// Enter counts a request as open until leave is called. The error is an *OpenError.
 func (g *Guard) Enter(r *http.Request) (leave func(), err error) {
 	var caller Caller
 	if given := g.KeyOf(r); given != "" {
@@ -102,7 +100,7 @@ func (g *Guard) Enter(r *http.Request) (leave func(), err error) {
 	return g.Open.Enter(caller.Who(r.RemoteAddr))
 }
 
-// isOwn compares digests, so that the time it takes tells neither the key nor its length.
+// isOwn compares digests, so that its duration reveals neither the key nor its length.
 func (g *Guard) isOwn(given string) bool {
 	own, other := sha256.Sum256([]byte(g.Key)), sha256.Sum256([]byte(given))
 	return g.Key != "" && subtle.ConstantTimeCompare(own[:], other[:]) == 1

@@ -6,11 +6,10 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Scope is a set of things that a caller may do. A route declares the scopes of which one
-// is enough.
+// Scope is a set of permissions. A route declares several and admits callers that have one of them.
 type Scope uint16
 
-// The scopes. The zero value admits nobody.
+// The scopes. A route with the zero value admits nobody.
 const (
 	Read   Scope = 1 << iota // see everything but keys
 	Ingest                   // send spans and rewards
@@ -18,9 +17,9 @@ const (
 	Live                     // open attempts outside the queue, call models for them, send their spans
 	Runner                   // take rollouts from the queue and run them
 	Train                    // enqueue, update and cancel rollouts, publish resources, steer models
-	Admin                    // everything; alone: keys, deletion
+	Admin                    // everything; only admin manages keys and deletes
 
-	// Public is declared by routes that answer everybody. No key has it.
+	// Public is declared by routes that are open to everybody. No key has it.
 	Public
 
 	// Readers, Senders and Callers are who may read, send spans, and call models.
@@ -28,13 +27,13 @@ const (
 	Senders = Ingest | Agent | Live | Runner | Train
 	Callers = Agent | Live | Runner | Train
 
-	// Any is declared by routes for everybody who has a key.
+	// Any is declared by routes that are open to everybody with a key.
 	Any = Read | Ingest | Agent | Live | Runner | Train | Admin
 )
 
 var scopeNames = [...]string{"read", "ingest", "agent", "live", "runner", "train", "admin"}
 
-// Names returns the names of the scopes of keys in a set.
+// Names returns the names of the scopes in a set. Public has no name.
 func (s Scope) Names() []string {
 	names := make([]string, 0, len(scopeNames))
 	for i, name := range scopeNames {
@@ -47,7 +46,7 @@ func (s Scope) Names() []string {
 
 func (s Scope) String() string { return strings.Join(s.Names(), ", ") }
 
-// ParseScopes reads the names of scopes; CodeInvalid.
+// ParseScopes returns the set of the named scopes. An unknown name is CodeInvalid.
 func ParseScopes(names []string) (set Scope, err error) {
 	for _, name := range names {
 		one := Scope(0)
@@ -57,7 +56,7 @@ func ParseScopes(names []string) (set Scope, err error) {
 			}
 		}
 		if one == 0 {
-			return 0, agl.Errorf(agl.CodeInvalid, "scopes: got %q, must be of %s", name, Any)
+			return 0, agl.Errorf(agl.CodeInvalid, "scopes: got %q, must be one of %s", name, Any)
 		}
 		set |= one
 	}

@@ -17,18 +17,18 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// sessionKind is the kind of the documents of sessions.
+// sessionKind is the kind of the documents that hold sessions.
 const sessionKind = "session"
 
 const (
 	// SessionTTL is how long a browser stays signed in.
 	SessionTTL = 12 * time.Hour
-	// maxSessions is how many sessions one caller has at once; a further one ends its oldest.
+	// maxSessions is the number of sessions that one caller may have; a further sign-in ends the oldest.
 	maxSessions = 50
 )
 
-// Sessions are the browsers that are signed in. They are kept as documents, so that every
-// server of the database knows them, and without what would be needed to use one.
+// Sessions keeps the sessions of browsers that are signed in. It stores them as documents, so that every server of
+// the database knows them, and stores only a MAC, so that nobody can use a session by reading the database.
 type Sessions struct {
 	documents agl.DocumentStore
 	keys      *Keys
@@ -40,8 +40,8 @@ var _ Checker = (*Sessions)(nil)
 
 // session is the document of a session.
 type session struct {
-	MAC string `json:"hmac"` // of its text with the token of the server, in hex
-	// Caller is who it was begun as. One with a key may do what its key may, now.
+	MAC string `json:"hmac"` // of the session's text, keyed with the server's token, in hex
+	// Caller is who signed in. If that was with a key, the session has the scopes that the key has now.
 	Caller     Identity      `json:"caller"`
 	CreateTime agl.Timestamp `json:"create_time"`
 	ExpireTime agl.Timestamp `json:"expire_time"`
@@ -49,16 +49,16 @@ type session struct {
 
 func (s *session) over(now time.Time) bool { return !now.Before(s.ExpireTime.Time()) }
 
-// NewSessions returns the sessions that a store keeps as documents. The keys may be nil.
-// Another token of the server ends all sessions.
+// NewSessions returns the sessions that a store keeps as documents. keys may be nil. All sessions end when the
+// server's token changes.
 func NewSessions(documents agl.DocumentStore, keys *Keys, token string) *Sessions {
 	s := &Sessions{documents: documents, keys: keys, secret: []byte(token)}
 	s.cache = NewCache(s.lookup, StoreTTL)
 	return s
 }
 
-// Begin signs a caller in, until the returned time at the latest. The text is the only
-// proof of the session, and is returned here and never again.
+// Begin signs a caller in until the returned time at the latest. The text is the only proof of the session; it is
+// never returned again.
 func (s *Sessions) Begin(ctx context.Context, caller *Caller) (text string, until time.Time, err error) {
 	now := time.Now()
 	until = now.Add(SessionTTL)
@@ -80,7 +80,7 @@ func (s *Sessions) Begin(ctx context.Context, caller *Caller) (text string, unti
 	return text, until, err
 }
 
-// makeRoom deletes the sessions that are over, and the oldest of a caller who has too many.
+// makeRoom deletes expired sessions, and the oldest ones of a caller who has too many.
 func (s *Sessions) makeRoom(ctx context.Context, caller *Caller, now time.Time) error {
 	page, err := s.documents.QueryDocuments(ctx, agl.QueryDocumentsParams{Kind: sessionKind})
 	if err != nil {
@@ -115,7 +115,7 @@ func (s *Sessions) makeRoom(ctx context.Context, caller *Caller, now time.Time) 
 	return nil
 }
 
-// remove deletes a session, unless another server has.
+// remove deletes a session. It may be gone already.
 func (s *Sessions) remove(ctx context.Context, id string) error {
 	_, err := s.documents.WriteDocuments(ctx, agl.WriteDocumentsParams{Writes: []agl.DocumentWrite{{Kind: sessionKind, ID: id, Delete: true, Quiet: true}}})
 	if errors.Is(err, agl.ErrNotFound) {
@@ -124,8 +124,7 @@ func (s *Sessions) remove(ctx context.Context, id string) error {
 	return err
 }
 
-// End signs out: at once here, within a second on other servers. A session that is over
-// already is no error.
+// End signs out, at once on this server and within a second on others. Ending a session that is over is no error.
 func (s *Sessions) End(ctx context.Context, text string) error {
 	if _, err := s.lookup(ctx, text); err != nil {
 		if agl.ErrorCode(err) == agl.CodeUnauthorized {
@@ -139,8 +138,8 @@ func (s *Sessions) End(ctx context.Context, text string) error {
 	return err
 }
 
-// Check implements [Checker] for the text of a session. A session that was begun with a key
-// has the scopes and limits of the key, and ends with it.
+// Check implements [Checker] for the text of a session. A session that began with a key has the key's scopes and
+// limits, and ends with the key.
 func (s *Sessions) Check(ctx context.Context, text string) (Caller, error) {
 	return s.cache.Check(ctx, text)
 }

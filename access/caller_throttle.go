@@ -11,13 +11,13 @@ const (
 	maxThrottled   = 1 << 14 // addresses
 )
 
-// Throttle limits how often an address may fail to say who it is. A nil one and the zero value
-// limit nothing. It is safe for concurrent use.
+// Throttle limits how often an address may fail to authenticate. A nil Throttle and the zero value limit nothing. It
+// is safe for concurrent use.
 type Throttle struct {
 	perMinute int
 
 	mu       sync.Mutex
-	failures map[string]*failures // by address, of the present minute
+	failures map[string]*failures // of the current minute, by address
 }
 
 type failures struct {
@@ -25,17 +25,15 @@ type failures struct {
 	since time.Time
 }
 
-// NewThrottle returns a throttle that lets an address fail so often in a minute; 0 is
-// without limit.
+// NewThrottle returns a throttle that allows each address perMinute failures a minute; 0 means no limit.
 func NewThrottle(perMinute int) *Throttle {
 	return &Throttle{perMinute: perMinute, failures: map[string]*failures{}}
 }
 
-// Admit calls find, which reports whether it has found out who calls from an address, unless
-// that must wait: it then returns for how long. given says that the caller has given something,
-// which counts if it is wrong. What cannot be guessed, such as a valid key, is let in from an
-// address that must wait, too: whoever has one must not suffer from others behind the same
-// address.
+// Admit calls find, which reports whether it has identified the caller. If the address must wait, Admit does not call
+// find and returns how long; but a credential that cannot be guessed, such as a key, is checked even then: its owner
+// must not suffer from others behind the same address. given says that the caller sent a credential, so a failure
+// counts.
 func (t *Throttle) Admit(address string, given, guessable bool, find func() (found bool)) (wait time.Duration) {
 	now := time.Now()
 	wait = t.Blocked(address, now)
@@ -50,14 +48,14 @@ func (t *Throttle) Admit(address string, given, guessable bool, find func() (fou
 	return wait
 }
 
-// ThrottledError says that an address must wait. Its status is 429.
+// ThrottledError says that an address must wait. Its HTTP status is 429.
 type ThrottledError struct{ Wait time.Duration }
 
 func (e *ThrottledError) Error() string {
 	return "too many wrong tokens and keys have come from this address; try again in " + e.Wait.Round(time.Second).String()
 }
 
-// Blocked returns for how long an address may not try again; 0 is not at all.
+// Blocked returns how long an address must wait before its next attempt; 0 if it need not wait.
 func (t *Throttle) Blocked(address string, now time.Time) time.Duration {
 	if t == nil || t.perMinute == 0 {
 		return 0
@@ -91,8 +89,7 @@ func (t *Throttle) Fail(address string, now time.Time) {
 	f.count++
 }
 
-// makeRoom drops what is over once there are too many addresses, and everything if that is
-// not enough.
+// makeRoom drops failures of earlier minutes once there are too many addresses, and everything if that does not help.
 func (t *Throttle) makeRoom(now time.Time) {
 	if len(t.failures) < maxThrottled {
 		return
@@ -107,8 +104,7 @@ func (t *Throttle) makeRoom(now time.Time) {
 	}
 }
 
-// host returns an address without its port. Of IPv6 it is the network of 64 bits, which one
-// client usually has to itself.
+// host returns an address without its port. For IPv6 it is the /64 network, which usually belongs to one client.
 func host(address string) string {
 	name, _, err := net.SplitHostPort(address)
 	if err != nil {

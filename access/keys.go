@@ -17,27 +17,27 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// kind is the kind of the documents of keys.
+// kind is the kind of the documents that hold keys.
 const kind = "key"
 
-const maxWrites = 5 // of a document that others change, too
+const maxWrites = 5 // attempts to write a document that others change, too
 
-// Key is what is known of a key. The JSON form has times in Unix seconds.
+// Key describes a key, without its secret. The JSON form has times in Unix seconds.
 type Key struct {
 	ID     string   `json:"id"`
 	Name   string   `json:"name"`
 	Scopes []string `json:"scopes"`
-	// RolloutID and AttemptID are those of a key with the scope agent, "" for others.
+	// RolloutID and AttemptID name the attempt of a key with the scope agent; "" for others.
 	RolloutID  string         `json:"rollout_id,omitzero"`
 	AttemptID  string         `json:"attempt_id,omitzero"`
 	CreateTime agl.Timestamp  `json:"create_time"`
 	CreatedBy  string         `json:"created_by"`
-	ExpireTime *agl.Timestamp `json:"expire_time"` // null: never
-	RevokeTime *agl.Timestamp `json:"revoke_time"` // null: it is valid
+	ExpireTime *agl.Timestamp `json:"expire_time"` // null means never
+	RevokeTime *agl.Timestamp `json:"revoke_time"` // null if it was not revoked
 	RevokedBy  string         `json:"revoked_by,omitzero"`
-	Rules                     // of its calls of models
+	Rules                     // for its model calls
 	Limits     Limits         `json:"limits,omitzero"`
-	// Usage is what a key with limits has used, in the answer of [Keys.List].
+	// Usage is what a key with limits has used. Only [Keys.List] sets it.
 	Usage *Usage `json:"usage,omitzero"`
 }
 
@@ -69,7 +69,7 @@ func (k *Key) State(now time.Time) State {
 	}
 }
 
-// caller is who makes requests with the key.
+// caller returns the caller that uses the key, without the limits of its project.
 func (k *Key) caller() (Caller, error) {
 	i := Identity{ID: k.ID, Name: k.Name, Scopes: k.Scopes, ExpireTime: k.ExpireTime, RolloutID: k.RolloutID, AttemptID: k.AttemptID, Rules: k.Rules, Limits: k.Limits}
 	return i.Caller()
@@ -82,16 +82,16 @@ type CreatedKey struct {
 	Text string `json:"key"`
 }
 
-// NewKey are the arguments of [Keys.Create].
+// NewKey has the arguments of [Keys.Create].
 type NewKey struct {
 	Name   string
 	Scopes Scope
-	Expire time.Duration // how long it is valid; 0 is for ever
-	// Attempt is required of a key with the scope Agent, which no other may stand beside.
+	Expire time.Duration // how long it is valid; 0 means for ever
+	// Attempt is required for the scope Agent, which must be the only scope then.
 	Attempt agl.Null[agl.Claim]
 	Rules   Rules
 	Limits  Limits
-	By      string // who makes it
+	By      string // who creates it
 }
 
 func (n *NewKey) validate() error {
@@ -103,7 +103,7 @@ func (n *NewKey) validate() error {
 	case n.Expire < 0:
 		return agl.Errorf(agl.CodeInvalid, "expire_seconds: got %v, must not be negative", n.Expire.Seconds())
 	case n.Scopes&Agent != 0 && n.Scopes != Agent:
-		return agl.Errorf(agl.CodeInvalid, "scopes: got (%s), agent must stand alone: its key reaches one attempt", n.Scopes)
+		return agl.Errorf(agl.CodeInvalid, "scopes: got (%s), agent must be the only scope: its key is for one attempt", n.Scopes)
 	case (n.Scopes == Agent) != n.Attempt.Valid, n.Attempt.Valid && (n.Attempt.V.RolloutID == "" || n.Attempt.V.AttemptID == ""):
 		return agl.Errorf(agl.CodeInvalid, "rollout_id and attempt_id: got %q and %q, must both be given for the scope agent, and for no other", n.Attempt.V.RolloutID, n.Attempt.V.AttemptID)
 	}
@@ -113,12 +113,12 @@ func (n *NewKey) validate() error {
 	return n.Limits.Validate()
 }
 
-// Keys are the keys of a store.
+// Keys manages the keys of a store.
 type Keys struct {
 	documents agl.DocumentStore
 	cache     *Cache
 	ledgers   ledgers
-	project   *ProjectLimits // nil: there are none
+	project   *ProjectLimits // nil for no limits
 	revoked   *Revocations
 }
 
@@ -127,8 +127,7 @@ var _ Checker = (*Keys)(nil)
 // NewKeys returns the keys that a store keeps as documents.
 func NewKeys(documents agl.DocumentStore) *Keys { return NewProjectKeys(documents, nil) }
 
-// NewProjectKeys returns the keys of a project, whose callers together stay within limits; nil
-// is none.
+// NewProjectKeys returns the keys of a project whose callers share limits; nil means no limits.
 func NewProjectKeys(documents agl.DocumentStore, limits *ProjectLimits) *Keys {
 	k := &Keys{documents: documents, ledgers: ledgers{documents: documents, seed: maphash.MakeSeed(), began: time.Now()}, project: limits}
 	k.cache = NewCache(k.lookup, StoreTTL)
@@ -136,7 +135,7 @@ func NewProjectKeys(documents agl.DocumentStore, limits *ProjectLimits) *Keys {
 	return k
 }
 
-// Create makes a key. Its text is returned here and never again.
+// Create creates a key. Its text is returned here and never again.
 func (k *Keys) Create(ctx context.Context, p NewKey) (CreatedKey, error) {
 	if err := p.validate(); err != nil {
 		return CreatedKey{}, err
@@ -183,8 +182,8 @@ func (k *Keys) List(ctx context.Context) ([]Key, error) {
 	return keys, nil
 }
 
-// Revoke ends a key: at once here, within a second on other servers. Revoking it again
-// changes nothing. An unknown id is CodeNotFound.
+// Revoke ends a key, at once on this server and within a second on others. Revoking it again changes nothing. An
+// unknown id is CodeNotFound.
 func (k *Keys) Revoke(ctx context.Context, id, by string) (Key, error) {
 	for try := 1; ; try++ {
 		document, err := k.documents.GetDocument(ctx, kind, id)
@@ -229,7 +228,7 @@ func decode(d *agl.Document) (stored storedKey, err error) {
 // Check implements [Checker].
 func (k *Keys) Check(ctx context.Context, key string) (Caller, error) { return k.cache.Check(ctx, key) }
 
-// lookup finds out whose key it is, from the database.
+// lookup reads the caller of a key from the database.
 func (k *Keys) lookup(ctx context.Context, key string) (Caller, error) {
 	id, _ := keyID(key)
 	stored, err := k.valid(ctx, id)
@@ -242,7 +241,7 @@ func (k *Keys) lookup(ctx context.Context, key string) (Caller, error) {
 	return k.caller(ctx, &stored.Key)
 }
 
-// caller is who makes requests with a key.
+// caller returns the caller that uses a key, with the limits of its project.
 func (k *Keys) caller(ctx context.Context, key *Key) (Caller, error) {
 	caller, err := key.caller()
 	if err == nil {
@@ -251,7 +250,7 @@ func (k *Keys) caller(ctx context.Context, key *Key) (Caller, error) {
 	return caller, err
 }
 
-// find returns who makes requests with the key of an id, if it is valid.
+// find returns the caller of the key with this id, if the key is valid.
 func (k *Keys) find(ctx context.Context, id string) (Caller, error) {
 	stored, err := k.valid(ctx, id)
 	if err != nil {
@@ -260,7 +259,7 @@ func (k *Keys) find(ctx context.Context, id string) (Caller, error) {
 	return k.caller(ctx, &stored.Key)
 }
 
-// valid returns the key of an id; an unknown or invalid one is errUnknown.
+// valid returns the key with this id; errUnknown if it is unknown, expired or revoked.
 func (k *Keys) valid(ctx context.Context, id string) (storedKey, error) {
 	document, err := k.documents.GetDocument(ctx, kind, id)
 	switch {

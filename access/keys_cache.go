@@ -10,18 +10,17 @@ import (
 )
 
 const (
-	// StoreTTL is for how long a store goes by what its database said of a key.
+	// StoreTTL is how long a store uses what it read about a key from its database.
 	StoreTTL = 400 * time.Millisecond
-	// AskTTL is for how long a server that asks a store goes by its answer. A revoked key is
-	// refused everywhere after the sum of both.
+	// AskTTL is how long another server uses the store's answer about a key. A revoked key is refused everywhere
+	// after the sum of both.
 	AskTTL = 400 * time.Millisecond
 
 	maxCached     = 1 << 14
 	lookupTimeout = 5 * time.Second
 )
 
-// Cache is a [Checker] that remembers what another one said. Concurrent checks of one key
-// ask once.
+// Cache is a [Checker] that caches answers. Concurrent checks of one key share one lookup.
 type Cache struct {
 	lookup func(ctx context.Context, key string) (Caller, error)
 	ttl    time.Duration
@@ -31,14 +30,14 @@ type Cache struct {
 }
 
 type cached struct {
-	ready  chan struct{} // closed when the rest is set
-	until  time.Time     // zero: the answer is for those who wait for it only
+	ready  chan struct{} // closed when the other fields are set
+	until  time.Time     // zero if the answer is only for the checks that wait for it
 	caller Caller
 	err    error
 }
 
-// NewCache returns a cache of lookup, which returns CodeUnauthorized for a key that is not
-// valid. An answer is used until ttl after lookup was called.
+// NewCache returns a cache of lookup, which returns CodeUnauthorized for an invalid key. An answer is used until ttl
+// after the call of lookup.
 func NewCache(lookup func(ctx context.Context, key string) (Caller, error), ttl time.Duration) *Cache {
 	return &Cache{lookup: lookup, ttl: ttl, entries: map[[sha256.Size]byte]*cached{}}
 }
@@ -73,8 +72,7 @@ func (c *Cache) Check(ctx context.Context, key string) (Caller, error) {
 	return e.caller, e.err
 }
 
-// fill looks a key up. Others may wait for the answer, so that it is looked up to the end
-// when ctx is cancelled.
+// fill looks a key up. Other checks may wait for the answer, so the lookup continues when ctx is cancelled.
 func (c *Cache) fill(ctx context.Context, e *cached, key string, now time.Time) {
 	defer close(e.ready)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
@@ -94,8 +92,7 @@ func (e *cached) done() bool {
 	}
 }
 
-// makeRoom drops what has expired once the cache is full, and everything if that is not
-// enough.
+// makeRoom drops expired entries once the cache is full, and everything if that does not help.
 func (c *Cache) makeRoom(now time.Time) {
 	if len(c.entries) < maxCached {
 		return
@@ -110,7 +107,7 @@ func (c *Cache) makeRoom(now time.Time) {
 	}
 }
 
-// Forget makes later checks ask again.
+// Forget makes later checks look keys up again.
 func (c *Cache) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

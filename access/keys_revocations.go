@@ -10,14 +10,13 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// kindRevoked is the kind of the documents of attempts whose keys are revoked.
+// kindRevoked is the kind of the documents that name attempts whose keys are revoked.
 const kindRevoked = "revoked-attempt"
 
-// RevokedAttempt is an attempt whose keys are refused, those that are made from a secret
-// and stand in no list.
+// RevokedAttempt is an attempt whose keys are refused. These keys are derived from a secret, so no list has them.
 type RevokedAttempt struct {
 	RolloutID  string        `json:"rollout_id"`
-	AttemptID  string        `json:"attempt_id,omitzero"` // "" is every attempt of the rollout
+	AttemptID  string        `json:"attempt_id,omitzero"` // "" means every attempt of the rollout
 	RevokeTime agl.Timestamp `json:"revoke_time"`
 	RevokedBy  string        `json:"revoked_by"`
 }
@@ -44,24 +43,23 @@ func decodeRevoked(d *agl.Document) (revoked RevokedAttempt, err error) {
 	return revoked, nil
 }
 
-// revokedPatience bounds how long a call waits to learn what is revoked. Calls of attempts go
-// on while the store is away, by what was known last.
-const revokedPatience = 500 * time.Millisecond
+// revokedTimeout bounds how long a model call waits for the list of revocations. While the store is away, calls
+// continue with the last list.
+const revokedTimeout = 500 * time.Millisecond
 
-// Revocations know the attempts whose keys are revoked. Concurrent questions ask once. A nil
-// one knows none. It is safe for concurrent use.
+// Revocations caches which attempts have revoked keys. Concurrent calls share one request for the list. A nil one has
+// no revocations. It is safe for concurrent use.
 type Revocations struct {
 	list func(ctx context.Context) ([]RevokedAttempt, error)
 	ttl  time.Duration
 
 	mu     sync.Mutex
-	asking chan struct{} // closed when the question on its way is answered; nil without one
-	until  time.Time     // known need not be asked for again
+	asking chan struct{} // closed when the request in flight is answered; nil if there is none
+	until  time.Time     // when known must be read again
 	known  map[agl.Claim]bool
 }
 
-// NewRevocations returns what goes by the answer of list for ttl, and by the last one while
-// list fails.
+// NewRevocations returns revocations that use the answer of list for ttl, and the last answer while list fails.
 func NewRevocations(list func(ctx context.Context) ([]RevokedAttempt, error), ttl time.Duration) *Revocations {
 	return &Revocations{list: list, ttl: ttl}
 }
@@ -89,14 +87,14 @@ func (r *Revocations) Revoked(ctx context.Context, attempt agl.Claim) bool {
 	return r.known[attempt] || r.known[agl.Claim{RolloutID: attempt.RolloutID}]
 }
 
-// ask asks for the list. The lock is held, except while the question is on its way. Others
-// wait for the answer, so that it is asked to the end when ctx is cancelled.
+// ask requests the list. The caller holds the lock; ask releases it during the request. Other calls may wait for the
+// answer, so the request continues when ctx is cancelled.
 func (r *Revocations) ask(ctx context.Context) {
 	asking := make(chan struct{})
 	r.asking = asking
 	asked := time.Now()
 	r.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), revokedPatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), revokedTimeout)
 	found, err := r.list(ctx)
 	cancel()
 	r.mu.Lock()
@@ -106,16 +104,16 @@ func (r *Revocations) ask(ctx context.Context) {
 			r.known[agl.Claim{RolloutID: one.RolloutID, AttemptID: one.AttemptID}] = true
 		}
 	}
-	if r.asking == asking { // nobody has revoked one meanwhile
+	if r.asking == asking { // nothing was revoked meanwhile
 		r.until, r.asking = asked.Add(r.ttl), nil
 		if err != nil {
-			r.until = time.Now().Add(r.ttl) // a store that is away delays few calls
+			r.until = time.Now().Add(r.ttl) // so that a store that is away delays few calls
 		}
 	}
 	close(asking)
 }
 
-// Forget makes later questions ask again.
+// Forget makes later calls read the list again.
 func (r *Revocations) Forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

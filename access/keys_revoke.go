@@ -13,14 +13,13 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// maxRevoked bounds them. They are kept for ever: nothing says how long a key is valid that
-// a proxy has made from its secret.
+// maxRevoked bounds the revoked attempts. They are kept for ever, because nothing says how long a key that a proxy
+// has derived from its secret stays valid.
 const maxRevoked = 10_000
 
-// RevokeAttempt ends the keys of an attempt: at once here, within a second on other servers.
-// An empty attempt id ends those of all attempts of the rollout, later ones too. Revoking
-// them again changes nothing. The ids need not be known: a key can leak before its attempt
-// is stored.
+// RevokeAttempt ends the keys of an attempt, at once on this server and within a second on others. An empty attempt
+// id ends those of all attempts of the rollout, including later ones. Revoking them again changes nothing. The ids
+// need not be known: a key can leak before its attempt is stored.
 func (k *Keys) RevokeAttempt(ctx context.Context, of agl.Claim, by string) (RevokedAttempt, error) {
 	if of.RolloutID == "" || max(len(of.RolloutID), len(of.AttemptID)) > maxAttemptID {
 		return RevokedAttempt{}, agl.Errorf(agl.CodeInvalid, "rollout_id and attempt_id: got %.100q and %.100q, must be a rollout, and an attempt of it or none, of at most %d bytes", of.RolloutID, of.AttemptID, maxAttemptID)
@@ -54,7 +53,7 @@ func (k *Keys) RevokedAttempts(ctx context.Context) ([]RevokedAttempt, error) {
 	return revokedAttempts(ctx, k.documents)
 }
 
-// Revocations returns what knows whether the keys of an attempt are revoked.
+// Revocations returns the cached revocations of the store; nil for nil keys.
 func (k *Keys) Revocations() *Revocations {
 	if k == nil {
 		return nil
@@ -64,7 +63,7 @@ func (k *Keys) Revocations() *Revocations {
 
 const maxAttemptID = 1024 // bytes, as in paths of proxies
 
-// revokedID is the id of a document; ids of attempts may be longer than those of documents.
+// revokedID returns the id of a document: a digest, since ids of attempts may be longer than ids of documents.
 func revokedID(of agl.Claim) string {
 	sum := sha256.Sum256([]byte(strconv.Itoa(len(of.RolloutID)) + ":" + of.RolloutID + of.AttemptID))
 	return hex.EncodeToString(sum[:])

@@ -13,22 +13,21 @@ import (
 
 const (
 	maxModels         = 100
-	maxCallsPerMinute = 10_000 // the times of as many calls are remembered
+	maxCallsPerMinute = 10_000 // of a subject; the start of each call is kept
 )
 
-// Rules say which calls of models may be made. The zero value allows all.
+// Rules restrict model calls. The zero value allows all.
 type Rules struct {
-	Models []string `json:"models,omitzero"` // those that may be asked for; none is all
-	// CallsPerMinute bounds the calls that begin within any 60 seconds, at each proxy; 0 is
-	// unlimited.
+	Models []string `json:"models,omitzero"` // that may be called; empty allows all
+	// CallsPerMinute bounds the calls that start within any 60 seconds, on each proxy; 0 means unlimited.
 	CallsPerMinute int64 `json:"calls_per_minute,omitzero"`
 }
 
 // None reports whether the rules allow all calls.
 func (r *Rules) None() bool { return len(r.Models) == 0 && r.CallsPerMinute == 0 }
 
-// Validate returns what is wrong with rules whose members are named with a prefix;
-// CodeInvalid.
+// Validate returns an error of CodeInvalid for the first rule that is out of range. prefix precedes the names of
+// members in the error.
 func (r *Rules) Validate(prefix string) error {
 	if len(r.Models) > maxModels {
 		return agl.Errorf(agl.CodeInvalid, "%smodels: got %d, must be at most %d", prefix, len(r.Models), maxModels)
@@ -44,21 +43,21 @@ func (r *Rules) Validate(prefix string) error {
 	return nil
 }
 
-// Allows reports whether calls may ask for a model.
+// Allows reports whether a model may be called.
 func (r *Rules) Allows(model string) bool {
 	return len(r.Models) == 0 || slices.Contains(r.Models, model)
 }
 
 // RuleError says which rule a call breaks.
 type RuleError struct {
-	// Wait is how long to wait until a call is allowed; 0 for a model that never is.
+	// Wait is how long to wait until a call is allowed; 0 for a model that is never allowed.
 	Wait    time.Duration
 	message string
 }
 
 func (e *RuleError) Error() string { return e.message }
 
-// Subject is whom rules are for: a key or an attempt.
+// Subject is what rules apply to: a key or an attempt.
 type Subject struct {
 	ID    string // different for each subject of a [Rates]
 	Name  string // in errors
@@ -74,8 +73,8 @@ type Rates struct {
 
 const perRate = time.Minute
 
-// Admit counts a call of a model that begins now. The error is a *RuleError if the subject
-// may not make it, and it is not counted.
+// Admit counts a call that starts now. If the subject may not make it, it is not counted, and the error is a
+// *RuleError.
 func (r *Rates) Admit(of *Subject, model string, now time.Time) error {
 	if !of.Rules.Allows(model) {
 		return &RuleError{message: fmt.Sprintf("%s may not call the model %.100q, only %s", of.Name, model, strings.Join(of.Rules.Models, ", "))}
@@ -96,8 +95,8 @@ func (r *Rates) Admit(of *Subject, model string, now time.Time) error {
 	return nil
 }
 
-// recent returns the calls of the last minute. Those that began out of order go with the
-// ones before them.
+// recent drops the calls at the front that are older than a minute. Calls that were noted out of order are dropped
+// with those before them.
 func recent(calls []time.Time, now time.Time) []time.Time {
 	first := 0
 	for first < len(calls) && now.Sub(calls[first]) >= perRate {
@@ -106,7 +105,7 @@ func recent(calls []time.Time, now time.Time) []time.Time {
 	return slices.Delete(calls, 0, first)
 }
 
-// sweep forgets subjects without a call in the last minute, once a minute.
+// sweep forgets subjects without a call in the last minute. It runs once a minute.
 func (r *Rates) sweep(now time.Time) {
 	if r.calls == nil {
 		r.calls = map[string][]time.Time{}

@@ -9,7 +9,7 @@ import (
 const (
 	prefix   = "agl_"
 	idLength = 12
-	maxName  = 200 // bytes, of a key, of the secret in one, and of a model
+	maxName  = 200 // bytes of the name of a key or a model, and of the secret in a key
 )
 
 // Is reports whether a text has the form of a key.

@@ -5,12 +5,10 @@ import (
 	"sync"
 )
 
-// MaxOpen is how many requests of one caller may be open at once that stay open for long, such
-// as streams and long polls.
+// MaxOpen is how many long requests, such as streams and long polls, one caller may have open at once.
 const MaxOpen = 4096
 
-// Open counts the requests of each caller that stay open for long. A nil one counts none. It is
-// safe for concurrent use.
+// Open counts the long requests of each caller. A nil one counts none. It is safe for concurrent use.
 type Open struct {
 	most int
 
@@ -18,17 +16,17 @@ type Open struct {
 	open map[string]int // by the caller
 }
 
-// NewOpen returns what lets each caller have so many open at once.
+// NewOpen returns a count that allows each caller most open requests.
 func NewOpen(most int) *Open { return &Open{most: most, open: map[string]int{}} }
 
-// OpenError says that a caller has too many requests open. Its status is 429.
+// OpenError says that a caller has too many requests open. Its HTTP status is 429.
 type OpenError struct{ Most int }
 
 func (e *OpenError) Error() string {
-	return fmt.Sprintf("this caller has %d streams, running calls and requests that wait open, the most that it may have at once; close some", e.Most)
+	return fmt.Sprintf("this caller has %d streams, model calls and waiting requests open, the maximum; close some", e.Most)
 }
 
-// Enter counts one more of a caller, until leave is called. The error is an *OpenError.
+// Enter counts one more request of a caller, until leave is called. The error is an *OpenError.
 func (o *Open) Enter(caller string) (leave func(), err error) {
 	if o == nil {
 		return func() {}, nil
@@ -48,8 +46,8 @@ func (o *Open) Enter(caller string) (leave func(), err error) {
 	}, nil
 }
 
-// Who tells callers apart that have requests open: by the key, or else by the address, since
-// many programs may have the server's own token.
+// Who returns the name under which the caller's open requests are counted: by key, or else by address, since many
+// programs may use the server's own token.
 func (c *Caller) Who(address string) string {
 	if c.KeyID != "" {
 		return "key " + c.KeyID

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Recheck is how often requests that stay open look whether their caller may still be here: a
-// key that is revoked ends them soon, at every server.
+// Recheck is how often long requests check that their caller's key is still valid, so that revoking a key ends them
+// soon, on every server.
 const Recheck = 500 * time.Millisecond
 
-// Watch returns a context that ends when gone returns why the caller of a request may no longer
-// be here, with this cause. gone is asked every Recheck until stop is called; nil is never.
+// Watch returns a context that is cancelled once gone returns an error, with that error as its cause. gone is called
+// every Recheck until stop is called; a nil gone never cancels.
 func Watch(ctx context.Context, gone func(ctx context.Context) error) (watched context.Context, stop func()) {
 	if gone == nil {
 		return ctx, func() {}

@@ -11,7 +11,7 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// maxDepth bounds the nesting of values that are read out of attributes: of dotted keys, and of literals in strings.
+// maxDepth bounds the nesting of values in attributes: of dotted keys, and of literals in strings.
 const maxDepth = 256
 
 // attribute is one attribute with its raw value.
@@ -50,7 +50,7 @@ func (a attributes) str(key string) (string, bool) {
 	return stringValue(raw)
 }
 
-// firstString returns the value of the first of the keys that is a string.
+// firstString returns the value of the first key that has a string.
 func (a attributes) firstString(keys ...string) (string, bool) {
 	for _, key := range keys {
 		if s, ok := a.str(key); ok {
@@ -60,7 +60,7 @@ func (a attributes) firstString(keys ...string) (string, bool) {
 	return "", false
 }
 
-// below returns the attributes whose key begins with the prefix and a dot, without these.
+// below returns the attributes whose keys begin with the prefix and a dot, with both removed from the keys.
 func (a attributes) below(prefix string) attributes {
 	var list attributes
 	for _, attr := range a {

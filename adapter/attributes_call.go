@@ -22,20 +22,20 @@ const (
 	attrVLLMChoices          = "llm.hosted_vllm.choices"
 )
 
-// Attributes that carry a reward in the forms that [Rewards] reads last.
+// Attributes that carry a reward in the second and third form of [Rewards].
 const (
 	attrTaskOutput      = "agentops.task.output"
 	attrEntityOutput    = "agentops.entity.output"
 	attrAnnotatedReward = "reward"
 )
 
-// parseCallAttributes is parseAttributes without those that neither [ProxyTriplets] nor rewards read: messages are most of the
-// record of a call.
+// parseCallAttributes is parseAttributes limited to what [ProxyTriplets] and rewards read. It leaves out messages,
+// which are most of the record of a call.
 func parseCallAttributes(raw agl.Attributes) attributes {
 	return make(attributes, 0, 16).parseCall(raw)
 }
 
-// parseCall returns the attributes of another span, as parseCallAttributes does, and reuses the memory of a.
+// parseCall is parseCallAttributes, reusing the memory of a.
 func (a attributes) parseCall(raw agl.Attributes) attributes {
 	a = a[:0]
 	for name, value := range rawjson.Members(raw) {
@@ -46,8 +46,8 @@ func (a attributes) parseCall(raw agl.Attributes) attributes {
 	return a
 }
 
-// isCallAttribute reports whether [ProxyTriplets] or rewards read the attributes of a name, given as it is spelled between the
-// quotes.
+// isCallAttribute reports whether [ProxyTriplets] or rewards read the attribute with this name. The name may contain
+// JSON escapes.
 func isCallAttribute(name []byte) bool {
 	if bytes.IndexByte(name, '\\') >= 0 {
 		name = []byte(rawjson.UnquoteName(name))
@@ -62,15 +62,15 @@ func isCallAttribute(name []byte) bool {
 		return true
 	}
 	if parameter, ok := bytes.CutPrefix(name, []byte(agl.AttrGenAIRequest+".")); ok {
-		known, _ := neutral(string(parameter), 0)
+		known, _ := neutralSampling(string(parameter), 0)
 		return known
 	}
 	return bytes.HasPrefix(name, []byte(agl.AttrReward))
 }
 
-// neutral are the sampling parameters that change the distribution of samples, with the values that do not. Servers read top_k
-// of 0 or less as no limit.
-func neutral(name string, value float64) (known, is bool) {
+// neutralSampling reports whether name is a sampling parameter that can change the distribution of samples, and whether this
+// value leaves the distribution as it is. Servers take a top_k of 0 or less as no limit.
+func neutralSampling(name string, value float64) (known, neutral bool) {
 	switch name {
 	case "temperature", "top_p", "repetition_penalty":
 		return true, value == 1

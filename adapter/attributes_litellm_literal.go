@@ -12,10 +12,10 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// readLiteral reads a value that was written as text, either as JSON or by Python's repr, as LiteLLM writes values into span
-// attributes, and returns it as JSON. Tuples become lists; nan and the infinities, which JSON lacks, become null. Of Python
-// it understands only what repr writes: no expressions, prefixes, adjacent strings or comments. Errors have code
-// agl.CodeInvalid and give the offset in bytes.
+// readLiteral reads a value that LiteLLM wrote into a span attribute as text, either as JSON or by Python's repr, and
+// returns it as JSON. Tuples become lists; nan and infinities, which JSON lacks, become null. It reads only what repr
+// writes: no expressions, prefixes, adjacent strings or comments. Errors have code agl.CodeInvalid and give the
+// offset in bytes.
 func readLiteral(text string) (jsontext.Value, error) {
 	if raw := jsontext.Value(text); raw.IsValid(jsontext.AllowDuplicateNames(true)) {
 		return raw, nil
@@ -55,7 +55,7 @@ func (r *literalReader) space() {
 	}
 }
 
-// peek returns the next byte that is no space, 0 at the end.
+// peek skips spaces and returns the next byte, 0 at the end.
 func (r *literalReader) peek() byte {
 	r.space()
 	if r.at >= len(r.text) {
@@ -103,7 +103,7 @@ func (r *literalReader) sequence(depth int, end byte, as string) error {
 		switch next := r.peek(); {
 		case next == ',':
 			r.at++
-		case next != end || end == ')' && n == 0: // one value in parentheses is no tuple
+		case next != end || end == ')' && n == 0: // one value in parentheses is not a tuple
 			return r.fail("a comma or " + strconv.QuoteRune(rune(end)))
 		}
 	}
@@ -112,7 +112,7 @@ func (r *literalReader) sequence(depth int, end byte, as string) error {
 	return nil
 }
 
-// key reads a string or a number, which becomes a string, and the colon behind it.
+// key reads a key and the colon after it. A key that is a number becomes a string.
 func (r *literalReader) key() (err error) {
 	switch c := r.peek(); {
 	case c == '\'' || c == '"':
@@ -158,7 +158,7 @@ func isWordByte(c byte) bool {
 	return c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c >= utf8.RuneSelf
 }
 
-// number reads what is a number in both languages, and Python's -inf.
+// number reads a number, or Python's -inf.
 func (r *literalReader) number() error {
 	start := r.at
 	if r.text[r.at] == '-' {
@@ -210,7 +210,7 @@ func (r *literalReader) str() error {
 	}
 }
 
-// escape reads one escape sequence. One that Python does not know stands for itself.
+// escape reads one escape sequence. An unknown one stands for itself, as in Python.
 func (r *literalReader) escape(dst []byte) ([]byte, error) {
 	if r.at+1 >= len(r.text) {
 		return nil, r.fail("the end of a string")
@@ -239,7 +239,7 @@ func (r *literalReader) escape(dst []byte) ([]byte, error) {
 	return append(dst, '\\', c), nil
 }
 
-// hex reads an escape of that many hexadecimal digits. The halves of a surrogate pair are joined.
+// hex reads an escape with this number of hexadecimal digits. The two halves of a surrogate pair are joined.
 func (r *literalReader) hex(dst []byte, digits int) ([]byte, error) {
 	first, ok := r.hexAt(r.at+2, digits)
 	if !ok {

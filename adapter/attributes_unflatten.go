@@ -85,12 +85,12 @@ func (n *nested) appendJSON(dst []byte) []byte {
 	}
 }
 
-// unflatten makes one value of the attributes below a prefix. Each dot is a level; an object whose keys are exactly 0 to n-1
-// becomes a list. Where a key is both a value and a level, the later one counts. An attribute whose key is the prefix is an
-// error. Without attributes below the prefix the value is an empty object.
+// unflatten joins the attributes below a prefix into one value. Each dot is a level; an object whose keys are exactly
+// 0 to n-1 becomes a list. Where a key is both a value and a level, the later one counts. An attribute whose key is
+// the prefix itself is an error. Without attributes below the prefix the value is an empty object.
 func (a attributes) unflatten(prefix string) (*nested, error) {
 	if _, ok := a.get(prefix); ok {
-		return nil, agl.Errorf(agl.CodeInvalid, "attribute %q: it has a value of its own, allowed are only attributes below it", prefix)
+		return nil, agl.Errorf(agl.CodeInvalid, "attribute %q: must have no value of its own, only attributes below it", prefix)
 	}
 	root := newObject()
 	for _, attr := range a.below(prefix) {
@@ -132,7 +132,7 @@ func (n *nested) listify() {
 	*n = nested{list: list, isList: true}
 }
 
-// firstUnflattened unflattens the first of the prefixes that has attributes below it. It returns nil when none has.
+// firstUnflattened unflattens the first prefix that has attributes below it. It returns nil if none has.
 func (a attributes) firstUnflattened(prefixes ...string) (*nested, error) {
 	for _, prefix := range prefixes {
 		value, err := a.unflatten(prefix)
@@ -143,11 +143,11 @@ func (a attributes) firstUnflattened(prefixes ...string) (*nested, error) {
 			return value, nil
 		}
 	}
-	return nil, nil //nolint:nilnil // nil is the null of a nested value
+	return nil, nil //nolint:nilnil // a nil *nested is null
 }
 
-// group makes one value of dotted keys by the rules for conversations. A level at which any key begins with a number is a
-// list, ordered by number, without gaps and without the keys that are not numbers. Any other level is an object.
+// group joins attributes into one value by the rules for conversations. A level at which any key begins with a number
+// is a list, ordered by number, without gaps and without the keys that are not numbers. Any other level is an object.
 func (a attributes) group(depth int) (*nested, error) {
 	if depth > maxDepth {
 		return nil, agl.Errorf(agl.CodeInvalid, "attributes nested deeper than %d levels", maxDepth)

@@ -4,24 +4,23 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Sequence is one row of a [Batch]: a prompt and what the model answered to it.
+// Sequence is one row of a [Batch]: a prompt and the model's response.
 type Sequence struct {
-	// Group names the sequences whose rewards are compared: the samples of one task.
+	// Group is the same for sequences whose rewards are compared: the samples of one task.
 	Group                string
 	RolloutID, AttemptID string
-	// Turn is the place among the sequences of the attempt, from 0.
+	// Turn is the sequence's index among those of the attempt, from 0.
 	Turn             int
 	Prompt, Response []int32
 	// Mask is true for the tokens of Response that the model wrote; nil is all of them.
 	Mask []bool
-	// Logprobs are those of Response under the model that sampled it; nil is unknown.
+	// Logprobs are the log-probabilities of Response under the model that sampled it; nil is unknown.
 	Logprobs []float32
 	Score    float64
 }
 
-// Sequences makes a row of each trajectory of an attempt: what comes before the first
-// reply is the prompt. The score of each is the attempt's final reward; without one there
-// are no rows.
+// Sequences returns a row for each trajectory of an attempt. The prompt is what comes before the first reply, and the
+// score is the attempt's final reward. Without a reward there are no rows.
 func (m *Merged) Sequences(group, rolloutID, attemptID string) []Sequence {
 	if !m.Reward.Valid {
 		return nil
@@ -40,16 +39,15 @@ func (m *Merged) Sequences(group, rolloutID, attemptID string) []Sequence {
 
 // BatchConfig says how a [Batch] is padded.
 type BatchConfig struct {
-	// PromptLength and ResponseLength are the columns of prompts and responses; 0 is the
-	// longest of the batch. What is longer loses its end; the row of a longer prompt is
-	// Dropped.
+	// PromptLength and ResponseLength are the numbers of columns for prompts and responses; 0 is the longest one of
+	// the batch. Longer prompts and responses lose their ends, and the row of a longer prompt is Dropped.
 	PromptLength, ResponseLength int
 	// Pad is the token id of the padding.
 	Pad int32
 }
 
-// Batch has sequences as padded matrices, as VERL's DataProto names them. A matrix of n
-// columns has its row i at i·n. P and R are the lengths of prompts and responses.
+// Batch holds sequences as padded matrices with the names of VERL's DataProto. Row i of a matrix with n columns
+// starts at i·n. P and R are the lengths of prompts and responses.
 type Batch struct {
 	Rows, P, R int
 
@@ -57,7 +55,7 @@ type Batch struct {
 	Responses     []int64 // Rows × R, padded on the right
 	InputIDs      []int64 // Rows × (P+R): both side by side
 	AttentionMask []int64 // Rows × (P+R): 1 where there is a token
-	PositionIDs   []int64 // Rows × (P+R): the place among the tokens; in the padding that of the nearest token before, or 0
+	PositionIDs   []int64 // Rows × (P+R): the index among the tokens; in padding that of the nearest token before it, or 0
 	ResponseMask  []int64 // Rows × R: 1 for what the model wrote
 	// TokenLevelScores has a sequence's score at its last token, Rows × R.
 	TokenLevelScores []float32
@@ -67,14 +65,14 @@ type Batch struct {
 	RolloutIDs []string
 	AttemptIDs []string
 	Turns      []int64
-	Dropped    []bool // the prompt was too long: not to be trained on
+	Dropped    []bool // the prompt was too long, so the row must not be trained on
 }
 
-// NewBatch pads sequences. A sequence without a response has no place for its score and
-// is agl.ErrInvalid, as are lists of different lengths and negative lengths.
+// NewBatch pads sequences. It returns agl.ErrInvalid for a sequence without a response, which has no token for its
+// score, for lists of different lengths, and for negative lengths.
 //
-// The form is that of VERL's DataProto as Agent-lightning's daemon fills it
-// (agentlightning/verl/daemon.py, version 0.3), with the behaviour's log-probabilities.
+// The form is that of VERL's DataProto as Agent-lightning's daemon fills it (agentlightning/verl/daemon.py, version
+// 0.3), with the log-probabilities of the model that sampled.
 func NewBatch(sequences []Sequence, c BatchConfig) (*Batch, error) {
 	if c.PromptLength < 0 || c.ResponseLength < 0 {
 		return nil, agl.Errorf(agl.CodeInvalid, "batch: lengths: got %d and %d, must not be negative", c.PromptLength, c.ResponseLength)

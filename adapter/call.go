@@ -12,23 +12,23 @@ import (
 type Call struct {
 	SpanID     string
 	SequenceID int64
-	// Logprobs are the log-probabilities of the response's tokens under the model
-	// that sampled them, one each; nil when they were not recorded for every token.
+	// Logprobs are the log-probabilities of the response's tokens under the model that sampled them, one for each
+	// token; nil if any is missing.
 	Logprobs []float32
 	// Version and VersionEnd are the versions of the model when the call began and when it ended, "" when not recorded.
 	Version, VersionEnd string
-	// Turn is the turn of its conversation, "" when the program did not say.
+	// Turn names the turn of the conversation, "" when the program did not say.
 	Turn string
 	// Model is the model that the agent asked for, "" when not recorded.
 	Model string
-	// Sampling names the parameters of the request, such as "temperature=0.7", with which the samples are not from the model's
-	// own distribution, that of temperature 1 without truncation or penalties; "" when there are none.
+	// Sampling lists the parameters of the request, such as "temperature=0.7", that make samples differ from the
+	// model's own distribution (temperature 1 without truncation or penalties); "" when there are none.
 	Sampling string
-	// FinishReason is why the model stopped, "" when not recorded.
+	// FinishReason says why the model stopped, "" when not recorded.
 	FinishReason string
-	// Failed is whether a span of the call has the status ERROR.
+	// Failed says that a span of the call has the status ERROR.
 	Failed bool
-	// Undelivered is whether the agent disconnected before it had the whole reply.
+	// Undelivered says that the agent disconnected before it had the whole reply.
 	Undelivered bool
 }
 
@@ -55,7 +55,7 @@ func (c *Call) describe(span *agl.Span, attrs attributes) {
 	}
 }
 
-// samplingOf returns the parameters of a request that are not neutral, by name.
+// samplingOf returns the parameters of a request that change the distribution, sorted by name.
 func samplingOf(attrs attributes) string {
 	var found []string
 	for _, attr := range attrs {
@@ -64,7 +64,7 @@ func samplingOf(attrs attributes) string {
 			continue
 		}
 		value, err := strconv.ParseFloat(string(attr.raw), 64)
-		if known, is := neutral(name, value); known && !is && err == nil {
+		if known, neutral := neutralSampling(name, value); known && !neutral && err == nil {
 			found = append(found, name+"="+string(attr.raw))
 		}
 	}
@@ -72,8 +72,8 @@ func samplingOf(attrs attributes) string {
 	return strings.Join(slices.Compact(found), " ")
 }
 
-// CallOutcome returns the outcome of an agent that failed because of the last model
-// call that a proxy recorded; empty when that call is not the reason.
+// CallOutcome returns the outcome that the last model call recorded by a proxy gives to an agent that failed; empty
+// when that call is not the reason.
 func CallOutcome(spans []agl.Span) agl.OutcomeKind {
 	var kind agl.OutcomeKind
 	last := int64(-1)

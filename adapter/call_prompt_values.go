@@ -7,19 +7,20 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// promptValues reads the prompts in the values of spans in short form. Of a prompt that continues another it reads the rest.
+// promptValues reads prompts from the values of spans in short form. Of a prompt that continues another one, it reads
+// only the rest.
 type promptValues struct {
 	spans *agl.ShortSpans
 	first map[*agl.Span]int // the first value of a span
 	read  []*promptValue    // by index in the values; nil if not read yet
 }
 
-// promptValue is a value that was read.
+// promptValue is a prompt that was read.
 type promptValue struct {
-	ids []int32 // as the adapter's results have them
+	ids []int32 // as adapters return them
 
-	// What follows is known of a value that others can continue: a list of token ids, or a string that spells one.
-	shared  *sharedIDs // nil if none can
+	// The rest is known only of a value that others can continue: a list of token ids, or a string that spells one.
+	shared  *sharedIDs // nil if no other value can continue it
 	closing string     // what comes after the last id
 	size    int        // bytes of the value
 	last    []byte     // the last id as it is spelled
@@ -46,21 +47,21 @@ func (v *promptValues) find(span *agl.Span, name string) (i int, found bool) {
 
 // tokenIDs reads a value as literalTokenIDs does.
 func (v *promptValues) tokenIDs(prompts *promptReader, i int) []int32 {
-	// A chain of bases is longer than what should be put on the stack.
+	// A chain of bases can be too long for recursion.
 	var path []int
 	for ; i >= 0 && v.read[i] == nil; i = v.spans.Values[i].Base {
 		path = append(path, i)
 	}
 	for _, next := range slices.Backward(path) {
 		i = next
-		if v.read[i] = v.longer(i); v.read[i] == nil {
+		if v.read[i] = v.continuation(i); v.read[i] == nil {
 			v.read[i] = readPromptValue(prompts, v.spans.AppendValue(nil, i))
 		}
 	}
 	return v.read[i].ids
 }
 
-// readPromptValue reads a value that is given as a whole.
+// readPromptValue reads a whole value.
 func readPromptValue(prompts *promptReader, raw []byte) *promptValue {
 	p := &promptValue{size: len(raw)}
 	list := []byte(nil)
@@ -79,8 +80,9 @@ func readPromptValue(prompts *promptReader, raw []byte) *promptValue {
 	return p
 }
 
-// longer reads a value that goes on after the last id of its base, or from within it. It returns nil for any other.
-func (v *promptValues) longer(i int) *promptValue {
+// continuation reads a value that continues the list of its base after the last id, or within it. It returns nil for
+// any other value.
+func (v *promptValues) continuation(i int) *promptValue {
 	value := &v.spans.Values[i]
 	if value.Base < 0 {
 		return nil

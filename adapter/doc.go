@@ -1,5 +1,5 @@
-// Package adapter turns the spans of one attempt into learning signals. Each adapter
-// is a value with a method Adapt, which takes spans in any order:
+// Package adapter turns the spans of one attempt into learning signals. Each adapter is a value with a method Adapt,
+// which takes spans in any order:
 //
 //   - [TracerTriplets] reads model calls and their rewards from the spans that a
 //     tracer recorded inside the agent. The spans form a tree, which is repaired
@@ -10,7 +10,12 @@
 //   - [Trajectories] merges calls that continue one another into one sequence of
 //     tokens, for reinforcement learning.
 //
-// [Rewards], [PrimaryReward] and [FinalReward] read rewards alone.
+// [Rewards], [PrimaryReward] and [FinalReward] read only rewards.
+//
+//	merged, err := adapter.Trajectories{}.Adapt(spans) // of the calls that the LLM proxy recorded
+//	for _, t := range merged.Trajectories {
+//		train(t.TokenIDs, t.Mask, t.Logprobs, merged.Reward)
+//	}
 //
 // The results equal those of Agent-lightning 0.3.0 on every trace that it can read; the golden files in testdata come from
 // running it. Where it raises an exception because a trace is malformed, the error here has code agl.CodeInvalid and names

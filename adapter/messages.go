@@ -26,7 +26,7 @@ func (c Conversation) MarshalJSONTo(enc *jsontext.Encoder) error {
 
 // Message is a chat message.
 type Message struct {
-	// Role is one of system, developer, user, assistant and tool.
+	// Role is system, developer, user, assistant or tool.
 	Role string `json:"role"`
 	// Content is a string, a list of parts, or null.
 	Content jsontext.Value `json:"content"`
@@ -62,12 +62,12 @@ type Function struct {
 	Parameters  jsontext.Value `json:"parameters"`
 }
 
-// Messages reads a conversation from each span that has gen_ai.prompt, gen_ai.completion, gen_ai.request or gen_ai.response
-// attributes, in the order given: the prompt's messages, then the assistant's completions. The tool calls of a completion
-// are the children of its span that have tool attributes.
+// Messages reads one conversation from each span that has gen_ai.prompt, gen_ai.completion, gen_ai.request or
+// gen_ai.response attributes, in the order of the spans: the prompt's messages, then the assistant's completions. The
+// tool calls of a completion are the children of its span that have tool attributes.
 type Messages struct {
-	// Strict refuses tool messages without a tool_call_id, and roles that OpenAI's API has not, as the reference does. Without it
-	// they are read as they were sent: other engines take them.
+	// Strict rejects tool messages without a tool_call_id, and roles that OpenAI's API does not have, as the reference
+	// does. Otherwise they are read as they were sent, since other engines accept them.
 	Strict bool
 }
 
@@ -101,7 +101,7 @@ func (m Messages) Adapt(spans []agl.Span) ([]Conversation, error) {
 	return conversations, nil
 }
 
-// recordedChat is a chat in the form of the attributes of spans.
+// recordedChat is a chat as the attributes of a span record it.
 type recordedChat struct {
 	prompt, completion *nested // lists
 	request            *nested // an object
@@ -222,7 +222,7 @@ func (f *fields) promptMessage(field string, recorded *nested) Message {
 	return message
 }
 
-// assistantCalls makes an assistant's message of the tool calls that a prompt records.
+// assistantCalls returns an assistant's message with the tool calls that a prompt records.
 func (f *fields) assistantCalls(field string, recorded *nested) Message {
 	message := Message{Role: "assistant", Content: rawjson.Null(), ToolCalls: []ToolCall{}}
 	f.requireList(field, recorded)
@@ -236,14 +236,14 @@ func (f *fields) assistantCalls(field string, recorded *nested) Message {
 	return message
 }
 
-// completionToolCall makes a tool call of the attributes of a tool's span.
+// completionToolCall reads a tool call from the attributes of a tool's span.
 func (f *fields) completionToolCall(tool *nested) ToolCall {
 	function := FunctionCall{Name: f.requireString("tool", tool, "name"), Arguments: f.requireText("tool", tool, "parameters")}
 	call := tool.get("call")
 	return ToolCall{ID: f.requireString("tool.call", call, "id"), Type: f.requireString("tool.call", call, "type"), Function: function}
 }
 
-// requestTool makes a tool of a function that a request records.
+// requestTool reads a tool from a function that a request records.
 func (f *fields) requestTool(field string, recorded *nested) Tool {
 	tool := Tool{Type: "function", Function: Function{Name: f.requireString(field, recorded, "name")}}
 	if recorded.get("description") != nil {

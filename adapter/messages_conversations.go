@@ -8,8 +8,8 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Conversations reads what an agent and its models said, for people: each call once, even if a tracer and the proxy have
-// recorded it, and each conversation once, at its longest. Errors have code agl.CodeInvalid.
+// Conversations returns what an agent and its models said, for people to read: each call once, even if both a tracer
+// and the proxy recorded it, and each conversation once, at its longest. Errors have code agl.CodeInvalid.
 func Conversations(spans []agl.Span) ([]Conversation, error) {
 	found, err := Messages{}.Adapt(OncePerCall(spans))
 	if err != nil {
@@ -25,7 +25,7 @@ func Conversations(spans []agl.Span) ([]Conversation, error) {
 	return list, nil
 }
 
-// OncePerCall returns spans without those of a tracer whose calls the proxy has recorded as well.
+// OncePerCall returns the spans without those that a tracer recorded of calls that the proxy recorded, too.
 func OncePerCall(spans []agl.Span) []agl.Span {
 	recorded := map[string]bool{}
 	byProxy := func(s *agl.Span) bool { return s.Name == agl.SpanLiteLLMRequest || s.Name == agl.SpanRawRequest }
@@ -40,7 +40,7 @@ func OncePerCall(spans []agl.Span) []agl.Span {
 	})
 }
 
-// continues reports whether a conversation begins with all messages of another one.
+// continues reports whether c begins with all messages of earlier, and has more.
 func continues(c, earlier Conversation) bool {
 	if len(c.Messages) <= len(earlier.Messages) {
 		return false
@@ -54,7 +54,7 @@ func continues(c, earlier Conversation) bool {
 	return true
 }
 
-// Text is the text of the message's content; that of parts is JSON.
+// Text returns the message's content as text; a list of parts is returned as JSON.
 func (m *Message) Text() string {
 	switch m.Content.Kind() {
 	case '"':

@@ -15,8 +15,8 @@ import (
 // primaryName is the name of a reward that has one dimension.
 const primaryName = "primary"
 
-// Rewards returns the dimensions of the reward that a span carries, the primary
-// one first, and nil when it carries none. Three forms are read:
+// Rewards returns the dimensions of the reward that a span carries, the primary one first, and nil when it carries
+// none. A reward has one of three forms:
 //
 //  1. attributes agentlightning.reward.{i}.name and .value; a value may be a
 //     number, a boolean, or a string that spells a number;
@@ -41,9 +41,10 @@ func PrimaryReward(span *agl.Span) (agl.Null[float64], error) {
 	return primary(rewards), err
 }
 
-// FinalReward returns the reward of a rollout, given its spans in their order, and null when none carries one: that with the
-// highest priority, of equals the last. Priorities are those of [agl.AddReward]; other rewards have 0. Rewards of single
-// calls count only where there is no other: then the last of them.
+// FinalReward returns the reward of a rollout, given its spans in their order; null when none carries a reward. The
+// reward with the highest priority counts; of several with this priority, the last. Priorities are those of
+// [agl.AddReward]; other rewards have 0. Rewards of single calls count only if there is no other reward: then the
+// last of them does.
 func FinalReward(spans []agl.Span) (agl.Null[float64], error) {
 	rewards, err := FinalRewards(spans)
 	return primary(rewards), err
@@ -82,11 +83,11 @@ func FinalRewards(spans []agl.Span) ([]agl.Reward, error) {
 	return final, nil
 }
 
-// SpanReward returns what a span says about the [FinalReward] of its attempt, null if it carries no reward, or a malformed one.
-// The FinalReward of an attempt's spans in the order of their sequence ids is the last that [agl.AttemptReward.Replaces] those
-// before it.
+// SpanReward returns the reward that a span contributes to the [FinalReward] of its attempt; null if it carries no
+// reward, or a malformed one. Taking the spans of an attempt by sequence id and keeping each reward that
+// [agl.AttemptReward.Replaces] the one before yields the FinalReward.
 func SpanReward(span *agl.Span) (reward agl.Null[agl.AttemptReward]) {
-	// Every form has the word, unless the name of an attribute is escaped.
+	// Every form contains the word, unless the name of an attribute is escaped.
 	if !bytes.Contains(span.Attributes, []byte("reward")) && !bytes.Contains(span.Attributes, []byte(`\u`)) {
 		return reward
 	}
@@ -169,7 +170,7 @@ func dimensions(attrs attributes) (rewards []agl.Reward, found bool, err error) 
 	return rewards, true, nil
 }
 
-// agentOpsReward reads the second form. Text that is not a JSON object is not a reward.
+// agentOpsReward reads the second form. Text that is not a JSON object holds no reward.
 func agentOpsReward(attrs attributes, key string) (value jsontext.Value, found bool) {
 	text, ok := attrs.str(key)
 	if !ok || text == "" {
@@ -199,7 +200,7 @@ func single(field string, raw jsontext.Value) ([]agl.Reward, error) {
 	return []agl.Reward{{Name: primaryName, Value: value}}, nil
 }
 
-// rewardValue reads a number, a boolean, or a string that spells a number, which need not be finite.
+// rewardValue reads a number, a boolean, or a string that spells a number. It need not be finite.
 func rewardValue(field string, raw jsontext.Value) (float64, error) {
 	text := string(raw)
 	switch raw.Kind() {

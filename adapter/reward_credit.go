@@ -7,7 +7,7 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// postedRewards reads the posted rewards of spans, in the order of their sequence ids.
+// postedRewards returns the posted rewards in spans, by sequence id.
 func postedRewards(spans []agl.Span) ([]postedReward, error) {
 	var found []postedReward
 	for i := range spans {
@@ -31,9 +31,9 @@ func postedRewards(spans []agl.Span) ([]postedReward, error) {
 	return found, nil
 }
 
-// creditPosted gives posted rewards to the calls that they name, and those of the whole
-// rollout to its last call. Of several for one call the one with the highest priority
-// counts, of equals the last; rewards that were matched by their place have priority 0.
+// creditPosted gives posted rewards to the calls that they name, and those of the whole rollout to its last call. Of
+// several rewards for one call, the one with the highest priority counts, and the last one of equal priority. Rewards
+// that were matched by position have priority 0.
 func creditPosted(triplets []Triplet, rewards []postedReward, spans []agl.Span) {
 	priorities := make(map[int]float64, len(rewards))
 	for _, r := range rewards {

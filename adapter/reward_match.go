@@ -12,11 +12,11 @@ type RewardMatch string
 // The policies. A call gets at most one reward. When several rewards follow a call,
 // the first goes to it and the next ones to the calls before it.
 const (
-	// FirstOccurrence goes through all spans by start time. A reward goes to the call that started last among those that
-	// ended before the reward began and have no reward yet.
+	// FirstOccurrence goes through all spans by start time. A reward goes to the call that started last among those
+	// that ended before the reward began and do not have a reward yet.
 	FirstOccurrence RewardMatch = "first_occurrence"
-	// FirstSibling goes through the children of each span in their order. A reward goes to the last call before it, among
-	// these children, that ended before the reward began and has no reward yet.
+	// FirstSibling goes through the children of each span in their order. A reward goes to the last call before it,
+	// among these children, that ended before the reward began and does not have a reward yet.
 	FirstSibling RewardMatch = "first_sibling"
 	// LastCall gives the attempt's final reward, as [FinalReward] reads it, to the last call only.
 	LastCall RewardMatch = "final"
@@ -49,7 +49,8 @@ type matcher struct {
 	rewards map[*treeNode]float64
 }
 
-// match goes through nodes and gives each reward to the last call before it that ended by then and has no reward.
+// match goes through nodes and gives each reward to the last call before it that had ended and does not have a reward
+// yet.
 func (m *matcher) match(nodes []*treeNode) {
 	var calls []*treeNode
 	anyReward := false
@@ -77,10 +78,10 @@ func (m *matcher) match(nodes []*treeNode) {
 	}
 }
 
-// minTree holds numbers at the places 0 to n-1 and finds the last one that is not above a limit in O(log n). It is a segment
-// tree of minima. An empty place holds NaN, which compares with nothing.
+// minTree holds numbers at the indices 0 to n-1 and finds the last one that does not exceed a limit in O(log n). It
+// is a segment tree of minima. An empty index holds NaN, which compares with nothing.
 type minTree struct {
-	tree []float64 // tree[1] is the root, tree[size+i] the place i
+	tree []float64 // tree[1] is the root, tree[size+i] the leaf of index i
 	size int
 }
 
@@ -104,7 +105,7 @@ func (p *minTree) put(place int, value float64) {
 	}
 }
 
-// takeLast empties the last place whose number is at most the limit.
+// takeLast removes the last number that does not exceed the limit and returns its index.
 func (p *minTree) takeLast(limit float64) (place int, ok bool) {
 	if !(p.tree[1] <= limit) {
 		return 0, false

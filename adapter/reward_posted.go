@@ -7,8 +7,8 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// postedReward is a reward that came through [agl.AddReward]: it says what it is for, and
-// how much it counts. It replaces a reward that was matched by its place among the spans.
+// postedReward is a reward that was added by [agl.AddReward]: it names its target and has a priority. It replaces a
+// reward that was matched by its position among the spans.
 type postedReward struct {
 	value            float64
 	priority         float64
@@ -18,7 +18,7 @@ type postedReward struct {
 
 func (r *postedReward) whole() bool { return r.call == "" && r.span == "" && r.turn == "" }
 
-// IsPosted tells the spans of rewards that came through [agl.AddReward] from others, nearly all of them without parsing them.
+// IsPosted reports whether a span is a reward that was added by [agl.AddReward]. It parses hardly any other span.
 func IsPosted(span *agl.Span) bool {
 	if !bytes.Contains(span.Attributes, []byte(`"`+agl.AttrRewardPriority+`"`)) {
 		return false
@@ -27,7 +27,7 @@ func IsPosted(span *agl.Span) bool {
 	return ok
 }
 
-// posted reads the posted reward of a span, which has the primary dimension value.
+// posted returns the posted reward of a span whose primary dimension is value; false if the span is none.
 func posted(attrs attributes, value float64) (r postedReward, ok bool) {
 	raw, ok := attrs.get(agl.AttrRewardPriority)
 	if !ok || raw.Kind() != '0' || rawjson.Unmarshal(raw, &r.priority) != nil {

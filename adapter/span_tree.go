@@ -7,7 +7,7 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// virtualRootID is the id of a root that is made for several roots.
+// virtualRootID is the id of the root that is put above several roots.
 const virtualRootID = "virtual-root"
 
 // treeNode is a span in its tree. Times are seconds since the epoch, both -Inf when the span has none.
@@ -42,9 +42,9 @@ func (n *treeNode) preorder() []*treeNode {
 	return nodes
 }
 
-// buildTree puts the spans under their parents, children in the order given. The roots are the spans without a parent,
-// followed by a node for each parent that is not among the spans. Several roots get a virtual root above them. Spans in a
-// loop of parents are left out. Without any root the error has code agl.CodeInvalid.
+// buildTree puts spans under their parents, children in the given order. The roots are the spans without a parent,
+// followed by a node for each parent that is not among the spans. Several roots get a virtual root above them. Spans
+// in a loop of parents are left out. If there is no root, the error has code agl.CodeInvalid.
 func buildTree(spans []agl.Span) (*treeNode, error) {
 	if len(spans) == 0 {
 		return nil, agl.Errorf(agl.CodeInvalid, "no spans to adapt")
@@ -113,8 +113,8 @@ func (n *treeNode) cover() {
 	}
 }
 
-// before reports whether n comes before other, another node of the same tree, in
-// preorder. It takes time in proportion to their depth.
+// before reports whether n comes before other, another node of the same tree, in preorder. Its time is proportional
+// to their depth.
 func (n *treeNode) before(other *treeNode) bool {
 	a, b := n, other
 	depthA, depthB := a.depth(), b.depth()

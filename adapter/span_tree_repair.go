@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// repair moves spans that are directly under the root, because tracing systems were mixed, under the span during which they
-// ran. If the root has one child, that child is taken for the root, and so on.
+// repair moves spans that ended up directly under the root, because tracing systems were mixed, to the span during
+// which they ran. If the root has a single child, that child is treated as the root, and so on.
 //
-// Each child of the root, in order, goes to the node below the root whose time contains its own and exceeds it by least.
-// Nodes of exactly its own time do not count; of several nodes the first in preorder counts, in the tree as it is then. The
-// last child stays. The rule is that of the Python package, with a corner case: when the node found is below the child
-// itself, the child's whole subtree leaves the tree.
+// Each child of the root, in order, moves to the node below the root whose time contains the child's and exceeds it
+// by the least. Nodes with exactly the child's time do not count; of several candidates, the first in preorder of the
+// current tree counts. The last child stays. The rule is that of the Python package, including a corner case: when
+// the candidate is below the child itself, the child's whole subtree leaves the tree.
 func repair(root *treeNode) {
 	for len(root.children) == 1 {
 		root = root.children[0]
@@ -49,8 +49,8 @@ func repair(root *treeNode) {
 	}
 }
 
-// excess is by how much the time from start to end exceeds the node's. In this order of evaluation it is monotone in start
-// and end after rounding, too, on which bounds rely, and it rounds as in Python.
+// excess returns by how much the interval from start to end exceeds the node's. Evaluated in this order it is
+// monotone in start and end even after rounding, which bound relies on, and it rounds as Python does.
 func (n *treeNode) excess(start, end float64) float64 {
 	return end - n.end + n.start - start
 }
@@ -69,20 +69,20 @@ type containers struct {
 type interval struct {
 	start, end float64
 	nodes      []*treeNode
-	left       int       // nodes that have not been removed
+	left       int       // number of nodes that have not been removed
 	leaf       int       // the box that contains it
-	first      *treeNode // of the nodes left, in preorder; nil when not known
+	first      *treeNode // the first of these nodes in preorder; nil when unknown
 }
 
-// box bounds the intervals of a range that have nodes left.
+// box bounds the intervals of a range that still have nodes.
 type box struct {
 	low, high          int
 	minStart, maxStart float64
 	minEnd, maxEnd     float64
-	left               int // intervals that have nodes
+	left               int // number of these intervals
 }
 
-// leafSize is the size up to which a box is not halved.
+// leafSize is the largest size of a box that is not split.
 const leafSize = 8
 
 func newContainers(nodes []*treeNode) *containers {
@@ -110,7 +110,7 @@ func newContainers(nodes []*treeNode) *containers {
 	return c
 }
 
-// build makes box i of the intervals from low to high, halved by start or end in turn.
+// build makes box i from the intervals low to high, split by start and by end in turn.
 func (c *containers) build(i, low, high int, byStart bool) {
 	for len(c.boxes) <= i {
 		c.boxes = append(c.boxes, box{})
@@ -142,8 +142,8 @@ func (c *containers) build(i, low, high int, byStart bool) {
 	c.build(2*i+2, low+middle, high, !byStart)
 }
 
-// smallest returns the node whose time contains the child's and exceeds it by
-// least, but by something; nil when there is none.
+// smallest returns the node whose time contains the child's and exceeds it by the least, but not by zero; nil if
+// there is none.
 func (c *containers) smallest(child *treeNode) *treeNode {
 	if !child.timed() || len(c.boxes) == 0 {
 		return nil
@@ -216,7 +216,7 @@ func (c *containers) firstNode(times *interval) *treeNode {
 	return times.first
 }
 
-// reordered is told of nodes whose place in preorder has changed.
+// reordered notes that nodes have changed places in preorder.
 func (c *containers) reordered(nodes []*treeNode) {
 	for _, node := range nodes {
 		if times := c.of[node]; times != nil && len(times.nodes) > 1 {

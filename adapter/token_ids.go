@@ -32,8 +32,8 @@ func stringMember(object jsontext.Value, key string) (string, bool) {
 	return stringValue(raw)
 }
 
-// tokenIDs reads a list of integers that fit. As in Python, true is 1 and false is 0. Text that is not JSON, or a list of
-// anything else, is refused. Token ids are most of what adapters read, so no JSON decoder reads them.
+// tokenIDs reads a list of 32-bit integers. As in Python, true is 1 and false is 0. It rejects text that is not JSON,
+// and lists of anything else. It does not use a JSON decoder, because token ids are most of what adapters read.
 func tokenIDs(raw []byte) ([]int32, bool) {
 	list, ok := listText(raw)
 	if !ok {
@@ -47,7 +47,7 @@ func tokenIDs(raw []byte) ([]int32, bool) {
 
 func comma() []byte { return []byte(",") }
 
-// listText returns what is between the brackets of a list, without spaces around it.
+// listText returns what is between the brackets of a list, trimmed.
 func listText(raw []byte) ([]byte, bool) {
 	list := bytes.Trim(raw, spaces)
 	if len(list) < 2 || list[0] != '[' || list[len(list)-1] != ']' {
@@ -56,7 +56,7 @@ func listText(raw []byte) ([]byte, bool) {
 	return bytes.Trim(list[1:len(list)-1], spaces), true
 }
 
-// appendTokenIDs appends the ids of a list, given without its brackets, that has at least one.
+// appendTokenIDs appends the ids of a non-empty list, given without its brackets.
 func appendTokenIDs(ids []int32, list []byte) ([]int32, bool) {
 	for {
 		// Nearly all lists are digits and commas.
@@ -83,7 +83,7 @@ func appendTokenIDs(ids []int32, list []byte) ([]int32, bool) {
 	}
 }
 
-// spaces are those of JSON.
+// spaces is the white space of JSON.
 const spaces = " \t\r\n"
 
 func tokenID(text []byte) (int32, bool) {
@@ -109,7 +109,7 @@ func tokenID(text []byte) (int32, bool) {
 	return int32(n), true
 }
 
-// contentLogprobs returns the logprob of each object in a raw list, nil unless there are n.
+// contentLogprobs returns the logprob of each object in a raw list; nil unless there are exactly n.
 func contentLogprobs(content jsontext.Value, n int) []float32 {
 	return logprobs(content, n, func(token jsontext.Value) jsontext.Value {
 		value, _ := rawjson.Get(token, "logprob")
@@ -117,7 +117,7 @@ func contentLogprobs(content jsontext.Value, n int) []float32 {
 	})
 }
 
-// listLogprobs returns the numbers of a raw list, nil unless there are n.
+// listLogprobs returns the numbers in a raw list; nil unless there are exactly n.
 func listLogprobs(list jsontext.Value, n int) []float32 {
 	return logprobs(list, n, func(number jsontext.Value) jsontext.Value { return number })
 }
@@ -141,7 +141,7 @@ func logprobs(list jsontext.Value, n int, of func(element jsontext.Value) jsonte
 	return values
 }
 
-// firstTokenIDs returns the value of the first of the keys that is a list of token ids, empty when none is.
+// firstTokenIDs returns the value of the first key that has a list of token ids; an empty list if none has.
 func (a attributes) firstTokenIDs(keys ...string) []int32 {
 	for _, key := range keys {
 		raw, ok := a.get(key)
@@ -155,7 +155,8 @@ func (a attributes) firstTokenIDs(keys ...string) []int32 {
 	return []int32{}
 }
 
-// literalTokenIDs returns the value of key if it is a list of token ids, which read reads, or text that spells one.
+// literalTokenIDs returns the value of key if it is a list of token ids, or text that spells one. read parses the
+// list.
 func (a attributes) literalTokenIDs(key string, read func(list []byte) ([]int32, bool)) []int32 {
 	raw, ok := a.get(key)
 	if !ok {
@@ -197,7 +198,7 @@ func firstTokenIDs(raw jsontext.Value) []int32 {
 	return ids
 }
 
-// literalValue returns what text spells, and any other value as it is.
+// literalValue returns the value that text spells, and any other value as it is.
 func literalValue(raw jsontext.Value) (jsontext.Value, error) {
 	text, ok := stringValue(raw)
 	if !ok {

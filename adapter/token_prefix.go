@@ -5,11 +5,12 @@ import (
 	"slices"
 )
 
-// sharedIDs are the token ids of prompts that continue one another. Each prompt is a slice from the first id, so that they
-// take the memory of the longest and are parsed once.
+// sharedIDs holds the token ids of prompts that continue one another. Each prompt is a slice from the first id on, so
+// together they take the memory of the longest, and each id is parsed once.
 type sharedIDs struct{ ids []int32 }
 
-// grow returns the first n ids and room for more, which the caller appends. What another prompt has after the first n stays.
+// grow returns the first n ids with room for more, which the caller appends. It copies them if another prompt has
+// different ids after the first n.
 func (s *sharedIDs) grow(n, more int) *sharedIDs {
 	switch {
 	case n < len(s.ids):
@@ -20,27 +21,28 @@ func (s *sharedIDs) grow(n, more int) *sharedIDs {
 	return s
 }
 
-// prompt returns all ids as a slice that nobody can append to in place.
+// prompt returns all ids, in a slice without spare capacity.
 func (s *sharedIDs) prompt() []int32 { return slices.Clip(s.ids) }
 
-// promptReader reads lists of token ids, of which many begin with an earlier one.
+// promptReader reads lists of token ids, many of which begin with an earlier list.
 type promptReader struct {
 	recent [recentPrompts]readPrompt
 	next   int // of recent, to be replaced
 }
 
-// recentPrompts is how many prompts later ones are compared with. Conversations that run beside each other continue their own.
+// recentPrompts is the number of earlier prompts that a new one is compared with, so that conversations that run side
+// by side each find their own.
 const recentPrompts = 8
 
 type readPrompt struct {
-	list []byte // the ids as they are spelled, without brackets
+	list []byte // the text of the ids, without brackets
 	ids  *sharedIDs
-	n    int // how many of ids are in list
+	n    int // the number of ids in list
 }
 
 func (p *readPrompt) prompt() []int32 { return p.ids.ids[:p.n:p.n] }
 
-// tokenIDs is the function tokenIDs, but the ids may share their memory with those of earlier calls.
+// tokenIDs is the function tokenIDs, except that the ids may share memory with those of earlier calls.
 func (r *promptReader) tokenIDs(raw []byte) ([]int32, bool) {
 	p, ok := r.read(raw)
 	if !ok {
@@ -62,7 +64,7 @@ func (r *promptReader) read(raw []byte) (readPrompt, bool) {
 	if base != nil {
 		n := base.n
 		if from = same + 1; same < len(base.list) {
-			// Of the element in which they differ, both may have some digits.
+			// The lists may share some digits of the element in which they differ.
 			from = bytes.LastIndexByte(list[:same], ',') + 1
 			n = bytes.Count(list[:from], comma())
 		}
@@ -83,8 +85,8 @@ func (r *promptReader) read(raw []byte) (readPrompt, bool) {
 	return p, true
 }
 
-// base returns the prompt that shares the longest beginning with a list, and how many bytes these are. A prompt that shares
-// less than half is none.
+// base returns the prompt that shares the longest prefix with list, and the length of the prefix in bytes. A prefix
+// of less than half of the list does not count.
 func (r *promptReader) base(list []byte) (base *readPrompt, same int) {
 	for i := range r.recent {
 		p := &r.recent[i]
@@ -92,7 +94,7 @@ func (r *promptReader) base(list []byte) (base *readPrompt, same int) {
 			continue
 		}
 		n := commonBytes(p.list, list)
-		if n == len(p.list) && n < len(list) && list[n] != ',' { // the last id goes on
+		if n == len(p.list) && n < len(list) && list[n] != ',' { // the last id has more digits in list
 			n--
 		}
 		if n > same && n >= len(list)/2 {
@@ -102,7 +104,8 @@ func (r *promptReader) base(list []byte) (base *readPrompt, same int) {
 	return base, same
 }
 
-// remember replaces the base if the prompt goes on with it, and otherwise the oldest.
+// remember stores a prompt in place of its base if the prompt continues it, and otherwise in place of the oldest
+// prompt.
 func (r *promptReader) remember(base *readPrompt, same int, p readPrompt) {
 	if base != nil && same == len(base.list) {
 		*base = p
@@ -112,7 +115,7 @@ func (r *promptReader) remember(base *readPrompt, same int, p readPrompt) {
 	r.next = (r.next + 1) % recentPrompts
 }
 
-// commonBytes returns how many bytes a and b have in common at the beginning.
+// commonBytes returns the length of the common prefix of a and b.
 func commonBytes(a, b []byte) int {
 	n := min(len(a), len(b))
 	same := 0
@@ -131,7 +134,8 @@ func commonBytes(a, b []byte) int {
 	return same
 }
 
-// commonPrefix returns how many tokens a and b have in common at the beginning. Slices of one array are not compared.
+// commonPrefix returns the number of tokens that a and b have in common at their beginning. Slices of the same array
+// are not compared.
 func commonPrefix(a, b []int32) int {
 	n := min(len(a), len(b))
 	if n > 0 && &a[0] == &b[0] {
@@ -164,7 +168,7 @@ func (p *tokenPrefix) add(id int32) {
 	p.hash = hashToken(p.hash, id)
 }
 
-// prefixHashes has the hashes of all beginnings of the latest prompts.
+// prefixHashes caches the hashes of all prefixes of recent prompts.
 type prefixHashes struct {
 	recent [recentPrompts]promptHashes
 	next   int // of recent, to be replaced

@@ -6,32 +6,33 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Trajectories merges the model calls of an attempt into sequences of tokens to train on. A call continues a trajectory when
-// its prompt begins with all tokens of the trajectory (the prompt and response of an earlier call, and so on): the rest of
-// the prompt, which the model did not write, and the response are appended. Any other call starts a new trajectory. So no
-// token is trained on twice, and none comes from tokenizing text again.
+// Trajectories merges the model calls of an attempt into sequences of tokens to train on. A call continues a
+// trajectory when its prompt begins with all tokens of the trajectory, that is, the prompt and response of an earlier
+// call, and so on. The rest of its prompt, which the model did not write, and its response are then appended. Any
+// other call starts a new trajectory. So no token is trained on twice, and no text is tokenized again.
 type Trajectories struct {
-	// Source makes the triplets, in the order of the calls. Nil is ProxyTriplets{KeepWithoutTokens: true}.
+	// Source produces the triplets, in the order of the calls. Nil is ProxyTriplets{KeepWithoutTokens: true}.
 	Source agl.Adapter[[]Triplet]
-	// Keep selects the calls to merge, for agents that call several models; nil keeps all. The others are in Report.Others.
+	// Keep selects the calls to merge, for agents that call several models; nil keeps all. The other calls are in
+	// Report.Others.
 	Keep func(Call) bool
 }
 
 // Trajectory is one sequence of tokens. TokenIDs, Mask and Logprobs have one element per token.
 type Trajectory struct {
 	TokenIDs []int32
-	// Mask is true for the tokens that the model wrote, which are those to train on.
+	// Mask is true for the tokens that the model wrote, the ones to train on.
 	Mask []bool
 	// Logprobs are the log-probabilities of the tokens under the model that sampled
 	// them, 0 where Mask is false and in replies without log-probabilities.
 	Logprobs []float32
 	// Replies are what the model wrote, in order; at least one.
 	Replies []Reply
-	// Reward is that of the last reply that has one, null when none has.
+	// Reward is the reward of the last reply that has one, null if none has.
 	Reward agl.Null[float64]
 }
 
-// Reply is the response of one call in a trajectory: the tokens from Start up to, and without, End.
+// Reply is the response of one call in a trajectory: the tokens from Start up to but not including End.
 type Reply struct {
 	Call
 
@@ -44,8 +45,8 @@ type Reply struct {
 // HasLogprobs reports whether the log-probability of every token was recorded.
 func (r Reply) HasLogprobs() bool { return len(r.Logprobs) == r.End-r.Start }
 
-// Versions returns the versions of the model that wrote the trajectory, each
-// once, oldest first. Replies without a recorded version add none.
+// Versions returns the model versions that wrote the trajectory, each once, oldest first. Replies without a recorded
+// version are skipped.
 func (t *Trajectory) Versions() []string {
 	var versions []string
 	for _, reply := range t.Replies {
@@ -58,7 +59,7 @@ func (t *Trajectory) Versions() []string {
 	return versions
 }
 
-// Merged is what Trajectories makes of an attempt.
+// Merged is the result of [Trajectories.Adapt].
 type Merged struct {
 	Trajectories []Trajectory // in the order of their first calls
 	// Reward is the attempt's final reward, as [FinalReward] reads it.
@@ -68,31 +69,31 @@ type Merged struct {
 
 // Report says which calls are in a trajectory, and why the others are not.
 type Report struct {
-	Calls     int // all calls found, but those of Others
+	Calls     int // all calls found, except Others
 	Continued int // calls that continue an earlier one
 	// Mismatches are the calls that do not continue the call before them. Each started a new trajectory.
 	Mismatches []Mismatch
-	// WithoutTokens are the calls that lack token ids of the prompt or of the response. They are in no trajectory.
+	// WithoutTokens are the calls without token ids of the prompt or the response. They are in no trajectory.
 	WithoutTokens []Call
-	// Lost are the calls whose reply the agent never got: they failed or were not
-	// delivered. They are in no trajectory, with tokens or without.
+	// Lost are the calls whose reply never reached the agent: they failed or were not delivered. They are in no
+	// trajectory, even if they have tokens.
 	Lost []Call
 	// WithoutLogprobs are the calls in trajectories that lack the log-probability of a token.
 	WithoutLogprobs []Call
-	// Others are the calls that [Trajectories].Keep left out: those of other models.
+	// Others are the calls that [Trajectories].Keep left out, such as those of other models.
 	Others []Call
 }
 
-// Mismatch is a call whose prompt begins neither with the tokens of the call before it (of the same agent, where agents have
-// names) nor with those of any other trajectory. The reason is a chat template that rewrites history, a tokenizer that
-// merges differently, or a new conversation.
+// Mismatch is a call whose prompt begins neither with the tokens of the call before it (of the same agent, if agents
+// have names) nor with those of any other trajectory. The cause is a chat template that rewrites history, a tokenizer
+// that merges differently, or a new conversation.
 type Mismatch struct {
-	Call     Call // the call that starts anew
+	Call     Call // the call that starts a new trajectory
 	Previous Call // the call that it does not continue
-	// At is the first index at which the prompt differs from the tokens (prompt and
-	// response) of the previous call, or the prompt's length when these begin with it.
+	// At is the first index at which the prompt differs from the tokens (prompt and response) of the previous call,
+	// or the prompt's length when those tokens begin with the prompt.
 	At int
-	// PreviousTokens is how many tokens the previous call has.
+	// PreviousTokens is the number of tokens of the previous call.
 	PreviousTokens int
 }
 
@@ -152,7 +153,7 @@ func (a Trajectories) merge(spans []agl.Span, read func() ([]Triplet, error)) (M
 	return merged, nil
 }
 
-// Merge merges triplets in the order of their calls, as [Trajectories] does. The attempt's reward is left null.
+// Merge merges triplets in the order of their calls, as [Trajectories] does. It leaves the attempt's reward null.
 func Merge(triplets []Triplet) Merged {
 	m := merger{open: map[tokenPrefix][]int{}, latest: map[agl.Null[string]]int{}}
 	m.Report.Calls = len(triplets)
@@ -172,13 +173,13 @@ type merger struct {
 	latest map[agl.Null[string]]int // the last call of each agent
 }
 
-// trajectoryEnd is where a trajectory can go on: all its tokens are those of its last call.
+// trajectoryEnd identifies all tokens of a trajectory, where it can continue: they are the tokens of its last call.
 type trajectoryEnd struct {
 	key  tokenPrefix
 	last *Triplet
 }
 
-// openSize is how many open trajectories have so many tokens.
+// openSize is the number of open trajectories with this many tokens.
 type openSize struct{ tokens, count int }
 
 func (m *merger) add(triplets []Triplet, i int) {
@@ -221,12 +222,12 @@ func (m *merger) add(triplets []Triplet, i int) {
 	m.sizes[i].count++
 }
 
-// size returns the index of a number of tokens in sizes, or where it belongs.
+// size returns the index in sizes of this number of tokens, or the index at which to insert it.
 func (m *merger) size(tokens int) (i int, found bool) {
 	return slices.BinarySearchFunc(m.sizes, tokens, func(s openSize, tokens int) int { return s.tokens - tokens })
 }
 
-// append adds a call's observation and reply.
+// append adds the new part of a call's prompt, and its reply.
 func (t *Trajectory) append(call *Triplet) Reply {
 	prompt, response := call.Prompt.TokenIDs, call.Response.TokenIDs
 	t.TokenIDs = append(t.TokenIDs, prompt[len(t.TokenIDs):]...)
@@ -253,8 +254,9 @@ func (t *Trajectory) append(call *Triplet) Reply {
 	return reply
 }
 
-// continued returns the longest trajectory that the prompt begins with, the latest of several, or -1. A prompt that shares
-// its memory with an earlier one is not read again, so that a conversation takes time in proportion to its length.
+// continued returns the index of the longest trajectory that the prompt begins with, the latest of several, or -1. A
+// prompt that shares memory with an earlier one is not hashed again, so a conversation takes time proportional to its
+// length.
 func (m *merger) continued(prompt []int32) int {
 	fits, exact := m.size(len(prompt))
 	if exact {
@@ -275,7 +277,7 @@ func (m *merger) continued(prompt []int32) int {
 	return -1
 }
 
-// begins reports whether a prompt that is long enough begins with the tokens of a trajectory.
+// begins reports whether a prompt, which is long enough, begins with the tokens of a trajectory.
 func (m *merger) begins(prompt []int32, at int) bool {
 	last := m.ends[at].last
 	n := len(last.Prompt.TokenIDs)
@@ -283,7 +285,7 @@ func (m *merger) begins(prompt []int32, at int) bool {
 		commonPrefix(prompt[n:], last.Response.TokenIDs) == len(last.Response.TokenIDs)
 }
 
-// close removes a trajectory that is about to grow from the open ones.
+// close removes a trajectory from the open ones, because it is about to grow.
 func (m *merger) close(at int) {
 	key := m.ends[at].key
 	i := slices.Index(m.open[key], at)

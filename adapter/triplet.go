@@ -19,9 +19,10 @@ type Triplet struct {
 
 // Prompt is what the model was given.
 type Prompt struct {
-	// TokenIDs is empty when none were recorded. Prompts that continue one another may share their memory: it must not be changed.
+	// TokenIDs is empty when none were recorded. Prompts that continue one another may share memory: do not change
+	// them.
 	TokenIDs []int32 `json:"token_ids"`
-	// RawContent is the list of messages as the attributes have it, null when there are none. Nil in triplets of a proxy.
+	// RawContent is the list of messages as in the attributes, null when there are none. Nil in triplets of a proxy.
 	RawContent jsontext.Value `json:"raw_content,omitzero"`
 	// ImageURLs are the addresses of the images in the messages, in order. Nil in triplets of a proxy.
 	ImageURLs []string `json:"image_urls,omitzero"`
@@ -31,7 +32,7 @@ type Prompt struct {
 type Response struct {
 	// TokenIDs is empty when none were recorded.
 	TokenIDs []int32 `json:"token_ids"`
-	// RawContent is the list of choices as the attributes have it, null when there are none. Nil in triplets of a proxy.
+	// RawContent is the list of choices as in the attributes, null when there are none. Nil in triplets of a proxy.
 	RawContent jsontext.Value `json:"raw_content,omitzero"`
 	// Logprobs is the attribute logprobs.content, a list of objects with a token and a logprob each; nil when it is missing.
 	Logprobs jsontext.Value `json:"logprobs,omitzero"`
@@ -45,6 +46,6 @@ type Metadata struct {
 	Response jsontext.Value `json:"response,omitzero"`
 	// ResponseID is the reply's id, null when none was recorded.
 	ResponseID agl.Null[string] `json:"response_id"`
-	// AgentName is the agent that called, "*" when none has a name. Null in triplets of a proxy.
+	// AgentName is the agent that made the call, "*" if no agent has a name. Null in triplets of a proxy.
 	AgentName agl.Null[string] `json:"agent_name,omitzero"`
 }

@@ -12,9 +12,10 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// ProxyTriplets makes triplets from the spans of an LLM proxy, this project's or LiteLLM's, ordered by sequence id. Rewards
-// are read from any span; in the order of sequence ids, each goes to the last call with a smaller id that has no reward yet.
-// Times are never compared, because the spans may come from several machines. Calls of the type agl.TurnSide are left out.
+// ProxyTriplets makes triplets from the spans of an LLM proxy, this project's or LiteLLM's, ordered by sequence id.
+// Rewards are read from any span; in the order of sequence ids, each goes to the last call with a smaller id that
+// does not have a reward yet. Times are never compared, because the spans may come from several machines. Calls with
+// the turn type agl.TurnSide are left out.
 //
 // Triplets have token ids, a response id and a reward. The zero value does what
 // LlmProxyTraceToTriplet of the Python package does.
@@ -28,17 +29,17 @@ type ProxyTriplets struct {
 type proxyCall struct {
 	triplet  Triplet
 	sequence int64
-	// details of the call, to which its other spans may add
+	// details of the call, which its other spans may add to
 	*callDetails
 }
 
-// callDetails is what the spans of a call say besides its token ids.
+// callDetails is what the spans of a call record besides its token ids.
 type callDetails struct {
 	Call
 
 	id      agl.Null[string]
 	hasIDs  bool
-	side    bool           // it is beside the conversation
+	side    bool           // the call is beside the conversation
 	choices jsontext.Value // the attribute, nil when missing
 	content jsontext.Value // logprobs.content, nil when missing
 }
@@ -87,7 +88,7 @@ func (a ProxyTriplets) AdaptShort(short agl.ShortSpans) ([]Triplet, error) {
 	return triplets, err
 }
 
-// inSequence returns the spans by sequence id, then start, without repeated ids.
+// inSequence returns the spans by sequence id, then by start, without those that repeat an id.
 func inSequence(spans []agl.Span) []*agl.Span {
 	list := make([]*agl.Span, 0, len(spans))
 	known := make(map[string]bool, len(spans))
@@ -109,7 +110,7 @@ func inSequence(spans []agl.Span) []*agl.Span {
 	return list
 }
 
-// detailsKey tells calls apart: by response id, or by sequence id where a reply has none.
+// detailsKey identifies a call: by response id, or by sequence id if its reply has none.
 type detailsKey struct {
 	response string
 	sequence int64
@@ -139,7 +140,7 @@ func (r *proxyReader) read(span *agl.Span, attrs attributes) {
 	}
 	details.add(span, attrs)
 
-	if r.seen[id.V] { // its token ids are known, and reading a long prompt's takes most of the time
+	if r.seen[id.V] { // its token ids are known, and reading those of a long prompt is what takes time
 		return
 	}
 	var prompt, response []int32
@@ -174,8 +175,8 @@ func (r *proxyReader) prompt(span *agl.Span, attrs attributes, key string) []int
 	return attrs.literalTokenIDs(key, r.prompts.tokenIDs)
 }
 
-// addWithoutTokens adds the calls of which no span has token ids. A span without a
-// response id belongs to the call with a response id at the same sequence id.
+// addWithoutTokens adds the calls without token ids in any span. A span without a response id belongs to the call
+// with a response id at the same sequence id.
 func (r *proxyReader) addWithoutTokens() {
 	named := map[int64]bool{}
 	for _, details := range r.order {
@@ -195,7 +196,7 @@ func (r *proxyReader) addWithoutTokens() {
 	slices.SortStableFunc(r.calls, func(a, b *proxyCall) int { return cmp.Compare(a.sequence, b.sequence) })
 }
 
-// add adds what a span of the call says.
+// add adds what a span of the call records.
 func (d *callDetails) add(span *agl.Span, attrs attributes) {
 	if d.choices == nil {
 		d.choices, _ = attrs.get(attrVLLMChoices)
@@ -212,7 +213,7 @@ func (d *callDetails) add(span *agl.Span, attrs attributes) {
 	d.describe(span, attrs)
 }
 
-// finish completes the triplet when all spans of the call are read.
+// finish completes the triplet after all spans of the call were read.
 func (c *proxyCall) finish() Triplet {
 	n := len(c.triplet.Response.TokenIDs)
 	c.Logprobs = contentLogprobs(c.content, n)
@@ -223,7 +224,7 @@ func (c *proxyCall) finish() Triplet {
 	return c.triplet
 }
 
-// readChoice reads what the first choice says of a reply of n tokens.
+// readChoice reads the finish reason and the n log-probabilities of the first choice.
 func (c *proxyCall) readChoice(n int) {
 	choice := firstChoice(c.choices)
 	if reason, ok := stringMember(choice, "finish_reason"); ok {
@@ -252,7 +253,7 @@ func firstChoice(choices jsontext.Value) jsontext.Value {
 	return nil
 }
 
-// proxyResponseID returns the reply's id, which is never empty, or null.
+// proxyResponseID returns the reply's id, or null. The id is never empty.
 func proxyResponseID(attrs attributes) agl.Null[string] {
 	for _, key := range []string{agl.AttrGenAIResponseID, attrVLLMID} {
 		raw, ok := attrs.get(key)
@@ -283,8 +284,8 @@ type sequencedReward struct {
 	value    float64
 }
 
-// rewardBySequence gives each reward to the last call with a smaller sequence id that
-// has no reward. Calls and rewards are ordered by sequence id.
+// rewardBySequence gives each reward to the last call with a smaller sequence id that does not have a reward yet.
+// Calls and rewards are ordered by sequence id.
 func rewardBySequence(calls []*proxyCall, rewards []sequencedReward) {
 	var open []*proxyCall
 	next := 0

@@ -17,14 +17,15 @@ const defaultCallMatch = `openai\.chat\.completion`
 // TracerTriplets makes triplets from the spans that a tracer recorded inside an agent, in preorder of their tree. The zero
 // value does what TracerTraceToTriplet of the Python package does by default.
 type TracerTriplets struct {
-	// KeepHierarchy leaves the tree as it was recorded. By default spans directly
-	// under the root move under the span during which they ran.
+	// KeepHierarchy leaves the tree as it was recorded. By default, spans directly under the root move under the span
+	// during which they ran.
 	KeepHierarchy bool
 	// CallMatch selects the spans that are model calls, by name. Nil is openai\.chat\.completion.
 	CallMatch *regexp.Regexp
-	// AgentMatch selects the agents whose calls count, by name. Nil is every agent, and calls outside any agent.
+	// AgentMatch selects, by name, the agents whose calls count. Nil selects every agent, and calls outside of any
+	// agent.
 	AgentMatch *regexp.Regexp
-	// IncludeRewardCalls also counts calls below a reward span, which a judge makes and not the agent.
+	// IncludeRewardCalls also counts calls below a reward span. A judge makes them, not the agent.
 	IncludeRewardCalls bool
 	// RewardMatch says which call a reward belongs to. "" is FirstOccurrence.
 	RewardMatch RewardMatch

@@ -11,12 +11,12 @@ import (
 // anyAgent is the agent of calls that are under no named agent.
 const anyAgent = "*"
 
-// facts is what the adapters need to know of a node's span.
+// facts is what the adapters need to know about a node's span.
 type facts struct {
 	attributes attributes
 	agent      agl.Null[string]
 	reward     agl.Null[float64]
-	// judged is whether the span is a reward or an operation that computes one.
+	// judged says that the span is a reward, or an operation that computes one.
 	judged bool
 }
 
@@ -42,7 +42,7 @@ func readFacts(nodes []*treeNode) (map[*treeNode]*facts, error) {
 		}
 		f := &facts{attributes: attrs, agent: agentName(node.span.Name, attrs), reward: primary(rewards)}
 		f.judged = f.reward.Valid
-		if IsPosted(node.span) { // it says which call it is for
+		if IsPosted(node.span) { // it names its call
 			f.reward = agl.Null[float64]{}
 		}
 		if operation, ok := attrs.str(agl.AttrOperationName); ok && operation == agl.SpanReward && node.span.Name == agl.SpanOperation {
@@ -53,8 +53,8 @@ func readFacts(nodes []*treeNode) (map[*treeNode]*facts, error) {
 	return all, nil
 }
 
-// agentName returns the name of the agent that a span is of, by the conventions of
-// agent frameworks; null when it is of none.
+// agentName returns the name of the agent that a span belongs to, by the conventions of agent frameworks; null if it
+// belongs to none.
 func agentName(span string, attrs attributes) agl.Null[string] {
 	rules := [...]struct {
 		key       string
@@ -79,16 +79,16 @@ func agentName(span string, attrs attributes) agl.Null[string] {
 	return agl.Null[string]{}
 }
 
-// callState is what a node inherits from the nodes above it.
+// callState is what a node inherits from its ancestors.
 type callState struct {
 	agent    string
-	matching bool // below an agent of interest
+	matching bool // below an agent whose calls count
 	judged   bool // below a reward
 	inCall   bool
 }
 
-// findCalls returns the model calls in preorder. Calls with the same response id
-// count once; a call without a response id does not count below another call.
+// findCalls returns the model calls in preorder. Calls with the same response id count once; a call without a
+// response id does not count below another call.
 func findCalls(root *treeNode, all map[*treeNode]*facts, callMatch, agentMatch *regexp.Regexp, includeJudged bool) []call {
 	type visit struct {
 		node  *treeNode
@@ -123,7 +123,7 @@ func findCalls(root *treeNode, all map[*treeNode]*facts, callMatch, agentMatch *
 	return calls
 }
 
-// is reports whether the attribute is that string.
+// is reports whether the attribute has this value.
 func (a attributes) is(key, value string) bool {
 	s, ok := a.str(key)
 	return ok && s == value

@@ -83,10 +83,10 @@ func TestBudgets(t *testing.T) {
 	if w := send(few.Text, "POST", "/api/rollouts", two); w.Code != http.StatusCreated {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	if w := send(few.Text, "POST", "/api/rollouts", strings.ReplaceAll(two, `"rollout_id":"`, `"rollout_id":"x`)); w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), "3 rollouts: left are 1") {
+	if w := send(few.Text, "POST", "/api/rollouts", strings.ReplaceAll(two, `"rollout_id":"`, `"rollout_id":"x`)); w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), "3 rollouts: 1 are left") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	if w := send(few.Text, "POST", "/proxy/pause", `{"reason":"`+strings.Repeat("x", 200)+`"}`); w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), "200 bytes: left are") {
+	if w := send(few.Text, "POST", "/proxy/pause", `{"reason":"`+strings.Repeat("x", 200)+`"}`); w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), "200 bytes: ") || !strings.Contains(w.Body.String(), " are left") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	if got, want := spent(few.ID), (access.Usage{Spent: access.Amounts{Rollouts: 2, Bytes: int64(len(two))}}); got != want {
@@ -139,7 +139,7 @@ func TestBudgets(t *testing.T) {
 	if got := spent(dollars.ID).Spent.NanoUSD; got != 400_000 { // 100 tokens at 2 and 20 at 10 dollars per million
 		t.Errorf("%d billionths of a dollar are spent", got)
 	}
-	if w := send(dollars.Text, "POST", chat, `{"messages":[],"max_tokens":100}`); w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), "0.001 dollars: left are 0.0006") {
+	if w := send(dollars.Text, "POST", chat, `{"messages":[],"max_tokens":100}`); w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), "0.001 dollars: 0.0006 are left") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	g.Close()

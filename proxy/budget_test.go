@@ -146,8 +146,8 @@ func holdsOverProxies(t *testing.T, body, reply string, most, cost int) {
 			case <-arrived:
 				in++
 			case w := <-refused:
-				message := fmt.Sprintf("the key %s has a budget of %d tokens: left are ", key.ID, limit)
-				if w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), message) || !strings.Contains(w.Body.String(), fmt.Sprintf("may need %d", most)) {
+				message := fmt.Sprintf("the key %s has a budget of %d tokens: ", key.ID, limit)
+				if w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), message) || !strings.Contains(w.Body.String(), " are left, ") || !strings.Contains(w.Body.String(), fmt.Sprintf("may need %d", most)) {
 					t.Errorf("%d %s", w.Code, w.Body)
 				}
 			}
@@ -193,7 +193,7 @@ func TestBudgetOfCalls(t *testing.T) {
 		sent    string
 	}{
 		{"tokens", access.Limits{MaxTokens: 100}, nil, answer(200, usedBody), "/v1/chat/completions", prompt + `,"max_tokens":9}`, 200, "", access.Amounts{Tokens: 8}, ""},
-		{"too many", access.Limits{MaxTokens: 100}, nil, answer(200, usedBody), "/v1/chat/completions", prompt + `,"max_tokens":90}`, 429, "a budget of 100 tokens: left are 100, what runs has reserved 0, and this request may need 133", access.Amounts{}, ""},
+		{"too many", access.Limits{MaxTokens: 100}, nil, answer(200, usedBody), "/v1/chat/completions", prompt + `,"max_tokens":90}`, 429, "a budget of 100 tokens: 100 are left, running requests have reserved 0, and this request may need 133", access.Amounts{}, ""},
 		{"the larger of two limits counts", access.Limits{MaxTokens: 100}, nil, answer(200, usedBody), "/v1/chat/completions", prompt + `,"max_tokens":1,"max_completion_tokens":90}`, 429, "may need", access.Amounts{}, ""},
 		{"several replies", access.Limits{MaxTokens: 100}, nil, answer(200, usedBody), "/v1/chat/completions", prompt + `,"max_tokens":20,"n":4}`, 429, "may need", access.Amounts{}, ""},
 		{"several prompts", access.Limits{MaxTokens: 100}, nil, answer(200, usedBody), "/v1/completions", `{"model":"m","prompt":["a","b","c"],"max_tokens":20}`, 429, "may need", access.Amounts{}, ""},
@@ -204,7 +204,7 @@ func TestBudgetOfCalls(t *testing.T) {
 		{"an earlier response, without a limit of tokens", access.Limits{MaxCalls: 1}, nil, answer(200, usedBody), "/v1/responses", `{"model":"m","input":"a","previous_response_id":"r"}`, 200, "", access.Amounts{Tokens: 8}, `"input":"a","previous_response_id":"r"}`},
 		{"no number", access.Limits{MaxTokens: 5000}, nil, answer(200, usedBody), "/v1/chat/completions", prompt + `,"max_tokens":-1}`, 400, "max_tokens: got -1, must be a number between 1 and", access.Amounts{}, ""},
 		{"dollars", access.Limits{MaxUSD: 0.01}, price, answer(200, usedBody), "/v1/chat/completions", prompt + `,"max_tokens":9}`, 200, "", access.Amounts{Tokens: 8, NanoUSD: 3*2000 + 5*10000}, ""},
-		{"too many dollars", access.Limits{MaxUSD: 0.001}, price, answer(200, usedBody), "/v1/chat/completions", prompt + `,"max_tokens":100}`, 429, "a budget of 0.001 dollars: left are 0.001, what runs has reserved 0, and this request may need 0.001", access.Amounts{}, ""},
+		{"too many dollars", access.Limits{MaxUSD: 0.001}, price, answer(200, usedBody), "/v1/chat/completions", prompt + `,"max_tokens":100}`, 429, "a budget of 0.001 dollars: 0.001 are left, running requests have reserved 0, and this request may need 0.001", access.Amounts{}, ""},
 		{"no price", access.Limits{MaxUSD: 1}, nil, answer(200, usedBody), "/v1/chat/completions", prompt + `}`, 403, "has no price", access.Amounts{}, ""},
 		{"no store that counts", access.Limits{MaxUSD: 1}, func(c *proxy.Config) { c.Budgets = nil }, answer(200, usedBody), "/v1/chat/completions", prompt + `}`, 403, "no store that counts", access.Amounts{}, ""},
 		{"a failing backend", access.Limits{MaxTokens: 100}, price, answer(500, `{"error":{"message":"down"}}`), "/v1/chat/completions", prompt + `,"max_tokens":9}`, 500, "down", access.Amounts{}, ""},
@@ -252,7 +252,7 @@ func TestCallsAtOnce(t *testing.T) {
 		first := make(chan int)
 		go func() { first <- b.call(t.Context(), 0, key.Text, "/v1/chat/completions", body).Code }()
 		<-arrived
-		if w := b.call(t.Context(), 1, key.Text, "/v1/chat/completions", body); w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), "a budget of 1 calls at once: left are 0") || w.Header().Get("Retry-After") == "" {
+		if w := b.call(t.Context(), 1, key.Text, "/v1/chat/completions", body); w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), "a budget of 1 calls at once: 0 are left") || w.Header().Get("Retry-After") == "" {
 			t.Errorf("a second one: %d %s", w.Code, w.Body)
 		}
 		release <- struct{}{}

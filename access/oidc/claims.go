@@ -9,13 +9,13 @@ import (
 	"github.com/agl-go/agl/access"
 )
 
-// Config says whom a provider vouches for, and what they may do.
+// Config describes a provider and what its groups may do.
 type Config struct {
-	Issuer string // its URL, as in the claim iss
-	// GroupsClaim is the claim that lists groups or roles; dots lead into objects, as in
-	// realm_access.roles. Default groups.
+	Issuer string // the provider's URL, as in the claim iss
+	// GroupsClaim is the claim that lists groups or roles. Dots lead into objects, as in realm_access.roles. The
+	// default is groups.
 	GroupsClaim string
-	// Grants are the scopes of groups. Somebody without any gets in nowhere.
+	// Grants maps groups to scopes. Somebody without a group in it is not let in.
 	Grants access.Grants
 	// Transport sends the requests to the provider; nil is http.DefaultTransport.
 	Transport http.RoundTripper
@@ -32,14 +32,14 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// caller is who the claims of a verified token are about.
+// caller returns the caller that the claims of a verified token describe.
 func (c *Config) caller(claims map[string]any, subject string) (access.Caller, error) {
 	name := subject
 	if email, ok := claims["email"].(string); ok && email != "" && claims["email_verified"] == true {
 		name = email
 	}
 	if name == "" {
-		return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "the token names nobody: its claim sub is empty")
+		return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "the token has no subject: its claim sub is empty")
 	}
 	groups := c.groups(claims)
 	caller := access.Caller{Name: "oidc:" + name, Scopes: c.Grants.Of(groups...)}
@@ -49,9 +49,9 @@ func (c *Config) caller(claims map[string]any, subject string) (access.Caller, e
 	return caller, nil
 }
 
-// value returns what the claim of groups has, nil if it is absent.
+// value returns the value of the groups claim, nil if it is absent.
 func (c *Config) value(claims map[string]any) any {
-	if value, ok := claims[c.GroupsClaim]; ok { // the name of a claim may have dots
+	if value, ok := claims[c.GroupsClaim]; ok { // the name of a claim may itself contain dots
 		return value
 	}
 	var value any = claims
@@ -62,10 +62,10 @@ func (c *Config) value(claims map[string]any) any {
 	return value
 }
 
-// told reports whether the claims tell groups.
-func (c *Config) told(claims map[string]any) bool { return c.value(claims) != nil }
+// hasGroups reports whether the claims contain the groups claim.
+func (c *Config) hasGroups(claims map[string]any) bool { return c.value(claims) != nil }
 
-// groups returns the groups of a token: a list, one name, or names with spaces between them.
+// groups returns the groups of a token. The claim is a list, one name, or names separated by spaces.
 func (c *Config) groups(claims map[string]any) (groups []string) {
 	switch value := c.value(claims).(type) {
 	case string:

@@ -14,16 +14,16 @@ import (
 
 const (
 	askTimeout = 10 * time.Second
-	// askInterval is the shortest time between two requests for the provider's document or
-	// keys: a token with an invented key id must not make this server ask for each.
+	// askInterval is the shortest time between two requests for the provider's document or keys, so that tokens with
+	// invented key ids do not cause a request each.
 	askInterval = time.Second
 )
 
-// algorithms are the signatures that are accepted: all asymmetric ones, and never "none".
+// algorithms are the accepted signature algorithms: all asymmetric ones, never "none".
 var algorithms = []string{oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA}
 
-// discovery finds a provider's endpoints and keys when they are first needed, so that a
-// server starts while its provider is away.
+// discovery reads a provider's endpoints and keys when they are first needed, so that a server can start while its
+// provider is away.
 type discovery struct {
 	issuer string
 	client *http.Client
@@ -38,7 +38,7 @@ func newDiscovery(cfg *Config) *discovery {
 	return &discovery{issuer: cfg.Issuer, client: &http.Client{Timeout: askTimeout, Transport: cfg.Transport}}
 }
 
-// provider returns what the provider says of itself; CodeUnavailable.
+// provider returns the provider's discovery document; CodeUnavailable.
 func (d *discovery) provider(ctx context.Context) (*oidc.Provider, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -48,7 +48,7 @@ func (d *discovery) provider(ctx context.Context) (*oidc.Provider, error) {
 	if d.err != nil && time.Since(d.asked) < askInterval {
 		return nil, d.err
 	}
-	// The keys are fetched with this context's client, and later than this request.
+	// Keys are fetched with this client and context, even after this request has ended.
 	d.found, d.err = oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), d.client), d.issuer)
 	d.asked = time.Now()
 	if d.err != nil {
@@ -57,8 +57,8 @@ func (d *discovery) provider(ctx context.Context) (*oidc.Provider, error) {
 	return d.found, d.err
 }
 
-// seldom is a client's transport that asks at most once in askInterval.
-type seldom struct {
+// rateLimited is a transport that sends at most one request in askInterval.
+type rateLimited struct {
 	base http.RoundTripper
 
 	mu    sync.Mutex
@@ -68,7 +68,7 @@ type seldom struct {
 var errAskedJustNow = errors.New("the keys of the provider were fetched a moment ago")
 
 // RoundTrip implements [http.RoundTripper].
-func (s *seldom) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s *rateLimited) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	wait := !s.asked.IsZero() && time.Since(s.asked) < askInterval
 	if !wait {

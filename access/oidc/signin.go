@@ -21,10 +21,10 @@ type SignInConfig struct {
 	Config
 
 	ClientID, ClientSecret string
-	// RedirectURL is where the provider sends browsers back to.
+	// RedirectURL is the page that the provider sends browsers back to.
 	RedirectURL string
-	// Scopes are asked for besides openid, profile and email; many providers list groups
-	// only if the scope groups is.
+	// Scopes are requested in addition to openid, profile and email. Many providers list groups only if the scope
+	// groups is requested.
 	Scopes []string
 }
 
@@ -34,7 +34,7 @@ type SignIn struct {
 	discovery *discovery
 }
 
-// NewSignIn returns a SignIn; CodeInvalid. It asks the provider for nothing yet.
+// NewSignIn returns a SignIn; CodeInvalid. It does not contact the provider yet.
 func NewSignIn(cfg SignInConfig) (*SignIn, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func NewSignIn(cfg SignInConfig) (*SignIn, error) {
 	return &SignIn{cfg: cfg, discovery: newDiscovery(&cfg.Config)}, nil
 }
 
-// flow is what a browser keeps while it is with the provider.
+// flow is what a browser keeps while its user is at the provider.
 type flow struct {
 	State    string `json:"state"`
 	Nonce    string `json:"nonce"`
@@ -62,9 +62,8 @@ func (s *SignIn) oauth(p *oidc.Provider) *oauth2.Config {
 	}
 }
 
-// Begin returns the URL of the provider's page, and what the browser must keep for
-// [SignIn.Finish], which no other browser may see. CodeUnavailable: the provider cannot be
-// asked.
+// Begin returns the URL of the provider's page, and what the browser must keep for [SignIn.Finish]; no other browser
+// may see it. The error is CodeUnavailable if the provider cannot be reached.
 func (s *SignIn) Begin(ctx context.Context) (target, keep string, err error) {
 	p, err := s.discovery.provider(ctx)
 	if err != nil {
@@ -78,8 +77,8 @@ func (s *SignIn) Begin(ctx context.Context) (target, keep string, err error) {
 	return s.oauth(p).AuthCodeURL(f.State, oidc.Nonce(f.Nonce), oauth2.S256ChallengeOption(f.Verifier)), base64.RawURLEncoding.EncodeToString(doc), nil
 }
 
-// Finish returns who has signed in, from the parameters with which the provider has sent the
-// browser back. CodeUnauthorized: nobody, or somebody who may do nothing here.
+// Finish returns who has signed in. returned holds the query parameters with which the provider sent the browser
+// back. The error is CodeUnauthorized if nobody signed in, or somebody without any scope.
 func (s *SignIn) Finish(ctx context.Context, keep string, returned url.Values) (access.Caller, error) {
 	var f flow
 	doc, err := base64.RawURLEncoding.DecodeString(keep)
@@ -87,7 +86,7 @@ func (s *SignIn) Finish(ctx context.Context, keep string, returned url.Values) (
 		err = json.Unmarshal(doc, &f)
 	}
 	if err != nil || f.State == "" || subtle.ConstantTimeCompare([]byte(f.State), []byte(returned.Get("state"))) != 1 {
-		return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "this browser did not begin to sign in, or too long ago; begin again")
+		return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "this browser did not start to sign in, or did so too long ago; start again")
 	}
 	if failure := returned.Get("error"); failure != "" {
 		return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "the identity provider refused: %.100q", failure)
@@ -113,10 +112,10 @@ func (s *SignIn) Finish(ctx context.Context, keep string, returned url.Values) (
 	if err := token.Claims(&claims); err != nil {
 		return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "the token of the identity provider: %w", err)
 	}
-	if !s.cfg.told(claims) {
+	if !s.cfg.hasGroups(claims) {
 		info, err := p.UserInfo(ctx, oauth2.StaticTokenSource(tokens))
 		if err != nil {
-			return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "the identity provider tells groups neither in its token nor at its UserInfo endpoint: %w", err)
+			return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "the identity provider lists groups neither in its token nor at its UserInfo endpoint: %w", err)
 		}
 		claims = nil
 		if err := info.Claims(&claims); err != nil || info.Subject != token.Subject {
@@ -126,7 +125,7 @@ func (s *SignIn) Finish(ctx context.Context, keep string, returned url.Values) (
 	return s.cfg.caller(claims, token.Subject)
 }
 
-// withoutBody is an error of the provider without its whole answer, which may hold a secret.
+// withoutBody returns an error of the provider without the body of its answer, which may hold a secret.
 func withoutBody(err error) error {
 	if failed, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
 		return agl.Errorf(agl.CodeUnauthorized, "%s %.100q", failed.Response.Status, failed.ErrorCode)

@@ -18,15 +18,15 @@ import (
 type TokensConfig struct {
 	Config
 
-	// Audience must be in the claim aud: it tells tokens for this server from those that the
-	// same issuer has made for another, which that other could use here.
+	// Audience must be in the claim aud. It distinguishes tokens for this server from tokens that the issuer made for
+	// another server, which that server could otherwise use here.
 	Audience string
-	// KeysURL is where the issuer's keys are (JWKS, RFC 7517). Default what its discovery
-	// document says.
+	// KeysURL is the address of the issuer's keys (JWKS, RFC 7517). The default is in the issuer's discovery
+	// document.
 	KeysURL string
 }
 
-// Tokens knows the bearer tokens of machines. It is an [access.Checker].
+// Tokens checks the bearer tokens of machines. It is an [access.Checker].
 type Tokens struct {
 	cfg      TokensConfig
 	verifier *oidc.IDTokenVerifier
@@ -43,13 +43,13 @@ func NewTokens(cfg TokensConfig) (*Tokens, error) {
 		return nil, agl.Errorf(agl.CodeInvalid, "audience: must not be empty")
 	}
 	t := &Tokens{cfg: cfg}
-	keys := &keySet{cfg: &t.cfg, issuer: newDiscovery(&cfg.Config), client: &http.Client{Timeout: askTimeout, Transport: &seldom{base: cmp.Or(cfg.Transport, http.DefaultTransport)}}}
+	keys := &keySet{cfg: &t.cfg, issuer: newDiscovery(&cfg.Config), client: &http.Client{Timeout: askTimeout, Transport: &rateLimited{base: cmp.Or(cfg.Transport, http.DefaultTransport)}}}
 	t.verifier = oidc.NewVerifier(cfg.Issuer, keys, &oidc.Config{ClientID: cfg.Audience, SupportedSigningAlgs: algorithms})
 	return t, nil
 }
 
-// Check implements [access.Checker]: the issuer, the audience, the time and the signature of
-// a token. While its issuer cannot be asked for keys, it is CodeUnavailable.
+// Check implements [access.Checker]. It checks the issuer, the audience, the time and the signature of a token. If
+// the issuer's keys cannot be fetched, the error is CodeUnavailable.
 func (t *Tokens) Check(ctx context.Context, token string) (access.Caller, error) {
 	var away error
 	verified, err := t.verifier.Verify(context.WithValue(ctx, awayKey{}, &away), token)
@@ -68,7 +68,7 @@ func (t *Tokens) Check(ctx context.Context, token string) (access.Caller, error)
 	return caller, err
 }
 
-// keySet are the keys of an issuer, which are fetched when a token needs them.
+// keySet holds the keys of an issuer. They are fetched when a token needs them.
 type keySet struct {
 	cfg    *TokensConfig
 	issuer *discovery
@@ -78,8 +78,8 @@ type keySet struct {
 	remote oidc.KeySet // nil until its URL is known
 }
 
-// awayKey is the context's key of an *error, which is set when the keys cannot be fetched:
-// a verifier keeps only the text of a key set's error.
+// awayKey is the context key of an *error that is set when the keys cannot be fetched: a verifier keeps only the text
+// of a key set's error.
 type awayKey struct{}
 
 // VerifySignature implements [oidc.KeySet].

@@ -17,7 +17,7 @@ import (
 	"github.com/agl-go/agl/adapter"
 )
 
-// Level says what a row of a batch is.
+// Level says what one row of a batch is.
 type Level string
 
 // The levels.
@@ -26,15 +26,14 @@ const (
 	TransitionLevel Level = "transition" // each call is a row
 )
 
-// Sequences makes the rows of a batch from the spans of a rollout's latest attempt. Without
-// a reward there are none, and calls without tokens or reply make none. The spans were queried
-// for the source's adapter, or are whole.
+// Sequences returns the rows of a batch for a rollout's latest attempt. An attempt without a reward has none, and
+// calls without tokens or reply are left out. The spans were queried for the source's adapter, or are whole.
 func Sequences(r *agl.AttemptedRollout, spans agl.ShortSpans, source Source, level Level) ([]adapter.Sequence, error) {
 	merged, err := agl.AdaptSpans(adapter.Trajectories{Source: source.Adapter()}, spans)
 	if err != nil {
 		return nil, err
 	}
-	group := Group(&r.Rollout)
+	group := groupOf(&r.Rollout)
 	if level != TransitionLevel {
 		return merged.Sequences(group, r.RolloutID, r.Attempt.AttemptID), nil
 	}
@@ -63,9 +62,9 @@ func Sequences(r *agl.AttemptedRollout, spans agl.ShortSpans, source Source, lev
 	return out, nil
 }
 
-// Group names the rollouts whose rewards are compared: by data_id in the metadata, which a
-// trainer may set, else by an equal input.
-func Group(r *agl.Rollout) string {
+// groupOf names the rollouts whose rewards are compared: those with the same data_id in their metadata, which a
+// trainer may set, or else those with an equal input.
+func groupOf(r *agl.Rollout) string {
 	var metadata struct {
 		DataID string `json:"data_id"`
 	}
@@ -73,7 +72,7 @@ func Group(r *agl.Rollout) string {
 		return metadata.DataID
 	}
 	input := jsontext.Value(append([]byte(nil), r.Input...))
-	_ = input.Canonicalize() // what cannot be is compared byte for byte
+	_ = input.Canonicalize() // an input that has no canonical form is compared byte for byte
 	sum := sha256.Sum256(input)
 	return hex.EncodeToString(sum[:8])
 }
@@ -98,7 +97,7 @@ type BatchRow struct {
 // Size implements [Row].
 func (r BatchRow) Size() int { return 256 + 8*4*len(r.InputIDs) + 16*len(r.Responses) }
 
-// BatchRows cuts a batch into rows.
+// BatchRows returns the rows of a batch.
 func BatchRows(b *adapter.Batch) []BatchRow {
 	out := make([]BatchRow, b.Rows)
 	wide := b.P + b.R
@@ -114,8 +113,7 @@ func BatchRows(b *adapter.Batch) []BatchRow {
 	return out
 }
 
-// WriteNPZ writes a batch as the file that numpy.load reads: an array for each field of
-// DataProto, in the types that VERL has.
+// WriteNPZ writes a batch as a file for numpy.load: an array for each field of DataProto, in VERL's types.
 //
 // The format is that of numpy.lib.format, version 1.0.
 func WriteNPZ(w io.Writer, b *adapter.Batch) error {
@@ -146,7 +144,7 @@ func WriteNPZ(w io.Writer, b *adapter.Batch) error {
 	return z.Close()
 }
 
-// writeArray writes one array with its header, little-endian and by rows.
+// writeArray writes one array with its header, little-endian and row by row.
 func writeArray(w io.Writer, shape string, values any) error {
 	kind, data := "", values
 	switch values := values.(type) {

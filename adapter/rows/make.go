@@ -5,13 +5,13 @@ import (
 	"github.com/agl-go/agl/adapter"
 )
 
-// Source says whose spans hold the model calls of triplets and trajectories.
+// Source says which spans hold the model calls.
 type Source string
 
 // The sources.
 const (
-	Proxy  Source = "proxy"
-	Tracer Source = "tracer"
+	Proxy  Source = "proxy"  // those of the LLM proxy
+	Tracer Source = "tracer" // those that were recorded inside the agent
 )
 
 // Adapter returns the adapter that finds the calls.
@@ -22,8 +22,8 @@ func (s Source) Adapter() agl.Adapter[[]adapter.Triplet] {
 	return adapter.ProxyTriplets{}
 }
 
-// Triplets makes the rows of the spans of one attempt, one for each call. The spans were
-// queried for the source's adapter, or are whole.
+// Triplets returns a row for each call in the spans of one attempt. The spans were queried for the source's adapter,
+// or are whole.
 func Triplets(origin Origin, spans agl.ShortSpans, source Source) ([]Triplet, error) {
 	triplets, err := agl.AdaptSpans(source.Adapter(), spans)
 	if err != nil {
@@ -31,14 +31,14 @@ func Triplets(origin Origin, spans agl.ShortSpans, source Source) ([]Triplet, er
 	}
 	made := make([]Triplet, 0, len(triplets))
 	for i := range triplets {
-		made = append(made, NewTriplet(origin, &triplets[i]))
+		made = append(made, newTriplet(origin, &triplets[i]))
 	}
 	return made, nil
 }
 
-// Trajectories makes the rows of the spans of one attempt. Left is the number of calls
-// that are in none of them, as they lack tokens or a reply. The spans were queried for the
-// source's adapter, or are whole.
+// Trajectories returns a row for each trajectory in the spans of one attempt. left is the number of calls that are in
+// no trajectory because they have no tokens or no reply. The spans were queried for the source's adapter, or are
+// whole.
 func Trajectories(origin Origin, spans agl.ShortSpans, source Source) (made []Trajectory, left int, err error) {
 	merged, err := agl.AdaptSpans(adapter.Trajectories{Source: source.Adapter()}, spans)
 	if err != nil {
@@ -46,13 +46,13 @@ func Trajectories(origin Origin, spans agl.ShortSpans, source Source) (made []Tr
 	}
 	made = make([]Trajectory, 0, len(merged.Trajectories))
 	for i := range merged.Trajectories {
-		made = append(made, NewTrajectory(origin, i, &merged.Trajectories[i], merged.Reward))
+		made = append(made, newTrajectory(origin, i, &merged.Trajectories[i], merged.Reward))
 	}
 	return made, len(merged.Report.WithoutTokens) + len(merged.Report.Lost), nil
 }
 
-// Conversations makes the rows of the spans of one attempt, one for each call, whether
-// a proxy, a tracer or both have recorded it.
+// Conversations returns a row for each call in the spans of one attempt, whether a proxy, a tracer or both recorded
+// it.
 func Conversations(origin Origin, spans []agl.Span) ([]Messages, error) {
 	found, err := adapter.Messages{}.Adapt(adapter.OncePerCall(spans))
 	if err != nil {
@@ -64,7 +64,7 @@ func Conversations(origin Origin, spans []agl.Span) ([]Messages, error) {
 	}
 	made := make([]Messages, 0, len(found))
 	for _, conversation := range found {
-		row, err := NewMessages(origin, conversation, reward)
+		row, err := newMessages(origin, conversation, reward)
 		if err != nil {
 			return nil, err
 		}

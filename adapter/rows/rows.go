@@ -1,5 +1,9 @@
-// Package rows holds the rows of exported files and writes them as JSON Lines or Parquet. Their fields are the columns that
-// docs/inspect.md describes. It must not know where the rows come from.
+// Package rows turns the spans of rollouts into the rows of exported files: triplets, trajectories, conversations and
+// padded batches. Their fields are the columns that docs/inspect.md describes.
+//
+//	rows, err := rows.Triplets(rows.OriginOf(&rollout), spans, rows.Proxy)
+//
+// The package must not know where the spans come from, nor where the rows go.
 package rows
 
 import (
@@ -14,7 +18,7 @@ import (
 
 // Row is a row of an exported file: a Triplet, a Trajectory or Messages.
 type Row interface {
-	// Size is about how many bytes of memory the row takes.
+	// Size estimates how many bytes of memory the row takes.
 	Size() int
 }
 
@@ -35,7 +39,7 @@ func OriginOf(r *agl.AttemptedRollout) Origin {
 	return origin
 }
 
-// pointer is nil for null.
+// pointer returns nil for null.
 func pointer[T any](n agl.Null[T]) *T {
 	if !n.Valid {
 		return nil
@@ -61,8 +65,8 @@ type Triplet struct {
 	Reward           *float64  `json:"reward" parquet:"reward,optional"`
 }
 
-// NewTriplet returns the row of a model call.
-func NewTriplet(origin Origin, t *adapter.Triplet) Triplet {
+// newTriplet returns the row of a model call.
+func newTriplet(origin Origin, t *adapter.Triplet) Triplet {
 	return Triplet{
 		Origin: origin, SpanID: t.Call.SpanID, SequenceID: t.Call.SequenceID, ResponseID: pointer(t.Metadata.ResponseID),
 		AgentName: pointer(t.Metadata.AgentName), ModelVersion: t.Call.Version, FinishReason: t.Call.FinishReason,
@@ -118,8 +122,8 @@ type reply struct {
 	Reward       *float64 `json:"reward" parquet:"reward,optional"`
 }
 
-// NewTrajectory returns the row of a trajectory, the index-th of its attempt, whose reward is attempt.
-func NewTrajectory(origin Origin, index int, t *adapter.Trajectory, attempt agl.Null[float64]) Trajectory {
+// newTrajectory returns the row of the index-th trajectory of an attempt with this reward.
+func newTrajectory(origin Origin, index int, t *adapter.Trajectory, attempt agl.Null[float64]) Trajectory {
 	row := Trajectory{
 		Origin: origin, Index: int32(index), TokenIDs: t.TokenIDs, Mask: t.Mask, Logprobs: t.Logprobs,
 		Reward: pointer(t.Reward), AttemptReward: pointer(attempt), ModelVersions: t.Versions(),
@@ -138,8 +142,8 @@ func NewTrajectory(origin Origin, index int, t *adapter.Trajectory, attempt agl.
 // Size implements [Row].
 func (r Trajectory) Size() int { return 256 + 9*len(r.TokenIDs) + 160*len(r.Replies) }
 
-// Messages is a conversation. In JSON it is the conversation alone, in the
-// form of OpenAI's fine-tuning files, which have no place for anything else.
+// Messages is a conversation. Its JSON is the conversation alone, in the form of OpenAI's fine-tuning files, which
+// have no place for anything else.
 type Messages struct {
 	Origin
 
@@ -157,8 +161,8 @@ type message struct {
 	ToolCallID *string  `parquet:"tool_call_id,optional"`
 }
 
-// NewMessages returns the row of a conversation and its attempt's reward.
-func NewMessages(origin Origin, conversation adapter.Conversation, reward agl.Null[float64]) (Messages, error) {
+// newMessages returns the row of a conversation and its attempt's reward.
+func newMessages(origin Origin, conversation adapter.Conversation, reward agl.Null[float64]) (Messages, error) {
 	row := Messages{Origin: origin, Tools: documentOf(nil), Reward: pointer(reward), conversation: conversation}
 	for i := range conversation.Messages {
 		m := &conversation.Messages[i]

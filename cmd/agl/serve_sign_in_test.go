@@ -130,7 +130,7 @@ func TestSignInFlags(t *testing.T) {
 		"need --oidc-issuer":    {"--token=t", "--oidc-group=g=read"},
 		"need --jwt-issuer":     {"--token=t", "--jwt-group=g=read"},
 		"needs --tls-client-ca": {"--token=t", "--tls-client=a=read"},
-		"must be of read":       {"--token=t", "--tls-client=a=root"},
+		"must be one of read":   {"--token=t", "--tls-client=a=root"},
 		"agent is for":          {"--token=t", "--tls-client=a=agent"},
 		"must be NAME=SCOPE":    {"--token=t", "--tls-client=read"},
 		"after @":               {"--token=t", "--tls-client=a=read@"},

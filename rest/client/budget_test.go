@@ -73,7 +73,7 @@ func TestBudgetsOfTheStore(t *testing.T) {
 			switch {
 			case err == nil:
 				in.Add(1)
-			case agl.ErrorCode(err) != agl.CodeExhausted || !strings.Contains(err.Error(), "the key "+key.ID+" has a budget of 10 rollouts: left are "):
+			case agl.ErrorCode(err) != agl.CodeExhausted || !strings.Contains(err.Error(), "the key "+key.ID+" has a budget of 10 rollouts: 0 are left"):
 				t.Error(err)
 			}
 		})
@@ -89,7 +89,7 @@ func TestBudgetsOfTheStore(t *testing.T) {
 		_, err := c.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{{Input: []byte(`"` + input + `"`)}}})
 		return err
 	}
-	if err := enqueue(strings.Repeat("a", 6000)); agl.ErrorCode(err) != agl.CodeExhausted || !strings.Contains(err.Error(), "a budget of 5000 bytes: left are 5000") {
+	if err := enqueue(strings.Repeat("a", 6000)); agl.ErrorCode(err) != agl.CodeExhausted || !strings.Contains(err.Error(), "a budget of 5000 bytes: 5000 are left") {
 		t.Errorf("more than the budget: %v", err)
 	}
 	if _, err := c.UpdateRollout(t.Context(), agl.UpdateRolloutParams{RolloutID: "nobody"}); agl.ErrorCode(err) != agl.CodeNotFound {

@@ -191,7 +191,7 @@ func testRunsRefused(h *harness) {
 	}
 	h.wantError(add(), agl.ErrInvalid, "metrics: got 0 steps, must be 1 to 500")
 	h.wantError(add(values(-1, "a", 1)), agl.ErrInvalid, "step: got -1, must be at least 0")
-	h.wantError(add(values(1, "a", 1), values(1, "b", 1)), agl.ErrInvalid, "step: got 1 twice, must be another in each of the metrics")
+	h.wantError(add(values(1, "a", 1), values(1, "b", 1)), agl.ErrInvalid, "step: got 1 twice, must differ in each of the metrics")
 	h.wantError(add(values(1, "", 1)), agl.ErrInvalid, `values: the name "" must have 1 to 200 bytes of UTF-8`)
 	h.wantError(add(values(1, "a", math.NaN())), agl.ErrInvalid, "")
 	h.wantError(add(values(1, "a", math.Inf(1))), agl.ErrInvalid, "")

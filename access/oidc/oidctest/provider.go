@@ -1,4 +1,5 @@
-// Package oidctest runs an OpenID Connect provider for tests: that of github.com/zitadel/oidc, with users, groups and clients.
+// Package oidctest runs an OpenID Connect provider for tests: the example server of github.com/zitadel/oidc, with
+// users, groups and clients.
 package oidctest
 
 import (
@@ -18,27 +19,26 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// ClientID, ClientSecret and Password are those of the provider's web client, and of all its
-// users and machines.
+// ClientID and ClientSecret belong to the provider's web client. Password is that of all users and machines.
 const (
 	ClientID     = "agl"
 	ClientSecret = "client-secret-canary"
 	Password     = "verysecure"
-	// Audience is that of the tokens of machines.
+	// Audience is the audience of machine tokens.
 	Audience = "agl-store"
 )
 
 // Provider is a running provider.
 type Provider struct {
 	URL string
-	// Asked counts the requests by their paths.
+	// Asked returns the number of requests for a path.
 	Asked func(path string) int
 }
 
-// Config says whom the provider knows, and how it tells groups.
+// Config lists the users of the provider, and says where it lists their groups.
 type Config struct {
-	Groups map[string][]string // by the name of a user, who has this name as subject, too
-	// InIDToken puts groups into ID tokens; otherwise only its UserInfo endpoint tells them.
+	Groups map[string][]string // by user name, which is also the subject
+	// InIDToken puts groups into ID tokens; otherwise only the UserInfo endpoint lists them.
 	InIDToken   bool
 	RedirectURL string
 }
@@ -117,7 +117,7 @@ func (k *keeper) ClientCredentialsTokenRequest(_ context.Context, id string, sco
 	return &oidc.JWTTokenRequest{Subject: id, Audience: []string{Audience}, Scopes: scopes}, nil
 }
 
-// client decides whether groups are in ID tokens.
+// client is a web client that decides whether groups are in ID tokens.
 type client struct {
 	op.Client
 
@@ -164,8 +164,8 @@ func Browser(tb testing.TB) *http.Client {
 	return &http.Client{Jar: jar}
 }
 
-// SignIn opens a page that leads to the provider, gives it a name and the password, and
-// returns the answer at the end of all redirects. The caller closes its body.
+// SignIn opens a page that redirects to the provider, enters a name and the password, and returns the response at the
+// end of all redirects. The caller closes its body.
 func (p *Provider) SignIn(tb testing.TB, browser *http.Client, page, name string) *http.Response {
 	tb.Helper()
 	r, err := http.NewRequestWithContext(tb.Context(), http.MethodGet, page, nil)
