@@ -17,19 +17,19 @@ import (
 	"github.com/agl-go/agl/internal/backoff"
 )
 
-// Store is what a collector needs of a store. Package store's engine is one.
+// Store is what a collector needs. Package store's engine implements it.
 type Store interface {
 	agl.Store
 	agl.DocumentStore
-	// ReadEvents returns events without waiting for more, see store.Store.
+	// ReadEvents returns the events after since without waiting for more, see store.Store.
 	ReadEvents(ctx context.Context, since string, limit int) ([]agl.Event, error)
 }
 
 // Config configures a [Collector]. Store is required.
 type Config struct {
 	Store Store
-	// RewardWindow is how long a finished rollout without a reward waits for one, unless its
-	// metadata says otherwise. Default 0: it is ready at its end.
+	// RewardWindow is how long a finished rollout without a reward waits for one, unless its metadata says otherwise.
+	// By default it is ready at once.
 	RewardWindow time.Duration
 	Logger       *slog.Logger // default discards
 }
@@ -41,9 +41,9 @@ type Collector struct {
 	window time.Duration
 	log    *slog.Logger
 
-	turn chan struct{} // holds a token while somebody writes the log
-	// behind is where the events were read to, without a change to the log, since the head
-	// had this version.
+	turn chan struct{} // holds a token while a call writes the log
+	// behind saves reading events again that changed nothing in the log: while the head has this version, they have
+	// been read up to event.
 	behind struct {
 		version int64
 		event   string
@@ -65,7 +65,7 @@ func New(config Config) (*Collector, error) {
 	}, nil
 }
 
-// defaultMax bounds a batch.
+// defaultMax is the default of CollectParams.Max.
 const defaultMax = 1000
 
 // Collect implements [agl.Collector].
@@ -107,10 +107,10 @@ func (c *Collector) Collect(ctx context.Context, p agl.CollectParams) (agl.Colle
 	}
 }
 
-// pace bounds how often a call that waits looks at a busy store.
+// pace is the shortest time between two looks of a waiting call at a busy store.
 const pace = 50 * time.Millisecond
 
-// wait returns when something has happened in the store after an event, or at a time.
+// wait returns when the store has an event after the given one, or at the given time.
 func (c *Collector) wait(ctx context.Context, event string, until time.Time) error {
 	waiting, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
@@ -119,14 +119,14 @@ func (c *Collector) wait(ctx context.Context, event string, until time.Time) err
 			return err
 		}
 		if err == nil {
-			_ = backoff.Sleep(waiting, pace) // an end of ctx is seen below
+			_ = backoff.Sleep(waiting, pace) // the return below reports the end of ctx
 		}
 		break
 	}
 	return ctx.Err()
 }
 
-// batch is what one call has read of the log.
+// batch is what one call has read from the log.
 type batch struct {
 	agl.Collection
 
@@ -134,10 +134,10 @@ type batch struct {
 	last int64 // the number of the last entry that was read
 }
 
-// readPage is how many entries are read at once.
+// readPage is the number of entries in one query.
 const readPage = 256
 
-// read adds the entries behind the last one, up to the most that were asked for.
+// read adds the entries after the last one, at most as many as were asked for.
 func (c *Collector) read(ctx context.Context, b *batch) error {
 	for {
 		page, err := c.store.QueryDocuments(ctx, agl.QueryDocumentsParams{
@@ -180,7 +180,7 @@ func (b *batch) add(e *entry, r agl.AttemptedRollout) {
 	b.Rollouts = append(b.Rollouts, agl.CollectedRollout{Rollout: r, Reward: e.Reward, Rewards: e.Rewards})
 }
 
-// rollouts returns those of these rollouts that exist.
+// rollouts returns those of the rollouts that exist, by id.
 func (c *Collector) rollouts(ctx context.Context, ids []string) (map[string]agl.AttemptedRollout, error) {
 	page, err := c.store.QueryRollouts(ctx, agl.QueryRolloutsParams{RolloutIDIn: ids, Paging: agl.Paging{Limit: -1}})
 	if err != nil {
@@ -195,17 +195,17 @@ func (c *Collector) rollouts(ctx context.Context, ids []string) (map[string]agl.
 
 // head is the document that every write of the log replaces.
 type head struct {
-	Epoch string `json:"epoch"` // tells the logs of different stores apart
+	Epoch string `json:"epoch"` // distinguishes the logs of different stores
 	Last  int64  `json:"last"`  // the number of the last entry
 	Event string `json:"event"` // the last event that was looked at
 
 	version int64
 }
 
-// cursor returns the cursor behind an entry.
+// cursor returns the cursor after an entry.
 func (h *head) cursor(last int64) string { return h.Epoch + "-" + strconv.FormatInt(last, 10) }
 
-// place returns the number of the entry that a cursor stands behind.
+// place returns the number of the entry before a cursor.
 func (h *head) place(cursor string) (int64, error) {
 	if cursor == "" {
 		return 0, nil
@@ -218,7 +218,7 @@ func (h *head) place(cursor string) (int64, error) {
 	return last, nil
 }
 
-// load reads the head, or makes one.
+// load reads the head of the log, or returns a new one.
 func (c *Collector) load(ctx context.Context) (h head, err error) {
 	document, err := c.store.GetDocument(ctx, kindHead, idHead)
 	switch {

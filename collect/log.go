@@ -19,15 +19,15 @@ const (
 	idHead    = "head"
 	kindEntry = "collect-entry" // of the log, and by rollout
 	parentLog = "log"
-	// Finished rollouts without a reward, in the order in which their windows are over: the
-	// sequence is the time in milliseconds.
+	// Finished rollouts without a reward, by the end of their reward windows: the sequence is that time in
+	// milliseconds.
 	kindPending   = "collect-pending"
 	parentPending = "window"
 )
 
 func entryID(rolloutID string) string { return "rollout/" + rolloutID }
 
-// entry is the body of an entry of the log. What a consumer reads of it never changes.
+// entry is the body of an entry of the log. The fields that a consumer reads never change.
 type entry struct {
 	RolloutID  string            `json:"rollout_id"`
 	Correction bool              `json:"correction,omitzero"`
@@ -35,14 +35,14 @@ type entry struct {
 	Rewards    int               `json:"rewards"`
 	Previous   agl.Null[float64] `json:"previous,omitzero"` // of a correction
 
-	// In the entry of a rollout: what the last entry about it has said.
-	Told     agl.Null[float64] `json:"told,omitzero"`
-	ToldMany int               `json:"told_many,omitzero"`
+	// In the entry of a rollout: what the last entry about it reported.
+	Reported      agl.Null[float64] `json:"told,omitzero"`
+	ReportedCount int               `json:"told_many,omitzero"`
 }
 
 const (
 	eventPage = 512
-	chunk     = 200 // rollouts of one write: each takes up to four of the 1,000 documents
+	chunk     = 200 // rollouts in one write of at most 1,000 documents; each takes up to four
 )
 
 // update brings the log up to date and returns its head.
@@ -64,10 +64,10 @@ func (c *Collector) update(ctx context.Context) (head, error) {
 	}
 }
 
-// errStale means that another collector has written the log.
+// errStale means that another collector has written the log meanwhile.
 var errStale = errors.New("the head of the log has changed")
 
-// advance looks at all events behind the head, and at all windows that are over.
+// advance handles all events after the head, and all reward windows that are over.
 func (c *Collector) advance(ctx context.Context, h *head) error {
 	for more := true; more; {
 		events, err := c.store.ReadEvents(ctx, h.Event, eventPage)
@@ -119,9 +119,8 @@ func (c *Collector) advance(ctx context.Context, h *head) error {
 	}
 }
 
-// finished returns all finished rollouts, the oldest first. Rollouts that finish meanwhile
-// move the others back in the order of the query, deleted ones move them ahead; so each
-// page begins before the end of the last one.
+// finished returns all finished rollouts, the oldest first. Rollouts that finish during the query move the others
+// back in its order, and deleted ones move them forward, so each page overlaps the previous one.
 func (c *Collector) finished(ctx context.Context) ([]string, error) {
 	const page, overlap = 1000, 200
 	var ids []string
@@ -136,7 +135,7 @@ func (c *Collector) finished(ctx context.Context) ([]string, error) {
 		items := got.Items
 		if len(ids) > 0 {
 			at := slices.IndexFunc(items, func(r agl.AttemptedRollout) bool { return r.RolloutID == ids[len(ids)-1] })
-			if at < 0 { // too many were deleted or finished: begin again
+			if at < 0 { // too many were deleted or finished: start over
 				ids = ids[:0]
 				continue
 			}
@@ -152,8 +151,8 @@ func (c *Collector) finished(ctx context.Context) ([]string, error) {
 	}
 }
 
-// lookAt writes what has become of rollouts. The last write says that the events up to
-// one have been looked at.
+// lookAt writes entries for rollouts that may be ready or have more rewards. Its last write records that the events
+// up to event are handled.
 func (c *Collector) lookAt(ctx context.Context, h *head, ids []string, event string) error {
 	for from := 0; from < len(ids); from += chunk {
 		some := ids[from:min(from+chunk, len(ids))]
@@ -187,8 +186,8 @@ func (c *Collector) lookAt(ctx context.Context, h *head, ids []string, event str
 	return nil
 }
 
-// write writes documents with the head, if nobody has written the head meanwhile. It is
-// quiet: a reader is woken by what made the log grow.
+// write writes documents together with the head, unless another collector has written the head meanwhile. It causes
+// no events: waiting readers are woken by the events that made the log grow.
 func (c *Collector) write(ctx context.Context, h *head, writes []agl.DocumentWrite) error {
 	body, err := json.Marshal(h)
 	if err != nil {
@@ -208,7 +207,7 @@ func (c *Collector) write(ctx context.Context, h *head, writes []agl.DocumentWri
 	return err
 }
 
-// judge returns the writes for a rollout as it is now, nil if it was deleted.
+// judge returns the writes for a rollout in its current state; nil if it was deleted.
 func (c *Collector) judge(ctx context.Context, h *head, id string, r *agl.AttemptedRollout) ([]agl.DocumentWrite, error) {
 	var known *entry
 	switch document, err := c.store.GetDocument(ctx, kindEntry, entryID(id)); {
@@ -226,7 +225,7 @@ func (c *Collector) judge(ctx context.Context, h *head, id string, r *agl.Attemp
 	}
 
 	var writes []agl.DocumentWrite
-	waiting := int64(0) // the end of the window that is known
+	waiting := int64(0) // the stored end of its window
 	switch document, err := c.store.GetDocument(ctx, kindPending, id); {
 	case err == nil:
 		waiting = document.Sequence
@@ -249,24 +248,23 @@ func (c *Collector) judge(ctx context.Context, h *head, id string, r *agl.Attemp
 		return []agl.DocumentWrite{{Kind: kindPending, ID: id, Parent: parentPending, Sequence: end, Body: []byte("{}")}}, nil
 	}
 	h.Last++
-	add, err := entryWrite(entryID(id), h.Last, &entry{RolloutID: id, Reward: reward, Rewards: many, Told: reward, ToldMany: many})
+	add, err := entryWrite(entryID(id), h.Last, &entry{RolloutID: id, Reward: reward, Rewards: many, Reported: reward, ReportedCount: many})
 	return append(writes, add), err
 }
 
-// correct returns the writes for a rollout that is in the log: a correction if it has got
-// more rewards.
+// correct returns the writes for a rollout that is in the log: a correction if it has more rewards than the log says.
 func (c *Collector) correct(ctx context.Context, h *head, r *agl.AttemptedRollout, known *entry, place int64) ([]agl.DocumentWrite, error) {
 	reward, many, err := c.reward(ctx, r)
-	if err != nil || many <= known.ToldMany {
+	if err != nil || many <= known.ReportedCount {
 		return nil, err
 	}
 	h.Last++
 	add, err := entryWrite("correction/"+strconv.FormatInt(h.Last, 10), h.Last,
-		&entry{RolloutID: r.RolloutID, Correction: true, Reward: reward, Previous: known.Told, Rewards: many - known.ToldMany})
+		&entry{RolloutID: r.RolloutID, Correction: true, Reward: reward, Previous: known.Reported, Rewards: many - known.ReportedCount})
 	if err != nil {
 		return nil, err
 	}
-	known.Told, known.ToldMany = reward, many
+	known.Reported, known.ReportedCount = reward, many
 	update, err := entryWrite(entryID(r.RolloutID), place, known)
 	return []agl.DocumentWrite{add, update}, err
 }
@@ -276,7 +274,7 @@ func entryWrite(id string, place int64, e *entry) (agl.DocumentWrite, error) {
 	return agl.DocumentWrite{Kind: kindEntry, ID: id, Parent: parentLog, Sequence: place, Body: body}, err
 }
 
-// windowEnd returns when a finished rollout is ready without a reward.
+// windowEnd returns the time at which a finished rollout is ready even without a reward.
 func (c *Collector) windowEnd(r *agl.AttemptedRollout) time.Time {
 	window := c.window
 	if seconds, ok := agl.Attributes(r.Metadata).GetFloat(agl.MetadataRewardWindow); ok {
@@ -286,8 +284,8 @@ func (c *Collector) windowEnd(r *agl.AttemptedRollout) time.Time {
 	return r.EndTime.V.Time().Add(window)
 }
 
-// reward returns the reward of the latest attempt, and how many spans carry one. Spans
-// that cannot be read as rewards count as none, for they stay as they are.
+// reward returns the reward of the latest attempt, and the number of spans with a reward. Malformed rewards do not
+// count: spans never change.
 func (c *Collector) reward(ctx context.Context, r *agl.AttemptedRollout) (reward agl.Null[float64], many int, err error) {
 	if r.Attempt == nil {
 		return reward, 0, nil
@@ -314,8 +312,7 @@ func (c *Collector) reward(ctx context.Context, r *agl.AttemptedRollout) (reward
 	return reward, many, nil
 }
 
-// pending returns how many finished rollouts wait for a reward, and when the first of
-// their windows is over.
+// pending returns when the first reward window ends, and how many finished rollouts wait for a reward.
 func (c *Collector) pending(ctx context.Context) (first time.Time, many int, err error) {
 	page, err := c.store.QueryDocuments(ctx, agl.QueryDocumentsParams{Kind: kindPending, Parent: agl.Some(parentPending), Limit: 1})
 	if err != nil || len(page.Items) == 0 {

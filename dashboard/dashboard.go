@@ -19,8 +19,8 @@ import (
 //go:embed ui
 var files embed.FS
 
-// asset is one file of the page. It is compressed when it is first asked for, so that a
-// store starts as fast without readers.
+// asset is one file of the page. It is compressed when it is first requested, so that a store whose page nobody opens
+// starts as fast.
 type asset struct {
 	contentType string
 	etag        string
@@ -34,9 +34,8 @@ type page struct {
 	policy string
 }
 
-// New returns a handler of GET and HEAD for the page and its files. It reads no
-// request but its path and two headers, and serves nobody's data: it needs no
-// authorization.
+// New returns a handler of GET and HEAD for the page and its files. It reads only the path and two headers of a
+// request and serves no data of the store, so it needs no authorization.
 func New() (http.Handler, error) {
 	p := &page{assets: map[string]*asset{}}
 	err := fs.WalkDir(files, "ui", func(name string, entry fs.DirEntry, err error) error {
@@ -58,7 +57,7 @@ func New() (http.Handler, error) {
 	return p, nil
 }
 
-// served tells files of the page from those that only stand beside them.
+// served reports whether a file belongs to the page; others only document it.
 func served(name string) bool {
 	switch path.Ext(name) {
 	case ".html", ".css", ".js", ".svg":
@@ -70,7 +69,7 @@ func served(name string) bool {
 
 func newAsset(name string, content []byte) *asset {
 	contentType := mime.TypeByExtension(path.Ext(name))
-	if path.Ext(name) == ".js" { // some systems' tables say otherwise, and browsers then refuse the module
+	if path.Ext(name) == ".js" { // some systems map .js to another type, which browsers refuse for modules
 		contentType = "text/javascript; charset=utf-8"
 	}
 	sum := sha256.Sum256(content)
@@ -95,8 +94,8 @@ func compress(content []byte) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// importMap is the page's only inline script, which tells where the modules of
-// ui/vendor are. Browsers read it from nowhere else.
+// importMap is the page's only inline script. It says where the modules of ui/vendor are; browsers accept an import
+// map only inline.
 var importMap = regexp.MustCompile(`(?s)<script type="importmap">(.*?)</script>`)
 
 // contentSecurityPolicy allows the page its own files, its import map, and nothing

@@ -16,7 +16,7 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// csvColumn is a column that becomes a member of the task.
+// csvColumn is a column of the file that becomes a member of the task.
 type csvColumn struct {
 	index    int
 	name, as string
@@ -63,11 +63,11 @@ func (s *source) readCSV(yield func(jsontext.Value, error) bool) {
 	}
 }
 
-// skipByteOrderMark returns a reader without the byte order mark that in may begin with.
+// skipByteOrderMark returns a reader that skips the byte order mark at the beginning of in, if there is one.
 func skipByteOrderMark(in io.Reader) io.Reader {
 	const mark = "\xef\xbb\xbf"
 	buffered := bufio.NewReader(in)
-	// An error comes again with the next read.
+	// The next read returns the error of Peek again.
 	if head, _ := buffered.Peek(len(mark)); string(head) == mark {
 		_, _ = buffered.Discard(len(mark))
 	}

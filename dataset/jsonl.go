@@ -16,14 +16,14 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// MaxLine is the most bytes that a line of a JSONL file may have.
+// MaxLine is the longest line of a JSON Lines file, in bytes.
 const MaxLine = 16 << 20
 
 // ErrEmpty says that a task file holds no task.
 var ErrEmpty = errors.New("the dataset is empty")
 
-// Load reads the JSON Lines file at path: one JSON value per line. Blank lines are
-// skipped; a byte order mark and CRLF line ends are allowed.
+// Load reads the JSON Lines file at path: one JSON value per line. It skips blank lines, and accepts a byte order
+// mark and CRLF line ends.
 //
 // A line that is not exactly one JSON value is agl.ErrInvalid with a message "path:line: what is wrong". That includes
 // invalid UTF-8, repeated object keys, and anything after the value. A file without a task is agl.ErrInvalid and [ErrEmpty];
@@ -37,9 +37,9 @@ func Load(path string) (agl.Tasks, error) {
 	return tasks, errors.Join(err, f.Close())
 }
 
-// Read is [Load] for a reader. name takes the place of the path in errors.
+// Read is [Load] for a reader. Errors contain name instead of the path.
 func Read(r io.Reader, name string) (agl.Tasks, error) {
-	return collect(Lines(r, name), name)
+	return collect(lines(r, name), name)
 }
 
 // collect reads all records of the file of that name.
@@ -57,9 +57,9 @@ func collect(records iter.Seq2[jsontext.Value, error], name string) (agl.Tasks, 
 	return tasks, nil
 }
 
-// Lines yields the values of a JSON Lines stream one by one, with the checks of [Load], so that a file may be larger than
-// memory. It ends with the first error, which it yields. The caller owns the values.
-func Lines(r io.Reader, name string) iter.Seq2[jsontext.Value, error] {
+// lines yields the values of a JSON Lines stream, with the checks of [Load]. It ends with the first error, which it
+// yields.
+func lines(r io.Reader, name string) iter.Seq2[jsontext.Value, error] {
 	return func(yield func(jsontext.Value, error) bool) {
 		for line, err := range numberedLines(r, name) {
 			if !yield(line.value, err) {
@@ -118,10 +118,10 @@ func (s *source) readJSONL(yield func(jsontext.Value, error) bool) {
 	}
 }
 
-// pick returns a task with the wanted members of an object.
+// pick returns a task with the wanted members of the object.
 func (s *source) pick(line numbered) (jsontext.Value, error) {
 	if line.value.Kind() != '{' {
-		return nil, agl.Errorf(agl.CodeInvalid, "%s:%d: got %s, must be an object, as columns are picked out of it",
+		return nil, agl.Errorf(agl.CodeInvalid, "%s:%d: got %s, must be an object, from which the columns are picked",
 			s.path, line.number, excerpt(line.value))
 	}
 	o := rawjson.NewObject(nil)
@@ -149,7 +149,7 @@ func checkValue(line []byte) error {
 	return nil
 }
 
-// describe turns an error of the decoder into one about the line.
+// describe makes an error of the decoder one about the line.
 func describe(line []byte, err error) error {
 	var syntax *jsontext.SyntacticError
 	if !errors.As(err, &syntax) {
@@ -166,7 +166,7 @@ func describe(line []byte, err error) error {
 	return fmt.Errorf("column %d: not valid JSON: %w, got %s", position(line, offset), cause, excerpt(line[offset:]))
 }
 
-// position returns the place of an offset in characters, counted from 1, as editors do.
+// position returns the column of an offset: in characters, counted from 1, as editors do.
 func position(line []byte, offset int) int {
 	return utf8.RuneCount(line[:offset]) + 1
 }

@@ -31,17 +31,17 @@ func Open(path string, options Options) (*Reader, error) {
 // Close closes the file.
 func (r *Reader) Close() error { return r.source.file.Close() }
 
-// Records yields the tasks one by one, starting with the first, so that the file may be larger than memory. It ends with the
-// first error, which it yields: agl.ErrInvalid with a message "path:line: what is wrong" ("path: row 3: …", counted from 1,
-// for a Parquet file). The caller owns the values.
+// Records yields the tasks one by one, from the first, so a file may be larger than memory. It ends with the first
+// error, which it yields: agl.ErrInvalid with a message "path:line: what is wrong", or "path: row 3: …", counted from
+// 1, for a Parquet file. The caller owns the values.
 //
-// A row of a CSV or Parquet file is an object. In a CSV file the first line names
-// the columns. Line ends within a CSV text become \n.
+// A row of a CSV or Parquet file becomes an object. In a CSV file the first line names the columns. Line ends within
+// a CSV text become \n.
 //
-// Parquet values become JSON as follows: integers and decimals exactly; a float that JSON cannot spell as the string NaN,
-// Infinity or -Infinity; text, enums and UUIDs as strings, JSON columns as their value; dates as 2006-01-02, times of day as
-// 15:04:05.999999999; timestamps as RFC 3339 in UTC, local ones without a zone; bytes without a type in base64. Optional
-// columns may be null, lists and repeated columns are arrays, maps are objects.
+// Parquet values become JSON as follows: integers and decimals exactly; floats that JSON cannot represent as the
+// string NaN, Infinity or -Infinity; text, enums and UUIDs as strings, JSON columns as their value; dates as
+// 2006-01-02, times of day as 15:04:05.999999999; timestamps as RFC 3339 in UTC, local ones without a zone; bytes
+// without a type as base64. Optional columns may be null, lists and repeated columns are arrays, maps are objects.
 func (r *Reader) Records() iter.Seq2[jsontext.Value, error] {
 	return func(yield func(jsontext.Value, error) bool) {
 		s := &r.source
@@ -60,9 +60,9 @@ func (r *Reader) Records() iter.Seq2[jsontext.Value, error] {
 	}
 }
 
-// Tasks reads the whole file. A file without a task is agl.ErrInvalid and [ErrEmpty]. So is a
-// Parquet file that is a small part of its rows, which would take all memory; [Reader.Records]
-// reads it.
+// Tasks reads the whole file. A file without a task is agl.ErrInvalid and [ErrEmpty]. A Parquet file that expands to
+// more than 100 times its size plus 256 MiB is agl.ErrInvalid, because its rows could take all memory; read it with
+// [Reader.Records].
 func (r *Reader) Tasks() (agl.Tasks, error) {
 	info, err := r.source.file.Stat()
 	if err != nil {
@@ -74,7 +74,7 @@ func (r *Reader) Tasks() (agl.Tasks, error) {
 		size := int64(0)
 		for record, err := range r.Records() {
 			if size += int64(len(record)); err == nil && size > most {
-				err = agl.Errorf(agl.CodeInvalid, "%s: its rows have more than %d bytes, and the file %d: they are too many to read them all", r.source.path, most, info.Size())
+				err = agl.Errorf(agl.CodeInvalid, "%s: its rows have more than %d bytes, the file has %d: too much to read into memory at once", r.source.path, most, info.Size())
 			}
 			if !yield(record, err) || err != nil {
 				return

@@ -109,7 +109,7 @@ func TestOpenRejects(t *testing.T) {
 		{"header alone", "t.csv", "q\n", dataset.Options{}, ": the dataset is empty: it has no task"},
 		{"nothing", "t.csv", "", dataset.Options{}, ": the dataset is empty: it has no task"},
 		{"member", "t.jsonl", "{\"a\":1}\n{}\n", dataset.Options{Columns: []dataset.Column{{Name: "a"}}}, `:2: the object has no member "a"`},
-		{"no object", "t.jsonl", "\n1\n", dataset.Options{Columns: []dataset.Column{{Name: "a"}}}, `:2: got "1", must be an object, as columns are picked out of it`},
+		{"no object", "t.jsonl", "\n1\n", dataset.Options{Columns: []dataset.Column{{Name: "a"}}}, `:2: got "1", must be an object, from which the columns are picked`},
 		{"parquet", "t.parquet", "PAR1 is how it begins", dataset.Options{}, ": not a valid Parquet file: "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -130,12 +130,12 @@ func TestOptions(t *testing.T) {
 		options    dataset.Options
 		want       string
 	}{
-		{"extension", "t.xls", dataset.Options{}, "dataset: t.xls: the name does not tell the format"},
+		{"extension", "t.xls", dataset.Options{}, "dataset: t.xls: the name does not say the format"},
 		{"format", "t.csv", dataset.Options{Format: "tsv"}, `dataset: Format: got "tsv"`},
 		{"name", "t.csv", dataset.Options{Columns: []dataset.Column{{As: "a"}}}, "dataset: Columns[0].Name: must not be empty"},
 		{"twice", "t.csv", dataset.Options{Columns: []dataset.Column{{Name: "a"}, {Name: "b", As: "a"}}}, `dataset: Columns[1].As: got "a" a second time`},
 		{"type", "t.csv", dataset.Options{Types: map[string]dataset.Type{"a": "int"}}, `dataset: Types["a"]: got "int", must be string, number, bool or json`},
-		{"types elsewhere", "t.jsonl", dataset.Options{Types: map[string]dataset.Type{"a": dataset.TypeBool}}, "dataset: Types: a jsonl file has types of its own"},
+		{"types elsewhere", "t.jsonl", dataset.Options{Types: map[string]dataset.Type{"a": dataset.TypeBool}}, "dataset: Types: must be empty for a jsonl file"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

@@ -38,14 +38,14 @@ type Column struct {
 	As   string // the member's name in the task; empty is Name
 }
 
-// Options say how to read a task file. The zero value reads all columns.
+// Options say how to read a task file. The zero value reads all columns, in the format that the file's name says.
 type Options struct {
 	// Format of the file.
 	Format Format
 	// Columns are the members of a task, in order. Nil is all columns under their own names, in the order of the file.
 	Columns []Column
-	// Types are the types of CSV columns, by their names in the file. A column that is
-	// not listed is a string. Other formats have types of their own and accept none.
+	// Types are the types of CSV columns, by their names in the file. A column that is not listed is a string. Other
+	// formats define types themselves, so Types must be empty.
 	Types map[string]Type
 }
 
@@ -73,7 +73,7 @@ func (o Options) validate(path string) error {
 	switch o.Format {
 	case FormatJSONL, FormatCSV, FormatParquet:
 	case FormatAuto:
-		return agl.Errorf(agl.CodeInvalid, "dataset: %s: the name does not tell the format, must end in .jsonl, .ndjson, .csv or .parquet", path)
+		return agl.Errorf(agl.CodeInvalid, "dataset: %s: the name does not say the format, must end in .jsonl, .ndjson, .csv or .parquet", path)
 	default:
 		return agl.Errorf(agl.CodeInvalid, "dataset: Format: got %q, must be %s, %s or %s", o.Format, FormatJSONL, FormatCSV, FormatParquet)
 	}
@@ -88,7 +88,7 @@ func (o Options) validate(path string) error {
 		taken[c.As] = true
 	}
 	if len(o.Types) > 0 && o.Format != FormatCSV {
-		return agl.Errorf(agl.CodeInvalid, "dataset: Types: a %s file has types of its own, must be empty", o.Format)
+		return agl.Errorf(agl.CodeInvalid, "dataset: Types: must be empty for a %s file, which defines its types itself", o.Format)
 	}
 	for name, t := range o.Types {
 		switch t {
@@ -108,8 +108,7 @@ type source struct {
 	options Options
 }
 
-// columns returns the columns that become members of a task, and the index of each
-// in the file, whose columns have these names.
+// columns returns the columns that become members of a task, and the index of each in names, the columns of the file.
 func (s *source) columns(names []string) (wanted []Column, index []int, err error) {
 	wanted = s.options.Columns
 	if wanted == nil {

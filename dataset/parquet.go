@@ -14,14 +14,13 @@ import (
 )
 
 const (
-	// rowsAtOnce is the number of rows that are decoded together, if they have no more than
-	// valuesAtOnce.
+	// rowsAtOnce is the number of rows that are decoded together, fewer if they have more than valuesAtOnce values.
 	rowsAtOnce   = 64
 	valuesAtOnce = 1 << 20
 )
 
-// readParquet yields the rows, row group by row group. The library panics on some damaged
-// files, which must not end the program.
+// readParquet yields the rows, one row group after the other. The library panics on some damaged files; that must not
+// end the program.
 func (s *source) readParquet(yield func(jsontext.Value, error) bool) {
 	row, yielding := 0, false
 	defer func() {
@@ -118,7 +117,7 @@ func groupRows(group parquet.RowGroup, plan *parquetPlan) func(yield func(jsonte
 	}
 }
 
-// parquetPlan turns the values of a row into an object.
+// parquetPlan says how the values of a row become an object.
 type parquetPlan struct {
 	fields []*parquetField
 	batch  int // rows that are decoded together
@@ -136,15 +135,15 @@ func (p *parquetPlan) object(leaves [][]parquet.Value) (jsontext.Value, error) {
 	return o.End(), nil
 }
 
-// parquetField is a node of the schema. A value is present if its definition level is at least that of the field. An element
-// continues the same array if its repetition level is that of the field. (Melnik et al., Dremel, VLDB 2010.)
+// parquetField is a node of the schema. A value is present if its definition level is at least that of the field. An
+// element continues the same array if its repetition level is that of the field (Melnik et al., Dremel, VLDB 2010).
 type parquetField struct {
 	name               string
 	optional, repeated bool
-	definition         int // the level from which on the field is present
+	definition         int // the lowest level at which the field is present
 	repetition         int // the level of its elements, if repeated
 	leaf               int // index of the first column below it
-	last               int // index of the last one; less than leaf if there is none
+	last               int // index of the last column; less than leaf if there is none
 	scalar             appendScalar
 	children           []*parquetField
 	shape              parquetShape
@@ -159,7 +158,7 @@ const (
 	shapeMap                 // of the group's only child's entries
 )
 
-// newParquetField plans a column below these levels.
+// newParquetField plans a column. definition and repetition are the levels of the node above it.
 func newParquetField(c *parquet.Column, as string, definition, repetition int) *parquetField {
 	f := &parquetField{name: as, optional: c.Optional(), repeated: c.Repeated()}
 	if f.optional || f.repeated {
@@ -186,8 +185,8 @@ func newParquetField(c *parquet.Column, as string, definition, repetition int) *
 	return f
 }
 
-// shapeOf recognises lists and maps, and removes the wrapper around the elements of a list, by the rules of LogicalTypes.md
-// in apache/parquet-format, including those for older writers.
+// shapeOf recognises lists and maps, and removes the wrapper around the elements of a list, by the rules of
+// LogicalTypes.md in apache/parquet-format, including the rules for older writers.
 func shapeOf(c *parquet.Column, f *parquetField) parquetShape {
 	logical := c.Type().LogicalType()
 	if logical == nil || len(f.children) != 1 || !f.children[0].repeated {
@@ -208,7 +207,7 @@ func shapeOf(c *parquet.Column, f *parquetField) parquetShape {
 	return shapeObject
 }
 
-// append appends the field's value and consumes the values that it is made of.
+// append appends the field's value, and consumes the column values that it consists of.
 func (f *parquetField) append(dst []byte, leaves [][]parquet.Value) ([]byte, error) {
 	if f.repeated {
 		return f.elements(dst, leaves, '[', ']', f.value)
@@ -287,7 +286,7 @@ func (f *parquetField) value(dst []byte, leaves [][]parquet.Value) ([]byte, erro
 			return nil, errTooFewValues
 		}
 		leaves[f.leaf] = values[1:]
-		return f.append1(dst, values[0])
+		return f.appendScalar(dst, values[0])
 	case f.shape == shapeList:
 		return f.children[0].append(dst, leaves)
 	case f.shape == shapeMap:
@@ -305,8 +304,8 @@ func (f *parquetField) value(dst []byte, leaves [][]parquet.Value) ([]byte, erro
 	return o.End(), nil
 }
 
-// append1 appends a value. A row whose values are equal to one another takes hardly any room in the file.
-func (f *parquetField) append1(dst []byte, v parquet.Value) ([]byte, error) {
+// appendScalar appends one value. It bounds the row, because a row of equal values takes hardly any room in the file.
+func (f *parquetField) appendScalar(dst []byte, v parquet.Value) ([]byte, error) {
 	if k := v.Kind(); (k == parquet.ByteArray || k == parquet.FixedLenByteArray) && len(dst)+len(v.ByteArray()) > MaxLine {
 		return nil, errLongRow
 	}

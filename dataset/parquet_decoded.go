@@ -10,26 +10,24 @@ import (
 )
 
 const (
-	// maxValues bounds the values of a page: a run of any length is a few bytes.
+	// maxValues bounds the values of a page: a run of any length takes a few bytes.
 	maxValues = maxPage / 8
-	// maxRowValues bounds the values of a row in all columns. Each is at least two bytes of
-	// a row's text.
+	// maxRowValues bounds the values of a row, over all columns. Each takes at least two bytes of the row's text.
 	maxRowValues = MaxLine / 4
 )
 
 var errPageCut = errors.New("a page ends too early")
 
-// column is what the values of a column can take when they are decoded.
+// column adds up how much memory the decoded values of a column take.
 type column struct {
 	kind                   format.Type
 	repetition, definition int // the largest levels
 
 	dictionary, page int64 // bytes of the dictionary and of the largest page
-	row, longestRow  int64 // values of the row that the pages so far end with, and most of any
+	row, longestRow  int64 // values in the last row of the pages so far, and in the longest row
 }
 
-// addPage adds a decompressed page, or returns why it is not decoded. Levels that are not compressed stand in
-// front of the rest.
+// addPage adds a decompressed page, or returns why it must not be decoded. Uncompressed levels come before the rest.
 func (c *column) addPage(header *format.PageHeader, page []byte) error {
 	switch {
 	case header.DictionaryPageHeader.Valid:
@@ -46,8 +44,8 @@ func (c *column) addPage(header *format.PageHeader, page []byte) error {
 	return nil // an index, which is not read
 }
 
-// addData adds a page of n values. The levels have lengths, which are -1 where they stand in the
-// page.
+// addData adds a page of n values. lengths are those of its two kinds of levels, -1 if the page itself contains the
+// length.
 func (c *column) addData(n int64, encoding format.Encoding, page []byte, lengths [2]int) error {
 	if n < 0 || n > maxValues {
 		return fmt.Errorf("a page has %d values, more than %d", n, maxValues)
@@ -91,8 +89,7 @@ func (c *column) addData(n int64, encoding format.Encoding, page []byte, lengths
 	return err
 }
 
-// addLevels returns what counts the values of rows by their repetition levels, of which the first
-// n count.
+// addLevels returns a function that counts the values of rows from the first n repetition levels.
 func (c *column) addLevels(n int64) func(count int64, level uint64) {
 	left := n
 	return func(count int64, level uint64) {
@@ -110,16 +107,16 @@ func (c *column) addLevels(n int64) func(count int64, level uint64) {
 	}
 }
 
-// valuesSize returns how many bytes the values of a page have when they are decoded.
+// valuesSize returns how many bytes the values of a page take when they are decoded.
 func (c *column) valuesSize(encoding format.Encoding, n int64, data []byte) (size int64, err error) {
 	if n < 0 || n > maxValues {
 		return 0, fmt.Errorf("a page has %d values, more than %d", n, maxValues)
 	}
-	const word = 8 // the largest number
+	const word = 8 // bytes of the largest number
 	switch encoding {
 	case format.PlainDictionary, format.RLEDictionary: //nolint:staticcheck // older writers have the first
 		if len(data) == 0 {
-			return 0, nil // all are null
+			return 0, nil // all values are null
 		}
 		if n, err = runs(data[1:], int(data[0]), func(int64, uint64) {}); err != nil {
 			return 0, err
@@ -149,7 +146,7 @@ func (c *column) valuesSize(encoding format.Encoding, n int64, data []byte) (siz
 			}
 			size += sum + count*word
 		}
-	default: // their values have as many bytes as the page
+	default: // the values have as many bytes as the page
 		size = int64(len(data))
 		if c.kind == format.ByteArray {
 			size += n * word / 2 // an offset for each
@@ -161,7 +158,7 @@ func (c *column) valuesSize(encoding format.Encoding, n int64, data []byte) (siz
 	return size, err
 }
 
-// runs reads values of a width in bits, in runs of equal ones and packed (RLE/bit-packing hybrid).
+// runs reads values that are width bits wide, in runs of equal values or packed (RLE/bit-packing hybrid).
 func runs(data []byte, width int, visit func(count int64, value uint64)) (total int64, err error) {
 	const most = 32
 	if width > most {
@@ -198,7 +195,7 @@ func runs(data []byte, width int, visit func(count int64, value uint64)) (total 
 	return total, nil
 }
 
-// unpacked returns the value of a width at a bit, least significant bits first.
+// unpacked returns the value of width bits at a bit offset, least significant bits first.
 func unpacked(data []byte, at, width int) (value uint64) {
 	for i := 0; i < width; {
 		taken := min(8-(at+i)%8, width-i)
@@ -209,7 +206,7 @@ func unpacked(data []byte, at, width int) (value uint64) {
 	return value
 }
 
-// deltaHeader reads how many numbers are encoded as DELTA_BINARY_PACKED.
+// deltaHeader reads the number of values from a DELTA_BINARY_PACKED header.
 func deltaHeader(data []byte) (total int64, rest []byte, err error) {
 	var header [3]uint64 // of a block, miniblocks in it, numbers
 	for i := range header {
@@ -225,7 +222,7 @@ func deltaHeader(data []byte) (total int64, rest []byte, err error) {
 	return int64(header[2]), data, nil
 }
 
-// deltaLengths reads lengths that are encoded as DELTA_BINARY_PACKED, and returns their number and sum.
+// deltaLengths reads lengths in DELTA_BINARY_PACKED encoding, and returns their number and sum.
 func deltaLengths(data []byte) (rest []byte, total, sum int64, err error) {
 	size, n := binary.Uvarint(data)
 	if n <= 0 {

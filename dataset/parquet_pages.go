@@ -17,17 +17,16 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// maxPage bounds a page of a Parquet file when it is decompressed, in bytes. Writers make
-// pages of about a megabyte; a page holds at least a value.
+// maxPage bounds a decompressed page of a Parquet file, in bytes. Writers make pages of about a megabyte; a page
+// holds at least one value.
 const maxPage = 4 * MaxLine
 
-// maxGroup bounds the largest pages of all columns of a row group together, which are decoded
-// beside one another.
+// maxGroup bounds the sum of the largest pages of all columns of a row group, which are decoded at the same time.
 const maxGroup = 8 * maxPage
 
-// checkPages refuses a file with a page that is larger than maxPage, or than it says, compressed or when its values are
-// decoded. The library decodes pages whole, so a few kilobytes could take all memory. It returns the most values that a
-// row has.
+// checkPages rejects a file with a page that is larger than maxPage or than its header says, compressed or decoded.
+// The library decodes whole pages, so without this check a few kilobytes could take all memory. It returns the number
+// of values in the longest row.
 func checkPages(file *parquet.File, r io.ReaderAt) (longestRow int64, err error) {
 	leaves := leavesOf(file.Root(), nil)
 	checker := pageChecker{r: r}
@@ -67,7 +66,7 @@ func leavesOf(c *parquet.Column, leaves []*parquet.Column) []*parquet.Column {
 	return leaves
 }
 
-// pageChecker reads pages, into one buffer.
+// pageChecker reads pages into one buffer.
 type pageChecker struct {
 	r    io.ReaderAt
 	page bytes.Buffer
@@ -106,8 +105,8 @@ func (p *pageChecker) check(chunk *format.ColumnMetaData, c *column) error {
 	return nil
 }
 
-// inflate decompresses a page into the buffer, and refuses one that is larger than its header says: the library
-// goes by what comes, whatever that is.
+// inflate decompresses a page into the buffer, and rejects one that is larger than its header says; the library would
+// decode it all the same.
 func (p *pageChecker) inflate(codec format.CompressionCodec, header *format.PageHeader, page io.Reader) error {
 	p.page.Reset()
 	most := int64(header.UncompressedPageSize)
@@ -134,7 +133,8 @@ func (p *pageChecker) inflate(codec format.CompressionCodec, header *format.Page
 	return nil
 }
 
-// inflate appends a page to the buffer and returns how many bytes it has, or more than most if it has more.
+// inflate appends a decompressed page to the buffer and returns its size. A page of more than most bytes returns a
+// size above most.
 func inflate(to *bytes.Buffer, codec format.CompressionCodec, page io.Reader, most int64) (size int64, err error) {
 	var stream io.Reader
 	switch codec {
@@ -163,7 +163,7 @@ func inflate(to *bytes.Buffer, codec format.CompressionCodec, page io.Reader, mo
 		}
 		to.Grow(int(most))
 		out := to.AvailableBuffer()[:most]
-		// A block that does not fit is an error, and so is a damaged one, which the library would try for ever.
+		// A block that does not fit is an error. So is a damaged one, which the library would retry for ever.
 		var n int
 		if codec == format.Snappy {
 			out, err = snappy.Decode(out, block)

@@ -148,7 +148,7 @@ func TestRowsThatExpand(t *testing.T) {
 	if err := parquet.WriteFile(path, slices.Repeat([]row{{strings.Repeat("x", 10<<10)}}, 40_000)); err != nil {
 		t.Fatal(err)
 	}
-	if tasks, err := readAll(path); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), "they are too many to read them all") || len(tasks) > 0 {
+	if tasks, err := readAll(path); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), "too much to read into memory at once") || len(tasks) > 0 {
 		t.Errorf("%d tasks, error %v", len(tasks), err)
 	}
 	r, err := dataset.Open(path, dataset.Options{})

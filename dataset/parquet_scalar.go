@@ -22,7 +22,8 @@ import (
 // appendScalar appends a value of a Parquet column as JSON.
 type appendScalar func(dst []byte, v parquet.Value) ([]byte, error)
 
-// scalarOf returns how to append the values of a column, by its logical type, or by its physical type if it has no other.
+// scalarOf returns the function that appends the values of a column: by its logical type, or else by its physical
+// type.
 func scalarOf(c *parquet.Column) appendScalar {
 	if logical := c.Type().LogicalType(); logical != nil {
 		switch t := logical.Value.(type) {
@@ -64,7 +65,7 @@ func appendPhysical(dst []byte, v parquet.Value) ([]byte, error) {
 	case parquet.Int64:
 		return strconv.AppendInt(dst, v.Int64(), 10), nil
 	case parquet.Int96:
-		// The deprecated timestamp: nanoseconds of the day, then the Julian day.
+		// The deprecated timestamp type: nanoseconds of the day, then the Julian day.
 		const epoch = 2440588
 		words := v.Int96()
 		nanoseconds := int64(words[1])<<32 | int64(words[0])
@@ -80,7 +81,8 @@ func appendPhysical(dst []byte, v parquet.Value) ([]byte, error) {
 	}
 }
 
-// appendFloat appends the shortest number that is f in so many bits. What JSON cannot spell becomes a string.
+// appendFloat appends the shortest number that reads back as f with this many bits. A float that JSON cannot
+// represent becomes a string.
 func appendFloat(dst []byte, f float64, bits int) []byte {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return rawjson.AppendFloatText(dst, f)

@@ -14,8 +14,8 @@ import (
 	"github.com/agl-go/agl/internal/procgroup"
 )
 
-// child is a child process in a process group of its own, so that a Ctrl-C of the
-// terminal reaches it only through us.
+// child is a child process in a process group of its own, so that a Ctrl-C in the terminal reaches it only through
+// this process.
 type child struct {
 	*part
 	cmd      *exec.Cmd
@@ -33,17 +33,17 @@ type childParams struct {
 	command        []string // the program and its arguments
 	env            []string // all of the child's environment
 	stdout, stderr io.Writer
-	allowed        []int // exit codes that are no failure; minus the signal's number for a signal
+	allowed        []int // exit codes that are not failures; minus the number for a signal
 }
 
-// serialWriter lets several children write to one writer at once.
+// serialWriter serializes the writes of several children to one writer.
 type serialWriter struct {
 	mu *sync.Mutex
 	w  io.Writer
 }
 
-// serialized returns w, or otherwise if w is nil. A file is returned as it is: children
-// write to it by themselves.
+// serialized returns w, made safe for several children, or otherwise if w is nil. A file is returned as it is:
+// children write to it directly.
 func serialized(w io.Writer, otherwise *os.File, mu *sync.Mutex) io.Writer {
 	if w == nil {
 		return otherwise
@@ -64,13 +64,13 @@ func (s serialWriter) Write(p []byte) (int, error) {
 // grandchild holds the pipe open.
 const pipeGrace = 2 * time.Second
 
-// startChild starts a child as a part, whose steps the caller sets.
+// startChild starts a child as a part. The caller sets the steps that stop it.
 func startChild(p childParams, ended chan<- *part) (*child, error) {
 	childEnd, ownEnd, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("%s: make its lifeline: %w", p.name, err)
 	}
-	cmd := exec.Command(p.command[0], p.command[1:]...) //nolint:noctx // it is stopped in steps
+	cmd := exec.Command(p.command[0], p.command[1:]...) //nolint:noctx // the child is stopped in steps
 	cmd.Env, cmd.Stdout, cmd.Stderr = p.env, p.stdout, p.stderr
 	cmd.ExtraFiles = []*os.File{childEnd}
 	cmd.WaitDelay = pipeGrace
@@ -84,7 +84,7 @@ func startChild(p childParams, ended chan<- *part) (*child, error) {
 	return c, nil
 }
 
-// wait reaps the child and judges how it ended.
+// wait reaps the child and returns an error if it ended badly.
 func (c *child) wait() error {
 	err := c.group.Wait()
 	if closing := c.lifeline.Close(); closing != nil {
@@ -100,9 +100,8 @@ func (c *child) wait() error {
 	return nil
 }
 
-// mayEndWith reports whether a child may end with this code: an allowed one, or that
-// of a signal that it was sent. A kill is never excused: it means that the child
-// did not react.
+// mayEndWith reports whether an exit code is no failure: an allowed one, or that of a signal that the child was sent.
+// SIGKILL is never excused: it means that the child did not react.
 func (c *child) mayEndWith(code int) bool {
 	if slices.Contains(c.allowed, code) {
 		return true
@@ -117,7 +116,7 @@ func (c *child) mayEndWith(code int) bool {
 	return false
 }
 
-// signal sends s to the child; a child that is gone is no error.
+// signal sends s to the child. A child that is gone is not an error.
 func (c *child) signal(s syscall.Signal) error {
 	c.mu.Lock()
 	c.sent = append(c.sent, s)

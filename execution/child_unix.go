@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// killOwnGroup ends this process with everything that it started in its group.
+// killOwnGroup kills this process and everything that it started in its process group.
 func killOwnGroup() {
 	if syscall.Getpgrp() == os.Getpid() {
 		_ = syscall.Kill(0, syscall.SIGKILL)
@@ -16,8 +16,7 @@ func killOwnGroup() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 }
 
-// exitCode is the exit status, or minus the number of the signal that ended the
-// process.
+// exitCode returns the exit status, or minus the number of the signal that ended the process.
 func exitCode(state *os.ProcessState) int {
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return -int(status.Signal())
@@ -25,11 +24,11 @@ func exitCode(state *os.ProcessState) int {
 	return state.ExitCode()
 }
 
-// openLifeline takes the descriptor that the parent handed down.
+// openLifeline opens the descriptor that the parent passed on.
 func openLifeline(fd int) (*os.File, error) {
-	// What this process starts must not inherit it.
+	// Children of this process must not inherit it.
 	syscall.CloseOnExec(fd)
-	// Without this a read would not end when the file is closed.
+	// Otherwise closing the file would not end a blocked read.
 	if err := syscall.SetNonblock(fd, true); err != nil {
 		return nil, fmt.Errorf("%s: descriptor %d is not open: %w", EnvLifeline, fd, err)
 	}

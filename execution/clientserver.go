@@ -21,38 +21,34 @@ import (
 	"github.com/agl-go/agl/rest/client"
 )
 
-// ClientServer runs the algorithm and the runners as separate processes that
-// meet at a store server. Its [Config] says which part this process plays.
+// ClientServer runs the algorithm and the runners as separate processes that meet at a store server. Its [Config]
+// says what this process runs.
 //
-// In the role both, this process starts the runner processes and runs the
-// algorithm itself; the runner processes are the same program with the same
-// arguments and another role. With InProcess it runs everything itself, and only
-// shares the store. The store is managed, which means served by this process, or
-// external, as Config says. Runners that were started elsewhere in the role runner
-// serve the same queue, and leave when it is closed at the end of the training.
+// In the role both, this process starts the runner processes and runs the algorithm itself. The runner processes are
+// the same program with the same arguments and another role. With InProcess it runs everything itself, and only
+// shares the store. The store is either managed, that is, served by this process, or external, as Config says.
+// Runners that were started elsewhere in the role runner serve the same queue, and exit when it is closed at the end
+// of the training.
 //
-// A child process is stopped in steps, each with its timeout: the queue closes,
-// interrupt, terminate, kill. It holds one end of a pipe to its parent, its
-// lifeline, so that even a parent that was killed leaves no child behind.
+// A child process is stopped in steps, each with its timeout: close the queue, interrupt, terminate, kill. A child
+// holds one end of a pipe to its parent, its lifeline, so that even a parent that was killed leaves no child behind.
 type ClientServer struct {
 	Config
-	// Processes is how many runner processes share the runners; 0 is one for
-	// each. A program that was started by hand in the role runner runs all its
-	// runners in one process.
+	// Processes is the number of runner processes that share the runners; 0 is one for each runner. A program that
+	// was started by hand in the role runner runs all its runners in one process.
 	Processes int
-	// Main is what this process runs itself in the role both: RoleAlgorithm (the
-	// default), or RoleRunner to have the runners in the foreground under a
-	// debugger.
+	// Main is what this process itself runs in the role both: RoleAlgorithm (the default), or RoleRunner to have the
+	// runners in the foreground under a debugger.
 	Main Role
-	// InProcess makes the role both start no processes: the runners are goroutines
-	// of this one. Processes, Main and Command have no meaning then.
+	// InProcess makes the role both start no processes: the runners are goroutines of this process. Processes, Main
+	// and Command are ignored then.
 	InProcess bool
 	// Listener, if not nil, is where a managed store listens, instead of Host and
 	// Port. Execute closes it.
 	Listener net.Listener
 
-	// GracefulTimeout is how long runners may take to finish the rollouts that they
-	// have taken once the queue is closed, and an algorithm to return. Default 10 s.
+	// GracefulTimeout is how long runners may take to finish their rollouts once the queue is closed, and how long an
+	// algorithm may take to return. Default 10 s.
 	GracefulTimeout time.Duration
 	// InterruptTimeout is how long a child may take after SIGINT. Default 10 s.
 	InterruptTimeout time.Duration
@@ -63,24 +59,23 @@ type ClientServer struct {
 	// ConnectTimeout is how long a process waits for a store server that does
 	// not answer yet. Default 30 s.
 	ConnectTimeout time.Duration
-	// StoreOutage is how long calls to an external store are repeated while it is
-	// unavailable, before they fail. Default 1 min; negative does not repeat.
+	// StoreOutage is how long calls to an external store are retried while it is unavailable, before they fail.
+	// Default 1 min; negative does not retry.
 	StoreOutage time.Duration
-	// TLS is whom clients of an external store trust; nil trusts the CAs of the system.
+	// TLS configures which certificates clients of an external store trust; nil trusts the CAs of the system.
 	TLS *tls.Config
-	// AllowedExitCodes of children are no failure; a signal counts as minus its
-	// number. Default 0 and -15.
+	// AllowedExitCodes are exit codes of children that are not failures; a signal counts as minus its number. Default
+	// 0 and -15.
 	AllowedExitCodes []int
 
 	// Command starts a child. Default: this executable with its arguments.
 	Command []string
-	// Stdout and Stderr take the children's output. Default: this process's own.
-	// A file is handed down to them, another writer gets one write at a time.
+	// Stdout and Stderr receive the children's output. Default: those of this process. Children inherit a file;
+	// another writer gets one write at a time.
 	Stdout, Stderr io.Writer
-	// Listening, if not nil, is told the URL of a managed store before anything
-	// else starts.
+	// Listening, if not nil, is called with the URL of a managed store before anything else starts.
 	Listening func(url string)
-	// Logger is told what the strategy does; nil discards.
+	// Logger logs what the strategy does; nil discards.
 	Logger *slog.Logger
 }
 
@@ -153,8 +148,7 @@ func (c ClientServer) Execute(ctx context.Context, parts Parts) error {
 	}
 }
 
-// runRunners is the role runner: this process's share of the runner loops,
-// against a store elsewhere.
+// runRunners implements the role runner: this process's share of the runner loops, with a store elsewhere.
 func (c ClientServer) runRunners(ctx context.Context, parts Parts) (err error) {
 	store, closeStore, err := c.dial(ctx)
 	if err != nil {
@@ -202,8 +196,8 @@ func (c ClientServer) withManagedStore(ctx context.Context, parts Parts) (err er
 	return errors.Join(err, server.shutdown(ctx, c.GracefulTimeout))
 }
 
-// lead is the roles both and algorithm, over a store that is reached at url.
-// server is nil when the store is external.
+// lead implements the roles both and algorithm, with a store that other processes reach at url. server is nil if the
+// store is external.
 func (c ClientServer) lead(ctx context.Context, parts Parts, store agl.Store, url string, server *storeServer) error {
 	if c.Role == RoleBoth && c.Main == RoleRunner {
 		parts.Setup = nil // the algorithm's process does it
@@ -212,8 +206,8 @@ func (c ClientServer) lead(ctx context.Context, parts Parts, store agl.Store, ur
 		parts.StoreURL(url)
 	}
 	r := newRun(parts, store, c.processes(parts)+1, c.Logger)
-	// Only when the store is served here or Setup's service is, somebody elsewhere may
-	// still need it when the run has ended.
+	// If the store or the service of Setup is part of this process, workers elsewhere may still need it when the run
+	// has ended.
 	afterwards := func() error { return nil }
 	if server != nil || parts.Setup != nil {
 		served, err := newServedWorkers(ctx, store)
@@ -225,7 +219,7 @@ func (c ClientServer) lead(ctx context.Context, parts Parts, store agl.Store, ur
 	if server != nil {
 		r.required = []*part{start("store server", r.ended, server.http.Err)}
 	}
-	// The queue of a child's store is its parent's to open and close.
+	// The parent of a child opens and closes the queue.
 	if c.LifelineFD == 0 {
 		if err := r.openQueue(ctx, c.GracefulTimeout); err != nil {
 			return err
@@ -266,13 +260,12 @@ func (c ClientServer) start(ctx context.Context, r *run, url string) error {
 	return nil
 }
 
-// dial returns a client of the store server that the configuration names, once it
-// answers.
+// dial returns a client of the configured store server, once it answers.
 func (c ClientServer) dial(ctx context.Context) (store agl.Store, closeStore func() error, err error) {
 	return dialStore(ctx, client.Config{URL: c.storeURL(), Token: c.Token, TLS: c.TLS, RetryBudget: c.StoreOutage, Logger: c.Logger}, c.ConnectTimeout)
 }
 
-// startChild starts this program again in the role given.
+// startChild starts this program again in another role.
 func (c ClientServer) startChild(name string, ended chan<- *part, url string, role Role, env ...string) (*part, error) {
 	command, err := c.command()
 	if err != nil {
@@ -295,7 +288,7 @@ func (c ClientServer) startChild(name string, ended chan<- *part, url string, ro
 }
 
 func (c ClientServer) command() ([]string, error) {
-	// A child that does not know its role would start children of its own, forever.
+	// A child that ignores its role would start children of its own, forever.
 	if os.Getenv(EnvLifeline) != "" && c.LifelineFD == 0 {
 		return nil, agl.Errorf(agl.CodeIllegalState,
 			"execution: this process is a child of the same program and did not take its role: its main package must use execution.ConfigFromEnv")
@@ -310,7 +303,7 @@ func (c ClientServer) command() ([]string, error) {
 	return append([]string{path}, os.Args[1:]...), nil
 }
 
-// childEnv is this process's environment with the role variables of a child.
+// childEnv returns this process's environment with the role variables of a child.
 func (c ClientServer) childEnv(url string, role Role) []string {
 	ours := []string{EnvRole, EnvServerHost, EnvServerPort, EnvManagedStore, EnvStoreURL, EnvToken, EnvProcess, EnvLifeline}
 	env := slices.DeleteFunc(os.Environ(), func(entry string) bool {
@@ -331,8 +324,7 @@ func (c ClientServer) processes(parts Parts) int {
 	return c.Processes
 }
 
-// shareOf lists the runner loops of one of several processes; of a process
-// without a number, all of them.
+// shareOf lists the runner loops of one of several processes, or all of them for a process without a number.
 func shareOf(runners, processes int, process agl.Null[int]) []int {
 	first, step := 0, 1
 	if process.Valid {

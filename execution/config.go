@@ -30,19 +30,18 @@ const (
 	EnvManagedStore = "AGL_MANAGED_STORE"  // 1, true, yes, on or 0, false, no, off
 	EnvStoreURL     = "AGL_STORE_URL"      // an external store; overrides host and port
 	EnvToken        = "AGL_TOKEN"          // of the store
-	EnvProcess      = "AGL_RUNNER_PROCESS" // set for runner processes: which one of them this is
-	EnvLifeline     = "AGL_LIFELINE_FD"    // set for child processes: a pipe that ends with the parent
+	EnvProcess      = "AGL_RUNNER_PROCESS" // set for runner processes: the number of this one
+	EnvLifeline     = "AGL_LIFELINE_FD"    // set for child processes: a pipe that closes when the parent ends
 )
 
-// Config is what one process of a client-server run does, as the role variables of
-// the environment say. Main packages get it from [ConfigFromEnv], so that a child
-// process that was started from the same program takes its own role.
+// Config says what one process of a client-server run does, usually from the role variables of the environment. Main
+// packages get it from [ConfigFromEnv], so that a child process of the same program takes its own role.
 type Config struct {
 	// Role is required. A program that does not read it from the environment
 	// cannot start runner processes of itself.
 	Role Role
-	// Host and Port are where a managed store listens, and where an external one
-	// is without a StoreURL. Defaults: localhost, and 4747 unless AnyPort is set.
+	// Host and Port are the address at which a managed store listens, and that of an external store without a
+	// StoreURL. Defaults: localhost, and 4747 unless AnyPort is set.
 	Host string
 	Port int
 	// AnyPort makes a managed store take a free port when Port is 0.
@@ -55,11 +54,10 @@ type Config struct {
 	// Token is the store's bearer token; empty is none.
 	Token string
 
-	// Process is the number of this runner process among those of its parent;
-	// null in a process without such a parent.
+	// Process is the number of this runner process among those of its parent; null if no parent started it.
 	Process agl.Null[int]
-	// LifelineFD is the descriptor of a pipe that the parent holds open: the
-	// process stops when the pipe ends. 0 is none.
+	// LifelineFD is the descriptor of a pipe that the parent holds open: this process stops when the pipe closes. 0
+	// means none.
 	LifelineFD int
 }
 
@@ -68,9 +66,8 @@ const (
 	defaultPort = 4747
 )
 
-// ConfigFromEnv reads the role variables with getenv, usually os.Getenv. An empty
-// variable is not set. A wrong value is agl.ErrInvalid; the error names the
-// variable, the value and what is allowed.
+// ConfigFromEnv reads the role variables with getenv, usually os.Getenv. An empty variable counts as not set. A wrong
+// value is agl.ErrInvalid; the error names the variable, the value and what is allowed.
 func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	c := Config{Role: RoleBoth, Host: defaultHost, Port: defaultPort, Token: getenv(EnvToken)}
 	if v := getenv(EnvRole); v != "" {
@@ -142,7 +139,7 @@ func parseSwitch(v string) (on, ok bool) {
 	}
 }
 
-// redacted is a URL without its password.
+// redacted returns a URL without its password.
 func redacted(v string) string {
 	u, err := url.Parse(v)
 	if err != nil {
@@ -190,7 +187,7 @@ func (c Config) validate() error {
 	return nil
 }
 
-// storeURL is where processes reach a store that they do not serve.
+// storeURL returns the URL of a store that this process does not serve.
 func (c Config) storeURL() string {
 	if c.StoreURL != "" {
 		return c.StoreURL
@@ -198,7 +195,7 @@ func (c Config) storeURL() string {
 	return "http://" + net.JoinHostPort(c.Host, strconv.Itoa(c.Port))
 }
 
-// listenAddress is where a managed store listens.
+// listenAddress returns the address at which a managed store listens.
 func (c Config) listenAddress() string { return net.JoinHostPort(c.Host, strconv.Itoa(c.Port)) }
 
 func loopback(host string) bool {

@@ -2,9 +2,8 @@
 // in one process ([SharedMemory]) or in several that meet at a store server
 // ([ClientServer]).
 //
-// A [Strategy] takes the [Parts] of a run as plain functions, starts them, watches
-// them and stops them, so that no finished rollout is lost and no process is left
-// behind. All strategies follow the same rules:
+// A [Strategy] takes the [Parts] of a run as plain functions, starts, watches and stops them, so that no finished
+// rollout is lost and no process is left behind. All strategies follow the same rules:
 //
 //   - When the algorithm ends, the queue is closed. The runners finish what they
 //     have taken and return.
@@ -14,8 +13,13 @@
 //   - A part that does not stop within its timeout is forced, and the error names
 //     it.
 //
-// A main package reads its role from the environment with [ConfigFromEnv], gets a
-// context that ends with Ctrl-C from [NotifyContext], and ends with [ExitCode].
+// A main package reads its role from the environment with [ConfigFromEnv], gets a context that ends with Ctrl-C from
+// [NotifyContext], and exits with [ExitCode]:
+//
+//	ctx, stop := execution.NotifyContext(context.Background())
+//	defer stop()
+//	err := execution.SharedMemory{}.Execute(ctx, execution.Parts{Algorithm: train, Runner: run, OpenStore: open})
+//	os.Exit(execution.ExitCode(err))
 //
 // The package starts and stops functions and processes. It must not know what an
 // algorithm, an agent or a runner loop does.

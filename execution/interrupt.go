@@ -18,10 +18,10 @@ type InterruptError struct {
 
 func (e *InterruptError) Error() string { return fmt.Sprintf("interrupted by signal: %v", e.Signal) }
 
-// Is makes an interrupt match context.Canceled, whose cause it is.
+// Is makes an interrupt match context.Canceled, since it is the cause of a cancelled context.
 func (e *InterruptError) Is(target error) bool { return target == context.Canceled }
 
-// ExitCode is 128 plus the number of the signal, as in shells.
+// ExitCode returns 128 plus the number of the signal, as in shells.
 func (e *InterruptError) ExitCode() int {
 	if s, ok := e.Signal.(syscall.Signal); ok {
 		return 128 + int(s)
@@ -29,13 +29,12 @@ func (e *InterruptError) ExitCode() int {
 	return 1
 }
 
-// forceKey is the key of a context that ends with the second signal.
+// forceKey is the context key of a context that ends at the second signal.
 type forceKey struct{}
 
-// NotifyContext returns a context that ends at the first SIGINT or SIGTERM,
-// with an [*InterruptError] as its cause. Strategies then stop their parts gently;
-// a second signal makes them kill what is left and return at once. The returned
-// function stops listening for signals and ends the context.
+// NotifyContext returns a context that ends at the first SIGINT or SIGTERM, with an [*InterruptError] as its cause.
+// Strategies then stop their parts gently; a second signal makes them kill what is left and return at once. The
+// returned function stops listening for signals and cancels the context.
 func NotifyContext(parent context.Context) (context.Context, context.CancelFunc) {
 	force, kill := context.WithCancel(context.WithoutCancel(parent))
 	ctx, cancel := context.WithCancelCause(context.WithValue(parent, forceKey{}, force))
@@ -66,8 +65,7 @@ func NotifyContext(parent context.Context) (context.Context, context.CancelFunc)
 	return ctx, stop
 }
 
-// Forced returns a channel that is closed by a second signal; nil when ctx does
-// not come from [NotifyContext].
+// Forced returns a channel that is closed by a second signal; nil if ctx does not come from [NotifyContext].
 func Forced(ctx context.Context) <-chan struct{} {
 	force, ok := ctx.Value(forceKey{}).(context.Context)
 	if !ok {
@@ -89,9 +87,8 @@ func CleanupContext(ctx context.Context, d time.Duration) (context.Context, cont
 	return c, func() { stop(); cancel() }
 }
 
-// ExitCode is the exit status that a main package should end with after a run:
-// 0 for nil, 128 plus the signal's number for an interrupt (130 for Ctrl-C), 1
-// for any other error.
+// ExitCode returns the exit status for a main package after a run: 0 for nil, 128 plus the signal's number for an
+// interrupt (130 for Ctrl-C), 1 for any other error.
 func ExitCode(err error) int {
 	if err == nil {
 		return 0

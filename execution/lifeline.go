@@ -8,19 +8,17 @@ import (
 	"time"
 )
 
-// lifelineFD is the descriptor under which a child finds its lifeline: the
-// first of exec.Cmd.ExtraFiles.
+// lifelineFD is the descriptor of a child's lifeline: the first of exec.Cmd.ExtraFiles.
 const lifelineFD = 3
 
-// lifelineEnv is what tells a child about its lifeline.
+// lifelineEnv returns the environment entry that names a child's lifeline.
 func lifelineEnv() string { return EnvLifeline + "=" + strconv.Itoa(lifelineFD) }
 
-// errOrphaned is the cause when a child ends because its parent has died.
+// errOrphaned is the cause when a child stops because its parent has died.
 var errOrphaned = errors.New("the process that started this one is gone")
 
-// holdLifeline returns a context that ends when the parent of this process does. If
-// the process is still there after grace, it kills its group, as no parent is left
-// to do it. release must be called at the end.
+// holdLifeline returns a context that ends when the parent of this process does. If this process is still running
+// after grace, it kills its process group, since there is no parent to do it. The caller calls release at the end.
 func holdLifeline(ctx context.Context, fd int, grace time.Duration) (held context.Context, release func(), err error) {
 	pipe, err := openLifeline(fd)
 	if err != nil {
@@ -47,7 +45,7 @@ func holdLifeline(ctx context.Context, fd int, grace time.Duration) (held contex
 	}()
 	return held, func() {
 		close(quit)
-		// The read end carries no data: closing it cannot lose any.
+		// Closing the read end cannot lose data.
 		_ = pipe.Close()
 		<-done
 		cancel(context.Canceled)

@@ -14,8 +14,7 @@ type part struct {
 	err  error         // valid once done is closed
 	// steps stop the part, the gentlest first.
 	steps []stopStep
-	// killable parts surely end at their last step. The others, functions in this
-	// process, may not.
+	// killable parts are certain to end at their last step. Functions in this process are not.
 	killable bool
 }
 
@@ -24,17 +23,16 @@ type stopStep struct {
 	name string
 	do   func() error
 	wait time.Duration // for the part to end before the next step
-	// hurriedWait replaces wait when a failure or an interrupt ended the run; 0
-	// does not.
+	// hurriedWait, if not 0, replaces wait when a failure or an interrupt ended the run.
 	hurriedWait time.Duration
 }
 
-// start runs fn as a part, which is sent to ended when fn has returned.
+// start runs fn as a part, and sends the part to ended when fn has returned.
 func start(name string, ended chan<- *part, fn func() error, steps ...stopStep) *part {
 	return startOn(func(run func()) { go run() }, name, ended, fn, steps...)
 }
 
-// startOn is start with the goroutine that runs fn, which on must not wait for.
+// startOn is start with a function that runs its argument on another goroutine, without waiting for it.
 func startOn(on func(run func()), name string, ended chan<- *part, fn func() error, steps ...stopStep) *part {
 	p := &part{name: name, done: make(chan struct{}), steps: steps}
 	on(func() {
@@ -47,9 +45,8 @@ func startOn(on func(run func()), name string, ended chan<- *part, fn func() err
 
 func (p *part) over() bool { return isClosed(p.done) }
 
-// stop takes step after step until the part ends. Once force is closed it goes
-// straight to the last step, and does not wait for what cannot be killed. The
-// error names a part that outlived all steps.
+// stop takes one step after another until the part ends. Once force is closed, it goes straight to the last step, and
+// does not wait for a part that cannot be killed. The error names a part that outlived all steps.
 func (p *part) stop(log *slog.Logger, hurry bool, force <-chan struct{}) error {
 	var waited time.Duration
 	for i, step := range p.steps {
@@ -76,7 +73,7 @@ func (p *part) stop(log *slog.Logger, hurry bool, force <-chan struct{}) error {
 		}
 		giveUp := force
 		if last && p.killable {
-			giveUp = nil // it is about to end
+			giveUp = nil // the part is about to end
 		}
 		if p.await(wait, giveUp) {
 			return nil
@@ -92,11 +89,11 @@ func (p *part) stop(log *slog.Logger, hurry bool, force <-chan struct{}) error {
 	return fmt.Errorf("%s did not stop within %s", p.name, waited)
 }
 
-// leftBehindError says that a part had not ended when a second signal came.
+// leftBehindError says that a part had not ended when a second signal arrived.
 type leftBehindError struct{ part string }
 
 func (e *leftBehindError) Error() string {
-	return e.part + " was left behind, as it did not stop at once"
+	return e.part + " was left running: it did not stop at once"
 }
 
 // await waits until the part ends, d has passed or giveUp is closed, and reports

@@ -31,7 +31,7 @@ func TestStop(t *testing.T) {
 		"the queue cannot close":  {fails: "queue", endsAt: map[string]time.Duration{"interrupt": s}, want: []string{"queue 0s", "interrupt 0s"}},
 		"the user insists":        {forceAt: 2 * s, endsAt: map[string]time.Duration{"kill": 0}, want: []string{"queue 0s", "kill 2s"}},
 		"the user insists later":  {forceAt: 12 * s, endsAt: map[string]time.Duration{"kill": 0}, want: []string{"queue 0s", "interrupt 10s", "kill 12s"}},
-		"insisting is not enough": {forceAt: 2 * s, want: []string{"queue 0s", "kill 2s"}, late: "left behind"},
+		"insisting is not enough": {forceAt: 2 * s, want: []string{"queue 0s", "kill 2s"}, late: "left running"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

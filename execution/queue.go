@@ -16,15 +16,14 @@ func withQueue(store agl.Store) agl.Store {
 	return &closableQueue{Store: store, closed: make(chan struct{})}
 }
 
-// closableQueue closes the queue of a store that cannot, for those who ask through it:
-// the runners of this process, and those that it serves. It leaves it to a store that can
-// and has not said so.
+// closableQueue adds CloseQueue to a store that does not declare it, for the runners of this process and for those
+// that it serves. It leaves the queue to the store if that turns out to be able to close it.
 type closableQueue struct {
 	agl.Store
 
 	mu     sync.Mutex
 	closed chan struct{} // is closed while the queue is
-	able   bool          // the store closes its queue itself
+	able   bool          // the store can close its queue itself
 }
 
 // Capabilities implements agl.Store.
@@ -34,7 +33,7 @@ func (q *closableQueue) Capabilities() agl.Capabilities {
 	return can
 }
 
-// state returns the channel that says whether the queue is closed, nil if the store does.
+// state returns the channel that is closed while the queue is, nil if the store closes its queue itself.
 func (q *closableQueue) state() chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -44,7 +43,7 @@ func (q *closableQueue) state() chan struct{} {
 	return q.closed
 }
 
-// asked learns from the store's answer whether it can.
+// asked notes, from the store's answer, whether the store can close its queue.
 func (q *closableQueue) asked(err error) (able bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -82,12 +81,11 @@ func (q *closableQueue) OpenQueue(ctx context.Context) error {
 	return nil
 }
 
-// longestDequeue bounds how long the store may block before it is noticed that the queue
-// has been closed. A dequeue that was interrupted instead might have claimed something.
+// longestDequeue bounds how long the store may block before a closed queue is noticed. Interrupting a dequeue instead
+// could lose what it has claimed.
 const longestDequeue = time.Second
 
-// DequeueRollouts implements agl.Store. A store that does not wait is asked every
-// longestDequeue.
+// DequeueRollouts implements agl.Store. A store that does not wait by itself is asked every longestDequeue.
 func (q *closableQueue) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams) (agl.DequeueResult, error) {
 	closed := q.state()
 	if closed == nil {

@@ -11,20 +11,19 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// run is a run that this process leads over a store.
+// run is a run that this process leads.
 type run struct {
 	supervisor
 	parts      Parts
 	store      agl.Store
 	closeQueue func() error
-	// main gets the function of the part that has the main goroutine, mainPart by name;
-	// nil if none has.
+	// main receives the function of the part named mainPart, which runs on the main goroutine; nil if no part does.
 	main     chan func()
 	mainPart string
 }
 
-// newRun returns a run with room for so many parts besides the runner loops and
-// the algorithm. Its queue is left as it is until openQueue.
+// newRun returns a run with room for more parts besides the runner loops and the algorithm. Its queue stays as it is
+// until openQueue.
 func newRun(parts Parts, store agl.Store, more int, log *slog.Logger) *run {
 	return &run{
 		supervisor: supervisor{log: log, ended: make(chan *part, parts.Runners+1+more)},
@@ -32,8 +31,8 @@ func newRun(parts Parts, store agl.Store, more int, log *slog.Logger) *run {
 	}
 }
 
-// openQueue opens the queue; from then on closeQueue closes it, once for all that
-// call it, within the timeout.
+// openQueue opens the queue. From then on closeQueue closes it within the timeout; further calls wait for the first
+// one.
 func (r *run) openQueue(ctx context.Context, timeout time.Duration) error {
 	if err := r.store.OpenQueue(ctx); err != nil {
 		return fmt.Errorf("open the queue: %w", err)
@@ -49,8 +48,8 @@ func (r *run) openQueue(ctx context.Context, timeout time.Duration) error {
 	return nil
 }
 
-// lead sets up, starts the parts by start, and returns when they have ended, the
-// queue is closed and afterwards, which is called after a success, has returned.
+// lead calls Setup and start, and returns when all parts have ended and the queue is closed. After a success it also
+// calls afterwards.
 func (r *run) lead(ctx context.Context, grace time.Duration, start, afterwards func() error) (err error) {
 	teardown, err := r.parts.setup(ctx, r.store, grace)
 	if err != nil {
@@ -62,7 +61,7 @@ func (r *run) lead(ctx context.Context, grace time.Duration, start, afterwards f
 	} else {
 		err = errors.Join(append([]error{err}, r.stop(true, Forced(ctx))...)...)
 	}
-	// Nobody has closed it yet if there was no runner here; there may be some elsewhere.
+	// Without a runner in this process nothing has closed the queue yet, but there may be runners elsewhere.
 	closing := r.closeQueue()
 	switch {
 	case err != nil:
@@ -83,15 +82,15 @@ func (r *run) startAlgorithm(ctx context.Context, grace time.Duration) {
 
 func runnerName(worker int) string { return fmt.Sprintf("runner %d", worker) }
 
-// startRunner runs one runner loop in this process. The steps given come before
-// the end of its context.
+// startRunner runs one runner loop in this process. It is stopped by the given steps, and then by cancelling its
+// context.
 func (r *run) startRunner(ctx context.Context, worker int, grace time.Duration, before ...stopStep) {
 	r.runners = append(r.runners, r.startFunc(ctx, runnerName(worker), grace,
 		func(ctx context.Context) error { return r.parts.Runner(ctx, r.store, worker) }, before...))
 }
 
-// startFunc runs a function that an interrupt of the run does not end: it is
-// stopped in steps, of which the end of its context is the last.
+// startFunc runs a function whose context does not end with an interrupt of the run: it is stopped in steps, the last
+// of which cancels its context.
 func (r *run) startFunc(ctx context.Context, name string, grace time.Duration, fn func(context.Context) error, before ...stopStep) *part {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	on := func(run func()) { go run() }

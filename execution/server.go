@@ -25,7 +25,7 @@ type storeServer struct {
 	http *httpserver.Running
 }
 
-// listenTCP takes the address of a managed store.
+// listenTCP listens at the address of a managed store.
 func listenTCP(ctx context.Context, address string) (net.Listener, error) {
 	listener, err := httpserver.Listen(ctx, address, "choose another by "+EnvServerPort+" (0 takes a free one)")
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -34,8 +34,8 @@ func listenTCP(ctx context.Context, address string) (net.Listener, error) {
 	return listener, err
 }
 
-// ClientURL is the URL by which processes of this machine reach the HTTP server of
-// a listener: one that listens on every address is reached on the loopback.
+// ClientURL returns the URL by which processes of this machine reach the HTTP server on a listener. A server that
+// listens on every address is reached on the loopback address.
 func ClientURL(listener net.Listener) string {
 	scheme := httpserver.Scheme(listener) + "://"
 	addr, ok := listener.Addr().(*net.TCPAddr)
@@ -53,8 +53,7 @@ func ClientURL(listener net.Listener) string {
 	return scheme + net.JoinHostPort(host, strconv.Itoa(addr.Port))
 }
 
-// serveStore starts serving a store to other processes. The listener is closed by
-// shutdown.
+// serveStore starts serving a store to other processes. shutdown closes the listener.
 func serveStore(listener net.Listener, opened OpenedStore, token string, log *slog.Logger) (*storeServer, error) {
 	config := server.Config{Store: opened.Store, Metrics: opened.Metrics, UI: opened.UI, Token: token, Logger: log}
 	if documents, ok := opened.Store.(agl.DocumentStore); ok {
@@ -67,8 +66,7 @@ func serveStore(listener net.Listener, opened OpenedStore, token string, log *sl
 	return &storeServer{url: ClientURL(listener), api: api, http: httpserver.Start(listener, api, log)}, nil
 }
 
-// shutdown answers the requests that were accepted and closes the server. It takes
-// at most so long; a second signal ends it at once.
+// shutdown finishes the accepted requests and closes the server, within the timeout. A second signal ends it at once.
 func (s *storeServer) shutdown(ctx context.Context, timeout time.Duration) error {
 	c, cancel := CleanupContext(ctx, timeout)
 	defer cancel()
@@ -79,8 +77,7 @@ func (s *storeServer) shutdown(ctx context.Context, timeout time.Duration) error
 	return nil
 }
 
-// dialStore returns a client of a store server once that answers, which it must
-// within the timeout.
+// dialStore returns a client of a store server once the server answers, which it must within the timeout.
 func dialStore(ctx context.Context, cfg client.Config, timeout time.Duration) (store agl.Store, closeStore func() error, err error) {
 	client, err := client.New(cfg)
 	if err != nil {

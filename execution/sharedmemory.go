@@ -13,21 +13,19 @@ import (
 // SharedMemory runs the algorithm and the runners as goroutines of this process
 // over one store.
 type SharedMemory struct {
-	// JoinTimeout is how long runners may take, once training has ended, to
-	// finish what they had taken from the queue; their contexts end then.
-	// Default 15 s.
+	// JoinTimeout is how long runners may take, once training has ended, to finish the rollouts that they have
+	// claimed; then their contexts end. Default 15 s.
 	JoinTimeout time.Duration
 	// GraceTimeout is how long a part may take to return once its context has
 	// ended, and how long runners may take to finish their rollouts after an
 	// interrupt or a failure. A function cannot be killed: one that does not
 	// return is named in the error and left behind. Default 10 s.
 	GraceTimeout time.Duration
-	// Main is the side that runs on the goroutine that calls Execute: RoleAlgorithm or
-	// RoleRunner, whose first runner it is. Code that needs the main thread, such as a
-	// debugger's or a C library's, has it there after runtime.LockOSThread in an init
-	// function. Execute then returns only after that side has. Empty is neither.
+	// Main is the side that runs on the goroutine that calls Execute: RoleAlgorithm, or RoleRunner for the first
+	// runner. Code that needs the main thread, such as a debugger or a C library, gets it after runtime.LockOSThread
+	// in an init function. Execute then returns only after that side has. Empty means neither.
 	Main Role
-	// Logger is told what the strategy does; nil discards.
+	// Logger logs what the strategy does; nil discards.
 	Logger *slog.Logger
 }
 
@@ -67,7 +65,7 @@ func (s SharedMemory) Execute(ctx context.Context, parts Parts) (err error) {
 	}
 	led := make(chan error, 1)
 	go func() {
-		defer close(r.main) // nothing is started any more
+		defer close(r.main) // no more parts are started
 		led <- s.lead(ctx, r)
 	}()
 	if run, ok := <-r.main; ok {

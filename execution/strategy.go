@@ -14,17 +14,16 @@ import (
 
 // Strategy runs the parts of a training run to their end.
 type Strategy interface {
-	// Execute returns nil when the algorithm has succeeded and every runner has
-	// returned. Otherwise it returns the first failure; when ctx ended its
-	// [context.Cause], which is an [*InterruptError] for a signal (see
+	// Execute returns nil if the algorithm succeeded and every runner returned. Otherwise it returns the first
+	// failure; or, when ctx ended, its [context.Cause], which is an [*InterruptError] for a signal (see
 	// [NotifyContext]); or an error that names a part that had to be forced.
 	Execute(ctx context.Context, parts Parts) error
 	// Placement says which parts run in this process.
 	Placement() Placement
 }
 
-// Placement says which parts of a run belong to this process. Its zero value says
-// that it plays both and that other processes may reach its store.
+// Placement says which parts of a run this process runs. The zero value means both sides, with a store that other
+// processes can reach.
 type Placement struct {
 	// Role is this process's part; empty means both.
 	Role Role
@@ -32,36 +31,35 @@ type Placement struct {
 	Private bool
 }
 
-// Parts are what a run consists of, as plain functions.
+// Parts are the parts of a run, as plain functions.
 type Parts struct {
-	// Algorithm trains. Without one the run ends with its runners.
+	// Algorithm trains. Without one, the run ends with its runners.
 	Algorithm func(ctx context.Context, store agl.Store) error
-	// Runner is one runner loop; worker counts from 0 over all processes of a
-	// run. It returns nil once the store's queue is closed and the rollouts that
-	// it has taken are reported, and soon after ctx ends.
+	// Runner is one runner loop; worker counts from 0 over all processes of a run. It returns nil once the store's
+	// queue is closed and the rollouts that it claimed are reported, and soon after ctx ends.
 	Runner func(ctx context.Context, store agl.Store, worker int) error
 	// Setup, if not nil, starts a service that the other parts use, such as an LLM
 	// proxy. It is called in the process of the algorithm, before any part starts;
 	// teardown is called when the last runner has returned.
 	Setup func(ctx context.Context, store agl.Store) (teardown func(ctx context.Context) error, err error)
-	// StoreURL, if not nil, is told where other processes reach the store, before any
-	// part starts. It is not called for a store that they do not reach.
+	// StoreURL, if not nil, is called with the URL at which other processes reach the store, before any part starts.
+	// It is not called if they cannot reach it.
 	StoreURL func(url string)
-	// Runners is how many runner loops there are; 0 means 1.
+	// Runners is the number of runner loops; 0 means 1.
 	Runners int
 	// OpenStore opens the store of this process. It is called at most once, and
 	// not at all in a process that reaches the store over HTTP.
 	OpenStore func(ctx context.Context) (OpenedStore, error)
 }
 
-// OpenedStore is a store and how to close it.
+// OpenedStore is an open store.
 type OpenedStore struct {
 	Store agl.Store
 	// Close is called when no part uses the store any more; nil does nothing.
 	Close func() error
-	// Metrics, if not nil, are those of the store. A store server serves them, too.
+	// Metrics, if not nil, are the store's metrics, which a store server serves, too.
 	Metrics *server.Metrics
-	// UI is the page of the store server; nil is the plain one of [server.Config].
+	// UI is the web page of the store server; nil is the plain one of [server.Config].
 	UI http.Handler
 }
 
@@ -97,8 +95,7 @@ func (p Parts) open(ctx context.Context) (OpenedStore, error) {
 	return opened, nil
 }
 
-// setup calls Setup if there is one. The teardown that it returns adds its error
-// to err and takes at most grace.
+// setup calls Setup, if there is one. teardown takes at most grace, and adds its error to err.
 func (p Parts) setup(ctx context.Context, store agl.Store, grace time.Duration) (teardown func(err *error), err error) {
 	if p.Setup == nil {
 		return func(*error) {}, nil
@@ -116,7 +113,7 @@ func (p Parts) setup(ctx context.Context, store agl.Store, grace time.Duration) 
 	}, nil
 }
 
-// joinClose adds the error of closing to that of the run.
+// joinClose closes the store and adds its error to that of the run.
 func joinClose(err error, closeStore func() error) error {
 	if closing := closeStore(); closing != nil {
 		return errors.Join(err, fmt.Errorf("close the store: %w", closing))

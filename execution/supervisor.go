@@ -17,11 +17,11 @@ type supervisor struct {
 	log       *slog.Logger
 	algorithm *part // nil: the run ends with its runners
 	runners   []*part
-	required  []*part    // whose end is a failure, such as the store server
+	required  []*part    // parts whose end is a failure, such as the store server
 	ended     chan *part // with room for all parts
 }
 
-// supervise returns when every part but the required ones has ended or was given up.
+// supervise returns when every part except the required ones has ended or was given up.
 func (s *supervisor) supervise(ctx context.Context) error {
 	failure := s.watch(ctx)
 	switch {
@@ -30,7 +30,7 @@ func (s *supervisor) supervise(ctx context.Context) error {
 	case ctx.Err() != nil:
 		s.log.Info("interrupted, stopping", "cause", failure)
 	default:
-		// The failure is returned; here it says why the others end.
+		// The failure is returned, too; here it explains why the others end.
 		s.log.Info("a part of the run failed, stopping the others", "error", failure)
 	}
 	late := s.stop(failure != nil, Forced(ctx))
@@ -40,13 +40,13 @@ func (s *supervisor) supervise(ctx context.Context) error {
 	if failure == nil {
 		return errors.Join(late...)
 	}
-	s.tellLate(late)
+	s.logLate(late)
 	return failure
 }
 
-// tellLate logs what went wrong while stopping. The parts that a second signal left
-// behind share a line: there are as many as runners.
-func (s *supervisor) tellLate(late []error) {
+// logLate logs what went wrong while stopping. Parts that a second signal left running share a line: there can be as
+// many as runners.
+func (s *supervisor) logLate(late []error) {
 	var left []string
 	for _, err := range late {
 		if behind, ok := errors.AsType[*leftBehindError](err); ok {
@@ -56,7 +56,7 @@ func (s *supervisor) tellLate(late []error) {
 		s.log.Warn("while stopping", "error", err)
 	}
 	if len(left) > 0 {
-		s.log.Warn("left behind, as they did not stop at once", "parts", strings.Join(left, ", "))
+		s.log.Warn("left running: they did not stop at once", "parts", strings.Join(left, ", "))
 	}
 }
 
@@ -68,7 +68,7 @@ func (s *supervisor) watch(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case p := <-s.ended:
-			// What ends because ctx did is no failure of its own.
+			// A part that ends because ctx did has not failed.
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}

@@ -10,21 +10,20 @@ import (
 	"github.com/agl-go/agl/internal/changes"
 )
 
-// servedWorkers are the workers that take work while this run has the queue. Those
-// that run elsewhere may still need what this process serves when the run ends.
+// servedWorkers finds the workers that take work from this run's queue. Workers in other processes may still need
+// what this process serves when the run ends.
 type servedWorkers struct {
 	store agl.Store
-	// before is when each worker had last begun to work before the run, which may
-	// have been for another one.
+	// before is when each worker last began to work before this run, perhaps for another one.
 	before map[string]agl.Null[agl.Timestamp]
 }
 
-// newServedWorkers is called before the queue is opened. It is nil for a store that does
-// not know its workers.
+// newServedWorkers must be called before the queue is opened. It returns nil for a store that does not know its
+// workers.
 func newServedWorkers(ctx context.Context, store agl.Store) (*servedWorkers, error) {
 	page, err := store.QueryWorkers(ctx, agl.QueryWorkersParams{})
 	if agl.ErrorCode(err) == agl.CodeUnimplemented {
-		return nil, nil //nolint:nilnil // nobody is known who could be waited for
+		return nil, nil //nolint:nilnil // there is no known worker to wait for
 	}
 	if err != nil {
 		return nil, fmt.Errorf("query the workers: %w", err)
@@ -36,9 +35,8 @@ func newServedWorkers(ctx context.Context, store agl.Store) (*servedWorkers, err
 	return w, nil
 }
 
-// await is called when the queue is closed. It returns when every worker that is
-// busy has reported and knows that the queue is closed; or after the timeout, or
-// when ctx ends.
+// await waits, once the queue is closed, until every busy worker has reported and knows that the queue is closed. It
+// gives up after the timeout, or when ctx ends.
 func (w *servedWorkers) await(ctx context.Context, timeout time.Duration) error {
 	if w == nil {
 		return nil
@@ -77,17 +75,15 @@ func (w *servedWorkers) awaitReports(ctx context.Context) error {
 }
 
 const (
-	// lastRequestTimeout is how long a worker that has reported may take to ask for more work
-	// and so learn that the queue is closed. One that has done all that it wants
-	// never asks.
+	// lastRequestTimeout is how long a worker that has reported may take to ask for more work, and so to learn that
+	// the queue is closed. A worker that has done all that it wants never asks.
 	lastRequestTimeout = time.Second
-	// lastRequestPoll is how often that is looked up: asking causes no event.
+	// lastRequestPoll is how often this is checked: a request causes no event.
 	lastRequestPoll = 20 * time.Millisecond
 )
 
-// awaitLastRequests returns when every worker that has just reported has asked for
-// more. A worker whose last act was to ask has been told already: its request was
-// blocked when the queue was closed.
+// awaitLastRequests returns when every worker that has just reported has asked for more work. A worker that asked
+// before has been answered already: its request was blocked when the queue was closed.
 func (w *servedWorkers) awaitLastRequests(ctx context.Context) error {
 	ticker := time.NewTicker(lastRequestPoll)
 	defer ticker.Stop()
@@ -109,8 +105,7 @@ func (w *servedWorkers) awaitLastRequests(ctx context.Context) error {
 	}
 }
 
-// withStatus returns the workers of a status that have begun to work since the run has the
-// queue.
+// withStatus returns the workers with a status that have begun to work since this run opened the queue.
 func (w *servedWorkers) withStatus(ctx context.Context, status agl.WorkerStatus) ([]agl.Worker, error) {
 	page, err := w.store.QueryWorkers(ctx, agl.QueryWorkersParams{StatusIn: []agl.WorkerStatus{status}})
 	return slices.DeleteFunc(page.Items, func(worker agl.Worker) bool {

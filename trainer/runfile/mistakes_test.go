@@ -111,7 +111,7 @@ func TestOneMistake(t *testing.T) {
 		"agent: {command: [./gone.sh]}\n" + data + base:                                                  "f:1: agent.command: exec: \"DIR/gone.sh\": stat DIR/gone.sh: no such file or directory",
 		"agent: {command: [agl-no-such-program]}\n" + data + base:                                        "f:1: agent.command: exec: \"agl-no-such-program\": executable file not found in $PATH",
 		"agent: {command: [sh], cwd: gone}\n" + data + base:                                              "f:1: agent.cwd: there is no folder DIR/gone",
-		agent + "data: {train: system.txt}\n" + base:                                                     "f:2: data.train: dataset: DIR/system.txt: the name does not tell the format, must end in .jsonl, .ndjson, .csv or .parquet",
+		agent + "data: {train: system.txt}\n" + base:                                                     "f:2: data.train: dataset: DIR/system.txt: the name does not say the format, must end in .jsonl, .ndjson, .csv or .parquet",
 		agent + data + base + "store: {db: 'postgres://me:hunter2@host/db'}":                             "f:4: store.db: it contains a password, which does not belong in this file; use PGPASSWORD or ~/.pgpass",
 		agent + data + base + "store: {db: 'postgres://host/db?password=hunter2'}":                       "f:4: store.db: it contains a password, which does not belong in this file; use PGPASSWORD or ~/.pgpass",
 		agent + data + base + "store: {url: 'http://x', listen: ':1'}":                                   "f:4: store.listen: given together with url, but the store at the url has its own",
