@@ -10,17 +10,17 @@ import (
 	"github.com/agl-go/agl/proxy/openai"
 )
 
-// reservedCall is what a model call may spend. Nil is a call without a budget.
+// reservedCall is what a model call may spend. For a call without a budget it is nil.
 type reservedCall struct {
 	meter *access.Meter
 	by    *access.Caller
 	most  access.Amounts
 	got   *access.Reservation
-	lost  []*access.Reservation // for earlier tries, whose replies were lost
+	lost  []*access.Reservation // for earlier attempts, whose replies were lost
 }
 
-// reserveCall reserves what a model call may use at most, and returns the body with the output
-// limit that this takes. The reservation must be settled when the call has ended.
+// reserveCall reserves the most that a model call may use, and returns the body with the output limit on which that
+// is based. The reservation must be settled when the call has ended.
 func (g *Gateway) reserveCall(r *http.Request, path string, body []byte) (bounded []byte, reserved *reservedCall, err error) {
 	by := callerOf(r)
 	if err := g.admit(by); err != nil {
@@ -51,10 +51,10 @@ func (g *Gateway) reserveCall(r *http.Request, path string, body []byte) (bounde
 	return body, reserved, nil
 }
 
-// measured reports whether tokens count.
+// measured reports whether tokens or dollars are limited.
 func (c *reservedCall) measured() bool { return c != nil && c.by.Measured() }
 
-// again reserves for a call that is repeated although the backend may have executed it.
+// again reserves once more for a call that is sent again although the backend may have executed it.
 func (c *reservedCall) again(ctx context.Context) error {
 	if c == nil {
 		return nil
@@ -68,7 +68,8 @@ func (c *reservedCall) again(ctx context.Context) error {
 	return err
 }
 
-// settle spends what the call has used, and what it may have used where nobody knows.
+// settle spends what the call has used, or everything that is reserved if that is unknown. Reservations for lost
+// replies are always spent.
 func (c *reservedCall) settle(used access.Amounts, known bool) {
 	if c == nil {
 		return
@@ -83,13 +84,13 @@ func (c *reservedCall) settle(used access.Amounts, known bool) {
 	}
 }
 
-// amounts are tokens, and what they cost.
+// amounts returns the tokens and their cost.
 func (g *Gateway) amounts(prompt, completion int64) access.Amounts {
 	return access.Amounts{Tokens: prompt + completion, NanoUSD: g.cfg.Price.NanoUSD(prompt, completion)}
 }
 
-// used returns what a call has used: what the backend has counted, nothing if it has failed or
-// was not reached. known is false where nobody knows.
+// used returns what a call has used: the usage that the backend reported, or nothing if the call failed or never
+// reached a backend. known is false if it may have used something that nobody reported.
 func (g *Gateway) used(x *exchange, err error) (used access.Amounts, known bool) {
 	counted, _ := rawjson.Get(x.response, "usage")
 	u, ok := openai.ParseUsage(counted)

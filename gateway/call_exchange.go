@@ -17,7 +17,7 @@ import (
 	"github.com/agl-go/agl/proxy/record"
 )
 
-// write answers the agent with a reply that came in one piece.
+// write sends the agent a reply that arrived in one piece.
 func (x *exchange) write(w http.ResponseWriter) error {
 	answer := x.reply
 	if x.translator != nil {
@@ -36,7 +36,7 @@ func (x *exchange) write(w http.ResponseWriter) error {
 	return nil
 }
 
-// exchange is one model call and what has become of it.
+// exchange is one model call and its result.
 type exchange struct {
 	rollout   rollout
 	attemptID string
@@ -51,19 +51,19 @@ type exchange struct {
 	start, sent, end time.Time
 	retries          int
 	reserved         *reservedCall
-	lost             bool           // the backend may have executed the last try, and its answer is lost
+	lost             bool           // the backend may have executed the last attempt, whose answer is lost
 	status           int            // of the backend
 	answered         int            // that the agent gets
 	reply            jsontext.Value // that the agent gets
 	response         jsontext.Value // that is recorded
-	experts          jsontext.Value // nil is none
+	experts          jsontext.Value // nil if there are none
 }
 
 var errTimedOut = errStatus(http.StatusGatewayTimeout, "Upstream model server timed out")
 
 var errUpstreamTimeout = errors.New("the backend timed out")
 
-// reply is what a backend has answered.
+// reply is the answer of a backend.
 type reply struct {
 	status  int
 	kind    string // the content type
@@ -71,9 +71,9 @@ type reply struct {
 	tooLong bool
 }
 
-// take reads a backend's reply. A reply in another type than JSON is {}; JSON that is
-// not an object is the backend's fault, and is told and recorded as such. Text that is
-// not UTF-8 is repaired, or it could not be recorded.
+// take reads a backend's reply. A reply with a content type other than JSON becomes {}. JSON that is not an object is
+// an error of the backend, and is answered and recorded as one. Invalid UTF-8 is replaced, because it could not be
+// recorded.
 func (x *exchange) take(got *reply) {
 	x.status, x.answered = got.status, got.status
 	x.reply = jsontext.Value("{}")
@@ -94,7 +94,7 @@ func (x *exchange) take(got *reply) {
 	x.response = x.reply
 }
 
-// popExperts takes the routed experts out of the reply: they are for training only.
+// popExperts moves the routed experts out of the reply: they are for training only.
 func (x *exchange) popExperts() {
 	if !bytes.Contains(x.reply, []byte(`"routed_experts"`)) {
 		return
@@ -117,7 +117,7 @@ func (x *exchange) popExperts() {
 	x.reply = rawjson.Set(x.reply, "choices", list)
 }
 
-// event is the event that records the call.
+// event returns the event that records the call.
 func (x *exchange) event() *event {
 	e := &event{kind: eventModelRequest, attemptID: x.attemptID, timestamp: agl.TimestampOf(x.end)}
 	o := rawjson.NewObject(make([]byte, 0, len(x.request)+len(x.response)+512))
@@ -157,8 +157,7 @@ func (x *exchange) event() *event {
 	return e
 }
 
-// span is the span in which the call is kept: that of a model call, as the proxy records
-// it, with the event.
+// span returns the span that stores the event: a model call as the proxy records it.
 func (x *exchange) span(e *event) agl.Span {
 	form := record.Chat
 	if x.path == completions {
@@ -183,7 +182,7 @@ func (x *exchange) span(e *event) agl.Span {
 	return s
 }
 
-// translated is the answer in the form of the agent's API.
+// translated returns the answer in the form of the agent's API.
 func (x *exchange) translated() (answer jsontext.Value, err error) {
 	if x.answered >= http.StatusMultipleChoices {
 		return openai.ErrorFrom(x.answered, x.reply).AppendJSON(nil), nil

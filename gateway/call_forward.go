@@ -18,14 +18,13 @@ import (
 	"github.com/agl-go/agl/proxy/upstream"
 )
 
-// maxTries and retries are those of Agent-lightning v1.0: 0.5 s, doubled up to 8 s, times
-// 0.75 to 1.25.
+// maxTries and retries are as in Agent-lightning v1.0: 0.5 s, doubled up to 8 s, multiplied by 0.75 to 1.25.
 const maxTries = 6
 
 var retries = backoff.Exponential{First: 625 * time.Millisecond, Max: 10 * time.Second, Jitter: 0.4}
 
-// forward returns the handler of model calls in an API's form. It sends a call to a
-// backend and records it before the agent gets the reply.
+// forward returns the handler of model calls in an API's form. It sends a call to a backend, and records it before
+// the agent has the whole reply.
 func (g *Gateway) forward(api string) handler {
 	return func(w http.ResponseWriter, r *http.Request) error { return g.forwardCall(w, r, api) }
 }
@@ -56,8 +55,8 @@ func (g *Gateway) forwardCall(w http.ResponseWriter, r *http.Request, api string
 	if err != nil {
 		return err
 	}
-	// Counted before the pause is read: once a pause is stored, the count has every call
-	// that may still reach a backend.
+	// Count the call before reading the pause: once a pause is stored, the count includes every call that may still
+	// reach a backend.
 	in, leave := g.calls.enter(x.rollout.storeID())
 	defer leave()
 	settings, err := g.settings.get(r.Context())
@@ -106,8 +105,8 @@ func (g *Gateway) forwardCall(w http.ResponseWriter, r *http.Request, api string
 	return x.write(w)
 }
 
-// answer gets the reply to a call and records it. Of a stream the agent has received all
-// but the end when it returns.
+// answer gets the reply to a call and records it. When it returns, the agent has received everything of a stream
+// except its end.
 func (g *Gateway) answer(ctx context.Context, x *exchange, in *call) error {
 	if err := g.send(ctx, x); err != nil {
 		return err
@@ -116,7 +115,7 @@ func (g *Gateway) answer(ctx context.Context, x *exchange, in *call) error {
 		return errNoRollout(x.rollout.id())
 	}
 	e := x.event()
-	// A call that has used a model is recorded even if its agent leaves now.
+	// A call that has used a model is recorded even if its agent disconnects now.
 	return g.record(context.WithoutCancel(ctx), x.rollout, e, x.span(e))
 }
 
@@ -149,8 +148,8 @@ func (g *Gateway) callBody(w http.ResponseWriter, r *http.Request) (jsontext.Val
 	return body, nil
 }
 
-// askUsage has a stream whose tokens count for a budget say them, which the agent does not see
-// unless it has asked, too.
+// askUsage makes a stream report its tokens if they count against a budget. The agent does not see the report unless
+// it asked for it, too.
 func (x *exchange) askUsage(body jsontext.Value) {
 	if x.stream == nil || !x.reserved.measured() {
 		return
@@ -160,7 +159,7 @@ func (x *exchange) askUsage(body jsontext.Value) {
 	x.stream.hide.Usage = string(asked) != "true"
 }
 
-// rewrite sets what the trainer decides instead of the agent.
+// rewrite sets the members of a request that the trainer decides, not the agent.
 func (g *Gateway) rewrite(body jsontext.Value, mode string, to *stream) jsontext.Value {
 	type member struct {
 		name  string
@@ -187,7 +186,7 @@ func (g *Gateway) rewrite(body jsontext.Value, mode string, to *stream) jsontext
 	for name, value := range rawjson.Members(body) {
 		replaced := false
 		for i := range set {
-			if strings.EqualFold(rawjson.UnquoteName(name), set[i].name) { // some servers do not tell the case of letters
+			if strings.EqualFold(rawjson.UnquoteName(name), set[i].name) { // some servers ignore case
 				if replaced = true; done&(1<<i) == 0 {
 					o.Raw(set[i].name, set[i].value)
 					done |= 1 << i
@@ -206,8 +205,8 @@ func (g *Gateway) rewrite(body jsontext.Value, mode string, to *stream) jsontext
 	return o.End()
 }
 
-// send sends the call until there is a reply that another try would not change. Its
-// error is that of an agent that has left, or the answer to the agent.
+// send sends the call until it has a reply that another attempt would not change. The error is either that of an
+// agent that has disconnected, or the answer to the agent.
 func (g *Gateway) send(ctx context.Context, x *exchange) error {
 	x.sent = time.Now()
 	for ; ; x.retries++ {
@@ -232,8 +231,8 @@ func (g *Gateway) send(ctx context.Context, x *exchange) error {
 		case last:
 			return errStatus(http.StatusBadGateway, "Upstream model server request failed")
 		}
-		g.cfg.Logger.WarnContext(ctx, "trying again", "rollout", x.rollout.id(), "backend", x.backend.Endpoint, "tries", x.retries+1, "error", err)
-		x.lost = false // what it may have used is reserved
+		g.cfg.Logger.WarnContext(ctx, "sending a call again", "rollout", x.rollout.id(), "backend", x.backend.Endpoint, "tries", x.retries+1, "error", err)
+		x.lost = false // what that attempt may have used is reserved
 		if err := retries.Wait(ctx, x.retries); err != nil {
 			return err
 		}

@@ -5,12 +5,12 @@ import (
 	"sync/atomic"
 )
 
-// calls are the model calls that run.
+// calls tracks the running model calls.
 type calls struct {
 	count atomic.Int64
 
 	mu      sync.Mutex
-	running map[string]map[*call]struct{} // by the store's id of their rollout
+	running map[string]map[*call]struct{} // by their rollout's id in the store
 }
 
 // call is a model call of a rollout.
@@ -20,7 +20,7 @@ func (c *calls) init() { c.running = map[string]map[*call]struct{}{} }
 
 func (c *calls) inflight() int64 { return c.count.Load() }
 
-// enter counts a call in; leave counts it out.
+// enter counts a call as running until leave is called.
 func (c *calls) enter(storeID string) (in *call, leave func()) {
 	in = &call{}
 	c.count.Add(1)
@@ -40,7 +40,7 @@ func (c *calls) enter(storeID string) (in *call, leave func()) {
 	}
 }
 
-// deleted tells the calls of a rollout that it was deleted.
+// deleted marks the running calls of a rollout that was deleted.
 func (c *calls) deleted(storeID string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 // stream relays a reply that comes as a stream of events.
 type stream struct {
 	w     http.ResponseWriter
-	most  int64 // bytes of the reply
+	most  int64 // bytes of the longest reply
 	last  []byte
 	begun bool // the agent has received a part
 
@@ -29,14 +29,14 @@ func asStream(h http.Header) {
 	h["Cache-Control"] = []string{"no-cache"}
 }
 
-// errBroken is in the error of a stream that ended too early, or of an agent that left.
-// The call is not sent again: its agent has seen a part of the reply.
-var errBroken = errors.New("the stream broke off")
+// errBroken is wrapped by the error of a stream that ended too early, or whose agent disconnected. The call is not
+// sent again, because the agent has seen a part of the reply.
+var errBroken = errors.New("the stream ended early")
 
 func isStream(kind string) bool { return strings.HasPrefix(kind, "text/event-stream") }
 
-// relay passes events on as they come, except for the last one: finish sends that, once
-// the call is recorded. It returns the reply as if it had come in one piece.
+// relay forwards events as they arrive, except the last one, which finish sends once the call is recorded. It returns
+// the reply as if it had arrived in one piece.
 func (s *stream) relay(res *http.Response, timer *time.Timer, timeout time.Duration) (jsontext.Value, error) {
 	asStream(s.w.Header())
 	s.w.WriteHeader(http.StatusOK)
@@ -78,8 +78,8 @@ func (s *stream) relay(res *http.Response, timer *time.Timer, timeout time.Durat
 	}
 }
 
-// visible returns what the agent gets of an event. What ends a translated stream is kept
-// in last, even if more events of the backend follow it.
+// visible returns what the agent receives for an event. It keeps the end of a translated stream in last, even if more
+// events of the backend follow.
 func (s *stream) visible(event []byte, last bool) ([]byte, error) {
 	if s.translator == nil {
 		return s.hide.AppendVisible(nil, event), nil

@@ -21,7 +21,7 @@ type translator interface {
 	Done() bool
 }
 
-// The paths of the agents' APIs. Calls of the last two reach backends as chat completions.
+// The paths of the agents' APIs. Calls of Responses and Messages reach backends as chat completions.
 const (
 	chatCompletions = "chat/completions"
 	completions     = "completions"
@@ -48,8 +48,8 @@ const (
 	anthropicAPI = "anthropic"
 )
 
-// translate turns a request of the Responses API or of Messages into a chat completion.
-// Of the other APIs it returns the body, and no translator.
+// translate turns a request of Responses or Messages into a chat completion. For the other APIs it returns the body,
+// and no translator.
 func (g *Gateway) translate(path string, body jsontext.Value, start time.Time) (jsontext.Value, translator, error) {
 	var chat jsontext.Value
 	var to translator
@@ -57,7 +57,7 @@ func (g *Gateway) translate(path string, body jsontext.Value, start time.Time) (
 	switch path {
 	case responses:
 		var random [16]byte
-		_, _ = rand.Read(random[:]) // never fails; it ends the program instead
+		_, _ = rand.Read(random[:]) // never fails
 		o := openai.ResponsesOptions{Created: start.Unix(), ID: "resp_" + hex.EncodeToString(random[:])}
 		chat, to, err = openai.ResponsesToChat(g.named(body), o)
 	case messages:
@@ -72,7 +72,7 @@ func (g *Gateway) translate(path string, body jsontext.Value, start time.Time) (
 	return chat, to, nil
 }
 
-// named sets the name of the model: an agent may name any, or none.
+// named sets the model's name: an agent may name any model, or none.
 func (g *Gateway) named(body jsontext.Value) jsontext.Value {
 	return rawjson.Set(body, "model", rawjson.AppendString(nil, g.cfg.Model))
 }

@@ -16,27 +16,26 @@ type Config struct {
 	// Store needs the capabilities CreateRollouts, ReviseRollout and QuerySpansJSON, and
 	// must be an agl.DocumentStore, too.
 	Store agl.Store
-	// Key is required of every request but GET /healthz, as a bearer token or in the
-	// header X-Api-Key. If it is empty, every request is admitted.
+	// Key is required in every request but GET /healthz, as a bearer token or in the header X-Api-Key. If it is
+	// empty, every request is admitted.
 	Key string
-	// Access checks the keys of callers who do not have Key; nil knows none.
+	// Access checks other keys than Key; nil accepts none.
 	Access access.Checker
-	// Failed limits how often an address may send a wrong key; nil is without limit.
+	// Failed limits how often an address may send a wrong key; nil means no limit.
 	Failed *access.Throttle
-	// Budgets count what keys with limits use, which are keys of Access; nil refuses such keys.
+	// Budgets counts what keys of Access with limits use; nil refuses such keys.
 	Budgets *access.Keys
-	// Audit keeps what callers do with the scope train; nil keeps nothing.
+	// Audit records what callers do with the scope train; nil records nothing.
 	Audit *access.Audit
-	// Origins are the origins whose web pages may change something, besides this server's
-	// own; "*" is every origin. AllowedHosts are the names under which the server may be
-	// called, besides addresses and localhost; nil is every name. See httpserver.Guard.
+	// Origins are the origins whose web pages may change something, besides this server's own; "*" means every
+	// origin. AllowedHosts are the names under which the server may be called, besides addresses and localhost; nil
+	// means every name. See httpserver.Guard.
 	Origins      []string
 	AllowedHosts []string
-	// Model is the name by which calls find their backends among the registered models,
-	// whatever model they ask for. Empty is DefaultModel.
+	// Model is the name under which calls find their backends among the registered models, whatever model they ask
+	// for. Empty is DefaultModel.
 	Model string
-	// Price is what the tokens of Model cost, for keys with a budget in dollars; nil refuses their
-	// calls.
+	// Price is the price of Model's tokens, for keys with a budget in dollars; nil refuses their calls.
 	Price *upstream.Price
 	// TrainTemperature and ValTemperature replace the temperature of calls. Null is 1,
 	// and 0.7 for validation.
@@ -45,9 +44,8 @@ type Config struct {
 	NoLogprobs bool
 	// RoutedExperts asks backends for the experts of each token in training.
 	RoutedExperts bool
-	// Runners queues rollouts whose config names neither a local agent nor a Kubernetes
-	// job for the runners of the store. Without it, and with all other rollouts, only the
-	// controllers of this API run them.
+	// Runners queues rollouts for the runners of the store if their config names neither a local agent nor a
+	// Kubernetes job. Without it, and for all other rollouts, only the controllers of this API run them.
 	Runners bool
 	// Streams lets agents ask for streams, which the original server refuses.
 	Streams bool
@@ -61,7 +59,7 @@ type Config struct {
 	Timeout time.Duration
 	// MaxBodyBytes bounds the bodies of requests and of backends' replies. 0 is 64 MiB.
 	MaxBodyBytes int64
-	// Logger receives what clients do not learn; nil discards it.
+	// Logger receives errors that clients do not see; nil discards them.
 	Logger *slog.Logger
 }
 
@@ -113,5 +111,5 @@ func (c Config) validate() error {
 	return nil
 }
 
-// maxTemperature is more than any engine accepts.
+// maxTemperature is above what any engine accepts.
 const maxTemperature = 100

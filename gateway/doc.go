@@ -6,11 +6,9 @@
 //	defer g.Close()
 //	http.ListenAndServe(":8080", g)
 //
-// A rollout of that API is a rollout of the store, an event is a span, and what the
-// trainer deletes is only hidden from it. mapping.go translates between the two
-// vocabularies; nothing else knows both. Everything that a client is told is stored
-// first, so that a server can be killed at any time, and several servers can share a
-// database.
+// A rollout of that API is a rollout of the store, an event is a span, and a rollout that the trainer deletes is only
+// hidden from it. mapping.go translates between the two vocabularies; nothing else knows both. Everything is stored
+// before a client learns of it, so a server can be killed at any time, and several servers can share a database.
 //
 // The package must not know the engine behind the store, nor the API under /v1/agl.
 package gateway

@@ -15,7 +15,7 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// The types of events that the gateway knows; any other is kept as it is.
+// The types of events that the gateway knows. Others are stored as they are.
 const (
 	eventModelRequest = "model_request"
 	eventReward       = "reward"
@@ -29,7 +29,7 @@ type event struct {
 	data      jsontext.Value // an object
 }
 
-// appendJSON appends the event as this API shows it; id is that of its rollout.
+// appendJSON appends the event in the form of this API. id is that of its rollout.
 func (e *event) appendJSON(dst []byte, id string) []byte {
 	o := rawjson.NewObject(dst)
 	o.String("event_type", e.kind)
@@ -40,8 +40,8 @@ func (e *event) appendJSON(dst []byte, id string) []byte {
 	return o.End()
 }
 
-// span makes the span in which the event is kept. Its attributes say what our own
-// readers understand of the event.
+// span returns the span that stores the event. Its attributes hold what the store's own readers understand of the
+// event.
 func (e *event) span(r *rollout) agl.Span {
 	o := rawjson.NewObject(make([]byte, 0, len(e.data)+192))
 	o.Key(keyRecord)
@@ -82,7 +82,7 @@ func finite(raw jsontext.Value) (float64, bool) {
 	return f, err == nil && !math.IsInf(f, 0)
 }
 
-// eventOf reads the event in a stored span; ok is false for spans of other origin.
+// eventOf reads the event in a stored span. ok is false for spans of other origin.
 func eventOf(payload jsontext.Value) (e event, ok bool) {
 	raw, ok := rawjson.Get(payload, keyRecord)
 	if !ok {
@@ -107,13 +107,13 @@ func eventOf(payload jsontext.Value) (e event, ok bool) {
 	return e, true
 }
 
-// errNoAttempt is the error for an event of a rollout that waits for one of our runners.
+// errNoAttempt is the error for an event of a rollout that waits for a runner of the store.
 func errNoAttempt(id string) error {
-	return errStatus(http.StatusConflict, "Rollout "+id+": no runner has begun it; events belong to an attempt")
+	return errStatus(http.StatusConflict, "Rollout "+id+": no runner has started it; events belong to an attempt")
 }
 
-// record stores the name of an attempt that has no event yet, and then the event. Once
-// it returns, the event survives the end of this process.
+// record stores the name of an attempt that has no event yet, and then the event. Once it returns, the event survives
+// the end of this process.
 func (g *Gateway) record(ctx context.Context, r rollout, e *event, span agl.Span) error {
 	if !slices.Contains(r.Attempts, e.attemptID) {
 		_, err := g.revise(ctx, r, func(r *rollout) (*change, error) {
@@ -135,7 +135,7 @@ func (g *Gateway) record(ctx context.Context, r rollout, e *event, span agl.Span
 	if err != nil {
 		return err
 	}
-	if len(added.Cancelled) > 0 { // perhaps because another server has deleted it
+	if len(added.Cancelled) > 0 { // perhaps because another server has deleted the rollout
 		if _, err := g.find(ctx, r.id()); err != nil {
 			return err
 		}

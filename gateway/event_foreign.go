@@ -10,9 +10,9 @@ import (
 	"github.com/agl-go/agl/proxy/record"
 )
 
-// foreignEvent reads a span that did not come through this API as an event: a model call
-// that our proxy has recorded, or a reward. ok is false for other spans. They belong to
-// the attempts of our runners, whose latest one this API knows as "0".
+// foreignEvent reads a span that did not arrive through this API as an event: a model call that the proxy recorded,
+// or a reward. ok is false for other spans. Such spans belong to attempts of the store's runners; this API knows the
+// latest attempt as "0".
 func foreignEvent(payload jsontext.Value, attemptID string) (e event, ok bool) {
 	attributes, _ := rawjson.Get(payload, "attributes")
 	of, _ := rawjson.Get(payload, "attempt_id")
@@ -37,7 +37,7 @@ func foreignEvent(payload jsontext.Value, attemptID string) (e event, ok bool) {
 	return e, true
 }
 
-// foreignCall makes the data of a model call from the attributes of its span.
+// foreignCall returns the data of a model call, from the attributes of its span.
 func foreignCall(attributes jsontext.Value) jsontext.Value {
 	values := map[string]jsontext.Value{}
 	for name, value := range rawjson.Members(attributes) {

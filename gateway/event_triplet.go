@@ -50,9 +50,8 @@ func tripletOf(data jsontext.Value) jsontext.Value {
 
 var noIDs = jsontext.Value("[]")
 
-// tokensOf returns the token ids of a prompt and of its reply: those of the reply itself
-// for chat completions, those of the first choice for completions, and those of all
-// pieces where the reply is a list of the pieces of a stream.
+// tokensOf returns the token ids of a prompt and its reply: those of the reply itself for chat completions, those of
+// the first choice for completions, and those of all chunks if the reply is a list of the chunks of a stream.
 func tokensOf(response jsontext.Value) (prompt, reply jsontext.Value) {
 	prompt, reply = noIDs, noIDs
 	switch response.Kind() {
@@ -88,7 +87,7 @@ func tokensOf(response jsontext.Value) (prompt, reply jsontext.Value) {
 	return prompt, reply
 }
 
-// falsy reports whether Python takes a value for false.
+// falsy reports whether a value is false in Python.
 func falsy(v jsontext.Value) bool {
 	switch v.Kind() {
 	case 'n', 'f':
@@ -177,7 +176,7 @@ func floatOf(v jsontext.Value) (float64, bool) {
 	}
 }
 
-// promptKey tells prompts apart; ok is false for what is not a list of token ids.
+// promptKey returns a key that is the same for equal prompts. ok is false for anything but a list of token ids.
 func promptKey(ids jsontext.Value) (key string, ok bool) {
 	if ids.Kind() != '[' {
 		return "", false
@@ -192,7 +191,7 @@ func promptKey(ids jsontext.Value) (key string, ok bool) {
 	return string(out), len(out) > 0
 }
 
-// lastOfEachPrompt removes the calls that a later one with the same prompt replaces.
+// lastOfEachPrompt removes calls that a later call with the same prompt replaces.
 func lastOfEachPrompt(events []event) []event {
 	last := map[string]int{}
 	keys := make([]string, len(events))
@@ -214,8 +213,8 @@ func lastOfEachPrompt(events []event) []event {
 	return kept
 }
 
-// dropSupersededExperts keeps the routed experts of the last call only, where calls
-// continue each other: the experts of its prompt include those of the calls before.
+// dropSupersededExperts removes the routed experts of calls that the next call continues: the experts of its prompt
+// include them.
 func dropSupersededExperts(events []event) {
 	previous := -1
 	for i := range events {

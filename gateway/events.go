@@ -14,8 +14,7 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// attemptOf returns the name of the attempt in a path. What is not UTF-8 in it is
-// replaced, as by the original server.
+// attemptOf returns the name of the attempt in a path. Invalid UTF-8 is replaced, as in the original server.
 func attemptOf(r *http.Request) string {
 	return strings.ToValidUTF8(r.PathValue("attempt"), "\ufffd")
 }
@@ -97,7 +96,7 @@ func (g *Gateway) queryEvents(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// events returns the events of the attempt that this API shows, in their order.
+// events returns the events of the attempt that this API shows, in order.
 func (g *Gateway) events(ctx context.Context, r *rollout) ([]event, error) {
 	page, err := g.cfg.Store.QuerySpansJSON(ctx, agl.QuerySpansParams{RolloutID: r.storeID(), Paging: agl.Paging{Limit: -1}})
 	if errors.Is(err, agl.ErrEvicted) {

@@ -9,8 +9,8 @@ import (
 	"github.com/agl-go/agl/internal/httpserver"
 )
 
-// Gateway serves the API, an http.Handler. Create it with [New], start it with
-// [Gateway.Start] and stop it with [Gateway.Close].
+// Gateway is an http.Handler that serves the API. Create it with [New], start it with [Gateway.Start] and stop it
+// with [Gateway.Close].
 type Gateway struct {
 	cfg      Config
 	guard    *httpserver.Guard
@@ -21,7 +21,7 @@ type Gateway struct {
 	calls    calls
 	meter    *access.Meter // of model calls; nil without Budgets
 	rates    access.Rates  // of keys
-	open     *access.Open  // the model calls of each caller
+	open     *access.Open  // counts the running model calls of each caller
 	draining chan struct{} // closed by Drain
 	drain    sync.Once
 
@@ -29,8 +29,8 @@ type Gateway struct {
 	stop       context.CancelFunc
 }
 
-// Start reads what an earlier process has left, and begins to follow the store. It runs
-// until [Gateway.Close] or until ctx ends.
+// Start reads the state that an earlier process stored, and starts to follow the store. It runs until [Gateway.Close]
+// or until ctx ends.
 func (g *Gateway) Start(ctx context.Context) error {
 	if err := g.settings.read(ctx); err != nil {
 		return err
@@ -47,23 +47,23 @@ func (g *Gateway) Start(ctx context.Context) error {
 	return nil
 }
 
-// Drain ends requests that wait, and makes all later ones fail with 503 and
-// Retry-After, which the clients of this API repeat. Call it before http.Server.Shutdown.
+// Drain ends waiting requests, and makes all later ones fail with 503 and Retry-After; clients of this API send those
+// again. Call it before http.Server.Shutdown.
 func (g *Gateway) Drain() { g.drain.Do(func() { close(g.draining) }) }
 
-// Close ends what Start has begun. Requests must have been answered before.
+// Close stops what Start has started. All requests must have been answered before.
 func (g *Gateway) Close() {
 	g.stop()
 	g.background.Wait()
 }
 
-// handler answers a request, or returns the error to be answered.
+// handler answers a request, or returns the error to answer with.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-// methods are what a path has, by method.
+// methods are the endpoints of a path, by HTTP method.
 type methods map[string]endpoint
 
-// endpoint is a handler and who may use it. Without a scope nobody may.
+// endpoint is a handler and the scopes that may use it. Without a scope nobody may.
 type endpoint struct {
 	scope  access.Scope
 	handle handler

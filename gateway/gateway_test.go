@@ -183,7 +183,7 @@ func TestExchanges(t *testing.T) {
 		{"POST", "/proxy/resume", "", 200, `{"paused":false,"retry_after_seconds":9,"reason":null,"inflight":0}`},
 		{"POST", "/proxy/pause", "", 422, `{"detail":[{"type":"missing","loc":["body"],"msg":"Field required","input":null}]}`},
 		{"GET", "/nope", "", 404, `{"detail":"Not Found"}`},
-		{"POST", "/api/rollouts", `[{"input":1,"rollout_id":".."}]`, 422, `{"detail":[{"type":"value_error","loc":["body",0,"rollout_id"],"msg":"No path leads to a rollout of this id","input":".."}]}`},
+		{"POST", "/api/rollouts", `[{"input":1,"rollout_id":".."}]`, 422, `{"detail":[{"type":"value_error","loc":["body",0,"rollout_id"],"msg":"A rollout with this id could not be addressed by a path","input":".."}]}`},
 		{"POST", "/api/rollouts", "[{\"input\":\"\xff\"}]", 422, `{"detail":[{"type":"json_invalid","loc":["body",0],"msg":"JSON decode error","input":{},"ctx":{"error":"not a JSON document in UTF-8"}}]}`},
 		{"POST", "/api/rollouts", "\ufeff[]", 201, "[]"},
 		{"POST", "/api/rollouts", `[{"input":{"data_id":"a","n":1.0},"rollout_id":"r"}]`, 201, "[" + status("queuing", "null", "null", "null", 1) + "]"},

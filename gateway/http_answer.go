@@ -28,7 +28,7 @@ func writeJSON(w http.ResponseWriter, status int, body []byte) {
 	_, _ = w.Write(body) //nolint:gosec,nolintlint // it is JSON, and says so; the write fails only if the client has left
 }
 
-// statusError is an error with its HTTP status and its document.
+// statusError is an error with its HTTP status and body.
 type statusError struct {
 	status int
 	body   []byte
@@ -37,7 +37,7 @@ type statusError struct {
 
 func (e *statusError) Error() string { return e.text }
 
-// errStatus is an error whose document is {"detail": text}.
+// errStatus returns an error with the body {"detail": text}.
 func errStatus(status int, text string) error {
 	o := rawjson.NewObject(nil)
 	o.String("detail", text)

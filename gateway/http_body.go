@@ -12,8 +12,7 @@ import (
 	"github.com/agl-go/agl/internal/httpserver"
 )
 
-// body reads a request's JSON body. A body of another type counts as a string, as in the
-// original server.
+// body reads a request's JSON body. A body with another content type counts as a string, as in the original server.
 func (g *Gateway) body(w http.ResponseWriter, r *http.Request) (jsontext.Value, error) {
 	raw, err := g.readBody(w, r)
 	if err != nil {

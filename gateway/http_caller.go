@@ -8,15 +8,15 @@ import (
 	"github.com/agl-go/agl/access"
 )
 
-// callerKey is the key of a request's context under which its *caller is.
+// callerKey is the context key of a request's *caller.
 type callerKey struct{}
 
-// caller is who makes a request, and what that uses of its budget.
+// caller is who makes a request, and the lease on its budget.
 type caller struct {
 	access.Caller
 
 	lease *access.Lease // nil without a budget
-	// gone returns why the caller may no longer be here; nil is never.
+	// gone checks the caller's key again, see access.Watch; nil if the caller has no key that can become invalid.
 	gone func(ctx context.Context) error
 }
 
@@ -25,10 +25,10 @@ func callerOf(r *http.Request) *caller {
 	if c, ok := r.Context().Value(callerKey{}).(*caller); ok {
 		return c
 	}
-	return &caller{} // of a route that is public: nobody
+	return &caller{} // on a public route: nobody
 }
 
-// allow returns why the caller of a request may not use a route that declares scopes.
+// allow returns an error if the caller of a request may not use a route that declares these scopes.
 func allow(r *http.Request, scope access.Scope) error {
 	if err := callerOf(r).Allow(scope); err != nil {
 		return errStatus(http.StatusForbidden, err.Error())
@@ -36,12 +36,12 @@ func allow(r *http.Request, scope access.Scope) error {
 	return nil
 }
 
-// reserve reserves what the request uses of its caller's budget.
+// reserve reserves amounts of the caller's budget for the request.
 func (c *caller) reserve(ctx context.Context, amounts access.Amounts) error {
 	return budgetError(c.lease.Reserve(ctx, amounts))
 }
 
-// budgetError is the answer to a request for which a budget has no room.
+// budgetError turns an error of a budget without room into the answer to the request.
 func budgetError(err error) error {
 	if spent, ok := errors.AsType[*access.BudgetError](err); ok {
 		return errStatus(http.StatusTooManyRequests, spent.Error())

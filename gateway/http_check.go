@@ -14,8 +14,7 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// problem is one reason why a request is refused, in the form that clients know from
-// FastAPI.
+// problem is one reason why a request is refused, in FastAPI's form, which clients know.
 type problem struct {
 	kind, message string
 	path          []any // names and indexes
@@ -23,8 +22,8 @@ type problem struct {
 	context       jsontext.Value // nil is none
 }
 
-// checker reads the parts of a request and collects what is wrong with them. Lenient
-// conversions are those of the original server: "12", 12.0 and true are integers.
+// checker reads the parts of a request and collects their problems. Its lenient conversions are those of the original
+// server: "12", 12.0 and true are integers.
 type checker struct{ problems []problem }
 
 func (c *checker) refuse(kind, message string, input jsontext.Value, path []any) {
@@ -36,7 +35,7 @@ func (c *checker) refuse(kind, message string, input jsontext.Value, path []any)
 
 func at(path []any, more ...any) []any { return append(slices.Clip(path), more...) }
 
-// missing reports whether a required member is missing, and says so.
+// missing reports whether a required member is missing, and adds that to the problems.
 func (c *checker) missing(value, parent jsontext.Value, path []any) bool {
 	if value == nil {
 		c.refuse("missing", "Field required", parent, path)
@@ -132,7 +131,7 @@ const stateNames = "'queuing', 'running', 'succeeded' or 'failed'"
 
 func (c *checker) state(raw jsontext.Value, path []any) State {
 	if raw.Kind() == '"' {
-		if s := State(rawjson.Unquote(raw)); slices.Contains(States(), s) {
+		if s := State(rawjson.Unquote(raw)); slices.Contains(states(), s) {
 			return s
 		}
 	}
@@ -141,10 +140,10 @@ func (c *checker) state(raw jsontext.Value, path []any) State {
 	return ""
 }
 
-// queryText is a query's value as JSON.
+// queryText returns a query parameter's value as JSON.
 func queryText(value string) jsontext.Value { return rawjson.AppendString(nil, value) }
 
-// detail is the error document for the problems.
+// detail returns the error document with the problems.
 func (c *checker) detail() []byte {
 	out := append([]byte(nil), `{"detail":[`...)
 	for i, p := range c.problems {
@@ -180,8 +179,8 @@ func appendPath(dst []byte, path []any) []byte {
 	return append(dst, ']')
 }
 
-// document returns a body as JSON. Like Python's reader it takes NaN and the infinities,
-// which become null, and a byte order mark. The body must be UTF-8.
+// document returns a body as JSON. Like Python's reader it accepts a byte order mark, and NaN and infinities, which
+// become null. The body must be UTF-8.
 func document(body []byte) (jsontext.Value, bool) {
 	raw := jsontext.Value(bytes.TrimSpace(bytes.TrimPrefix(body, []byte("\ufeff"))))
 	if !utf8.Valid(raw) {
@@ -223,7 +222,7 @@ func withoutNaN(raw []byte) []byte {
 	return out
 }
 
-// errProblems is the error for a request that is not valid.
+// errProblems returns the error for a request with problems, nil if it has none.
 func (c *checker) errProblems() error {
 	if len(c.problems) == 0 {
 		return nil

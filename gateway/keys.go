@@ -18,8 +18,8 @@ import (
 // keyLifetime is how long the key of a rollout is valid.
 const keyLifetime = 7 * 24 * time.Hour
 
-// identify returns who makes a request: it has the server's key, the key of the rollout
-// that it is about, or one that Access knows.
+// identify returns the caller of a request. The caller has the server's key, the key of the rollout that the request
+// is about, or a key that Access knows.
 func (g *Gateway) identify(r *http.Request) (caller access.Caller, err error) {
 	given := givenBy(r)
 	if g.cfg.Key == "" && !slices.ContainsFunc(given, g.isKey) {
@@ -36,13 +36,13 @@ func (g *Gateway) identify(r *http.Request) (caller access.Caller, err error) {
 	return caller, err
 }
 
-// givenBy returns what the caller of a request has given to say who it is.
+// givenBy returns the credentials that a request carries.
 func givenBy(r *http.Request) []string {
 	return slices.DeleteFunc([]string{access.Given(r), r.Header.Get("X-Api-Key")}, func(key string) bool { return key == "" })
 }
 
-// gone returns what tells whether the caller of a request, who was let in, may no longer be here;
-// nil if that cannot be.
+// gone returns a function for access.Watch that checks the credentials of an admitted request again; nil if they
+// cannot become invalid.
 func (g *Gateway) gone(r *http.Request) func(ctx context.Context) error {
 	given := givenBy(r)
 	if !slices.ContainsFunc(given, func(key string) bool { return g.isKey(key) || runkey.IsVirtual(key) }) {
@@ -59,12 +59,12 @@ func (g *Gateway) gone(r *http.Request) func(ctx context.Context) error {
 // isKey reports whether a text has the form of a key that Access may know.
 func (g *Gateway) isKey(text string) bool { return g.cfg.Access != nil && access.Is(text) }
 
-// whose returns who has given one of the texts.
+// whose returns the caller that one of the credentials belongs to.
 func (g *Gateway) whose(r *http.Request, given []string) (access.Caller, error) {
 	id := agentsOwn(r)
 	for _, key := range given {
 		switch {
-		case g.cfg.Key == "": // a key that is given is checked even where none is asked for
+		case g.cfg.Key == "": // a key is checked even if the server requires none
 		case subtle.ConstantTimeCompare([]byte(key), []byte(g.cfg.Key)) == 1:
 			return access.Root(), nil
 		case id != "" && runkey.Check(g.cfg.Key, key, id, anyAttempt, time.Now()):
@@ -93,8 +93,8 @@ func (g *Gateway) whose(r *http.Request, given []string) (access.Caller, error) 
 // anyAttempt stands for all attempts of a rollout in its key.
 const anyAttempt = "*"
 
-// agentsOwn returns the id of the rollout if the request is one that its agent makes: a
-// model call, an event, or a look at the rollout. Otherwise it returns "".
+// agentsOwn returns the rollout's id if the request is one that the rollout's agent makes: a model call, an event, or
+// reading the rollout. Otherwise it returns "".
 func agentsOwn(r *http.Request) string {
 	// The escaped path, as routes match it: an id may have a slash.
 	parts := strings.Split(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
@@ -117,7 +117,7 @@ func agentsOwn(r *http.Request) string {
 	}
 }
 
-// rolloutKey answers with the key of a rollout, for its agent instead of the server's.
+// rolloutKey answers with the key of a rollout, which its agent uses in place of the server's key.
 func (g *Gateway) rolloutKey(w http.ResponseWriter, r *http.Request) error {
 	found, err := g.find(r.Context(), r.PathValue("id"))
 	if err != nil {

@@ -44,13 +44,13 @@ const (
 	StateFailed    State = "failed"
 )
 
-// States returns every state.
-func States() []State { return []State{StateQueuing, StateRunning, StateSucceeded, StateFailed} }
+// states returns every state.
+func states() []State { return []State{StateQueuing, StateRunning, StateSucceeded, StateFailed} }
 
 // Terminal reports whether no other state follows.
 func (s State) Terminal() bool { return s == StateSucceeded || s == StateFailed }
 
-// next reports whether a controller may change a state to another one.
+// next reports whether a controller may change the state to another one.
 func (s State) next(to State) bool {
 	switch s {
 	case StateQueuing:
@@ -74,8 +74,8 @@ func (s State) stored() agl.RolloutStatus {
 	}
 }
 
-// statusesOf returns the statuses that rollouts of these states may have in the store.
-// The span of a rollout that is still queuing makes it running there.
+// statusesOf returns the statuses that rollouts in these states may have in the store. There, a span makes a rollout
+// running that is still queuing here.
 func statusesOf(states []State) []agl.RolloutStatus {
 	var out []agl.RolloutStatus
 	if slices.Contains(states, StateQueuing) || slices.Contains(states, StateRunning) {
@@ -88,34 +88,33 @@ func statusesOf(states []State) []agl.RolloutStatus {
 }
 
 const (
-	// keyRecord is the member of a rollout's metadata, and of a span, with what only this
-	// API knows.
+	// keyRecord is the member of a rollout's metadata, and of a span, that holds what only this API knows.
 	keyRecord = "agl.gateway"
-	// keyNumber is the member of a rollout's metadata with its place in the terminal log,
-	// and the name of the sequence of these places.
+	// keyNumber is the member of a rollout's metadata with its number in the terminal log, and the name of the
+	// sequence that issues the numbers.
 	keyNumber = "agl.gateway.number"
-	// keyGroup is the member of a rollout's metadata that siblings have in common.
+	// keyGroup is the member of a rollout's metadata that is the same for siblings.
 	keyGroup = "agl.group"
 )
 
 // reserved reports whether a member of a rollout's metadata belongs to this API.
 func reserved(name string) bool { return name == keyRecord || name == keyNumber || name == keyGroup }
 
-// recordV1 is what the store keeps of a rollout for this API alone.
+// recordV1 is the part of a rollout that only this API knows. The store keeps it in the metadata.
 type recordV1 struct {
-	// State is what controllers have reported; empty while they have reported nothing of a
-	// rollout that was queued for our runners.
+	// State is what controllers have reported; empty while they have reported nothing and the rollout was queued for
+	// the store's runners.
 	State         State            `json:"state,omitzero"`
-	ID            string           `json:"rollout_id,omitzero"` // if it is not the store's
+	ID            string           `json:"rollout_id,omitzero"` // if it differs from the id in the store
 	Version       int              `json:"version"`
 	UpdatedAt     agl.Timestamp    `json:"updated_at,omitzero"` // 0 is the start
 	K8sJobName    agl.Null[string] `json:"k8s_job_name,omitzero"`
 	LastAttemptID agl.Null[string] `json:"last_attempt_id,omitzero"`
 	ErrorMessage  agl.Null[string] `json:"error_message,omitzero"`
-	Attempts      []string         `json:"attempts,omitzero"` // by their first event
+	Attempts      []string         `json:"attempts,omitzero"` // in the order of their first events
 	Config        jsontext.Value   `json:"config"`
 	DeletedAt     agl.Timestamp    `json:"deleted_at,omitzero"`
-	// Successor is the rollout of the store that has taken over the id.
+	// Successor is the store's id of the rollout that has taken over this one's id in this API.
 	Successor string `json:"successor,omitzero"`
 }
 
@@ -125,7 +124,7 @@ type rollout struct {
 	recordV1
 }
 
-// rolloutOf reads a rollout of the store; ok is false for those of other APIs.
+// rolloutOf reads a rollout of the store. ok is false for rollouts that were not created by this API.
 func rolloutOf(stored agl.AttemptedRollout) (r rollout, ok bool, err error) {
 	raw, found := rawjson.Get(stored.Metadata, keyRecord)
 	if !found {
@@ -139,7 +138,7 @@ func rolloutOf(stored agl.AttemptedRollout) (r rollout, ok bool, err error) {
 	return r, true, nil
 }
 
-// id is the id in this API.
+// id returns the id in this API.
 func (r *rollout) id() string {
 	if r.ID != "" {
 		return r.ID
@@ -147,10 +146,10 @@ func (r *rollout) id() string {
 	return r.RolloutID
 }
 
-// storeID is the id in the store.
+// storeID returns the id in the store.
 func (r *rollout) storeID() string { return r.RolloutID }
 
-// status is the state of a rollout with what belongs to it.
+// status is the state of a rollout with its version, time and error.
 type status struct {
 	state        State
 	version      int
@@ -158,8 +157,8 @@ type status struct {
 	errorMessage agl.Null[string]
 }
 
-// status returns what the record says, unless the store knows more: a rollout may have
-// been cancelled there, or one of our runners has it.
+// status returns the status in the record, unless the store knows more: the rollout may have been cancelled there, or
+// one of the store's runners may have it.
 func (r *rollout) status() status {
 	s := status{r.State, r.Version, r.UpdatedAt, r.ErrorMessage}
 	if s.updatedAt == 0 {
@@ -196,11 +195,11 @@ func (r *rollout) status() status {
 	return s
 }
 
-// ofRunners reports whether one of our runners has the rollout, or will have it. No
-// controller may see it: it would end what it has not started.
+// ofRunners reports whether the rollout is running on one of the store's runners, or queued for them. Controllers
+// must not see it: they would end it.
 func (r *rollout) ofRunners() bool { return r.State == "" && !r.Status.Finished() }
 
-// why says why a rollout failed that no controller has ended.
+// why returns why a rollout failed that was not ended by a controller.
 func (r *rollout) why() string {
 	if r.Status == agl.RolloutCancelled {
 		return "cancelled"
@@ -213,7 +212,7 @@ func (r *rollout) why() string {
 	return string(r.Status)
 }
 
-// attemptID is the attempt whose events are read.
+// attemptID returns the attempt whose events this API shows.
 func (r *rollout) attemptID() string {
 	if r.LastAttemptID.V != "" {
 		return r.LastAttemptID.V
@@ -223,7 +222,7 @@ func (r *rollout) attemptID() string {
 
 const defaultAttempt = "0"
 
-// appendJSON appends the rollout as this API shows it.
+// appendJSON appends the rollout in the form of this API.
 func (r *rollout) appendJSON(dst []byte) []byte {
 	o := rawjson.NewObject(dst)
 	o.String("rollout_id", r.id())
@@ -235,7 +234,7 @@ func (r *rollout) appendJSON(dst []byte) []byte {
 	return o.End()
 }
 
-// appendStatus appends the status of the rollout as this API shows it.
+// appendStatus appends the status in the form of this API.
 func (r *rollout) appendStatus(dst []byte) []byte {
 	s := r.status()
 	status := rawjson.NewObject(dst)
@@ -249,7 +248,7 @@ func (r *rollout) appendStatus(dst []byte) []byte {
 	return status.End()
 }
 
-// metadata is the metadata without what belongs to this API.
+// metadata returns the metadata without the members that belong to this API.
 func (r *rollout) metadata() jsontext.Value {
 	o := rawjson.NewObject(nil)
 	for name, value := range rawjson.Members(r.Metadata) {
@@ -269,7 +268,7 @@ func (r *rollout) withRecord(next recordV1) (jsontext.Value, error) {
 	return rawjson.Set(r.Metadata, keyRecord, raw), nil
 }
 
-// dataID is the id of the task of a rollout, as the terminal log shows it.
+// dataID returns the id of the rollout's task, as the terminal log shows it.
 func (r *rollout) dataID() string {
 	if r.Input.Kind() != '{' {
 		return ""
@@ -300,7 +299,7 @@ func (r *rollout) dataID() string {
 	return ""
 }
 
-// later returns the time of a change: the present, but after the last change.
+// later returns the time of a change: now, but always after the last change.
 func later(last, now agl.Timestamp) agl.Timestamp {
 	if now > last {
 		return now
@@ -308,7 +307,7 @@ func later(last, now agl.Timestamp) agl.Timestamp {
 	return agl.Timestamp(math.Nextafter(float64(last), math.Inf(1)))
 }
 
-// creation is a rollout to be created.
+// creation describes a rollout to be created.
 type creation struct {
 	id       string
 	input    jsontext.Value
@@ -316,12 +315,12 @@ type creation struct {
 	config   jsontext.Value
 	timeout  int64
 	metadata jsontext.Value
-	agent    bool // config.local or config.k8s says how it is run
+	agent    bool // config.local or config.k8s says how to run it
 	group    string
 }
 
-// groups names the group of each rollout whose input others in the same request have, too:
-// n samples of one task. The trainer tells the server of groups in no other way.
+// groups sets the group of each rollout that shares its input with others of the same request: they are n samples of
+// one task. The trainer does not name groups in any other way.
 func groups(asked []creation) {
 	first := make(map[string]int, len(asked))
 	for i := range asked {
@@ -334,8 +333,8 @@ func groups(asked []creation) {
 	}
 }
 
-// create makes the rollout of the store. Controllers have no heartbeats and end their
-// rollouts themselves, so the store must not.
+// create returns the rollout for the store. Controllers send no heartbeats and end their rollouts themselves, so the
+// store must not end them.
 func (c *creation) create(runners bool) (agl.CreateRollout, error) {
 	const never = 10 * 365 * 24 * 3600 // seconds; null is the store's default
 	queued := runners && !c.agent

@@ -20,12 +20,12 @@ type Model struct {
 	Model    string `json:"model"`
 	Endpoint string `json:"endpoint"` // with the base path, usually ending in /v1
 	Version  int64  `json:"version"`
-	// Registration counts the requests that registered models, up to this one. The trainer
-	// registers its models anew after each step and leaves Version at 0.
+	// Registration is the number of the request that registered this model. The trainer registers its models anew
+	// after each step and leaves Version at 0.
 	Registration int64 `json:"registration,omitzero"`
 }
 
-// settingsDoc is what the gateway keeps beside its rollouts.
+// settingsDoc is what the gateway stores besides its rollouts.
 type settingsDoc struct {
 	Models        []Model `json:"models,omitzero"`
 	Registrations int64   `json:"registrations,omitzero"`
@@ -39,12 +39,11 @@ const (
 	// settingsKind and settingsID name the document with the settings.
 	settingsKind = "gateway"
 	settingsID   = "settings"
-	// settingsAge is how old the settings may be that a call uses: another server may have
-	// changed them.
+	// settingsAge is the greatest age of the settings that a call uses: another server may have changed them.
 	settingsAge = 100 * time.Millisecond
 )
 
-// settings are the registered models and the pause, which all servers of a store share.
+// settings holds the registered models and the pause, which all servers of a store share.
 type settings struct {
 	store agl.DocumentStore
 
@@ -79,7 +78,7 @@ func (s *settings) readLocked(ctx context.Context) error {
 	return nil
 }
 
-// get returns the settings, which must not be changed.
+// get returns the settings, at most settingsAge old. The caller must not change them.
 func (s *settings) get(ctx context.Context) (settingsDoc, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,8 +90,7 @@ func (s *settings) get(ctx context.Context) (settingsDoc, error) {
 	return s.doc, nil
 }
 
-// update changes the settings by compare-and-set. edit must not change the slices of
-// what it is given.
+// update changes the settings by compare-and-set. edit must not change the slices in doc.
 func (s *settings) update(ctx context.Context, edit func(doc settingsDoc) settingsDoc) (settingsDoc, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,8 +116,8 @@ func (s *settings) update(ctx context.Context, edit func(doc settingsDoc) settin
 	}
 }
 
-// backend returns the endpoint of a rollout's calls: always the same one while the
-// endpoints stay, because it has the prefixes of earlier calls in its cache.
+// backend returns the endpoint for a rollout's calls. As long as the endpoints stay the same, so does the rollout's
+// endpoint, which has the prefixes of earlier calls in its cache.
 func (d *settingsDoc) backend(model, rolloutID string) (Model, bool) {
 	var pool []Model
 	for _, m := range d.Models {

@@ -43,8 +43,8 @@ func (g *Gateway) resume(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// setPause changes the pause. The count which is answered has every call that the old
-// state has let through, see forward.
+// setPause changes the pause. The count in the answer includes every call that the old state has let through, see
+// forward.
 func (g *Gateway) setPause(w http.ResponseWriter, r *http.Request, edit func(doc settingsDoc) settingsDoc) error {
 	doc, err := g.settings.update(r.Context(), edit)
 	if err != nil {

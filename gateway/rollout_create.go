@@ -59,8 +59,8 @@ func (g *Gateway) createRollouts(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// created returns the rollout that a creation has made or found. Where it has found one
-// that was deleted, another takes over the id.
+// created returns the rollout that a creation made or found. If it found a deleted rollout, another one takes over
+// the id.
 func (g *Gateway) created(ctx context.Context, stored agl.AttemptedRollout, asked agl.CreateRollout) (rollout, error) {
 	id := asked.RolloutID
 	for n := 2; ; n++ {
@@ -142,7 +142,7 @@ func (c *checker) creation(raw jsontext.Value, path []any) (made creation) {
 	if v := fields["rollout_id"]; v != nil && v.Kind() != 'n' {
 		made.id = c.text(v, at(path, "rollout_id"))
 		if slices.Contains([]string{".", "..", "terminal", "status"}, made.id) {
-			c.refuse("value_error", "No path leads to a rollout of this id", v, at(path, "rollout_id"))
+			c.refuse("value_error", "A rollout with this id could not be addressed by a path", v, at(path, "rollout_id"))
 		}
 	}
 	return made
@@ -222,7 +222,7 @@ func (c *checker) job(raw jsontext.Value, path []any) jsontext.Value {
 	return o.End()
 }
 
-// metadata reads the metadata of a rollout: two integers, and whatever else there is.
+// metadata reads the metadata of a rollout: two integers, and any other members.
 func (c *checker) metadata(raw jsontext.Value, path []any) jsontext.Value {
 	if !c.object(raw, at(path, "RolloutMetadata")) {
 		c.dict(raw, at(path, "dict[str,any]"))

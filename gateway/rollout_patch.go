@@ -11,10 +11,10 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// patch is the body of PATCH: what is set replaces what was.
+// patch is the body of PATCH. Fields that are set replace the stored ones.
 type patch struct {
 	empty                                   bool
-	state                                   *State // empty is null
+	state                                   *State // empty means null
 	k8sJobName, lastAttemptID, errorMessage *agl.Null[string]
 }
 
@@ -88,7 +88,7 @@ func (g *Gateway) patchRollout(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// apply makes the change, or the error for a transition that is not allowed.
+// apply returns the change, or an error if the transition is not allowed.
 func (p *patch) apply(r *rollout) (*change, error) {
 	if p.empty {
 		return nil, nil
@@ -118,7 +118,7 @@ func (p *patch) apply(r *rollout) (*change, error) {
 		}
 	}
 	if p.state == nil && now.state != r.State && r.State != "" {
-		c.record.State = now.state // the store has ended it; keep what its status says
+		c.record.State = now.state // the store has ended the rollout; keep its status
 	}
 	if p.errorMessage == nil {
 		c.record.ErrorMessage = now.errorMessage
@@ -128,8 +128,8 @@ func (p *patch) apply(r *rollout) (*change, error) {
 	return c, nil
 }
 
-// cancelRollout ends a rollout that has not ended; its trainer sees it failed, with the
-// message "cancelled". The original server has no such thing.
+// cancelRollout ends a rollout that has not ended. Its trainer sees it fail with the message "cancelled". The
+// original server has no such route.
 func (g *Gateway) cancelRollout(w http.ResponseWriter, r *http.Request) error {
 	found, err := g.find(r.Context(), r.PathValue("id"))
 	if err != nil {

@@ -7,11 +7,11 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// maxStatuses is how many rollouts one request may ask for.
+// maxStatuses is the number of rollouts that one request may ask for.
 const maxStatuses = 256
 
-// rolloutStatuses answers with the status of each rollout that a list of ids names. It is
-// a route of the versions after 1.0.2, whose trainer polls with it.
+// rolloutStatuses answers with the status of each rollout in a list of ids. This route exists since version 1.0.3,
+// whose trainer polls it.
 func (g *Gateway) rolloutStatuses(w http.ResponseWriter, r *http.Request) error {
 	doc, err := g.body(w, r)
 	if err != nil {

@@ -13,7 +13,7 @@ func errNoRollout(id string) error {
 	return errStatus(http.StatusNotFound, "Rollout not found: "+id)
 }
 
-// find returns the rollout that a client means by an id.
+// find returns the rollout that has an id in this API.
 func (g *Gateway) find(ctx context.Context, id string) (rollout, error) {
 	for at := id; ; {
 		stored, err := g.cfg.Store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: at})
@@ -36,15 +36,15 @@ func (g *Gateway) find(ctx context.Context, id string) (rollout, error) {
 	}
 }
 
-// change is what revise does to a rollout.
+// change is a change of a rollout for revise.
 type change struct {
 	record recordV1
 	status *agl.RolloutStatus // of the store; nil keeps it
-	number bool               // the rollout gets its place in the terminal log
+	number bool               // give the rollout its number in the terminal log
 }
 
-// revise changes a rollout by compare-and-set: edit sees the present state, and is
-// called again when another writer was faster. An edit without a change returns nil.
+// revise changes a rollout by compare-and-set. edit sees the current state, and is called again if another writer was
+// faster. It returns nil to change nothing.
 func (g *Gateway) revise(ctx context.Context, r rollout, edit func(r *rollout) (*change, error)) (rollout, error) {
 	for {
 		c, err := edit(&r)
@@ -84,7 +84,7 @@ func (g *Gateway) revise(ctx context.Context, r rollout, edit func(r *rollout) (
 	}
 }
 
-// succeed names the rollout that takes over the id of a deleted one.
+// succeed stores which rollout takes over the id of a deleted one.
 func (g *Gateway) succeed(ctx context.Context, r rollout, next string) (rollout, error) {
 	for r.Successor == "" {
 		rec := r.recordV1
@@ -128,7 +128,7 @@ func (g *Gateway) getRollout(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// deleteRollout hides a rollout. What is stored of it stays.
+// deleteRollout hides a rollout. Its data stays in the store.
 func (g *Gateway) deleteRollout(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
 	found, err := g.find(r.Context(), id)

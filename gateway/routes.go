@@ -14,8 +14,7 @@ import (
 	"github.com/agl-go/agl/internal/httpserver"
 )
 
-// New returns a gateway. It refuses an invalid configuration with CodeInvalid, and
-// starts nothing.
+// New returns a gateway; CodeInvalid. It starts nothing.
 func New(config Config) (*Gateway, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
@@ -115,7 +114,7 @@ func (g *Gateway) route(path string, m methods) {
 			defer func() { g.audit(r, audited.Status) }()
 		}
 		if err := to.handle(w, r); err != nil {
-			// The context also ends when the body does not arrive in time, which is answered.
+			// The context also ends when the body does not arrive in time; that is answered.
 			_, answer := errors.AsType[*statusError](err)
 			if !answer && r.Context().Err() != nil {
 				return
@@ -128,7 +127,7 @@ func (g *Gateway) route(path string, m methods) {
 	})
 }
 
-// audit keeps an act that has succeeded.
+// audit records an act that succeeded.
 func (g *Gateway) audit(r *http.Request, status int) {
 	if status == 0 || status >= http.StatusBadRequest {
 		return

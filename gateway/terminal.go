@@ -14,16 +14,15 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// terminal is the log of the rollouts that have ended, in the order in which they did.
-// The store has the order: each rollout's number in its metadata, given by the commit
-// that ended it. This is an index of the numbers, which follows the store's events, so
-// that it also learns of rollouts that other servers or our own runners have ended.
+// terminal is the log of rollouts that have ended, in the order in which they ended. The store has this order: the
+// commit that ends a rollout puts its number into the metadata. terminal is an index of the numbers. It follows the
+// store's events, so it includes rollouts that other servers or the store's runners have ended.
 type terminal struct {
 	store agl.Store
 
 	mu  sync.Mutex
-	ids []string // of rollouts in the store, by number - 1; empty where none is known
-	// gaps is the number of empty ids that may belong to rollouts that are not yet known.
+	ids []string // of rollouts in the store, at index number-1; empty if not known
+	// gaps is the number of empty ids that may belong to rollouts that are not known yet.
 	gaps  int
 	known map[string]struct{}
 	// changed is closed and replaced when the log grows.
@@ -34,7 +33,7 @@ func (t *terminal) init(store agl.Store) {
 	t.store, t.known, t.changed = store, map[string]struct{}{}, make(chan struct{})
 }
 
-// start reads the numbers of the store and follows it.
+// start reads the numbers in the store, and follows its events.
 func (t *terminal) start(ctx context.Context, background *sync.WaitGroup, log *slog.Logger) error {
 	if err := t.scan(ctx); err != nil {
 		return err
@@ -45,7 +44,7 @@ func (t *terminal) start(ctx context.Context, background *sync.WaitGroup, log *s
 		}
 	}
 	background.Go(func() {
-		// The events of the time between the scan and the first read of them are missing.
+		// Events between the scan and the first read of the stream are missed.
 		if backoff.Sleep(ctx, time.Second) == nil {
 			report("scan", t.scan(ctx))
 		}
@@ -61,7 +60,7 @@ func (t *terminal) start(ctx context.Context, background *sync.WaitGroup, log *s
 	return nil
 }
 
-// follow adds what ends from now on, until the stream of events ends.
+// follow adds rollouts that end from now on, until the stream of events ends.
 func (t *terminal) follow(ctx context.Context) error {
 	for event, err := range t.store.Events(ctx, agl.EventsParams{}) {
 		switch {
@@ -90,7 +89,7 @@ func (t *terminal) follow(ctx context.Context) error {
 // scan reads the numbers of all rollouts.
 func (t *terminal) scan(ctx context.Context) error {
 	t.mu.Lock()
-	complete := len(t.ids) // the store had given these numbers before the scan
+	complete := len(t.ids) // these numbers were issued before the scan
 	t.mu.Unlock()
 	var late []agl.AttemptedRollout
 	for offset := 0; ; offset += listPage {
@@ -128,8 +127,8 @@ func (t *terminal) scan(ctx context.Context) error {
 	return nil
 }
 
-// include adds a rollout that has ended, and gives it a number if it has none: it was
-// not a controller of this API that has ended it.
+// include adds a rollout that has ended, and gives it a number if it has none because no controller of this API ended
+// it.
 func (t *terminal) include(ctx context.Context, stored agl.AttemptedRollout) error {
 	for number(&stored.Rollout) == 0 {
 		r, ok, err := rolloutOf(stored)
@@ -153,7 +152,7 @@ func (t *terminal) include(ctx context.Context, stored agl.AttemptedRollout) err
 	return nil
 }
 
-// number is the place of a rollout in the log; 0 is none.
+// number returns the number of a rollout in the log; 0 if it has none.
 func number(r *agl.Rollout) int {
 	raw, _ := rawjson.Get(r.Metadata, keyNumber)
 	n, err := strconv.Atoi(string(raw))
@@ -195,19 +194,19 @@ func (t *terminal) has(id string) bool {
 	return ok
 }
 
-// next is the least number that the next rollout may get.
+// next returns the lowest number that the next rollout may get.
 func (t *terminal) next() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return int64(len(t.ids)) + 1
 }
 
-// slice returns the ids from an index on, and how many there are in all.
+// slice returns up to limit ids after an index, and the length of the log.
 func (t *terminal) slice(ctx context.Context, after, limit int) (ids []string, total int, err error) {
 	t.mu.Lock()
 	gaps := t.gaps
 	t.mu.Unlock()
-	if gaps > 0 { // the numbers of another server were faster than its events
+	if gaps > 0 { // another server issued numbers whose events have not arrived yet
 		if err := t.scan(ctx); err != nil {
 			return nil, 0, err
 		}
@@ -219,5 +218,5 @@ func (t *terminal) slice(ctx context.Context, after, limit int) (ids []string, t
 	return slices.Clone(t.ids[from:min(from+min(limit, total), total)]), total, nil
 }
 
-// listPage is how many rollouts are read at once.
+// listPage is the number of rollouts in one query.
 const listPage = 1000

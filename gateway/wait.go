@@ -13,9 +13,8 @@ import (
 // maxWait bounds how long a request may wait.
 const maxWait = time.Minute
 
-// waiting runs what a request waits for, with a context that ends after the time that
-// its query asks for in seconds, or when the server is about to stop. Without wait in
-// the query it does nothing.
+// waiting calls wait with a context that ends after the seconds that the query parameter wait asks for, or when the
+// server is about to stop. Without the parameter it does nothing.
 func (g *Gateway) waiting(r *http.Request, wait func(ctx context.Context) error) error {
 	given := r.URL.Query().Get("wait")
 	if given == "" {

@@ -12,9 +12,9 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// attributes translates attributes, in their order. A value that one attribute of ours cannot hold becomes several: one for
-// each key of a map, or for each index of a list of mixed types, appended to the name after a dot. An empty value is left
-// out. Attributes that are too large are an error.
+// attributes translates attributes, in order. A value that an attribute cannot hold becomes several attributes: one
+// for each key of a map, or for each index of a list of mixed types, appended to the name after a dot. Empty values
+// are left out. Attributes that are too large are an error.
 func (g *growth) attributes(m pcommon.Map) (agl.Attributes, error) {
 	out := append(make([]byte, 0, 64*m.Len()+2), '{')
 	for key, v := range m.All() {
@@ -27,7 +27,7 @@ func (g *growth) attributes(m pcommon.Map) (agl.Attributes, error) {
 	return out, g.charge(len(out))
 }
 
-// growth counts down how much larger a request may get by being translated.
+// growth counts down how much larger translation may make a request.
 type growth struct{ left int }
 
 func (g *growth) charge(n int) error {
@@ -39,8 +39,8 @@ func (g *growth) charge(n int) error {
 
 func (g *growth) appendAttribute(dst []byte, key string, v pcommon.Value) (_ []byte, err error) {
 	switch {
-	case len(key) > MaxKey:
-		return nil, fmt.Errorf("has an attribute with a name of %d bytes, must be at most %d", len(key), MaxKey)
+	case len(key) > maxKey:
+		return nil, fmt.Errorf("has an attribute with a name of %d bytes, must be at most %d", len(key), maxKey)
 	case len(dst) > g.left:
 		return nil, g.charge(len(dst))
 	}
@@ -83,7 +83,7 @@ func appendKey(dst []byte, key string) []byte {
 	return append(rawjson.AppendString(dst, key), ':')
 }
 
-// uniform reports whether all elements have one JSON type, and one that a list may hold.
+// uniform reports whether all elements have the same JSON type, and one that a list may hold.
 func uniform(s pcommon.Slice) bool {
 	for i := range s.Len() {
 		if kind := scalarKind(s.At(i)); kind == 0 || kind != scalarKind(s.At(0)) {

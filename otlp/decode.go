@@ -14,18 +14,19 @@ import (
 
 // Batch is a decoded export request.
 type Batch struct {
-	// Spans are the spans that name their attempt, in the order of the document. The
-	// store must issue a sequence id for those whose SequenceID is 0.
+	// Spans are the spans that name their attempt, in the order of the document. The store must issue a sequence id
+	// for each whose SequenceID is 0.
 	Spans []agl.Span
-	// Rejected counts the spans that cannot be stored. Reason is that of the first.
+	// Rejected counts the spans that cannot be stored. Reason is why the first of them was rejected.
 	Rejected int
 	Reason   string
 
 	growth growth
 }
 
-// Decode reads an export request. An empty document has no spans. A document that is not an export request, or whose values
-// nest deeper than [MaxDepth], is agl.ErrInvalid. Spans that would exceed [MaxKey] or [MaxGrowth] are rejected.
+// Decode reads an export request. An empty document has no spans. A document that is not an export request, or whose
+// values nest deeper than [MaxDepth], is agl.ErrInvalid. Spans with attribute names of more than 4 KiB, or that
+// translation makes too large, are rejected.
 func Decode(data []byte, encoding Encoding) (Batch, error) {
 	if len(data) == 0 {
 		return Batch{}, nil
@@ -65,7 +66,7 @@ func (b *Batch) unmarshal(data []byte, encoding Encoding) (ptrace.Traces, error)
 	if err == nil {
 		return traces, nil
 	}
-	// The decoder refuses a whole request because of a single id of the wrong size.
+	// The decoder rejects the whole request because of a single id of the wrong size.
 	padded, padErr := padIDs(data, func(reason string) { b.Reject(1, reason) })
 	if padErr != nil {
 		return ptrace.Traces{}, err
@@ -73,7 +74,7 @@ func (b *Batch) unmarshal(data []byte, encoding Encoding) (ptrace.Traces, error)
 	return new(ptrace.ProtoUnmarshaler).UnmarshalTraces(padded)
 }
 
-// add translates one span or rejects it.
+// add translates one span, or returns why it cannot be stored.
 func (b *Batch) add(in ptrace.Span, from pcommon.Resource, resource agl.SpanResource) error {
 	own, inherited := in.Attributes(), from.Attributes()
 	rolloutID := identity(agl.AttrRolloutID, own, inherited)
@@ -134,7 +135,7 @@ func (b *Batch) Reject(n int, reason string) {
 	b.Rejected += n
 }
 
-// identity returns an id from the first map that has one. An empty id counts as absent.
+// identity returns the id in the first map that has one. An empty id counts as absent.
 func identity(key string, maps ...pcommon.Map) string {
 	for _, m := range maps {
 		if v, ok := m.Get(key); ok {
@@ -146,7 +147,7 @@ func identity(key string, maps ...pcommon.Map) string {
 	return ""
 }
 
-// sequenceID returns the sequence id in the first map that has one, or 0 if that is not a positive integer.
+// sequenceID returns the sequence id in the first map that has one, 0 if it is not a positive integer.
 func sequenceID(maps ...pcommon.Map) int64 {
 	for _, m := range maps {
 		v, ok := m.Get(agl.AttrSpanSequenceID)
@@ -177,7 +178,7 @@ func status(s ptrace.Status) agl.SpanStatus {
 	return out
 }
 
-// timestamp converts nanoseconds to seconds. 0 means that there is no time.
+// timestamp converts nanoseconds to seconds. 0 becomes null.
 func timestamp(t pcommon.Timestamp) agl.Null[agl.Timestamp] {
 	if t == 0 {
 		return agl.Null[agl.Timestamp]{}

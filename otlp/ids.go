@@ -26,9 +26,9 @@ const (
 	linkSpanID           = 2
 )
 
-// padIDs gives the ids of a request the sizes that the decoder requires: some exporters write others. It pads a shorter id
-// with zeros on the left; it removes a span that has a longer one, and calls reject. An error means that the request is not
-// a protobuf message.
+// padIDs gives the ids of a request the sizes that the decoder requires, because some exporters write other sizes. It
+// pads a shorter id with zeros on the left; it removes a span with a longer id, and calls reject. An error means that
+// the request is not a protobuf message.
 func padIDs(request []byte, reject func(reason string)) ([]byte, error) {
 	return rewrite(request, nested(requestResourceSpans, nested(resourceScopeSpans, padSpan(reject))))
 }

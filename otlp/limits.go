@@ -6,23 +6,22 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A request of a kilobyte could otherwise become gigabytes: a nested value repeats the
-// name of the attribute that it is in, and each span repeats its resource.
+// Without limits, a request of a kilobyte could become gigabytes: a nested value repeats the name of its attribute,
+// and each span repeats its resource.
 const (
 	// MaxDepth is how deep the values of attributes may nest.
 	MaxDepth = 64
-	// MaxKey is the length in bytes of the longest name that an attribute may get,
-	// with the names and indexes of the values that it is nested in.
-	MaxKey = 4 << 10
-	// MaxGrowth bounds the attributes of all spans of a request, as JSON, to this many times the size of the request, and
-	// 8 MiB. Of the resource that spans share, only what is above MaxResource counts for each span.
+	// maxKey is the longest name of an attribute in bytes, including the names and indexes of the values around it.
+	maxKey = 4 << 10
+	// MaxGrowth bounds the attributes of all spans of a request, as JSON: they may have this many times the size of
+	// the request, plus 8 MiB. Of a resource that spans share, only what exceeds MaxResource counts for each span.
 	MaxGrowth   = 16
 	MaxResource = 4 << 10
 
 	minGrowth = 8 << 20
 )
 
-// Field numbers of the messages that hold values; see also ids.go.
+// Field numbers of the messages that contain attribute values; see also ids.go.
 const (
 	resourceResource   = 1
 	resourceAttributes = 1
@@ -47,7 +46,8 @@ const (
 	exemplarAttributes = 7
 )
 
-// checkDepth refuses a document whose values nest too deep, before a decoder that calls itself for each level sees it.
+// checkDepth rejects a document whose values nest too deep, before it reaches a decoder that recurses into each
+// level.
 func checkDepth(data []byte, encoding Encoding) error {
 	deep := jsonTooDeep
 	if encoding == Protobuf {
@@ -59,8 +59,8 @@ func checkDepth(data []byte, encoding Encoding) error {
 	return nil
 }
 
-// jsonTooDeep counts brackets. A level of values takes at most three, the document
-// around them fewer than 16. A document that is not JSON is the decoder's to refuse.
+// jsonTooDeep counts brackets. A level of values takes at most three, and the document around them fewer than 16. It
+// leaves a document that is not JSON to the decoder.
 func jsonTooDeep(data []byte) bool {
 	depth, text := 0, false
 	for i := 0; i < len(data); i++ {
@@ -81,10 +81,10 @@ func jsonTooDeep(data []byte) bool {
 	return false
 }
 
-// fields says which fields of a message hold messages to look into, and how.
+// fields maps the fields of a message that hold messages to the functions that check these.
 type fields map[protowire.Number]func(message []byte) (tooDeep bool)
 
-// keyValue looks into an attribute.
+// keyValue checks an attribute.
 func keyValue(message []byte) bool {
 	return fields{keyValueValue: func(v []byte) bool { return valueTooDeep(v, MaxDepth) }}.in(message)
 }
@@ -98,7 +98,7 @@ func protobufTooDeep(request []byte) bool {
 
 func metricsTooDeep(request []byte) bool {
 	exemplar := fields{exemplarAttributes: keyValue}.in
-	// A type of metric holds data points, whose attributes and exemplars have numbers of their own.
+	// The data points of each type of metric have their own field numbers for attributes and exemplars.
 	points := func(attributes, exemplars protowire.Number) func([]byte) bool {
 		point := fields{attributes: keyValue}
 		if exemplars != 0 {
@@ -114,7 +114,8 @@ func metricsTooDeep(request []byte) bool {
 	return scopedTooDeep(request, metric)
 }
 
-// scopedTooDeep looks into the resources, the scopes and the items of a request: they have the same numbers in all signals.
+// scopedTooDeep checks the resources, scopes and items of a request. Their field numbers are the same for all
+// signals.
 func scopedTooDeep(request []byte, item func([]byte) bool) bool {
 	scope := fields{scopeAttributes: keyValue}.in
 	scoped := fields{scopeScope: scope, scopeSpans: item}.in
@@ -138,7 +139,7 @@ func (f fields) in(message []byte) bool {
 	for len(message) > 0 {
 		field, kind, tag := protowire.ConsumeTag(message)
 		if tag < 0 {
-			return false // the decoder says what is wrong
+			return false // the decoder reports what is wrong
 		}
 		size := protowire.ConsumeFieldValue(field, kind, message[tag:])
 		if size < 0 {

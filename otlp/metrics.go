@@ -24,14 +24,14 @@ const (
 // serviceName is the resource attribute that every OpenTelemetry SDK sets.
 const serviceName = "service.name"
 
-// MaxRunSteps bounds the steps of all runs that one request of metrics may name: each is written by itself.
+// MaxRunSteps bounds the steps of all runs that one metrics request may name, because each is written separately.
 const MaxRunSteps = 10_000
 
 // Metrics is a decoded export request of metrics.
 type Metrics struct {
 	// Points are the values that name their run, in the order of the document.
 	Points []Point
-	// Rejected counts the data points that cannot be stored. Reason is that of the first.
+	// Rejected counts the data points that cannot be stored. Reason is why the first of them was rejected.
 	Rejected int
 	Reason   string
 
@@ -39,10 +39,10 @@ type Metrics struct {
 	steps  map[stepOf]struct{}
 }
 
-// Point holds the values of one data point: one of a gauge or a sum, several of the rest.
+// Point holds the values of one data point: one for a gauge or a sum, several for the other types.
 type Point struct {
 	RunID   string
-	Service string // its service.name
+	Service string // the resource's service.name
 	Step    agl.Null[int]
 	Values  []Value
 }
@@ -53,7 +53,7 @@ type Value struct {
 	Value float64
 }
 
-// pointSize is about what a point takes in memory besides its names.
+// pointSize estimates the memory that a point takes besides its names, in bytes.
 const pointSize = 128
 
 // stepOf is a step of a run.
@@ -65,12 +65,12 @@ type stepOf struct {
 // DecodeMetrics reads an export request of metrics. An empty document has no points. A document that is not an export
 // request, or whose values nest deeper than [MaxDepth], is agl.ErrInvalid.
 //
-// A gauge and a sum keep their names. A histogram becomes NAME/count and NAME/mean, and NAME/min and NAME/max if it has
-// them; a summary NAME/count, NAME/mean and NAME/pNN for each quantile. Attributes other than [AttrRunID] and [AttrStep]
-// come after the name: NAME{key=value,key=value}, in the order of their keys.
+// Gauges and sums keep their names. A histogram becomes NAME/count and NAME/mean, and NAME/min and NAME/max if it has
+// them; a summary becomes NAME/count, NAME/mean and NAME/pNN for each quantile. Attributes other than [AttrRunID] and
+// [AttrStep] follow the name: NAME{key=value,key=value}, in the order of their keys.
 //
-// Rejected are points without a run, with a step or a value that the run cannot hold, and those with delta temporality,
-// which are meant to be added to values that the store would replace.
+// It rejects points without a run, points with a step or a value that a run cannot hold, and points with delta
+// temporality, which are meant to be added to earlier values, whereas the store replaces them.
 func DecodeMetrics(data []byte, encoding Encoding) (Metrics, error) {
 	if len(data) == 0 {
 		return Metrics{}, nil
@@ -150,7 +150,7 @@ func (m *Metrics) addMetric(metric pmetric.Metric, resource pcommon.Map) {
 	}
 }
 
-// dataPoint is what all types of data points have.
+// dataPoint is what all types of data points have in common.
 type dataPoint interface {
 	Attributes() pcommon.Map
 	Flags() pmetric.DataPointFlags
@@ -175,7 +175,7 @@ func meanOf(count uint64, sum float64) []Value {
 	return values
 }
 
-// distribution returns what a histogram tells in few numbers.
+// distribution returns a histogram as a few numbers.
 func distribution(p interface {
 	Count() uint64
 	HasSum() bool
@@ -199,7 +199,8 @@ func distribution(p interface {
 	return values
 }
 
-// add translates one data point, or says why it cannot be stored. The names of its values are what comes after the metric's.
+// add translates one data point, or returns why it cannot be stored. The names of its values are suffixes of the
+// metric's name.
 func (m *Metrics) add(p dataPoint, resource pcommon.Map, metric string, delta bool, values []Value) error {
 	own := p.Attributes()
 	runID := identity(AttrRunID, own, resource)
@@ -219,7 +220,7 @@ func (m *Metrics) add(p dataPoint, resource pcommon.Map, metric string, delta bo
 	of := stepOf{runID, step}
 	if m.steps[of] = struct{}{}; len(m.steps) > MaxRunSteps {
 		delete(m.steps, of)
-		return fmt.Errorf("has a step after the first %d of the request, the most that one may have", MaxRunSteps)
+		return fmt.Errorf("has a step beyond the first %d of the request, the maximum", MaxRunSteps)
 	}
 	series := labels(own)
 	for i := range values {
@@ -251,7 +252,7 @@ func stepIn(maps ...pcommon.Map) (step agl.Null[int], err error) {
 	return agl.Some(n), nil
 }
 
-// labels spells out the attributes that tell the series of a metric apart.
+// labels returns the attributes that distinguish the series of a metric, as text.
 func labels(attributes pcommon.Map) string {
 	type label struct{ key, value string }
 	all := make([]label, 0, attributes.Len())

@@ -197,7 +197,7 @@ func TestMetricsBombs(t *testing.T) {
 				p.SetIntValue(1)
 				p.Attributes().PutInt(otlp.AttrStep, int64(i))
 			}
-		}, "a step after the first 10000 of the request"},
+		}, "a step beyond the first 10000 of the request"},
 	} {
 		for encoding, data := range metrics(t, run, tc.fill) {
 			batch, err := otlp.DecodeMetrics(data, encoding)

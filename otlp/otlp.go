@@ -7,7 +7,7 @@
 // [DecodeMetrics] reads a metrics export request. The attributes agl.run_id and agl.step of a data point, or of its resource,
 // say which run the metric belongs to.
 //
-// The package must not know who sends the spans or what is done with them.
+// The package must not know who sends spans or what happens to them.
 package otlp
 
 // Encoding is one of the two encodings of the protocol over HTTP.

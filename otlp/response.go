@@ -19,7 +19,7 @@ func AppendMetricsResponse(dst []byte, encoding Encoding, rejected int, reason s
 	return appendResponse(dst, encoding, "rejectedDataPoints", rejected, reason)
 }
 
-// appendResponse appends a response. In protobuf those of all signals are alike.
+// appendResponse appends a response. In protobuf, the responses of all signals have the same form.
 func appendResponse(dst []byte, encoding Encoding, what string, rejected int, reason string) []byte {
 	if encoding == JSON {
 		if rejected == 0 {

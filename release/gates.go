@@ -8,34 +8,32 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Gates say what a candidate must show.
+// Gates are the conditions for promoting a candidate or rolling it back.
 type Gates struct {
-	// Alpha is the probability, in (0, 0.5], with which a candidate that is no better is
-	// ever promoted, or one that is no worse rolled back. Default 0.05. The guards share
-	// another Alpha.
+	// Alpha is the greatest probability, in (0, 0.5], of ever promoting a candidate that is no better, or rolling
+	// back one that is no worse. Default 0.05. The guards share another Alpha.
 	Alpha float64 `json:"alpha"`
-	// MinGain is by how much the candidate's mean reward must be greater. Default 0.
+	// MinGain is how much greater the candidate's mean reward must be. Default 0.
 	MinGain float64 `json:"min_gain"`
-	// MinSessions is how many sessions of the candidate a promotion needs; a rollback needs
-	// a fifth of them. Default 50.
+	// MinSessions is the number of candidate sessions that a promotion needs; a rollback needs a fifth of them.
+	// Default 50.
 	MinSessions int `json:"min_sessions"`
-	// MaxSessions is after how many sessions, of both arms, a release without enough
-	// evidence is rolled back. Default 20,000.
+	// MaxSessions is the number of sessions, of both arms, after which a release without enough evidence is rolled
+	// back. Default 20,000.
 	MaxSessions int `json:"max_sessions"`
-	// Guards are what must not become worse. Nil is [DefaultGuards].
+	// Guards are metrics that must not get worse. Nil is those of [Defaults].
 	Guards []Guard `json:"guards"`
 }
 
 // Guard bounds how much greater the candidate's mean of a metric may be.
 type Guard struct {
 	Metric string `json:"metric"` // such as MetricErrors
-	// Tolerance is the difference that is allowed, in the metric's unit; with Relative, as a
-	// share of the stable mean.
+	// Tolerance is the allowed difference, in the metric's unit; with Relative, as a share of the stable mean.
 	Tolerance float64 `json:"tolerance"`
 	Relative  bool    `json:"relative,omitzero"`
 }
 
-// The metrics of a session that are measured everywhere.
+// The metrics that every session has.
 const (
 	MetricErrors      = "errors"            // share of its model calls that failed
 	MetricFailedTools = "failed_tool_calls" // share of its tool calls that failed
@@ -44,13 +42,14 @@ const (
 	MetricLatency     = "latency"           // seconds of the slowest call
 )
 
-// MetricKL is how much likelier a session's tokens were to the version that answered than to the stable one: the mean of log p − log q,
-// in nats a token, which estimates the Kullback-Leibler divergence of the two. That of the stable version's own sessions is 0, but for
-// how much an engine that samples differs from one that computes. It is measured where a [Watcher] has a KL.
+// MetricKL is how much likelier a session's tokens were under the version that answered than under the stable one:
+// the mean of log p − log q, in nats a token. It estimates the Kullback-Leibler divergence of the two versions. For
+// sessions of the stable version it is 0, apart from differences between the engines that sample and that compute. It
+// is measured if a [Watcher] has a KL.
 const MetricKL = "kl"
 
-// DefaultGuards are the guards of a release that names none.
-func DefaultGuards() []Guard {
+// defaultGuards are the guards of a release that names none.
+func defaultGuards() []Guard {
 	return []Guard{
 		{Metric: MetricErrors, Tolerance: 0.05},
 		{Metric: MetricFailedTools, Tolerance: 0.05},
@@ -60,7 +59,7 @@ func DefaultGuards() []Guard {
 	}
 }
 
-// Defaults are the gates of a release that sets none.
+// Defaults returns the gates of a release that sets none.
 func Defaults() Gates { return Gates{}.withDefaults() }
 
 func (g Gates) withDefaults() Gates {
@@ -74,12 +73,12 @@ func (g Gates) withDefaults() Gates {
 		g.MaxSessions = 20_000
 	}
 	if g.Guards == nil {
-		g.Guards = DefaultGuards()
+		g.Guards = defaultGuards()
 	}
 	return g
 }
 
-// Check returns what is wrong with the gates: CodeInvalid.
+// Check returns an error of CodeInvalid for the first field that is out of range.
 func (g *Gates) Check() error {
 	invalid := func(field string, got any, allowed string) error {
 		return agl.Errorf(agl.CodeInvalid, "gates.%s: got %v, must be %s", field, got, allowed)
@@ -114,17 +113,17 @@ func (g *Gates) Check() error {
 type Observation struct {
 	Arm    Arm
 	Share  float64  // the candidate's probability when the session began, in (0, 1)
-	Reward *float64 // nil if it has none
-	// Metrics are by the name; one that is missing says nothing about its guard.
+	Reward *float64 // nil if the session has none
+	// Metrics are the values by metric. A guard ignores sessions without its metric.
 	Metrics map[string]float64
 }
 
-// Evidence is what the sessions of a release have shown.
+// Evidence sums up the sessions of a release.
 type Evidence struct {
-	Sessions [2]int64 `json:"sessions"` // stable, candidate: those that have ended
+	Sessions [2]int64 `json:"sessions"` // that have ended: stable, candidate
 	Reward   Sequence `json:"reward"`
-	// Guards are by their metric, of outcomes to which the tolerance is added on the stable
-	// side: a difference above 0 is more than what is allowed.
+	// Guards are the sequences by metric. The tolerance is added to the outcomes of the stable version, so a
+	// difference above 0 is more than allowed.
 	Guards map[string]Sequence `json:"guards"`
 }
 
@@ -165,16 +164,16 @@ const (
 	Rollback Action = "rollback"
 )
 
-// Verdict is a decision with its reason, a sentence with the numbers that count.
+// Verdict is an action with its reason: a sentence with the numbers that matter.
 type Verdict struct {
 	Action Action `json:"action"`
 	Reason string `json:"reason"`
 }
 
-// tightest is after how many sessions the intervals are tightest.
+// tightest is the number of sessions after which the intervals are tightest.
 const tightest = 1000
 
-// Bounds are the bounds of the difference of rewards, and of each guard's that has any.
+// Bounds returns the bounds of the difference of rewards, and of each guard's difference.
 func (g *Gates) Bounds(e *Evidence) (reward [2]float64, guards map[string][2]float64) {
 	reward[0], reward[1] = e.Reward.Interval(g.Alpha, tightest)
 	guards = map[string][2]float64{}
@@ -187,9 +186,8 @@ func (g *Gates) Bounds(e *Evidence) (reward [2]float64, guards map[string][2]flo
 	return reward, guards
 }
 
-// Decide says what the evidence means. A candidate is promoted when its reward is greater
-// and no guarded metric is worse than tolerated, each with evidence; a guard that no session
-// has a value for does not count.
+// Decide returns what the evidence calls for. It promotes a candidate once there is evidence that its reward is
+// greater and that no guarded metric is worse than tolerated; a guard for which no session has a value is ignored.
 func (g *Gates) Decide(e *Evidence) Verdict {
 	reward, guards := g.Bounds(e)
 	sessions := e.Sessions[Stable] + e.Sessions[Candidate]
@@ -221,8 +219,7 @@ func (g *Gates) Decide(e *Evidence) Verdict {
 	}
 }
 
-// StableMean is the mean of the stable version without the tolerance, which [Evidence.Add]
-// adds to it.
+// StableMean returns the mean of the stable version without the tolerance that [Evidence.Add] adds to it.
 func (g *Guard) StableMean(s *Sequence) float64 {
 	mean := s.Arms[Stable].Mean
 	if g.Relative {

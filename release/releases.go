@@ -15,18 +15,18 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// The documents: one for each release, and one that says what is current.
+// The documents: one for each release, and one with what is current.
 const (
 	kind     = "release"
 	kindHead = "release-current"
 	idHead   = "current"
 )
 
-// maxTries bounds how often a document that others change, too, is written.
+// maxTries bounds the attempts to write a document that others change, too.
 const maxTries = 20
 
-// Releases are the releases of a store. Its methods are safe for concurrent use, by any
-// number of processes on one database.
+// Releases manages the releases of a store. Its methods are safe for concurrent use, by any number of processes on
+// one database.
 type Releases struct {
 	documents agl.DocumentStore
 }
@@ -34,7 +34,7 @@ type Releases struct {
 // New returns the releases that a store keeps as documents.
 func New(documents agl.DocumentStore) *Releases { return &Releases{documents} }
 
-// CurrentRelease returns what sessions that begin now are served by.
+// CurrentRelease returns what serves sessions that begin now.
 func (r *Releases) CurrentRelease(ctx context.Context) (Current, error) {
 	current, _, err := r.head(ctx)
 	return current, err
@@ -86,8 +86,8 @@ func (r *Releases) List(ctx context.Context) ([]Release, error) {
 	return list, nil
 }
 
-// Propose begins a release. While another one has a canary it is ErrIllegalState. A candidate that is worse on its offline suite is
-// rolled back at once: no session gets it.
+// Propose starts a release. If another one has a canary, it is ErrIllegalState. A candidate that is worse on its
+// offline suite is rolled back at once, so no session gets it.
 func (r *Releases) Propose(ctx context.Context, p Proposal) (Release, error) {
 	p = p.withDefaults()
 	if err := p.check(); err != nil {
@@ -131,7 +131,7 @@ func errBusy() error {
 	return agl.Errorf(agl.CodeUnavailable, "the releases change too often; try again")
 }
 
-// Act is what somebody does with a release.
+// Act is something that a person, or the gates, can do with a release.
 type Act string
 
 // The acts.
@@ -142,23 +142,22 @@ const (
 	ActResume   Act = "resume"
 )
 
-// Acts returns every act.
-func Acts() []Act { return []Act{ActPromote, ActRollback, ActFreeze, ActResume} }
+// acts returns every act.
+func acts() []Act { return []Act{ActPromote, ActRollback, ActFreeze, ActResume} }
 
-// Do promotes a release, rolls it back, or freezes or resumes it. Doing again what is done
-// already changes nothing. A rollback of what was promoted gives sessions what was stable
-// before it, unless another release came after it. What cannot be done is ErrIllegalState.
+// Do promotes, rolls back, freezes or resumes a release. An act that is done already changes nothing. Rolling back a
+// promoted release restores the stable version before it, unless another release came after it. An act that the state
+// does not allow is ErrIllegalState.
 func (r *Releases) Do(ctx context.Context, id string, act Act, by, reason string) (Release, error) {
-	if !slices.Contains(Acts(), act) {
-		return Release{}, agl.Errorf(agl.CodeInvalid, "act: got %q, must be one of %q", act, Acts())
+	if !slices.Contains(acts(), act) {
+		return Release{}, agl.Errorf(agl.CodeInvalid, "act: got %q, must be one of %q", act, acts())
 	}
 	return r.change(ctx, id, func(release *Release, current *Current) (bool, error) {
 		return release.do(current, act, by, reason)
 	})
 }
 
-// change applies an edit to a release and to what is current in one commit. An edit that
-// returns false changes nothing.
+// change applies an edit to a release and to what is current, in one commit. edit returns false to change nothing.
 func (r *Releases) change(ctx context.Context, id string, edit func(release *Release, current *Current) (bool, error)) (Release, error) {
 	for range maxTries {
 		current, headVersion, err := r.head(ctx)
@@ -185,7 +184,7 @@ func (r *Releases) change(ctx context.Context, id string, edit func(release *Rel
 	return Release{}, errBusy()
 }
 
-// do applies an act, and reports whether anything has changed.
+// do applies an act, and reports whether it changed anything.
 func (r *Release) do(current *Current, act Act, by, reason string) (bool, error) {
 	refuse := func(why string) (bool, error) {
 		return false, agl.Errorf(agl.CodeIllegalState, "release %s: cannot %s: it is %s%s", r.ID, act, r.State, why)
@@ -222,17 +221,17 @@ func (r *Release) do(current *Current, act Act, by, reason string) (bool, error)
 	return true, nil
 }
 
-// promoted is what is stable after the promotion: what the candidate does not name stays.
+// promoted returns the stable version after the promotion: what the candidate does not name stays.
 func (r *Release) promoted() Version {
 	return Version{ResourcesID: cmp.Or(r.Candidate.ResourcesID, r.Stable.ResourcesID), Model: cmp.Or(r.Candidate.Model, r.Stable.Model)}
 }
 
-// ByGates is who decides by the gates.
+// ByGates is Decision.By if the gates decided.
 const ByGates = "gates"
 
-// Observe counts sessions of a release, which the collector gave behind the cursor since and
-// up to next, and decides. If the cursor of the release is another one by now, somebody else
-// has counted them: it changes nothing. Of a release without a canary it changes nothing.
+// Observe counts sessions of a release, which the collector returned between the cursors since and next, and decides.
+// It changes nothing if the release has another cursor by now, because another process counted them, or if the
+// release has no canary.
 func (r *Releases) Observe(ctx context.Context, id, since, next string, sessions []Observation) (Release, error) {
 	return r.change(ctx, id, func(release *Release, current *Current) (bool, error) {
 		if release.State != StateCanary || release.Cursor != since || since == next {
@@ -252,7 +251,7 @@ func (r *Releases) Observe(ctx context.Context, id, since, next string, sessions
 	})
 }
 
-// write writes a release and, unless it is nil, what is current, if they have these versions.
+// write writes a release and, if head is not nil, what is current, provided that they still have these versions.
 func (r *Releases) write(ctx context.Context, release *Release, version int64, head *Current, headVersion int64) error {
 	body, err := json.Marshal(release, json.Deterministic(true))
 	if err != nil {

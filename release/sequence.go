@@ -2,7 +2,7 @@ package release
 
 import "math"
 
-// Arm is what a session was served by.
+// Arm says which version served a session.
 type Arm int
 
 // The arms of a release.
@@ -18,40 +18,37 @@ func (a Arm) String() string {
 	return "stable"
 }
 
-// Sequence estimates how much greater the mean of the candidate's outcomes is than that of
-// the stable version's, with an interval that holds at all times at once: a confidence
-// sequence. So it may be looked at after every session, and a decision that waits for a
-// bound is wrong with the probability alpha at most, however long it waits.
+// Sequence estimates how much greater the mean outcome of the candidate is than that of the stable version, with an
+// interval that holds at all times at once: a confidence sequence. So it may be inspected after every session, and a
+// decision that waits for a bound is wrong with probability at most alpha, however long it waits.
 //
-// Sessions are assigned at random, by a probability that may change between them. Each
-// outcome y of an arm that had the probability p gives the pseudo-outcome
+// Sessions are assigned at random, with a probability that may change between them. Each outcome y of an arm that had
+// the probability p gives the pseudo-outcome
 //
 //	m₁ − m₀ ± (y − m)/p
 //
-// with the arms' means m before it, whose expectation is the difference (augmented inverse
-// propensity weighting). Of the pseudo-outcomes' mean μ and deviation σ after t of them the
-// interval is
+// with the arms' means m before it; its expectation is the difference (augmented inverse propensity weighting). After
+// t pseudo-outcomes with mean μ and deviation σ the interval is
 //
 //	μ ± σ √( 2(tρ²+1)/(t²ρ²) · log(√(tρ²+1)/α) )
 //
-// Source: Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas, "Time-uniform central limit
-// theory and asymptotic confidence sequences", arXiv:2103.06476, theorems 2.2 and 3.2. It is
-// asymptotic: of few sessions it promises nothing, so [Gates] wait for a minimum.
+// Source: Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas, "Time-uniform central limit theory and asymptotic
+// confidence sequences", arXiv:2103.06476, theorems 2.2 and 3.2. The interval is asymptotic: it guarantees nothing
+// for few sessions, so [Gates] wait for a minimum.
 //
-// σ is not taken below what it would be if both arms varied like the one that varies more,
-// √(mean of 1/p + 1/(1−p)) times that arm's deviation. A candidate of which few sessions are
-// known may not have shown yet what it seldom does: 50 rewards of 1 have the deviation 0 and
-// happen to every third candidate that earns 0 in one session of 50.
+// σ is bounded from below by what it would be if both arms varied like the more variable one: √(mean of 1/p +
+// 1/(1−p)) times that arm's deviation. A candidate with few sessions may not have shown its rare outcomes yet: 50
+// rewards of 1 have the deviation 0, and are what every third candidate shows that earns 0 in one session of 50.
 type Sequence struct {
-	Arms [2]Mean `json:"arms"` // stable, candidate: their outcomes
-	// Difference is of the pseudo-outcomes. The first session of all, which has nothing to
-	// be compared with, is none.
+	Arms [2]Mean `json:"arms"` // the outcomes: stable, candidate
+	// Difference is the mean of the pseudo-outcomes. The very first session gives none, because there is nothing to
+	// compare it with.
 	Difference Mean `json:"difference"`
-	// Weights is of 1/p + 1/(1−p), the squared weights' expectation.
+	// Weights is the mean of 1/p + 1/(1−p), the expectation of the squared weights.
 	Weights Mean `json:"weights"`
 }
 
-// Mean is a mean with the sum of the squared deviations from it, after Welford (1962).
+// Mean is a mean with the sum of squared deviations from it (Welford 1962).
 type Mean struct {
 	N    int64   `json:"n"`
 	Mean float64 `json:"mean"`
@@ -66,7 +63,7 @@ func (m *Mean) Add(x float64) {
 	m.M2 += delta * (x - m.Mean)
 }
 
-// Deviation is the standard deviation of the values.
+// Deviation returns the standard deviation of the values, +Inf for fewer than two.
 func (m *Mean) Deviation() float64 {
 	if m.N < 2 {
 		return math.Inf(1)
@@ -97,9 +94,8 @@ func (s *Sequence) Add(arm Arm, share, outcome float64) {
 	s.Arms[arm].Add(outcome)
 }
 
-// Interval returns the bounds of the difference, for the probability alpha of ever being
-// wrong. It is tightest after about tightest sessions. Without at least two sessions of
-// each arm it is infinite.
+// Interval returns the bounds of the difference for the probability alpha of ever being wrong. It is tightest after
+// about tightest sessions. Without at least two sessions of each arm it is infinite.
 func (s *Sequence) Interval(alpha, tightest float64) (low, high float64) {
 	t := float64(s.Difference.N)
 	if s.Arms[Stable].N < 2 || s.Arms[Candidate].N < 2 {

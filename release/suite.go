@@ -7,24 +7,25 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Suite is what the stable version and a candidate have earned on the same tasks before any user met the candidate. The intervals are
-// of 95 %, by the normal approximation; those of the difference are of the tasks' own differences, so that tasks that are harder
-// than others do not widen them.
+// Suite is an offline evaluation: what the stable version and a candidate earned on the same tasks before any user
+// met the candidate. Intervals are 95 % by the normal approximation. Those of the difference are paired by task, so
+// that tasks of different difficulty do not widen them.
 type Suite struct {
-	Tasks      int        `json:"tasks"` // with a reward of both
+	Tasks      int        `json:"tasks"` // with rewards of both versions
 	Stable     float64    `json:"stable"`
 	Candidate  float64    `json:"candidate"`
 	Baseline   [2]float64 `json:"baseline"`   // of the stable version's mean
-	Difference [2]float64 `json:"difference"` // of the candidate's mean less the stable one
+	Difference [2]float64 `json:"difference"` // of the candidate's mean minus the stable one's
 }
 
 // normal95 is the 97.5 % quantile of the normal distribution.
 const normal95 = 1.959964
 
-// Compare sums up the rewards of the same tasks. Fewer than two, or rewards that are not finite, are CodeInvalid.
+// Compare sums up the rewards of the same tasks, in the same order. Fewer than two tasks, lists of different lengths,
+// or rewards that are not finite are CodeInvalid.
 func Compare(stable, candidate []float64) (Suite, error) {
 	if len(stable) != len(candidate) || len(stable) < 2 {
-		return Suite{}, agl.Errorf(agl.CodeInvalid, "suite: got %d rewards of the stable version and %d of the candidate, must be of the same tasks, two at least", len(stable), len(candidate))
+		return Suite{}, agl.Errorf(agl.CodeInvalid, "suite: got %d rewards of the stable version and %d of the candidate, must be as many, of the same tasks, and at least two", len(stable), len(candidate))
 	}
 	var baseline, other, difference Mean
 	for i := range stable {
@@ -50,7 +51,7 @@ func (s *Suite) check() error {
 	return nil
 }
 
-// Decide rolls a candidate back that is worse with evidence; else it may be tried on users.
+// Decide rolls back a candidate that is worse with evidence; any other may be tried on users.
 func (s *Suite) Decide() Verdict {
 	text := fmt.Sprintf("the candidate earns %s and the stable version %s (%s to %s) on %d tasks; the difference is between %s and %s",
 		number(s.Candidate), number(s.Stable), number(s.Baseline[0]), number(s.Baseline[1]), s.Tasks, number(s.Difference[0]), number(s.Difference[1]))

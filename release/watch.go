@@ -14,27 +14,27 @@ import (
 	"github.com/agl-go/agl/internal/backoff"
 )
 
-// Spans is what a watcher reads of a store.
+// Spans is the part of a store that a watcher reads.
 type Spans interface {
 	QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[agl.Span], error)
 }
 
-// Watcher counts the sessions of the release that has a canary, and lets its gates decide.
+// Watcher counts the sessions of the release that has a canary, and lets its gates decide. One goroutine calls Run.
 type Watcher struct {
 	Releases  *Releases
 	Collector agl.Collector
 	Spans     Spans
-	// KL measures MetricKL of a session; ok is false if its calls do not say. Nil measures none.
+	// KL measures MetricKL of a session; ok is false if the session's calls lack what that takes. Nil measures nothing.
 	KL     func(ctx context.Context, r *Release, spans []agl.Span) (kl float64, ok bool, err error)
 	Logger *slog.Logger // nil discards
 
-	unmeasured string // the release of which it was told that KL cannot be measured
+	unmeasured string // the release for which a warning was logged that KL cannot be measured
 }
 
-// pace bounds how late a watcher notices a new release, and that a session is ready.
+// pace bounds how late a watcher notices a new release or a session that is ready.
 const pace = 250 * time.Millisecond
 
-// Run watches until ctx ends. What fails is tried again.
+// Run watches until ctx ends. It repeats what fails.
 func (w *Watcher) Run(ctx context.Context) {
 	log := cmp.Or(w.Logger, slog.New(slog.DiscardHandler))
 	for {
@@ -43,19 +43,19 @@ func (w *Watcher) Run(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			log.Warn("a release cannot be watched; it will be tried again", "error", err)
+			log.Warn("watching a release failed; trying again", "error", err)
 		}
 		if err != nil || !busy {
-			_ = backoff.Sleep(ctx, pace) // the end of ctx is seen above
+			_ = backoff.Sleep(ctx, pace) // the end of ctx is handled above
 		}
 	}
 }
 
-// maxBatch is how many sessions are counted in one commit.
+// maxBatch is the largest number of sessions that one commit counts.
 const maxBatch = 100
 
-// step counts what is ready of the present canary, and waits for it a while. It reports
-// whether there is one.
+// step counts the sessions of the current canary that are ready, and waits a while for them. It reports whether there
+// is a canary.
 func (w *Watcher) step(ctx context.Context, log *slog.Logger) (busy bool, err error) {
 	current, err := w.Releases.CurrentRelease(ctx)
 	if err != nil || current.Release == "" {
@@ -91,15 +91,15 @@ func (w *Watcher) step(ctx context.Context, log *slog.Logger) (busy bool, err er
 	return true, err
 }
 
-// observe reads what a session has shown. A session that cannot count is ErrInvalid.
+// observe returns the observation of a session. A session that cannot count is ErrInvalid.
 func (w *Watcher) observe(ctx context.Context, log *slog.Logger, r *Release, c *agl.CollectedRollout) (Observation, error) {
 	metadata := agl.Attributes(c.Rollout.Metadata)
 	share, ok := metadata.GetFloat(MetadataShare)
-	if !ok || !(share >= MinShare && share <= 1-MinShare) {
-		return Observation{}, agl.Errorf(agl.CodeInvalid, "metadata: %s is missing, or not between %f and 1", MetadataShare, MinShare)
+	if !ok || !(share >= minShare && share <= 1-minShare) {
+		return Observation{}, agl.Errorf(agl.CodeInvalid, "metadata: %s is missing, or not between %f and 1", MetadataShare, minShare)
 	}
 	text, _ := metadata.GetString(MetadataArm)
-	arm, err := ParseArm(text)
+	arm, err := parseArm(text)
 	if err != nil {
 		return Observation{}, agl.Errorf(agl.CodeInvalid, "metadata: %s: %w", MetadataArm, err)
 	}
@@ -109,15 +109,15 @@ func (w *Watcher) observe(ctx context.Context, log *slog.Logger, r *Release, c *
 	}
 	page, err := w.Spans.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: c.Rollout.RolloutID})
 	if errors.Is(err, agl.ErrEvicted) {
-		return o, nil // its reward counts
+		return o, nil // its reward still counts
 	}
 	if err != nil {
 		return Observation{}, err
 	}
-	if o.Metrics, err = Measure(page.Items); err == nil && slices.ContainsFunc(r.Gates.Guards, func(g Guard) bool { return g.Metric == MetricKL }) {
+	if o.Metrics, err = measure(page.Items); err == nil && slices.ContainsFunc(r.Gates.Guards, func(g Guard) bool { return g.Metric == MetricKL }) {
 		err = w.measureKL(ctx, log, r, &o, page.Items)
 	}
-	for name, value := range o.Metrics { // whose squares are summed
+	for name, value := range o.Metrics { // their squares are summed
 		if err == nil && !(math.Abs(value) <= agl.MaxReward) {
 			err = agl.Errorf(agl.CodeInvalid, "metric %q: got %v, must be between -1e15 and 1e15", name, value)
 		}
@@ -125,15 +125,12 @@ func (w *Watcher) observe(ctx context.Context, log *slog.Logger, r *Release, c *
 	return o, err
 }
 
-// measureKL measures MetricKL of a session. An engine that cannot is told once: the guard then does not count.
+// measureKL measures MetricKL of a session. If the engine cannot, that is logged once, and the guard does not count.
 func (w *Watcher) measureKL(ctx context.Context, log *slog.Logger, r *Release, o *Observation, spans []agl.Span) error {
-	measure := w.KL
-	if measure == nil {
-		measure = func(context.Context, *Release, []agl.Span) (float64, bool, error) {
-			return 0, false, agl.Errorf(agl.CodeUnimplemented, "this store has no engine to ask")
-		}
+	kl, ok, err := 0.0, false, agl.Errorf(agl.CodeUnimplemented, "this store has no engine that could measure it")
+	if w.KL != nil {
+		kl, ok, err = w.KL(ctx, r, spans)
 	}
-	kl, ok, err := measure(ctx, r, spans)
 	if code := agl.ErrorCode(err); code == agl.CodeUnimplemented || code == agl.CodeNotFound || code == agl.CodeInvalid {
 		if w.unmeasured != r.ID {
 			w.unmeasured = r.ID
@@ -147,9 +144,9 @@ func (w *Watcher) measureKL(ctx context.Context, log *slog.Logger, r *Release, o
 	return err
 }
 
-// Measure returns the metrics of a session's spans: those of its model calls and its tool
-// calls, as far as it has any, and its rewards other than the primary one, by their names.
-func Measure(spans []agl.Span) (map[string]float64, error) {
+// measure returns the metrics of a session's spans: those of its model calls and tool calls, if it has any, and its
+// rewards other than the primary one, by name.
+func measure(spans []agl.Span) (map[string]float64, error) {
 	metrics := map[string]float64{}
 	var calls, failed, tools, failedTools, refused, tokens, slowest float64
 	for i := range spans {

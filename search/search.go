@@ -1,8 +1,10 @@
-// Package search finds rollouts of a store by what indexes do not hold: outcomes, versions of models, attributes of spans and the
-// text of messages. It reads the rollouts that the store's own filters leave, the newest first, and the spans of their latest
+// Package search finds rollouts by what no index holds: outcomes, model versions, attributes of spans and the text of
+// messages. It reads the rollouts that pass the store's own filters, the newest first, and the spans of their latest
 // attempts.
 //
-// It must not know where a store keeps its data, or who asks.
+//	found, err := search.Find(ctx, store, search.Params{Text: "refund", OutcomeIn: []agl.OutcomeKind{agl.OutcomeAgentError}})
+//
+// The package must not know where a store keeps its data, or who asks.
 package search
 
 import (
@@ -21,39 +23,39 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// Params say what to find. All that are set must match.
+// Params say what to find. All conditions that are set must match.
 type Params struct {
-	// Filters are those of the store. Its Paging and After are those of the search.
+	// Filters are the store's own filters. Paging and After in it are ignored.
 	Filters agl.QueryRolloutsParams
-	// OutcomeIn are the kinds of outcomes; nil is any.
+	// OutcomeIn lists the allowed kinds of outcomes; nil allows any.
 	OutcomeIn []agl.OutcomeKind
-	// Version is the version of the model, or its name, that answered a call; empty is any.
+	// Version is the version, or the name, of a model that answered a call; empty allows any.
 	Version string
-	// Text is in the rollout's input or in one of its messages, in upper or lower case; empty is any.
+	// Text must occur in the rollout's input or in one of its messages, in upper or lower case; empty allows any.
 	Text string
-	// Attributes are attributes of spans: each is one of some span, as text, or as JSON spells a number or boolean.
+	// Attributes must each occur in some span. A value is a string, or the JSON of a number or boolean.
 	Attributes []agl.Label
-	// After is Result.Next of the search before; empty begins with the newest rollout.
+	// After is Result.Next of the previous search; empty begins with the newest rollout.
 	After string
-	Limit int // of the rollouts to return: 1 to MaxLimit, 0 is DefaultLimit
-	// Budget is the time after which the search returns what it has; zero is DefaultBudget.
-	Budget time.Duration
+	Limit int // the most rollouts to return: 1 to MaxLimit, 0 is DefaultLimit
+	// TimeLimit is when the search returns what it has found so far; zero is 2 seconds.
+	TimeLimit time.Duration
 }
 
 // The limits of a search.
 const (
-	DefaultLimit  = 50
-	MaxLimit      = 1000
-	DefaultBudget = 2 * time.Second
-	maxText       = 1000 // bytes of what is looked for
+	DefaultLimit     = 50
+	MaxLimit         = 1000
+	defaultTimeLimit = 2 * time.Second
+	maxText          = 1000 // bytes of a text to search for
 )
 
-// Result is what a search has found.
+// Result is the result of a search.
 type Result struct {
 	Items []agl.AttemptedRollout
-	// Next is where another search goes on; empty when all rollouts have been looked at.
+	// Next is where the next search continues; empty when all rollouts have been examined.
 	Next string
-	// Looked is how many rollouts the search has looked at.
+	// Looked is the number of rollouts that the search has examined.
 	Looked int
 }
 
@@ -67,16 +69,17 @@ func (r *Result) AppendJSON(dst []byte) []byte {
 	return o.End()
 }
 
-// pageSize is how many rollouts are read at once.
+// pageSize is the number of rollouts in one query.
 const pageSize = 200
 
-// Find searches until it has found Limit rollouts, has looked at all, or Budget is over; it looks at one rollout at least.
+// Find searches until it has found Limit rollouts, has examined all, or TimeLimit is over. It examines at least one
+// rollout. Params that are out of range are CodeInvalid.
 func Find(ctx context.Context, store agl.Store, p Params) (Result, error) {
 	if err := p.check(); err != nil {
 		return Result{}, err
 	}
 	m := matcher{p, strings.ToLower(p.Text)}
-	until := time.Now().Add(cmp.Or(p.Budget, DefaultBudget))
+	until := time.Now().Add(cmp.Or(p.TimeLimit, defaultTimeLimit))
 	limit := cmp.Or(p.Limit, DefaultLimit)
 	out := Result{Items: []agl.AttemptedRollout{}, Next: p.After}
 	query := p.Filters
@@ -174,7 +177,7 @@ func (m *matcher) matches(ctx context.Context, store agl.Store, r *agl.Attempted
 	}
 }
 
-// evidence is which conditions have been seen to hold.
+// evidence says which conditions have been found to hold.
 type evidence struct {
 	version, text bool
 	attributes    []bool
@@ -182,7 +185,7 @@ type evidence struct {
 
 func (e *evidence) met() bool { return e.version && e.text && !slices.Contains(e.attributes, false) }
 
-// look notes what a span shows.
+// look notes the conditions that a span meets.
 func (m *matcher) look(s *agl.Span, e *evidence) {
 	for name, value := range s.Attributes.All() {
 		switch name {
@@ -200,7 +203,7 @@ func (m *matcher) look(s *agl.Span, e *evidence) {
 	}
 }
 
-// plain is a value as people write it.
+// plain returns a value as people write it.
 func plain(value jsontext.Value) string {
 	if value.Kind() == '"' {
 		return rawjson.Unquote(value)
@@ -208,7 +211,7 @@ func plain(value jsontext.Value) string {
 	return string(value)
 }
 
-// messagePrefixes are what the names of the attributes with messages begin with.
+// messagePrefixes returns the prefixes of the attributes that hold messages.
 func messagePrefixes() []string {
 	return []string{agl.AttrGenAIPrompt + ".", agl.AttrGenAICompletion + ".", "agentlightning.message.", "exception."}
 }
@@ -217,7 +220,7 @@ func isMessage(name string) bool {
 	return slices.ContainsFunc(messagePrefixes(), func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// inText reports whether the text is in a value: in a string, or in the JSON of anything else.
+// inText reports whether a value contains the text: a string itself, any other value in its JSON.
 func (m *matcher) inText(value jsontext.Value) bool {
 	if value.Kind() == '"' {
 		return strings.Contains(strings.ToLower(rawjson.Unquote(value)), m.lower)

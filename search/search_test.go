@@ -96,8 +96,8 @@ func TestFind(t *testing.T) {
 func TestFindGoesOn(t *testing.T) {
 	t.Parallel()
 	store := filled(t)
-	for _, p := range []search.Params{{Limit: 1}, {Limit: 2}, {Budget: 1}, {Text: "o", Limit: 1}} {
-		all, err := search.Find(t.Context(), store, search.Params{Text: p.Text, Budget: time.Hour})
+	for _, p := range []search.Params{{Limit: 1}, {Limit: 2}, {TimeLimit: 1}, {Text: "o", Limit: 1}} {
+		all, err := search.Find(t.Context(), store, search.Params{Text: p.Text, TimeLimit: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
