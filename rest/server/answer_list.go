@@ -9,25 +9,24 @@ import (
 )
 
 const (
-	// firstItems is how many items of a list are read first, more than a page that gives no limit has, and laterBytes how much of the
-	// others at once, in at most maxItems.
+	// firstItems is the number of items that the first read of a list asks for, more than the default page has. Later
+	// reads ask for about laterBytes, at most maxItems items.
 	firstItems = 128
 	maxItems   = 4096
 	laterBytes = 4 << 20
-	// maxPasses bounds how often a list whose order changes is read.
+	// maxPasses bounds how often a list is read whose order may change.
 	maxPasses = 3
 )
 
-// listing is a query whose answer may be too large to be in memory. It is read and sent some items
-// at a time.
+// listing is a query whose answer may be too large for memory. It is read and sent in parts.
 //
-// One of after and key says how what changes meanwhile is met. With neither, new items come last.
+// after or key says how to deal with changes between the reads. With neither, new items come last.
 type listing[T any] struct {
-	paging *agl.Paging                  // of the query; read has the items that it selects
-	read   func() (agl.Page[T], error)  // asks the store
+	paging *agl.Paging                  // of the query; read returns the items that it selects
+	read   func() (agl.Page[T], error)  // queries the store
 	one    func([]byte, *T) []byte      // appends an item
-	after  func(last *T)                // has read begin behind an item
-	key    func(h *maphash.Hash, it *T) // tells items apart, in an order that may change
+	after  func(last *T)                // makes read begin after an item
+	key    func(h *maphash.Hash, it *T) // hashes the identity of an item, for orders that may change
 }
 
 func appendTo[T any, P interface {
@@ -44,7 +43,7 @@ func (l *listing[T]) answer(x *exchange) error {
 	if most <= 0 {
 		most = math.MaxInt
 	}
-	if asked.Limit >= -1 { // the store refuses others
+	if asked.Limit >= -1 { // the store rejects other values
 		l.paging.Limit = min(most, firstItems)
 	}
 	page, err := l.read()
@@ -53,7 +52,7 @@ func (l *listing[T]) answer(x *exchange) error {
 	}
 	complete := func() bool { return len(page.Items) >= most || asked.Offset+len(page.Items) >= page.Total }
 	if n := itemsIn(l.bytes(page.Items), len(page.Items)); l.key != nil && !complete() && n >= min(page.Total-asked.Offset, most) {
-		// All of it fits into one piece, which is of one moment.
+		// Everything fits into one read, which is consistent.
 		l.paging.Limit = min(n, most)
 		if page, err = l.read(); err != nil {
 			return err
@@ -72,7 +71,7 @@ func (l *listing[T]) answer(x *exchange) error {
 	}
 }
 
-// bytes adds up the sizes of items, until they are more than a piece has.
+// bytes returns the size of the items, or any size above laterBytes if they are larger than that.
 func (l *listing[T]) bytes(items []T) int {
 	var scratch []byte
 	size := 0
@@ -85,13 +84,13 @@ func (l *listing[T]) bytes(items []T) int {
 	return size
 }
 
-// itemsIn is how many items to read at once, where the last ones took so many bytes.
+// itemsIn returns how many items to read at once, given the size of the last ones.
 func itemsIn(bytes, items int) int {
 	return min(max(laterBytes/max(bytes/max(items, 1), 1), 1), maxItems)
 }
 
-// behind returns what reads the items after a page: what comes or goes meanwhile moves none of
-// them.
+// behind returns a function that reads the items after a page by the last item, so that changes to the list do not
+// move them.
 func (l *listing[T]) behind(page agl.Page[T], offset, most int) func(int) ([]T, int, error) {
 	total, read, sent := page.Total, len(page.Items), len(page.Items)
 	last := func(items []T) {
@@ -118,9 +117,8 @@ func (l *listing[T]) behind(page agl.Page[T], offset, most int) func(int) ([]T, 
 	}
 }
 
-// passes returns what reads the items after a page by their offset. In an order that may change it
-// then reads the list again for those that have gone where it had been. Such an item is sent
-// behind the others, and none is sent twice.
+// passes returns a function that reads the items after a page by offset. If the order may change, it then reads the
+// list again for items that have moved to where it had been already. Those are sent last, and none is sent twice.
 func (l *listing[T]) passes(page agl.Page[T], offset, most int) func(int) ([]T, int, error) {
 	total, read, sent := page.Total, len(page.Items), len(page.Items)
 	at, pass, found := offset+read, 1, true
@@ -141,7 +139,7 @@ func (l *listing[T]) passes(page agl.Page[T], offset, most int) func(int) ([]T, 
 				return nil, 0, err
 			}
 			total, read = later.Total, len(later.Items)
-			if at += read; read == 0 { // some have been deleted meanwhile
+			if at += read; read == 0 { // items have been deleted meanwhile
 				at = math.MaxInt
 			}
 			items := seen.add(later.Items)
@@ -156,14 +154,14 @@ func (l *listing[T]) passes(page agl.Page[T], offset, most int) func(int) ([]T, 
 	}
 }
 
-// seenItems knows what has been sent, in eight bytes an item.
+// seenItems remembers which items were sent, with eight bytes for each.
 type seenItems[T any] struct {
-	key    func(*maphash.Hash, *T) // nil: each item is new
+	key    func(*maphash.Hash, *T) // nil if every item is new
 	hash   maphash.Hash
 	hashes map[uint64]struct{}
 }
 
-// add returns the items that are new. It changes the list.
+// add returns the items that are new. It reuses the slice.
 func (s *seenItems[T]) add(items []T) []T {
 	if s.key == nil {
 		return items

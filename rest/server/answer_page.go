@@ -9,25 +9,24 @@ import (
 )
 
 const (
-	// pagePiece is the size, in bytes, from which on an answer to a query is sent in pieces: it
-	// takes no more memory than its items, and these are free when they are sent.
+	// pagePiece is the size, in bytes, above which an answer to a query is sent in pieces, so that it needs no more
+	// memory than its items, which are freed as they are sent.
 	pagePiece = 512 << 10
-	// pieceTimeout bounds the time in which a client must take a piece. What a client leaves
-	// lying keeps its answer in memory.
+	// pieceTimeout bounds the time in which a client must receive a piece. A client that does not read keeps its
+	// answer in memory.
 	pieceTimeout = 30 * time.Second
-	// maxLists bounds the answers in pieces that one caller gets at once: each has a few megabytes
-	// while its client is slow.
+	// maxLists bounds the answers in pieces that one caller may receive at once: each takes a few megabytes while its
+	// client is slow.
 	maxLists = 128
 )
 
-// sendPage sends the answer to a query; one appends an item. more returns further items after
-// those of the page, which took so many bytes, until there are none, and how many there are in
-// all; nil is none.
+// sendPage sends the answer to a query. one appends an item. more, if not nil, gets the size of the items just sent,
+// and returns further items until there are none, and the total.
 func sendPage[T any](x *exchange, page agl.Page[T], one func(dst []byte, item *T) []byte, more func(bytes int) (items []T, total int, err error)) error {
 	dst, began := x.out, false
 	dst = append(dst, wire.PageHead...)
 	conn := http.NewResponseController(x.ResponseWriter)
-	// Once the head of the answer is sent, only a broken connection says that the rest is missing.
+	// Once the head of the answer is sent, only breaking the connection tells the client that the rest is missing.
 	cut := func(err error) error {
 		if began {
 			x.cutOff(err)
@@ -88,7 +87,7 @@ func sendPage[T any](x *exchange, page agl.Page[T], one func(dst []byte, item *T
 	if err := flush(); err != nil {
 		return err
 	}
-	// The next request of the connection has its own.
+	// The deadline must not apply to the connection's next request.
 	_ = conn.SetWriteDeadline(time.Time{})
 	return nil
 }

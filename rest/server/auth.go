@@ -15,8 +15,7 @@ import (
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
-// auth finds out who makes a request. Without a configured token every request without
-// a key is the root's.
+// auth identifies the caller of a request. Without a configured token, a request without a key is root's.
 type auth struct {
 	token  string
 	spans  string // the secret of span tokens
@@ -25,9 +24,9 @@ type auth struct {
 	failed *access.Throttle
 
 	sessions     *access.Sessions // of browsers; may be nil
-	origins      []string         // whose pages may use a session, besides the server's own
+	origins      []string         // origins whose pages may use a session, besides the server's own
 	tokens       access.Checker   // of machines; may be nil
-	certificates access.Grants    // by the names in client certificates
+	certificates access.Grants    // by name in client certificates
 }
 
 func newAuth(config *Config) *auth {
@@ -60,13 +59,13 @@ func (a *auth) identifyBy(x *exchange, given string) (err error) {
 	return a.lease(x)
 }
 
-// credential is what a text that a caller has given may be.
+// credential is the kind of a credential that a caller has sent.
 type credential int
 
 const (
-	asText credential = iota // the token, that of an attempt's spans, nothing, or a guess
+	asText credential = iota // the server's token, a span token, nothing, or a guess
 	asKey
-	asSigned // the token of a machine, with three parts (RFC 7515)
+	asSigned // a machine's token, with three parts (RFC 7515)
 )
 
 func (a *auth) kind(given string) credential {
@@ -80,8 +79,7 @@ func (a *auth) kind(given string) credential {
 	}
 }
 
-// proven reports whether a request that gives no text may have something else, which cannot
-// be guessed.
+// proven reports whether a request without a text has another credential, which cannot be guessed.
 func proven(r *http.Request) bool {
 	return cookie(r, sessionCookie) != "" || httpserver.ClientName(r) != ""
 }
@@ -91,9 +89,8 @@ func errThrottled(x *exchange, wait time.Duration) error {
 	return wire.ErrDetail(http.StatusTooManyRequests, (&access.ThrottledError{Wait: wait}).Error())
 }
 
-// find sets the caller of a request, which has the token, a key, the token of a machine, a
-// span token at the one path that accepts those, or without any of these a session or a
-// client certificate. The body has not been read.
+// find sets the caller of a request: by the server's token, a key, a machine's token, or a span token at the one path
+// that accepts those; without any of these by a session or a client certificate. The body has not been read yet.
 func (a *auth) find(x *exchange, given string, kind credential) (err error) {
 	switch {
 	case kind == asKey:
@@ -122,21 +119,21 @@ func (a *auth) find(x *exchange, given string, kind credential) (err error) {
 	return agl.Errorf(agl.CodeUnauthorized, "a token is needed: Authorization: Bearer TOKEN, or HTTP Basic with the token or a key as password")
 }
 
-// still returns why the caller of a request that goes on for long would now be refused, or nil: its key has been revoked or has
-// expired, its session is over.
+// still returns an error if the caller of a long request would be refused by now: its key was revoked or has expired,
+// or its session is over.
 func (a *auth) still(x *exchange) error {
 	given, who := access.Given(x.request), x.caller
-	defer func() { x.caller = who }() // whose act it was
+	defer func() { x.caller = who }() // for the audit log
 	return a.find(x, given, a.kind(given))
 }
 
-// findBy sets the caller that a checker knows.
+// findBy sets the caller that a checker identifies.
 func (a *auth) findBy(x *exchange, checker access.Checker, given string) (err error) {
 	x.caller, err = checker.Check(x.context(), given)
 	return err
 }
 
-// lease has what the caller uses counted, if its key or the project of this server has limits.
+// lease starts counting what the caller uses, if its key or the server's project has limits.
 func (a *auth) lease(x *exchange) (err error) {
 	if a.keys == nil {
 		return nil
@@ -147,8 +144,7 @@ func (a *auth) lease(x *exchange) (err error) {
 	return err
 }
 
-// isToken compares digests, so that the time it takes tells neither the token nor its
-// length.
+// isToken compares digests, so that its duration reveals neither the token nor its length.
 func (a *auth) isToken(given string) bool {
 	if a.token == "" {
 		return false
@@ -157,11 +153,11 @@ func (a *auth) isToken(given string) bool {
 	return subtle.ConstantTimeCompare(digest[:], a.digest[:]) == 1
 }
 
-// refuse answers a request whose caller is unknown. Its body has not been read.
+// refuse answers a request whose caller could not be identified. Its body has not been read.
 func (a *auth) refuse(x *exchange, err error) {
 	if agl.ErrorCode(err) == agl.CodeUnauthorized {
 		ways := []string{"Bearer", `Basic realm="agl"`}
-		if x.request.Header.Get("X-Requested-With") != "" { // a script of a page: the browser would ask for a password itself
+		if x.request.Header.Get("X-Requested-With") != "" { // a page's script: for Basic the browser would ask for a password
 			ways = ways[:1]
 		}
 		x.Header()["Www-Authenticate"] = ways
@@ -169,7 +165,7 @@ func (a *auth) refuse(x *exchange, err error) {
 	x.fail(err)
 }
 
-// allow returns why the caller may not use a route that declares scopes, or nil.
+// allow returns an error if the caller may not use a route that declares these scopes.
 func (x *exchange) allow(scope access.Scope) error {
 	err := x.caller.Allow(scope)
 	if forbidden, ok := errors.AsType[*access.ForbiddenError](err); ok {
@@ -178,7 +174,7 @@ func (x *exchange) allow(scope access.Scope) error {
 	return err
 }
 
-// admitSpans refuses spans of attempts that the caller may not speak for.
+// admitSpans rejects spans of attempts that the caller may not act for.
 func (x *exchange) admitSpans(spans []agl.Span) error {
 	for i := range spans {
 		if s := &spans[i]; !x.caller.Speaks(agl.Claim{RolloutID: s.RolloutID, AttemptID: s.AttemptID}) {

@@ -11,7 +11,7 @@ import (
 // cors allows web pages of other origins to call the server.
 type cors struct{ origins []string }
 
-// apply adds the CORS headers. A preflight request is answered; it then returns true.
+// apply adds the CORS headers. It answers a preflight request, and then returns true.
 func (c cors) apply(x *exchange) (answered bool) {
 	origin := x.request.Header.Get("Origin")
 	if len(c.origins) == 0 || origin == "" {
@@ -23,7 +23,7 @@ func (c cors) apply(x *exchange) (answered bool) {
 	allowed := anybody || slices.Contains(c.origins, origin)
 	if allowed {
 		h.Set("Access-Control-Allow-Origin", origin)
-		if !anybody { // a page that nobody named must not use what the browser has kept
+		if !anybody { // a page that nobody named must not use the browser's credentials
 			h.Set("Access-Control-Allow-Credentials", "true")
 		}
 		h.Set("Access-Control-Expose-Headers", strings.Join([]string{wire.AttemptState, wire.Queue, wire.Wait, "Retry-After", "X-Request-Id"}, ", "))

@@ -14,11 +14,11 @@ import (
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
-// SignIn lets people sign in by somebody else, such as an OpenID Connect provider.
+// SignIn lets people sign in through a third party, such as an OpenID Connect provider.
 type SignIn interface {
-	// Begin returns where the browser is sent, and what it keeps for Finish.
+	// Begin returns the URL to send the browser to, and what the browser keeps for Finish.
 	Begin(ctx context.Context) (target, keep string, err error)
-	// Finish returns who has signed in, from the parameters with which the browser came back.
+	// Finish returns who has signed in. returned holds the query parameters with which the browser came back.
 	Finish(ctx context.Context, keep string, returned url.Values) (access.Caller, error)
 }
 
@@ -26,25 +26,25 @@ const (
 	sessionCookie = "agl_session"
 	flowCookie    = "agl_login"
 	flowTTL       = 10 * time.Minute
-	maxLoginBody  = 4 << 10 // bytes; anybody may send it
+	maxLoginBody  = 4 << 10 // bytes; no credentials are needed to send it
 )
 
-// login lets browsers sign in. The session is a cookie that scripts cannot read, and that
-// the browser sends with no request of another site.
+// login lets browsers sign in. The session is a cookie that scripts cannot read, and that the browser does not send
+// with requests of other sites.
 type login struct {
 	auth   *auth
 	signIn SignIn // may be nil
-	base   string // the path of the server, "" or such as /p/search
-	secure bool   // browsers reach it by HTTPS
+	base   string // the path of the server, such as /p/search, or ""
+	secure bool   // browsers reach the server by HTTPS
 }
 
-// loginJSON is the answer that says how to sign in, and who has.
+// loginJSON says how callers can sign in, and who the caller is.
 type loginJSON struct {
 	Methods  []string         `json:"methods"` // key, oidc
 	Identity *access.Identity `json:"identity"`
 }
 
-// answer says how to sign in, and who the caller is.
+// answer says how callers can sign in, and who the caller is.
 func (l *login) answer(x *exchange) error {
 	says := loginJSON{Methods: []string{}}
 	if l.auth.sessions != nil && l.auth.token != "" {
@@ -67,12 +67,12 @@ func (l *login) answer(x *exchange) error {
 
 func (l *login) check() error {
 	if l.auth.sessions == nil || l.auth.token == "" {
-		return agl.Errorf(agl.CodeUnimplemented, "nobody signs in to this server: it has no token, or its store keeps no documents")
+		return agl.Errorf(agl.CodeUnimplemented, "nobody can sign in to this server: it has no token, or its store keeps no documents")
 	}
 	return nil
 }
 
-// begin signs in by a key or the token.
+// begin signs in with a key or the token.
 func (l *login) begin(x *exchange) error {
 	if err := l.check(); err != nil {
 		return err
@@ -96,7 +96,7 @@ func (l *login) begin(x *exchange) error {
 	return l.admit(x, func() error { return x.answerJSON(http.StatusOK, &identity, nil) })
 }
 
-// admit begins a session of the caller, and answers.
+// admit starts a session of the caller, and answers.
 func (l *login) admit(x *exchange, answer func() error) error {
 	text, until, err := l.auth.sessions.Begin(x.context(), &x.caller)
 	if err != nil {
@@ -135,7 +135,7 @@ func (l *login) beginOIDC(x *exchange) error {
 	return redirect(x, target)
 }
 
-// endOIDC is where the identity provider sends the browser back to.
+// endOIDC handles the browser that the identity provider has sent back.
 func (l *login) endOIDC(x *exchange) (err error) {
 	if err := l.checkOIDC(); err != nil {
 		return err
@@ -167,7 +167,7 @@ func redirect(x *exchange, target string) error {
 	return x.write(http.StatusSeeOther, nil)
 }
 
-// setCookie sets a cookie, or deletes it if there is no time for it.
+// setCookie sets a cookie, or deletes it if life is 0.
 func (l *login) setCookie(x *exchange, name, value, path string, site http.SameSite, life time.Duration) {
 	age := int(life / time.Second)
 	if age <= 0 {
@@ -188,8 +188,8 @@ func cookie(r *http.Request, name string) string {
 	return c.Value
 }
 
-// portSuffix tells the cookies of several servers of one machine apart: browsers send each
-// the cookies of all.
+// portSuffix distinguishes the cookies of several servers on one machine: browsers send all cookies of a host to each
+// of its ports.
 func portSuffix(r *http.Request) string {
 	if _, port, err := net.SplitHostPort(r.Host); err == nil && port != "" && strings.Trim(port, "0123456789") == "" {
 		return "_" + port
@@ -197,9 +197,9 @@ func portSuffix(r *http.Request) string {
 	return ""
 }
 
-// ownPage reports whether a page of the server itself, or of an origin that was named, makes
-// a request: only those may use a session. The Guard lets pages of other sites read, and with
-// the origin "*" write, because what they send names nobody.
+// ownPage reports whether a request comes from a page of the server itself, or of an origin in CORSOrigins: only
+// those may use a session. The Guard lets pages of other sites read, and with the origin "*" also write, because
+// their requests carry no credentials.
 func (a *auth) ownPage(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	if origin != "" && slices.Contains(a.origins, origin) {

@@ -1,14 +1,15 @@
-// Package server serves an agl.Store over HTTP: the API under /v1/agl that Python
-// agents and trainers written for Agent-lightning v0.3 speak, and spans by OTLP at
-// /v1/traces.
+// Package server serves an agl.Store over HTTP: the API under /v1/agl, which Python agents and trainers written for
+// Agent-lightning v0.3 use, and OTLP for spans at /v1/traces.
 //
-// [New] returns an http.Handler. Give it an http.Server with timeouts for headers
-// and idle connections, but no WriteTimeout: dequeues, waits and event streams
-// block. Before http.Server.Shutdown call [Server.Drain], which answers them.
+//	s, err := server.New(server.Config{Store: store, Token: token})
+//	err = s.Serve(ctx, listener)
 //
-// The package holds routing, envelopes, limits, metrics and access. The store
-// decides what an operation does, and package agl has the JSON forms of rollouts, spans
-// and the other nouns. The package must not know how a store keeps them, nor who runs,
+// [New] returns an http.Handler. To serve it with your own http.Server, set timeouts for headers and idle
+// connections, but no WriteTimeout: dequeues, waits and event streams block. Call [Server.Drain] before
+// http.Server.Shutdown, to answer those.
+//
+// The package contains routing, envelopes, limits, metrics and access. The store decides what an operation does, and
+// package agl has the JSON forms of the nouns. The package must not know how a store keeps its data, nor who runs,
 // trains or records.
 //
 // Extensions of the protocol, all optional for clients:

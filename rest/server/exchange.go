@@ -21,29 +21,28 @@ type shared struct {
 	refusals  throttle
 	drain     *drain
 	auth      *auth
-	open      *access.Open // requests that stay open
-	lists     *access.Open // lists that are sent in pieces
+	open      *access.Open // long requests
+	lists     *access.Open // answers that are sent in pieces
 	jsonType  []string     // the Content-Type of answers, shared by all headers; never changed
 	exchanges sync.Pool    // of *exchange
 	bodies    sync.Pool    // of *[]byte, the memory of large bodies
 }
 
-// exchange is a request and its answer, with their buffers. Exchanges are reused.
-// An exchange is the ResponseWriter of its handler, so that metrics know the
-// status.
+// exchange is a request and its answer, with their buffers. Exchanges are reused. An exchange is the ResponseWriter
+// of its handler, so that metrics learn the status.
 type exchange struct {
 	http.ResponseWriter
 	*shared
 
 	request *http.Request
-	route   string //  the path with placeholders, for metrics
+	route   string // the path with placeholders, for metrics
 	status  int    // 0 until the header is written
 	caller  access.Caller
-	audited bool          // it is an act of the scope train or admin
+	audited bool          // it needs the scope train or admin and changes something
 	lease   *access.Lease // of the budget of the caller's key; nil without one
 
 	body    []byte // the request's body
-	out     []byte // empty; an answer is appended to it
+	out     []byte // empty memory to append an answer to
 	decoder *wire.Decoder
 }
 
@@ -55,7 +54,7 @@ const (
 	maxKeptBody = 8 << 20
 )
 
-// handler answers a request. The error that it returns is answered by [exchange.fail].
+// handler answers a request. [exchange.fail] answers with the error that it returns.
 type handler func(x *exchange) error
 
 func (s *shared) begin(w http.ResponseWriter, r *http.Request) *exchange {
@@ -75,7 +74,7 @@ func (x *exchange) end() {
 			x.bodies.Put(&large)
 		}
 		body = nil
-		x.decoder = new(wire.Decoder) // nothing may refer to memory that another exchange has next
+		x.decoder = new(wire.Decoder) // it must not refer to memory that another exchange gets
 	}
 	if cap(out) > maxKept {
 		out = make([]byte, 0, 4<<10)
@@ -84,7 +83,7 @@ func (x *exchange) end() {
 	x.exchanges.Put(x)
 }
 
-// replaceBody makes another body the request's. Nothing may refer to the one before.
+// replaceBody sets another body of the request. Nothing may refer to the previous one.
 func (x *exchange) replaceBody(body []byte) {
 	if old := x.body; cap(old) > maxKept && cap(old) <= maxKeptBody {
 		x.bodies.Put(&old)
@@ -120,7 +119,7 @@ func (x *exchange) idempotencyKey() string {
 	return ""
 }
 
-// answer sends a document, unless err says that there is none.
+// answer sends a document, or returns err if it is not nil.
 func (x *exchange) answer(status int, doc rawjson.Appender, err error) error {
 	if err != nil {
 		return err
@@ -128,12 +127,12 @@ func (x *exchange) answer(status int, doc rawjson.Appender, err error) error {
 	return x.send(status, doc.AppendJSON(x.out))
 }
 
-// answerText sends a document that is given as text.
+// answerText sends a JSON document.
 func (x *exchange) answerText(status int, doc string) error {
 	return x.send(status, append(x.out, doc...))
 }
 
-// tellCancelled tells a client that writes to a cancelled attempt to stop the agent.
+// tellCancelled tells a client that its attempt was cancelled, so that it stops the agent.
 func (x *exchange) tellCancelled() { x.Header()[wire.AttemptState] = []string{wire.AttemptCancelled} }
 
 // answerFound sends what the store found, or null if it found nothing, as clients
@@ -145,11 +144,10 @@ func (x *exchange) answerFound(found rawjson.Appender, err error) error {
 	return x.answer(http.StatusOK, found, err)
 }
 
-// net/http counts the bytes of a smaller answer itself.
+// net/http sets the Content-Length of smaller answers itself.
 const minCounted = 1 << 10
 
-// send sends a JSON document. If it was appended to x.out and outgrew it, x.out
-// keeps the larger memory.
+// send sends a JSON document. If the document was appended to x.out and outgrew it, x.out keeps the larger memory.
 func (x *exchange) send(status int, doc []byte) error {
 	if cap(doc) > cap(x.out) {
 		x.out = doc[:0]
@@ -183,7 +181,7 @@ func (x *exchange) sendNow(part []byte) error {
 	return nil
 }
 
-// writeError means that an answer could not be written: the client has left.
+// writeError means that an answer could not be written because the client has disconnected.
 type writeError struct{ err error }
 
 func (e *writeError) Error() string { return "write the answer: " + e.err.Error() }

@@ -20,10 +20,10 @@ import (
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
-// Whether a request may come without a body.
+// Whether a request needs a body.
 const (
 	bodyRequired = true
-	bodyOptional = false // it may be empty or null
+	bodyOptional = false // the body may be empty or null
 )
 
 // decode reads the body into v.
@@ -55,8 +55,7 @@ func isJSON(contentType []string) bool {
 	return err == nil && (media == "application/json" || strings.HasPrefix(media, "application/") && strings.HasSuffix(media, "+json"))
 }
 
-// query reads the parameters of a query: out of the query string of a GET, else
-// out of the body.
+// query reads the parameters of a query: from the query string of a GET, otherwise from the body.
 func (x *exchange) query(q wire.Query) error {
 	if x.request.Method == http.MethodGet {
 		return q.Parse(x.request.URL.RawQuery, x.decoder)
@@ -71,7 +70,7 @@ const firstRead = 1 << 20
 // readBody reads the request's body, decompressed, into x.body, and charges it to the
 // budget of the caller's key.
 func (x *exchange) readBody() error {
-	if err := x.receiveBody(); err != nil || x.lease == nil || x.route == chargeRoute { // a proxy must be able to tell what is spent
+	if err := x.receiveBody(); err != nil || x.lease == nil || x.route == chargeRoute { // a proxy must always be able to report what is spent
 		return err
 	}
 	return x.reserve(access.Amounts{Bytes: int64(len(x.body))})
@@ -153,7 +152,7 @@ func (x *exchange) readAll(r io.Reader) error {
 }
 
 func errTooLarge(limit int64) error {
-	return wire.ErrDetail(http.StatusRequestEntityTooLarge, fmt.Sprintf("the request's body is larger than %d bytes, the most that this server takes", limit))
+	return wire.ErrDetail(http.StatusRequestEntityTooLarge, fmt.Sprintf("the request's body is larger than %d bytes, the maximum of this server", limit))
 }
 
 func errUnreadable(err error) error {

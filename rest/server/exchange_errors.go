@@ -12,14 +12,14 @@ import (
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
-// statusClientGone is the status, in metrics and logs, of a request whose client
-// left before the answer. Nobody receives it.
+// statusClientGone is the status, in metrics and logs, of a request whose client disconnected before the answer.
+// Nobody receives it.
 const statusClientGone = 499
 
-// retryAfter is how long a client that is refused for now is told to wait.
+// retryAfter is how long a client should wait after a temporary refusal.
 const retryAfter = time.Second
 
-// fail answers with an error.
+// fail answers a request with an error.
 func (x *exchange) fail(err error) {
 	if isWriteError(err) || x.status != 0 {
 		x.cutOff(err)
@@ -37,7 +37,7 @@ func (x *exchange) cutOff(err error) {
 }
 
 func (x *exchange) sendError(err error) error {
-	if _, ok := errors.AsType[*agl.FieldError](err); ok { // from a store that checks documents itself
+	if _, ok := errors.AsType[*agl.FieldError](err); ok { // from a store that validates documents itself
 		err = wire.ErrBody(x.body, err)
 	}
 	if decided, ok := errors.AsType[*wire.StatusError](err); ok {

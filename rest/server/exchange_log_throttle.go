@@ -8,9 +8,8 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// throttle limits log lines about failures that affect many requests, such as a full
-// disk. For each code it logs the first failure, then one per interval with the number
-// of omitted ones.
+// throttle limits log lines about failures that affect many requests, such as a full disk. For each code it logs the
+// first failure, and then one per interval with the number of omitted failures.
 type throttle struct {
 	mu    sync.Mutex
 	codes map[agl.Code]*throttled
@@ -30,8 +29,7 @@ func (t *throttle) warn(log *slog.Logger, code agl.Code, path string, err error)
 	}
 }
 
-// due reports whether a message about a code is due, and how many were left out
-// since the last one.
+// due reports whether a message about a code is due, and how many were omitted since the last one.
 func (t *throttle) due(code agl.Code) (omitted int, due bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

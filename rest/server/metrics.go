@@ -14,7 +14,7 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// latencyBuckets are the bounds, in seconds, of the reference's histograms.
+// latencyBuckets returns the bounds of the reference's histograms, in seconds.
 func latencyBuckets() []float64 {
 	return []float64{
 		0.000001, 0.000002, 0.000005, 0.00001, 0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.007,
@@ -23,9 +23,8 @@ func latencyBuckets() []float64 {
 	}
 }
 
-// Metrics counts the requests of a [Server], under the names of the reference. It
-// is also an observer of the engine, and as such counts the store's operations and
-// finished rollouts:
+// Metrics counts the requests of a [Server], under the reference's names. As an observer of the engine it also counts
+// the store's operations and finished rollouts:
 //
 //	agl_http_total, agl_http_latency                path, method, status
 //	agl_store_total, agl_store_latency              method, store_pubmeth, status
@@ -53,7 +52,7 @@ type series struct {
 	duration prometheus.Observer
 }
 
-// NewMetrics registers the metrics.
+// NewMetrics creates the metrics and registers them.
 func NewMetrics(registry *prometheus.Registry) (*Metrics, error) {
 	m := &Metrics{registry: registry}
 	for _, f := range []struct {
@@ -82,8 +81,8 @@ func NewMetrics(registry *prometheus.Registry) (*Metrics, error) {
 	return m, nil
 }
 
-// observe counts something that took d. labels, which is called once for each key,
-// returns the labels of the key's series.
+// observe counts something that took d. labels returns the labels of the key's series; it is called once for each
+// key.
 func (f *family) observe(d time.Duration, key [3]string, labels func(key [3]string) []string) {
 	s, ok := f.series.Load(key)
 	if !ok {
@@ -131,7 +130,7 @@ func (m *Metrics) ObserveRollout(status agl.RolloutStatus, mode agl.Mode, d time
 	})
 }
 
-// ObserveCall counts a call of a model.
+// ObserveCall counts a model call.
 func (m *Metrics) ObserveCall(version string, promptTokens, replyTokens int64) {
 	m.calls.add(time.Now(), version, tokens{1, promptTokens, replyTokens})
 }
@@ -181,7 +180,7 @@ func snakeCase(name string) string {
 	return b.String()
 }
 
-// methodLabel keeps a client from filling the memory with made-up methods.
+// methodLabel keeps clients from filling the memory with made-up methods.
 func methodLabel(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodPost, http.MethodDelete, http.MethodPut, http.MethodPatch, http.MethodHead, http.MethodOptions:

@@ -11,16 +11,17 @@ import (
 )
 
 const (
-	// callWindow is the number of seconds over which rates are taken.
+	// callWindow is the number of seconds over which rates are computed.
 	callWindow = 10
-	// servedVersions bounds how many versions are remembered, and servedFor how long after their last call they are shown.
+	// servedVersions bounds the number of versions that are remembered, and servedFor is how long after its last call
+	// a version is shown.
 	servedVersions = 16
 	servedFor      = 10 * time.Minute
-	// maxVersionName bounds the length of what a client has recorded as a version, in bytes.
+	// maxVersionName bounds the length of a version that a client has recorded, in bytes.
 	maxVersionName = 200
 )
 
-// callCounts counts calls of models as their spans arrive, so that nobody has to read spans for it.
+// callCounts counts model calls as their spans arrive, so that counting them does not require reading spans.
 type callCounts struct {
 	mu       sync.Mutex
 	total    tokens
@@ -65,7 +66,7 @@ func (c *callCounts) add(now time.Time, name string, one tokens) {
 	case len(c.versions) < servedVersions:
 		i = len(c.versions)
 		c.versions = append(c.versions, servedVersion{name: name})
-	default: // it takes the place of the one that was called longest ago
+	default: // it replaces the least recently called version
 		i = slices.Index(c.versions, slices.MinFunc(c.versions, func(a, b servedVersion) int { return a.last.Compare(b.last) }))
 		c.versions[i] = servedVersion{name: name}
 	}

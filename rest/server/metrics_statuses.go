@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// countShare bounds the work for counts: an answer is reused for so many times what it took.
+	// countShare bounds the work for counts: an answer is reused for this many times the time it took.
 	countShare = 50
-	// countsFor is how long an answer is reused at least. Pages ask about twice a second.
+	// countsFor is the shortest time for which an answer is reused. Pages ask about twice a second.
 	countsFor = 200 * time.Millisecond
 	// countsTimeout bounds one count.
 	countsTimeout = 30 * time.Second
 )
 
-// statusCounts counts the rollouts of each status: once for all who ask at about the same time, because a store looks at each of
-// the rollouts that it counts.
+// statusCounts counts the rollouts of each status, once for everybody who asks at about the same time, because a
+// store reads each rollout that it counts.
 type statusCounts struct {
 	store agl.Store
 
-	turn   chan struct{} // has room for who may use the fields below
-	until  time.Time     // when counts are too old
+	turn   chan struct{} // a lock for the fields below
+	until  time.Time     // when counts become too old
 	counts []byte
 }
 
@@ -41,7 +41,7 @@ func (s *statusCounts) get(x *exchange) error {
 	}
 	fresh := time.Now().After(s.until)
 	if fresh {
-		// Others reuse the answer, even if this client has left.
+		// Others reuse the answer, even if this client has disconnected.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(x.context()), countsTimeout)
 		defer cancel()
 		began := time.Now()
@@ -54,7 +54,7 @@ func (s *statusCounts) get(x *exchange) error {
 	}
 	doc := rawjson.NewObject(x.out)
 	doc.Raw("by_status", s.counts)
-	if !fresh { // what has happened since is counted in so many seconds
+	if !fresh { // seconds until the next count
 		doc.Key("fresh_in")
 		doc = rawjson.AppendFloat(doc, time.Until(s.until).Seconds())
 	}

@@ -11,11 +11,11 @@ import (
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
-// audit keeps the acts of callers.
+// audit serves the audit log.
 type audit struct{ kept *access.Audit }
 
-// record keeps an act that has succeeded. Those that have not are no acts, and who may do
-// nothing must not be able to push others out of the list.
+// record stores an act that has succeeded. A failed one is not an act: callers without permission must not be able to
+// push others out of the log.
 func (a audit) record(x *exchange) {
 	if a.kept == nil || !x.audited || x.status >= http.StatusBadRequest {
 		return
@@ -31,20 +31,20 @@ func (a audit) record(x *exchange) {
 	}
 }
 
-// add keeps an act that the caller has done at another server, such as a proxy, which sends
-// the caller's own key: nobody can name somebody else.
+// add stores an act that the caller did at another server, such as a proxy. That server sends the caller's own key,
+// so nobody can be named who was not there.
 func (a audit) add(x *exchange) error {
 	if a.kept == nil {
 		return agl.Errorf(agl.CodeUnimplemented, "this server does not keep what callers do")
 	}
-	var told wire.Act
-	if err := x.decode(&told, bodyRequired); err != nil {
+	var reported wire.Act
+	if err := x.decode(&reported, bodyRequired); err != nil {
 		return err
 	}
-	x.audited = false // the act is told, which is none itself
+	x.audited = false // reporting an act is not an act itself
 	act := access.Act{
-		Time: agl.TimestampOf(time.Now()), By: x.caller.By(), KeyID: x.caller.KeyID, From: told.From, Via: x.request.RemoteAddr,
-		Method: told.Method, Path: told.Path, Status: told.Status,
+		Time: agl.TimestampOf(time.Now()), By: x.caller.By(), KeyID: x.caller.KeyID, From: reported.From, Via: x.request.RemoteAddr,
+		Method: reported.Method, Path: reported.Path, Status: reported.Status,
 	}
 	return x.answerJSON(http.StatusCreated, &act, a.kept.Record(x.context(), &act))
 }
@@ -52,7 +52,7 @@ func (a audit) add(x *exchange) error {
 // maxListed bounds the acts of one answer.
 const maxListed = 10_000
 
-// actsJSON is the answer of a list.
+// actsJSON is the answer of list.
 type actsJSON struct {
 	Items []access.Act `json:"items"`
 	Total int          `json:"total"`

@@ -15,7 +15,7 @@ type collect struct {
 
 func (c collect) batch(x *exchange) error {
 	if c.collector == nil {
-		return agl.Errorf(agl.CodeUnimplemented, "this server collects no rollouts")
+		return agl.Errorf(agl.CodeUnimplemented, "this server has no collector")
 	}
 	var q wire.CollectQuery
 	if err := q.Query().Parse(x.request.URL.RawQuery, x.decoder); err != nil {

@@ -24,8 +24,8 @@ const (
 	bufferedEvents = 256 // of one stream
 )
 
-// stream sends events until the client leaves, the server drains, or the store ends
-// its stream, whose error is the last event.
+// stream sends events until the client disconnects, the server drains, or the store ends its stream; the last event
+// then has the store's error.
 func (s events) stream(x *exchange) error {
 	p := agl.EventsParams{Since: x.request.Header.Get(wire.LastEventID)}
 	query := x.request.URL.Query()
@@ -46,7 +46,7 @@ func (s events) stream(x *exchange) error {
 	defer leave()
 	ctx, cancel := context.WithCancel(x.context())
 	defer cancel()
-	changes := s.store.Events(ctx, p) // begins before the client hears that it has
+	changes := s.store.Events(ctx, p) // begins before the client receives the header
 	h := x.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache")
@@ -85,7 +85,7 @@ func (s events) stream(x *exchange) error {
 			continue
 		case <-heartbeat.C:
 		case message, open = <-messages:
-			for range len(messages) { // one packet for what comes together
+			for range len(messages) { // send what is there in one packet
 				message = append(message, <-messages...)
 			}
 		}

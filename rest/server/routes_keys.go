@@ -12,32 +12,32 @@ import (
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
-// keyID is the placeholder of routes.
+// Placeholder of routes.
 const keyID = "key_id"
 
-// chargeRoute is the path of the route that charges.
+// chargeRoute is the path at which proxies charge keys.
 var chargeRoute = wire.Prefix + wire.KeyUsage("{"+keyID+"}")
 
-// spanTokenLife is how long an agent may send spans with the token of its attempt.
+// spanTokenLife is how long an attempt's span token is valid.
 const spanTokenLife = 24 * time.Hour
 
 // keys manages the keys of the server.
 type keys struct {
 	keys  *access.Keys
-	spans string // the secret of the tokens of attempts
+	spans string // the secret of span tokens
 }
 
 func (s keys) check() error {
 	if s.keys == nil {
-		return agl.Errorf(agl.CodeUnimplemented, "this server keeps no keys beside its token")
+		return agl.Errorf(agl.CodeUnimplemented, "this server keeps no keys besides its token")
 	}
 	return nil
 }
 
 func (s keys) whoAmI(x *exchange) error { return x.answerJSON(http.StatusOK, x.caller.Identity(), nil) }
 
-// whose answers a server that asks whose a key is that its own caller has sent, with null if
-// it is nobody's. That server has a key itself, and is not the one who guesses.
+// whose tells another server whose key its caller has sent, with null for an unknown key. That server has a key
+// itself, so the guesses of its callers do not count against it.
 func (s keys) whose(x *exchange) error {
 	if err := s.check(); err != nil {
 		return err
@@ -53,8 +53,8 @@ func (s keys) whose(x *exchange) error {
 	return x.answerJSON(http.StatusOK, caller.Identity(), err)
 }
 
-// spanToken makes the token with which the agent of an attempt may send its spans, for a
-// runner that has no token to make it from.
+// spanToken answers with the token with which the agent of an attempt may send its spans, for a runner that does not
+// have the secret.
 func (s keys) spanToken(x *exchange) error {
 	var answer wire.SpanTokenAnswer
 	if s.spans != "" {
@@ -109,7 +109,7 @@ func (s keys) revoke(x *exchange) error {
 	return x.answerJSON(http.StatusOK, &key, err)
 }
 
-// revokeAttempt ends the keys of an attempt that stand in no list.
+// revokeAttempt revokes the keys of an attempt that were derived from a secret.
 func (s keys) revokeAttempt(x *exchange) error {
 	if err := s.check(); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (s keys) revokeAttempt(x *exchange) error {
 	return x.answerJSON(http.StatusCreated, &revoked, err)
 }
 
-// revokedAttempts is what proxies ask for, again and again.
+// revokedAttempts answers with the revoked attempts, which proxies poll.
 func (s keys) revokedAttempts(x *exchange) error {
 	if err := s.check(); err != nil {
 		return err
@@ -134,7 +134,7 @@ func (s keys) revokedAttempts(x *exchange) error {
 	return x.answerJSON(http.StatusOK, &wire.RevokedAttemptsAnswer{Items: found}, err)
 }
 
-// charge reserves and spends for a proxy.
+// charge reserves and spends a key's budget on behalf of a proxy.
 func (s keys) charge(x *exchange) error {
 	if err := s.check(); err != nil {
 		return err
@@ -148,19 +148,19 @@ func (s keys) charge(x *exchange) error {
 	return x.answerJSON(http.StatusOK, &answer, err)
 }
 
-// reserve reserves what the request uses of the budget of its caller's key.
+// reserve reserves what the request uses of its caller's budget.
 func (x *exchange) reserve(amounts access.Amounts) error {
 	return x.lease.Reserve(x.context(), amounts)
 }
 
-// settle spends what the request has reserved, or returns it if it has failed.
+// settle spends what the request has reserved, or returns it if the request failed.
 func (x *exchange) settle() {
 	if err := x.lease.End(context.WithoutCancel(x.context()), x.status < http.StatusBadRequest); err != nil {
-		x.log.Warn("a budget is not settled, so that what was reserved counts as spent", "key", x.caller.KeyID, "error", err)
+		x.log.Warn("a budget was not settled, so its reservation counts as spent", "key", x.caller.KeyID, "error", err)
 	}
 }
 
-// answerJSON sends what no other server or cache may keep.
+// answerJSON sends a document that caches must not store, or returns err if it is not nil.
 func (x *exchange) answerJSON(status int, v any, err error) error {
 	if err != nil {
 		return err

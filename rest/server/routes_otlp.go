@@ -68,8 +68,8 @@ func (t *otlpReceiver) exportTraces(x *exchange) error {
 	return t.send(x, http.StatusOK, encoding, otlp.AppendResponse(x.out, encoding, batch.Rejected, batch.Reason))
 }
 
-// addBatch stores a batch. If the store refuses it for one of its spans, addBatch
-// stores the spans of each attempt separately, so that only bad ones are lost.
+// addBatch stores a batch. If the store rejects it because of a span, addBatch stores the spans of each attempt
+// separately, so that only bad ones are lost.
 func (t *otlpReceiver) addBatch(x *exchange, batch *otlp.Batch) error {
 	if len(batch.Spans) == 0 {
 		return nil
@@ -107,9 +107,8 @@ func (t *otlpReceiver) add(x *exchange, spans []agl.Span) error {
 	return err
 }
 
-// sameMachine reports whether a request comes straight from this machine, so that the
-// times in it are by the store's clock: from a loopback address, or from the address
-// at which it arrived.
+// sameMachine reports whether a request comes directly from this machine, so that its times are those of the store's
+// clock: from a loopback address, or from the address at which it arrived.
 func sameMachine(r *http.Request) bool {
 	for _, relayed := range []string{"Forwarded", "X-Forwarded-For", "Via"} {
 		if r.Header.Get(relayed) != "" {
@@ -131,7 +130,7 @@ func sameMachine(r *http.Request) bool {
 	return err == nil && at.Addr().Unmap() == from.Addr().Unmap()
 }
 
-// refused reports whether the fault is what was sent, not the store.
+// refused reports whether what was sent is at fault, not the store.
 func refused(err error) bool {
 	switch agl.ErrorCode(err) {
 	case agl.CodeNotFound, agl.CodeInvalid, agl.CodeIllegalState, agl.CodeConflict:
@@ -179,8 +178,8 @@ func (t *otlpReceiver) sendStatus(x *exchange, status int, encoding otlp.Encodin
 	return t.send(x, status, encoding, otlp.AppendStatus(nil, encoding, message))
 }
 
-// send answers in the encoding of the request, compressed if the client accepts
-// that: Python's exporters expect it even of an empty answer.
+// send answers in the encoding of the request, compressed if the client accepts that: Python's exporters expect it
+// even for an empty answer.
 func (t *otlpReceiver) send(x *exchange, status int, encoding otlp.Encoding, body []byte) error {
 	h := x.Header()
 	h["Content-Type"] = []string{encoding.ContentType()}

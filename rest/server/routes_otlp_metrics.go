@@ -32,7 +32,7 @@ func (t *otlpReceiver) exportMetrics(x *exchange) error {
 	return t.send(x, http.StatusOK, encoding, otlp.AppendMetricsResponse(x.out, encoding, batch.Rejected, batch.Reason))
 }
 
-// runPoints are the points of a request that are of one run.
+// runPoints are the points of a request for one run.
 type runPoints struct {
 	service string
 	steps   map[agl.Null[int]]*stepPoints
@@ -43,7 +43,7 @@ type stepPoints struct {
 	points int
 }
 
-// addMetrics stores the points of a request. Those of a run that the store refuses are rejected, the others are kept.
+// addMetrics stores the points of a request. It rejects those of a run that the store refuses, and keeps the others.
 func (t *otlpReceiver) addMetrics(x *exchange, batch *otlp.Metrics) error {
 	runs := map[string]*runPoints{}
 	for _, p := range batch.Points {
@@ -74,7 +74,7 @@ func (r *runPoints) add(step agl.Null[int], values []otlp.Value) {
 	}
 }
 
-// addRun stores the points of one run, which begins with its first ones.
+// addRun stores the points of one run. The first points of an unknown run start it.
 func (t *otlpReceiver) addRun(x *exchange, batch *otlp.Metrics, id string, given *runPoints) error {
 	run, err := t.runs.GetRun(x.context(), id)
 	if errors.Is(err, agl.ErrNotFound) {
@@ -103,8 +103,8 @@ func (t *otlpReceiver) addRun(x *exchange, batch *otlp.Metrics, id string, given
 	return nil
 }
 
-// byStep returns the metrics in the order of their steps, and how many points are in each. What names no step is of the
-// newest one.
+// byStep returns the metrics by step, and the number of points in each. Points without a step belong to the newest
+// one.
 func (r *runPoints) byStep(newest int) (points map[int]int, metrics []agl.RunMetrics) {
 	points = map[int]int{}
 	values := map[int]map[string]float64{}

@@ -19,7 +19,7 @@ const (
 	readyFor = time.Second
 )
 
-// probes tells whether the server is alive and ready, and what the store holds.
+// probes says whether the server is alive and ready, and what the store holds.
 type probes struct {
 	store agl.Store
 
@@ -37,8 +37,8 @@ func (p *probes) statistics(x *exchange) error {
 	return x.answer(http.StatusOK, &stats, err)
 }
 
-// ready tells a load balancer whether to send requests here. It needs no token and
-// therefore gives only a reason; the log has the details.
+// ready tells a load balancer whether to send requests here. It needs no token and therefore answers only with a
+// code; the log has the details.
 func (p *probes) ready(x *exchange) error {
 	reason := ""
 	if x.drain.begun() {
@@ -63,7 +63,7 @@ func (p *probes) check(x *exchange) error {
 	if !p.asked.IsZero() && time.Since(p.asked) < readyFor {
 		return p.err
 	}
-	// Other probes reuse the answer, even if this client has left.
+	// Other probes reuse the answer, even if this client has disconnected.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.context()), readyTimeout)
 	defer cancel()
 	err := p.store.Ready(ctx)

@@ -8,10 +8,10 @@ import (
 	"github.com/agl-go/agl/rest/project"
 )
 
-// projectName is the placeholder of routes.
+// Placeholder of routes.
 const projectName = "project"
 
-// projects manages the projects beside the server's own store.
+// projects manages the projects besides the server's own store.
 type projects struct{ registry *project.Registry }
 
 func (s projects) check() error {

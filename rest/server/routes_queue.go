@@ -48,7 +48,7 @@ func (q *queue) dequeue(x *exchange) error {
 	}
 	result, err := q.claim(x, p)
 	if err != nil {
-		q.takeBack(x, result.Rollouts) // of a caller whose key has just been revoked
+		q.takeBack(x, result.Rollouts) // claims of a caller whose key has just been revoked
 		return err
 	}
 	if result.Closed {
@@ -94,10 +94,10 @@ func sendClaims(x *exchange, claimed []agl.AttemptedRollout) error {
 	return x.sendNow(nil) // otherwise a failed write would show only after the handler
 }
 
-// takeBackTimeout bounds how long takeBack may take.
+// takeBackTimeout bounds takeBack.
 const takeBackTimeout = 10 * time.Second
 
-// takeBack returns claims that could not be sent, so that another runner gets them.
+// takeBack returns claims that could not be sent to the queue, so that another runner gets them.
 func (q *queue) takeBack(x *exchange, claimed []agl.AttemptedRollout) {
 	if len(claimed) == 0 || !q.returns {
 		return
@@ -106,7 +106,7 @@ func (q *queue) takeBack(x *exchange, claimed []agl.AttemptedRollout) {
 	defer cancel()
 	p := agl.ReturnClaimsParams{Claims: agl.ClaimsOf(claimed...), IdempotencyKey: x.idempotencyKey()}
 	if err := q.store.ReturnClaims(ctx, p); err != nil {
-		x.log.Error("claims that could not be sent could not be returned either, and wait for their deadline", "rollout_id", claimed[0].RolloutID, "error", err)
+		x.log.Error("claims could neither be sent nor returned, and wait for their deadline", "rollout_id", claimed[0].RolloutID, "error", err)
 	}
 }
 
@@ -148,7 +148,7 @@ func (q *queue) wait(x *exchange) error {
 		return err
 	}
 	released, err := x.block(!p.Timeout.Valid || p.Timeout.V > 0, wait)
-	if released { // answer with those that are finished
+	if released { // answer with the rollouts that are finished
 		p.Timeout = agl.Some[time.Duration](0)
 		err = wait(x.context())
 	}

@@ -15,7 +15,7 @@ const (
 	releaseAct = "act"
 )
 
-// releases serves the releases of a store. It is nil for one that keeps no documents.
+// releases serves the releases of a store. Its releases are nil for a store that keeps no documents.
 type releases struct {
 	releases *release.Releases
 	store    agl.Store
@@ -72,7 +72,7 @@ func (s releases) propose(x *exchange) error {
 	if err := x.decode(&body, bodyRequired); err != nil {
 		return err
 	}
-	if id := body.Candidate.ResourcesID; id != "" { // or every session that gets the candidate fails
+	if id := body.Candidate.ResourcesID; id != "" { // otherwise every session with the candidate would fail
 		if _, err := s.store.GetResources(x.context(), agl.GetResourcesParams{ResourcesID: id}); errors.Is(err, agl.ErrNotFound) {
 			return agl.Errorf(agl.CodeInvalid, "candidate.resources_id: got %.100q, must be the id of resources of this store", id)
 		} else if err != nil {
@@ -83,7 +83,7 @@ func (s releases) propose(x *exchange) error {
 	return x.answerJSON(http.StatusCreated, wire.ReleaseOf(made), err)
 }
 
-// act does what the path says with a release.
+// act applies the act in the path to a release.
 func (s releases) act(x *exchange) error {
 	if err := s.check(); err != nil {
 		return err

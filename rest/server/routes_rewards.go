@@ -7,7 +7,7 @@ import (
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
-// rewards takes the rewards of rollouts, also of those that have finished.
+// rewards adds rewards to rollouts, even to those that have finished.
 type rewards struct{ store agl.Store }
 
 func (s rewards) add(x *exchange) error {

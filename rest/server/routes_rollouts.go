@@ -49,7 +49,7 @@ func (s rollouts) query(x *exchange) error {
 	return l.answer(x)
 }
 
-// find searches for what no index holds.
+// find searches rollouts by what no index holds.
 func (s rollouts) find(x *exchange) error {
 	var p search.Params
 	if err := wire.FindRollouts(&p).Parse(x.request.URL.RawQuery, x.decoder); err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
-// signals serves what adapters make of the spans of a rollout's latest attempt: the rows
-// of agl export, for programs that are not written in Go.
+// signals serves what adapters make of the spans of a rollout's latest attempt: the rows of agl export, for programs
+// in other languages.
 type signals struct{ store agl.Store }
 
 func (s signals) triplets(x *exchange) error {
@@ -77,7 +77,7 @@ func signal[T any](s signals, x *exchange, read spansReader, adapt func(rows.Ori
 	return x.send(http.StatusOK, doc)
 }
 
-// oneOf checks a parameter; the first of the allowed values is the default.
+// oneOf checks a parameter. The first of the two allowed values is the default.
 func oneOf[T ~string](field string, got T, allowed ...T) (T, error) {
 	if got == "" {
 		return allowed[0], nil

@@ -15,7 +15,7 @@ import (
 // spans serves spans and their sequence ids.
 type spans struct {
 	store     agl.Store
-	documents bool // the store hands out spans as documents
+	documents bool // the store returns spans as documents
 	bases     *spanBases
 }
 
@@ -31,7 +31,7 @@ func (s spans) add(x *exchange) error {
 	if len(result.Cancelled) > 0 {
 		x.tellCancelled()
 	}
-	if len(result.Stored) == 0 { // it was there before
+	if len(result.Stored) == 0 { // it was stored before
 		return x.answerText(http.StatusCreated, "null")
 	}
 	return x.answer(http.StatusCreated, &result.Stored[0], nil)
@@ -45,7 +45,7 @@ func (s spans) addBatch(x *exchange) error {
 	}
 	var result agl.AddSpansResult
 	if len(req.Spans) > 0 {
-		// The answer refers to the spans as they came in, whatever the store does to its own.
+		// The answer refers to the spans as they arrived, so the store gets copies.
 		p := agl.AddSpansParams{Spans: slices.Clone(req.Spans), IssueSequenceIDs: req.IssueSequenceIDs}
 		if result, err = s.store.AddSpans(x.context(), p); err != nil {
 			return err
@@ -61,7 +61,7 @@ func (s spans) addBatch(x *exchange) error {
 	return x.send(http.StatusCreated, req.AppendAnswer(x.out, result))
 }
 
-// readBatch reads spans. short are those of a body in the short form, in order; nil of one in JSON.
+// readBatch reads spans. short describes those of a body in the short form, in order; it is nil for a body in JSON.
 func (s spans) readBatch(x *exchange, req *wire.AddSpans) (short []expanded, err error) {
 	if x.request.Header.Get("Content-Type") != wire.ShortSpans {
 		return nil, x.decode(req, bodyRequired)
@@ -99,12 +99,12 @@ func (s spans) query(x *exchange) error {
 		paging: &p.Paging,
 		read:   func() (agl.Page[jsontext.Value], error) { return s.store.QuerySpansJSON(x.context(), p) },
 		one:    func(dst []byte, doc *jsontext.Value) []byte { return append(dst, *doc...) },
-		key:    inOrder(&p, func(h *maphash.Hash, doc *jsontext.Value) { _, _ = h.Write(*doc) }), // spans do not change
+		key:    inOrder(&p, func(h *maphash.Hash, doc *jsontext.Value) { _, _ = h.Write(*doc) }), // spans never change
 	}).answer(x)
 }
 
-// inOrder returns nil if the spans of a query are by their sequence ids: then those that are added
-// meanwhile come last.
+// inOrder returns nil if a query orders spans by ascending sequence ids, since spans that are added meanwhile then
+// come last; otherwise key.
 func inOrder[T any](p *agl.QuerySpansParams, key func(*maphash.Hash, *T)) func(*maphash.Hash, *T) {
 	if p.SortBy == "" || p.SortBy == "sequence_id" && p.Order != agl.Descending {
 		return nil

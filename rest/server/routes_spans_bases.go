@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// baseMemory bounds the documents that a server keeps for clients to continue, in bytes.
-	// A conversation of 128 turns has 1 MB of them. Others are read from the store.
+	// baseMemory bounds the documents that a server keeps for clients to continue, in bytes. Those of a conversation
+	// of 128 turns take 1 MB. Other bases are read from the store.
 	baseMemory = 64 << 20
-	// basesPerAttempt is how many documents of an attempt are kept: those of two names.
+	// basesPerAttempt is the number of documents that are kept for an attempt: those of two span names.
 	basesPerAttempt = 2 * spandelta.MaxHeads
 )
 
-// spanBases are the documents of the latest spans of each attempt, which later ones of it may
-// continue. It is safe for concurrent use.
+// spanBases keeps the documents of the latest spans of each attempt, which later spans may continue. It is safe for
+// concurrent use.
 type spanBases struct {
 	codec *spandelta.Codec
 	limit int // of memory, in bytes
@@ -68,8 +68,8 @@ func (b *spanBases) find(base *wire.SpanBase) []byte {
 	return nil
 }
 
-// add keeps the documents of spans that the store has taken. short are the same spans if they came
-// in the short form.
+// add keeps the documents of spans that the store has accepted. short describes the same spans if they arrived in the
+// short form.
 func (b *spanBases) add(req *wire.AddSpans, short []expanded) {
 	for i := range req.Spans {
 		if len(req.Documents[i]) < spandelta.MinSize {
@@ -88,7 +88,7 @@ func (b *spanBases) add(req *wire.AddSpans, short []expanded) {
 	}
 }
 
-// put keeps a document, which stands for another one if gone is not nil.
+// put keeps a document, in place of the one that gone names, unless gone is nil.
 func (b *spanBases) put(d baseDocument, gone *wire.SpanBase) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -121,10 +121,10 @@ func (b *spanBases) put(d baseDocument, gone *wire.SpanBase) {
 	}
 }
 
-// expanded is a span that came in the short form.
+// expanded describes a span that arrived in the short form.
 type expanded struct {
-	base   *wire.SpanBase // nil if the span came whole
-	covers bool           // the span has nearly all that its base has
+	base   *wire.SpanBase // nil if the span arrived whole
+	covers bool           // the span contains nearly all of its base
 }
 
 // expand turns the short form of a body into JSON. It may read bases from the store.
@@ -174,7 +174,7 @@ func (s spans) expand(x *exchange) (body []byte, short []expanded, err error) {
 	return body, short, err
 }
 
-// earlier returns the document of an earlier span of the same request, or nil. Its size and checksum tell which is meant.
+// earlier returns the document of an earlier span in the same request, or nil. Size and checksum identify it.
 func earlier(body []byte, documents [][2]int, base *wire.SpanBase) []byte {
 	for _, at := range documents {
 		document := body[at[0]:at[1]]
@@ -204,9 +204,9 @@ func (s spans) appendSpan(x *exchange, dst []byte, span *wire.ShortSpan, earlier
 	return dst, expanded{span.Base, spandelta.Covers(copied, span.Base.Size)}, err
 }
 
-var errNoBase = errors.New("the span that it continues is not known")
+var errNoBase = errors.New("the span that it continues is unknown")
 
-// stored reads the document of a base from the store.
+// stored reads a base from the store.
 func (s spans) stored(x *exchange, base *wire.SpanBase) ([]byte, error) {
 	if !s.documents {
 		return nil, errNoBase
@@ -223,7 +223,7 @@ func (s spans) stored(x *exchange, base *wire.SpanBase) ([]byte, error) {
 	return nil, errNoBase
 }
 
-// checkBases makes sure that spans continue spans of their own attempts.
+// checkBases checks that spans continue only spans of their own attempts.
 func checkBases(req *wire.AddSpans, short []expanded) error {
 	for i := range req.Spans {
 		s := &req.Spans[i]

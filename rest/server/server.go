@@ -23,67 +23,63 @@ import (
 // Config configures a [Server]. Store is required; the zero value of every other
 // field is usable.
 type Config struct {
-	// Store is what the server serves. A claim whose answer is lost is returned if
-	// the store's Capabilities say that it can be; otherwise it waits for its
-	// deadline.
+	// Store is the store to serve. A claim whose answer is lost is returned if the store's Capabilities allow that;
+	// otherwise it waits for its deadline.
 	Store agl.Store
 	// Token is required of every request, as a bearer token or as the password of HTTP
 	// Basic, except GET /v1/agl/health and /v1/agl/ready. If it is empty, every request
 	// is admitted.
 	Token string
-	// Keys are the keys beside the Token, each of which may do what its scopes say, and are
-	// managed at /v1/agl/keys. If nil, there are none.
+	// Keys are accepted besides the Token, each for its scopes. They are managed at /v1/agl/keys. If nil, there are
+	// none.
 	Keys *access.Keys
 	// Collector serves GET /v1/agl/collect. If nil, the answer is 501.
 	Collector agl.Collector
-	// Audit keeps what callers do with the scopes train and admin; GET /v1/agl/audit shows
-	// it. If nil, it is not kept.
+	// Audit records what callers do with the scopes train and admin; GET /v1/agl/audit shows it. If nil, nothing is
+	// recorded.
 	Audit *access.Audit
-	// Failed limits how often an address may send a wrong token or key, before everything from
-	// there but valid keys gets 429. Servers with one Token share it. If nil, there is no limit.
+	// Failed limits how often an address may send a wrong token or key, before everything from there except valid
+	// keys gets 429. Servers with the same Token share it. If nil, there is no limit.
 	Failed *access.Throttle
-	// SpanSecret is what the tokens for the spans of attempts are made with. Default the
-	// Token: its owners can then make some themselves. Servers of several projects with one
-	// Token must have one each, so that no token is good for another project.
+	// SpanSecret is the secret of span tokens, with which agents send their spans. Default the Token: whoever has it
+	// can then create span tokens. Servers of several projects with the same Token need different secrets, so that no
+	// span token is valid for another project.
 	SpanSecret string
-	// SignIn lets people sign in beside keys and the Token. If nil, nobody does.
+	// SignIn lets people sign in through a third party, besides keys and the Token. If nil, nobody does.
 	SignIn SignIn
-	// Tokens knows the bearer tokens of machines, such as JWTs; CodeUnavailable if it cannot
-	// say. If nil, there are none.
+	// Tokens checks the bearer tokens of machines, such as JWTs; CodeUnavailable if it cannot. If nil, there are
+	// none.
 	Tokens access.Checker
-	// Certificates are the scopes of the names in client certificates, which the listener has
-	// verified. A certificate without a name here is worth nothing.
+	// Certificates maps the names in client certificates, which the listener has verified, to scopes. A certificate
+	// with another name grants nothing.
 	Certificates access.Grants
-	// BasePath is the path below which browsers see the server, such as /p/search. Its sessions
-	// are for this path. Default "".
+	// BasePath is the path at which browsers see the server, such as /p/search. Sessions are valid below it. Default
+	// "".
 	BasePath string
-	// SecureCookies says that browsers reach the server by HTTPS, although its own listener
-	// need not encrypt.
+	// SecureCookies says that browsers reach the server by HTTPS, even if its own listener does not encrypt.
 	SecureCookies bool
 	// Projects are managed at /v1/agl/projects. If nil, there are none.
 	Projects *project.Registry
-	// CORSOrigins are the origins whose pages may call; "*" is every origin, of which
-	// none may send credentials that its browser has kept. What other pages make a
-	// browser send changes nothing.
+	// CORSOrigins are the origins whose pages may call the server; "*" means every origin, without the credentials
+	// that browsers store. Requests of other pages cannot change anything.
 	CORSOrigins []string
-	// AllowedHosts are the names, besides addresses and localhost, under which the server
-	// may be called. If nil, every name will do. A server without a Token should have
-	// some, or none ([]string{}), so that pages cannot reach it by DNS rebinding.
+	// AllowedHosts are the names, besides addresses and localhost, under which the server may be called. If nil,
+	// every name is allowed. A server without a Token should name some or none ([]string{}), so that pages cannot
+	// reach it by DNS rebinding.
 	AllowedHosts []string
 	// MaxBodyBytes bounds a request's body, after decompression. Default 64 MiB.
 	MaxBodyBytes int64
-	// EventHeartbeat is how often an event stream without events carries a comment,
-	// so that a dead connection is noticed. Default 15 s.
+	// EventHeartbeat is how often an idle event stream carries a comment, so that a dead connection is noticed.
+	// Default 15 s.
 	EventHeartbeat time.Duration
-	// Metrics count the requests; GET /metrics shows them. Default new ones.
+	// Metrics counts the requests; GET /metrics shows it. Default a new one.
 	Metrics *Metrics
-	// UI serves GET and HEAD of the paths outside /v1, to everybody: it must serve nothing
-	// that needs the token. Default a plain page at / with the version and some links.
+	// UI serves GET and HEAD of the paths outside /v1, without authorization, so it must not serve anything secret.
+	// Default a plain page at / with the version and some links.
 	UI http.Handler
 	// Version is shown on the plain page.
 	Version string
-	// Logger receives the errors of which clients do not learn the details. Default
-	// discards.
+	// Logger receives errors whose details clients do not see. Default discards.
 	Logger *slog.Logger
 }
 
@@ -108,8 +104,8 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Server serves the API over a store, as an http.Handler, which starts no goroutine that
-// outlives a request, or by [Server.Serve].
+// Server serves the API over a store: as an http.Handler, which starts no goroutine that outlives a request, or by
+// [Server.Serve].
 type Server struct {
 	shared  *shared
 	guard   *httpserver.Guard
@@ -119,7 +115,7 @@ type Server struct {
 	cors    cors
 	metrics *Metrics
 	mux     *http.ServeMux
-	ui      bool // the paths outside /v1 are a page's
+	ui      bool // a page serves the paths outside /v1
 	routes  map[string]methods
 
 	mu      sync.Mutex
@@ -129,7 +125,7 @@ type Server struct {
 
 var _ http.Handler = (*Server)(nil)
 
-// New returns a server for config.Store.
+// New returns a server for config.Store; CodeInvalid.
 func New(config Config) (_ *Server, err error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
@@ -280,11 +276,9 @@ func (s *Server) Routes() []string {
 	return routes
 }
 
-// Drain ends blocked dequeues, waits and event streams at once; they are answered with
-// what there is. Other requests that have begun are executed and answered. Later
-// requests are refused with 503, so that none is executed on a connection that is about
-// to be closed, and /v1/agl/ready answers 503. Call Drain before http.Server.Shutdown,
-// which waits for the answers.
+// Drain ends blocked dequeues, waits and event streams at once; they are answered with what there is. Other requests
+// that have begun are finished. Later requests are refused with 503, so that none runs on a connection that is about
+// to close, and /v1/agl/ready answers 503. Call Drain before http.Server.Shutdown, which waits for the answers.
 func (s *Server) Drain() { s.shared.drain.begin() }
 
 // ServeHTTP answers one request.
@@ -313,8 +307,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(x, r)
 }
 
-// public reports whether a request needs no token: it is a probe, one to sign in
-// or out, or one for the page.
+// public reports whether a request needs no token: probes, signing in and out, and the page.
 func (s *Server) public(r *http.Request) bool {
 	switch path := r.URL.Path; path {
 	case wire.Prefix + wire.Health, wire.Prefix + wire.Ready,
@@ -325,7 +318,7 @@ func (s *Server) public(r *http.Request) bool {
 	}
 }
 
-// finish counts an exchange and makes it available to other requests.
+// finish settles, audits and counts an exchange, and releases it.
 func (s *Server) finish(x *exchange, start time.Time) {
 	if x.status == 0 && x.context().Err() != nil {
 		x.status = statusClientGone
@@ -336,17 +329,17 @@ func (s *Server) finish(x *exchange, start time.Time) {
 	x.end()
 }
 
-// methods are what a path has, by method.
+// methods are the endpoints of a path, by HTTP method.
 type methods map[string]endpoint
 
-// endpoint is a handler and who may use it. Without a scope nobody may.
+// endpoint is a handler and the scopes that may use it. Without a scope nobody may.
 type endpoint struct {
 	scope  access.Scope
 	handle handler
 }
 
-// route serves a path. As in the reference, a GET that the path does not have is
-// 404 and any other method 405.
+// route serves a path. As in the reference, a GET that the path does not support is answered with 404, and any other
+// method with 405.
 func (s *Server) route(path string, m methods) {
 	allowed := slices.Sorted(maps.Keys(m))
 	s.routes[path] = m

@@ -15,7 +15,7 @@ import (
 // drain ends the requests that block when the server is about to stop.
 type drain struct {
 	once    sync.Once
-	started chan struct{} // closed when it has begun
+	started chan struct{} // closed by begin
 }
 
 func newDrain() *drain { return &drain{started: make(chan struct{})} }
@@ -31,9 +31,9 @@ func (d *drain) begun() bool {
 	}
 }
 
-// block runs an operation of a request. If the operation may block, its context ends when draining
-// begins, and when the caller's key is revoked or expires, which is the error then. released
-// reports that draining ended the operation; err is then nil.
+// block runs an operation of a request. If the operation may block, its context ends when draining begins, or when
+// the caller's key is revoked or expires, which is then the error. released reports that draining ended the
+// operation; err is then nil.
 func (x *exchange) block(blocks bool, op func(ctx context.Context) error) (released bool, err error) {
 	ctx := x.context()
 	if !blocks {
@@ -79,13 +79,13 @@ func (x *exchange) block(blocks bool, op func(ctx context.Context) error) (relea
 	return false, err
 }
 
-// stay counts a request that stays open, until leave is called.
+// stay counts a long request until leave is called.
 func (x *exchange) stay() (leave func(), err error) {
 	leave, err = x.open.Enter(x.caller.Who(x.request.RemoteAddr))
 	return leave, tooManyOpen(x, err)
 }
 
-// tooManyOpen is the answer to a request that one caller may not have open beside others.
+// tooManyOpen turns an error of access.Open into an answer.
 func tooManyOpen(x *exchange, err error) error {
 	if err == nil {
 		return nil

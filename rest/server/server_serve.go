@@ -9,13 +9,12 @@ import (
 	"github.com/agl-go/agl/internal/httpserver"
 )
 
-// stopTimeout bounds the requests that are under way when the context of Serve ends.
+// stopTimeout bounds the requests that are still running when the context of Serve ends.
 const stopTimeout = 10 * time.Second
 
-// Serve serves HTTP on a listener, which it closes, until ctx ends, [Server.Shutdown] is
-// called, or the listener fails. When ctx ends, requests under way have 10 s. The error is
-// that of the listener or of requests that had to be cut off; one that was stopped in order
-// has none. A Server serves once: a second call is agl.ErrIllegalState.
+// Serve serves HTTP on a listener, which it closes, until ctx ends, [Server.Shutdown] is called, or the listener
+// fails. When ctx ends, running requests have 10 s to finish. The error is that of the listener or of requests that
+// had to be cut off; an orderly stop returns nil. A Server serves once: a second call is agl.ErrIllegalState.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	running, err := s.begin(listener)
 	if err != nil {
@@ -32,7 +31,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	}
 }
 
-// begin accepts requests.
+// begin starts accepting requests.
 func (s *Server) begin(listener net.Listener) (*httpserver.Running, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,8 +45,8 @@ func (s *Server) begin(listener net.Listener) (*httpserver.Running, error) {
 	return s.running, nil
 }
 
-// Shutdown ends the requests that wait, lets the others finish while ctx lasts, and makes
-// [Server.Serve] return. A server that does not serve yet never will.
+// Shutdown ends waiting requests, lets the others finish while ctx lasts, and makes [Server.Serve] return. A server
+// that has not served yet never will.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Drain()
 	s.mu.Lock()
