@@ -190,7 +190,10 @@ func (t *Tokenizer) appendPiece(dst []int32, text string, r *scratch) []int32 {
 	if text == "" {
 		return dst
 	}
-	for i := skipMarks(text, t.spaceMark); t.splitsAtBlanks; {
+	if !t.splitsAtBlanks {
+		return t.appendWord(dst, text, r)
+	}
+	for i := skipMarks(text, t.spaceMark); ; {
 		next := strings.Index(text[i:], t.spaceMark)
 		if next < 0 {
 			break

@@ -209,6 +209,39 @@ func TestConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
+// A file may divide text by nothing at all: then the merges reach over all of it.
+func TestTextThatNothingDivides(t *testing.T) {
+	t.Parallel()
+	for kind, change := range map[string]func(file map[string]any){
+		"onedigit": func(file map[string]any) {
+			file["pre_tokenizer"] = map[string]any{"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}
+		},
+		"fallback": func(file map[string]any) { file["normalizer"], file["pre_tokenizer"] = nil, nil },
+	} {
+		data, err := os.ReadFile(filepath.Join("testdata", kind+".json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var file map[string]any
+		if err := json.Unmarshal(data, &file); err != nil {
+			t.Fatal(err)
+		}
+		change(file)
+		if data, err = json.Marshal(file); err != nil {
+			t.Fatal(err)
+		}
+		tok, err := tokenizer.Load(data)
+		if err != nil {
+			t.Errorf("%s: %v", kind, err)
+			continue
+		}
+		const text = "x y  12"
+		if ids := tok.Append(nil, text, tokenizer.Options{}); stream(tok.NewDecoder(false), ids) != text {
+			t.Errorf("%s: the ids %v are not those of %q", kind, ids, text)
+		}
+	}
+}
+
 // What cannot be reproduced exactly is refused, with its name.
 func TestLoadRefuses(t *testing.T) {
 	t.Parallel()
