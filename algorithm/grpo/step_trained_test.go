@@ -13,6 +13,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
+	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/tinker"
 )
 
@@ -35,7 +36,7 @@ func (s *shifted) ForwardBackward(ctx context.Context, p tinker.ForwardParams) (
 }
 
 // read returns the numbers of a series.
-func (s *series) read(t *testing.T) []float64 {
+func read(t *testing.T, s *algorithm.Series) []float64 {
 	t.Helper()
 	if s == nil {
 		return nil
@@ -79,12 +80,13 @@ func TestTrainedCalls(t *testing.T) {
 			t.Fatal(name, err)
 		}
 		s := sample{id: "ro-1", attempt: "at-1", sequences: []adapter.Trajectory{{}, tr}}
-		span, err := trainedSpan("run", "", 1, &s, step.trainedCalls(&s))
+		kept := algorithm.Trained{RolloutID: s.id, AttemptID: s.attempt, Run: "run", Step: 1, Calls: step.trainedCalls(&s)}
+		span, err := kept.Span()
 		if err != nil {
 			t.Fatal(name, err)
 		}
 		text, _ := span.Attributes.GetString(agl.AttrTrainingCalls)
-		var calls []trainedCall
+		var calls []algorithm.TrainedCall
 		if err := json.Unmarshal([]byte(text), &calls); err != nil || len(calls) != 2 {
 			t.Fatalf("%s: %v in %s, want two calls", name, err, text)
 		}
@@ -92,11 +94,11 @@ func TestTrainedCalls(t *testing.T) {
 			if call.SpanID != tr.Replies[i].SpanID || call.LeftOut != tc.leftOut[i] {
 				t.Errorf("%s: call %d is %+v, want that of the span %s, and %q left out", name, i, call, tr.Replies[i].SpanID, tc.leftOut[i])
 			}
-			if diff := cmp.Diff(tc.ratios[i], call.LogRatios.read(t), cmpopts.EquateApprox(0, 1e-4)); diff != "" {
+			if diff := cmp.Diff(tc.ratios[i], read(t, call.LogRatios), cmpopts.EquateApprox(0, 1e-4)); diff != "" {
 				t.Errorf("%s: ratios of call %d (-want +got):\n%s", name, i, diff)
 			}
 		}
-		if diff := cmp.Diff(tc.advantages, calls[1].Advantages.read(t), cmpopts.EquateApprox(0, 1e-4)); diff != "" || (calls[1].Advantage == nil) != (tc.advantages != nil) || *calls[0].Advantage != -2 {
+		if diff := cmp.Diff(tc.advantages, read(t, calls[1].Advantages), cmpopts.EquateApprox(0, 1e-4)); diff != "" || (calls[1].Advantage == nil) != (tc.advantages != nil) || *calls[0].Advantage != -2 {
 			t.Errorf("%s: advantages %s (-want +got):\n%s", name, text, diff)
 		}
 	}
@@ -116,7 +118,7 @@ func TestTrainedCallsAreBounded(t *testing.T) {
 	if err != nil || len(text) > 800_000 || len(text) < 500_000 {
 		t.Errorf("%d bytes (%v), want those of the first call", len(text), err)
 	}
-	if s := newSeries(2, func(i int) float64 { return math.Log(float64(i)) }); s != nil {
+	if s := algorithm.NewSeries(2, func(i int) float64 { return math.Log(float64(i)) }); s != nil {
 		t.Errorf("what is not finite is kept as %+v", s)
 	}
 }

@@ -39,6 +39,7 @@ type Selected struct {
 type candidate struct {
 	task     string // its input
 	id       string
+	attempt  string
 	reward   agl.Null[float64]
 	sampled  []adapter.Trajectory
 	position int
@@ -95,6 +96,9 @@ func (s *selector) candidate(e *algorithm.Episode) (c candidate, mask algorithm.
 		task: string(e.Rollout.Input), id: e.Rollout.RolloutID, position: s.selected.Rollouts,
 		failed: e.Outcome.Kind == agl.OutcomeAgentError,
 	}
+	if e.Attempt != nil {
+		c.attempt = e.Attempt.AttemptID
+	}
 	reward, mask := e.Credit(merged.Reward)
 	switch {
 	case mask == "":
@@ -123,9 +127,9 @@ func (s *selector) candidate(e *algorithm.Episode) (c candidate, mask algorithm.
 	return c, ""
 }
 
-// data returns the demonstrations of the rollouts that are kept, in the order in which they were added.
-func (s *selector) data() (data []tinker.Datum, selected Selected) {
-	kept := s.list
+// data returns the rollouts that are kept, in the order in which they were added, and their demonstrations.
+func (s *selector) data() (kept []candidate, data []tinker.Datum, selected Selected) {
+	kept = s.list
 	if s.filter.Best > 0 {
 		if !s.filter.MinReward.Valid {
 			kept = successes(kept)
@@ -158,7 +162,7 @@ func (s *selector) data() (data []tinker.Datum, selected Selected) {
 	if rewarded > 0 {
 		selected.KeptMean = sum / float64(rewarded)
 	}
-	return data, selected
+	return kept, data, selected
 }
 
 // successes rejects tasks whose rewards are all equal, and rollouts whose agent

@@ -73,7 +73,7 @@ func TestBest(t *testing.T) {
 				}
 				kept += tc.kept[task]
 			}
-			data, selected := p.data()
+			_, data, selected := p.data()
 			if len(data) != kept || selected.Kept != kept || selected.Rejected != n-kept || selected.Rollouts != n || selected.Tasks != len(tc.kept) || len(selected.Masked) > 0 {
 				t.Errorf("%d data of %+v, want %d kept of %d", len(data), selected, kept, n)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -43,6 +44,7 @@ func (t *SFT) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	t.summary = Summary{}
 	r := &run{cfg: t.cfg, in: in}
 	defer func() {
+		r.keeping.Wait()
 		err = errors.Join(err, r.session.Close(context.WithoutCancel(ctx)))
 		t.summary = Summary{Summary: r.session.Summary(), Loss: r.loss, Selected: r.own.Selected}
 	}()
@@ -63,8 +65,10 @@ type run struct {
 	cfg      Config
 	in       agl.AlgorithmInput
 	session  *algorithm.Session
-	stored   *Shuffled // the rollouts of From; nil without it
-	selected *Selected // of this round, until it is reported
+	stored   *Shuffled      // the rollouts of From; nil without it
+	kept     []candidate    // the rollouts of this round that are learned from; nil with From
+	keeping  sync.WaitGroup // writes what the steps of the last round have computed of them
+	selected *Selected      // of this round, until it is reported
 	spec     tinker.ModelSpec
 	loss     float64
 	own      state
@@ -134,7 +138,7 @@ func (r *run) fingerprint(ctx context.Context) (string, error) {
 			s.add(&episode)
 		}
 	}
-	data, selected := s.data()
+	_, data, selected := s.data()
 	if len(data) == 0 {
 		return "", agl.Errorf(agl.CodeInvalid, "no stored rollout can be learned from: of %d that succeeded, %d are rejected for their rewards, and these cannot be used: %v",
 			selected.Rollouts, selected.Rejected, selected.Masked)
@@ -163,6 +167,9 @@ func (r *run) round(ctx context.Context, round int) error {
 	s := r.session
 	first := round * r.cfg.Steps
 	train := &training{client: s.Model.TrainingClient, steps: r.cfg.total(), schedule: r.cfg.Schedule, adam: r.cfg.Adam}
+	if len(r.kept) > 0 {
+		train.learned = map[*int32]learned{}
+	}
 	for last := first + r.cfg.Steps; s.Step < last; {
 		report := Report{Steps: r.cfg.total(), Round: round + 1, Selected: r.selected}
 		if source == nil {
@@ -184,6 +191,9 @@ func (r *run) round(ctx context.Context, round int) error {
 			r.own.Selected, r.selected = r.selected, nil
 		}
 		s.Step++
+		if s.Step == last && len(r.kept) > 0 {
+			r.keepTrained(ctx, train.learned)
+		}
 		report.Step = s.Step
 		if err := r.finish(ctx, report, s.Step == last, source != nil); err != nil {
 			return err
@@ -240,8 +250,8 @@ func (r *run) sample(ctx context.Context, round int) (*Shuffled, error) {
 	if err := algorithm.CheckCoverage(ctx, "round", s.coverage, r.cfg.Logger); err != nil {
 		return nil, err
 	}
-	data, selected := s.data()
-	r.selected = &selected
+	kept, data, selected := s.data()
+	r.kept, r.selected = kept, &selected
 	r.session.Totals.Add(selected.Rollouts, selected.Masked)
 	if len(data) == 0 {
 		r.cfg.Logger.WarnContext(ctx, "no rollout of the round can be learned from",

@@ -3,6 +3,7 @@ package sft_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"os"
@@ -101,6 +102,7 @@ func (w *world) agent(ctx context.Context, t agl.Task) (agl.Result, error) {
 		{Key: agl.AttrGenAIResponseID, Value: t.Attempt.AttemptID},
 		{Key: agl.AttrPromptTokenIDs, Value: []int{int(digit)}},
 		{Key: agl.AttrResponseTokenIDs, Value: []int{int(reply.Tokens[0])}},
+		{Key: agl.AttrLogprobsContent, Value: fmt.Sprintf(`[{"token":"d","logprob":%g}]`, reply.Logprobs[0])},
 	}
 	if only {
 		attrs = attrs[:1]
@@ -204,6 +206,40 @@ func TestImproves(t *testing.T) {
 	}
 	if reports[2].LearningRate >= reports[4].LearningRate || reports[99].LearningRate > 6e-3 {
 		t.Errorf("learning rates %v, %v … %v are not one curve over all rounds", reports[2].LearningRate, reports[4].LearningRate, reports[99].LearningRate)
+	}
+	// The rollouts that were learned from say what has become of their tokens.
+	want, got, likelier := 0, 0, 0
+	for _, r := range reports {
+		if r.Selected != nil {
+			want += r.Selected.Kept
+		}
+	}
+	page, err := w.store.QueryRollouts(t.Context(), agl.QueryRolloutsParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range page.Items {
+		spans, err := w.store.QuerySpans(t.Context(), agl.QuerySpansParams{RolloutID: r.RolloutID, Name: agl.SpanTraining})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range spans.Items {
+			attrs := spans.Items[i].Attributes
+			text, _ := attrs.GetString(agl.AttrTrainingCalls)
+			step, _ := attrs.GetFloat(agl.AttrTrainingStep)
+			round, _ := agl.Attributes(r.Metadata).GetFloat("round")
+			var calls []algorithm.TrainedCall
+			if err := json.Unmarshal([]byte(text), &calls); err != nil || len(calls) != 1 || calls[0].SpanID != "span-1" || calls[0].LogRatios == nil || step <= 20*(round-1) || step > 20*round {
+				t.Fatalf("rollout %s of round %v says %s of step %v (%v), want the ratio of its call in a step of its round", r.RolloutID, round, text, step, err)
+			}
+			got++
+			if first, err := base64.StdEncoding.DecodeString(calls[0].LogRatios.Data); err == nil && int8(first[1]) > 0 {
+				likelier++
+			}
+		}
+	}
+	if got != want || likelier < want/2 {
+		t.Errorf("%d rollouts say what was computed, %d of them that their token has become likelier; want %d, at least half", got, likelier, want)
 	}
 }
 

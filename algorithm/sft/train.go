@@ -140,6 +140,7 @@ type training struct {
 	steps    int // of the run
 	schedule algorithm.Schedule
 	adam     tinker.AdamParams
+	learned  map[*int32]learned // what was computed of each demonstration; nil keeps nothing
 }
 
 // next takes the step, counted from 0, of a source.
@@ -161,6 +162,7 @@ func (t *training) step(ctx context.Context, step int, data []tinker.Datum) (Ste
 	if err != nil {
 		return StepReport{}, err
 	}
+	t.note(step+1, data, forward.Logprobs)
 	return StepReport{
 		Step: step + 1, Steps: t.steps, Loss: forward.Loss, LearningRate: adam.LearningRate, GradNorm: optim.GradNorm,
 		Tokens: tokens, Duration: time.Since(start),
