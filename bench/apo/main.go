@@ -1,7 +1,7 @@
 // Command apo compares prompt tuning with the Python package's APO class: the same task, whose best prompts are known, the
-// same settings, as many runners, and the same scripted models behind one HTTP server with the same latency. It prints what
-// the prompts that were found are worth, how many model calls that took, and the times as a ratio, and fails when ours is
-// worse by more than so few seeds can be wrong about, needs more calls or is not three times as fast.
+// same settings, as many runners, and the same scripted models behind one HTTP server with the same latency. It prints the
+// worth of the prompts that were found, the number of model calls, and the ratio of the times. It fails if agl's prompts are
+// worse by more than the statistical error of so few seeds, if it needs more calls, or if it is not three times as fast.
 package main
 
 import (
@@ -108,7 +108,7 @@ func mean(values []float64) float64 {
 	return sum / float64(len(values))
 }
 
-// times returns the median of how many times as fast ours is.
+// times returns the median of the speed-ups.
 func times(theirs, ours *side) float64 {
 	ratios := make([]float64, len(ours.seconds))
 	for i := range ratios {
@@ -121,7 +121,7 @@ func (b *comparison) worth(prompt string) float64 {
 	return b.world.Worth(apotest.Prompts{"main": prompt})
 }
 
-// verdict is an error that names the targets that were missed.
+// verdict returns an error that names the targets that were missed.
 func verdict(theirs, ours *side, ratio float64) error {
 	const rounding, wanted = 1e-9, 3
 	var missed []string

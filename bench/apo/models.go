@@ -30,7 +30,7 @@ type models struct {
 	latency time.Duration
 	server  *httptest.Server
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	seed  uint64
 	calls map[string]int
 }
@@ -110,7 +110,7 @@ func (m *models) reply(model, text string) (string, error) {
 	}
 }
 
-// content is the text of a message: a string, or parts.
+// content returns the text of a message, whose content is a string or parts.
 func content(raw jsontext.Value) string {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {

@@ -1,7 +1,7 @@
-// Command async measures what it brings to sample ahead of training: the calculator example with a tool of log-normal latency, at
-// several bounds of staleness, the same seeds each. It prints wall time, the trainer's idle time, the age of the tokens, the tokens
-// in no loss, the pass rate on held-out questions with the interval of its difference from the first bound, and whether tasks that take
-// long were trained on as often as others.
+// Command async measures the effect of sampling ahead of training: the calculator example with a tool of log-normal latency, at
+// several bounds of staleness, each with the same seeds. It prints the wall time, the trainer's idle time, the age of the tokens,
+// the share of tokens in no loss, the pass rate on held-out questions with the interval of its difference from the first bound, and
+// whether slow tasks were trained on as often as others.
 package main
 
 import (
@@ -39,7 +39,7 @@ func main() {
 	bench.Main("async", "Measures sampling ahead of training on the calculator example with a slow tool.", &opt, func(ctx context.Context) error { return run(ctx, opt) })
 }
 
-// result is what one run gave.
+// result is the result of one run.
 type result struct {
 	seconds float64 // of the steps, without validations
 	idle    float64 // share of these in which the trainer waited
@@ -47,7 +47,7 @@ type result struct {
 	oldest  int
 	unused  float64 // share of the tokens
 	passed  float64
-	bins    []int // groups that were trained on until the last checkpoint but one, by how long they take; nil where all were that began
+	bins    []int // see binsOf; nil if every group that began was trained on
 }
 
 func run(ctx context.Context, opt options) error {
@@ -86,7 +86,7 @@ func run(ctx context.Context, opt options) error {
 // student has the 0.975 quantiles of Student's distribution with 1, 2, … degrees of freedom.
 var student = [...]float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093}
 
-// interval is the mean of the differences of the same seeds, with its interval.
+// interval returns the mean of the differences of the same seeds, with its 95 % interval.
 func interval(differences []float64) string {
 	n := float64(len(differences))
 	mean, squares := 0.0, 0.0
@@ -106,7 +106,8 @@ func interval(differences []float64) string {
 // durations is the number of equally likely bins of how long a group takes. It is odd, so that the p of χ² is a short sum.
 const durations = 11
 
-// starvation is χ² of the groups that were trained on, by how long they take, and the probability of as much if that did not matter.
+// starvation returns χ² of the groups that were trained on, by how long they take, and the probability of a χ² at least as high if the
+// duration did not matter.
 func starvation(bins []int) string {
 	total := 0
 	for _, n := range bins {
@@ -127,8 +128,8 @@ func starvation(bins []int) string {
 	return fmt.Sprintf("%.1f, %.2f", chi, p)
 }
 
-// binsOf reads from the checkpoints of a run which groups were trained on when others were still under way, and counts them by how long
-// they take. It is nil if there is no such checkpoint.
+// binsOf reads from the checkpoints of a run which groups were trained on while others were still under way, and counts them by how long
+// they take. It returns nil if there is no such checkpoint.
 func binsOf(dir string, seed uint64) ([]int, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "checkpoint-*.json"))
 	if err != nil || len(paths) < 2 {

@@ -41,7 +41,7 @@ func words(source *rand.Rand, n int) string {
 // seeded makes the texts of a turn, which are the same in every run.
 func seeded(what, turn int) *rand.Rand { return rand.New(rand.NewPCG(uint64(what), uint64(turn))) }
 
-// question and answer are what is said in a turn.
+// question and answer return the texts of a turn.
 func question(turn int) string { return words(seeded(1, turn), wordsPerTurn) }
 func answer(turn int) string   { return words(seeded(2, turn), tokensPerReply) }
 
@@ -72,7 +72,7 @@ func (t *talk) request() []byte {
 // newEngine plays an engine that gives token ids and log-probabilities: a token for each word
 // and one between messages.
 func newEngine() *httptest.Server {
-	var replies sync.Map // of []byte by turn; they are to cost nothing
+	var replies sync.Map // of []byte by turn; a cache, so that the engine costs nothing
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var request struct {
 			Messages []message `json:"messages"`
@@ -92,7 +92,7 @@ func newEngine() *httptest.Server {
 			made, _ = replies.LoadOrStore(turn, reply(turn))
 		}
 		text, _ := made.([]byte)
-		_, _ = w.Write(text) // the caller reports a reply that is cut
+		_, _ = w.Write(text) // the caller reports an incomplete reply
 	}))
 }
 

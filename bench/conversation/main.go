@@ -1,6 +1,6 @@
-// Command conversation measures what a conversation of many turns costs, as ratios: each turn
-// an agent sends the whole history and 300 new words through the proxy, and the model replies
-// with 100 tokens and their log-probabilities.
+// Command conversation measures the cost of a conversation of many turns, as ratios. In each
+// turn an agent sends the whole history and 300 new words through the proxy, and the model
+// replies with 100 tokens and their log-probabilities.
 //
 //	go run ./bench/conversation --turns 32,128,512
 //
@@ -84,7 +84,7 @@ func run(ctx context.Context, opt *options) error {
 	return nil
 }
 
-// measured is what one conversation took.
+// measured is the cost of one conversation.
 type measured struct {
 	conversation int64         // bytes of the last request and its reply's text
 	sent         int64         // bytes of the proxy's requests to the store
@@ -95,7 +95,7 @@ type measured struct {
 func (m *measured) sentRatio() float64   { return float64(m.sent) / float64(m.conversation) }
 func (m *measured) storedRatio() float64 { return float64(m.stored) / float64(m.conversation) }
 
-// database is an empty database whose size can be asked for.
+// database is an empty database whose size can be measured.
 type database struct {
 	dsn   string
 	size  func(ctx context.Context) (int64, error) // while nothing has it open
@@ -109,7 +109,7 @@ func openDatabase(ctx context.Context, kind string) (*database, error) {
 			dsn: "memory:",
 			size: func(context.Context) (int64, error) {
 				runtime.GC()
-				runtime.GC() // what pools hold lives through one
+				runtime.GC() // the contents of a sync.Pool survive one collection
 				var m runtime.MemStats
 				runtime.ReadMemStats(&m)
 				return int64(m.HeapAlloc), nil
@@ -266,7 +266,7 @@ func converse(ctx context.Context, s *store.Store, turns int) (*measured, error)
 	m := &measured{conversation: int64(len(talk.request())), sent: count.bytes.Load()}
 	adapting := make([]time.Duration, rounds)
 	for i := range adapting {
-		runtime.GC() // what came before is not part of it
+		runtime.GC() // earlier garbage is not part of the measurement
 		spent, err := bench.Measure(func() error { return adapt(ctx, s, r.RolloutID, turns) })
 		if err != nil {
 			return nil, err
@@ -309,8 +309,8 @@ func post(ctx context.Context, url string, body []byte) error {
 	return err
 }
 
-// callCPU returns the CPU time of a call at some turn through the proxy, less that through a ReverseProxy. The least of all
-// rounds counts of both: other processes and the collector only ever add to what a call costs. Spans go nowhere.
+// callCPU returns the CPU time of a call at some turn through the proxy, minus that through a ReverseProxy. Of both, the
+// minimum of all rounds counts, because other processes and the garbage collector only add to it. Spans are dropped.
 func callCPU(ctx context.Context, turn, calls int) (time.Duration, error) {
 	engine := newEngine()
 	defer engine.Close()
@@ -341,7 +341,7 @@ func callCPU(ctx context.Context, turn, calls int) (time.Duration, error) {
 		spent, err := bench.Measure(func() error {
 			left := calls
 			for failed := 0; left > 0; {
-				// A ReverseProxy drops a reply that begins before it has seen the end of the request, rarely.
+				// Rarely, a ReverseProxy drops a reply that begins before it has seen the end of the request.
 				if err := post(ctx, url, body); err == nil {
 					left--
 				} else if failed++; failed > calls/10 {
@@ -352,7 +352,7 @@ func callCPU(ctx context.Context, turn, calls int) (time.Duration, error) {
 		})
 		return spent.CPU / time.Duration(calls), err
 	}
-	// In turns, because other processes change what a call costs.
+	// The proxies take turns, so that other load on the machine is the same for both.
 	least, leastBare := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
 	for range rounds {
 		with, err := cpu(gateway.URL + "/rollout/ro/attempt/at/v1/chat/completions")

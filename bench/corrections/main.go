@@ -1,5 +1,5 @@
-// Command corrections computes the bias and the variance of each correction of grpo where both can be computed exactly: a bandit whose
-// best arm is known, pulled several times in a row, with a sampler that is older than the policy, or disagrees with it. It writes the
+// Command corrections computes the bias and the variance of each correction of grpo on a problem where both are exact: a bandit whose
+// best arm is known, pulled several times in a row, with a sampler that is older than the policy or disagrees with it. It writes the
 // figures of docs/rl.md and prints its tables.
 package main
 
@@ -42,7 +42,7 @@ func run(opt options, out io.Writer) error {
 	return nil
 }
 
-// scenario is what makes sampler and policy differ.
+// scenario is a reason why sampler and policy differ.
 type scenario struct {
 	file, label string
 	// sampler returns the log-probabilities of the sampler at a distance.
@@ -58,12 +58,12 @@ func scenarios() []scenario {
 	}
 }
 
-// The lengths of sequences in the tables, and in the figures.
+// lengths returns the lengths of sequences in the tables.
 func lengths() []int { return []int{4, 16, 64} }
 
 const figureLength = 16
 
-// charts are the figures by file name.
+// charts returns the figures by file name.
 func charts() map[string]plot.Chart {
 	all := map[string]plot.Chart{}
 	for _, s := range scenarios() {
@@ -127,9 +127,9 @@ func estimators() (list []estimator) {
 	return list
 }
 
-// bandit is pulled several times in a row; each pull is a token. A sequence passes, with reward 1, if at least half of its pulls are
-// of the best arm, so that a token's gradient depends on the others. All pulls have the same probabilities, the softmax of
-// parameters, so that only the counts of the arms matter and all sums are exact.
+// bandit is pulled several times in a row; each pull is a token. A sequence has reward 1 if at least half of its pulls are of the
+// best arm, so that a token's gradient depends on the others. All pulls have the same probabilities, the softmax of the parameters,
+// so that only the counts of the arms matter and all sums are exact.
 type bandit struct{ pulls int }
 
 const (
@@ -147,7 +147,7 @@ func policy() vector {
 	return vector{math.Log(0.5), math.Log(0.25), math.Log(0.2), math.Log(0.05)}
 }
 
-// older is a sampler some versions behind: each version moved the parameters along the gradient of the policy.
+// older returns a sampler that is some versions behind. Each version moved the parameters along the gradient of the policy.
 func (b bandit) older(versions int) vector {
 	theta := policy()
 	g := b.gradient(theta)
@@ -157,14 +157,14 @@ func (b bandit) older(versions int) vector {
 	return logSoftmax(theta)
 }
 
-// disagreeing is a sampler of the same version that gives the rarest arm a probability that is too low by so many nats.
+// disagreeing returns a sampler of the same version whose probability of the rarest arm is too low by so many nats.
 func (bandit) disagreeing(nats int) vector {
 	theta := policy()
 	theta[arms-1] -= float64(nats)
 	return logSoftmax(theta)
 }
 
-// gradient is that of the pass rate of a policy by its parameters.
+// gradient returns the gradient of the pass rate of a policy.
 func (b bandit) gradient(policy vector) (g vector) {
 	b.each(policy, func(counts [arms]int, probability float64) {
 		score := b.score(counts, policy)
@@ -175,7 +175,7 @@ func (b bandit) gradient(policy vector) (g vector) {
 	return g
 }
 
-// score is the gradient of the log-probability of a sequence.
+// score returns the gradient of the log-probability of a sequence.
 func (b bandit) score(counts [arms]int, policy vector) (s vector) {
 	for a := range s {
 		s[a] = float64(counts[a]) - float64(b.pulls)*math.Exp(policy[a])
@@ -208,7 +208,7 @@ func (b bandit) each(policy vector, do func(counts [arms]int, probability float6
 	}
 }
 
-// kl is that of the sampler from the policy, per token.
+// kl returns the Kullback-Leibler divergence of the sampler from the policy, per token.
 func kl(sampler, policy vector) (sum float64) {
 	for a := range sampler {
 		sum += math.Exp(sampler[a]) * (sampler[a] - policy[a])
@@ -216,13 +216,13 @@ func kl(sampler, policy vector) (sum float64) {
 	return sum
 }
 
-// quality is that of an estimate of the gradient, relative to the gradient's length.
+// quality is the quality of an estimate of the gradient, relative to the gradient's length.
 type quality struct {
 	bias      float64
 	deviation float64 // of the mean of a batch
 }
 
-// quality compares what an estimator makes of a sampler's sequences with the gradient of the policy.
+// quality compares the estimates from a sampler's sequences with the gradient of the policy.
 func (b bandit) quality(e estimator, sampler vector) quality {
 	policy := policy()
 	baseline := 0.0
@@ -245,7 +245,7 @@ func (b bandit) quality(e estimator, sampler vector) quality {
 	return quality{away.length() / truth.length(), spread / truth.length()}
 }
 
-// gradient is the estimate of one sequence, by the loss and the correction that training uses.
+// gradient returns the estimate from one sequence, by the loss and the correction that training uses.
 func (e estimator) gradient(counts [arms]int, sampler, policy vector, advantage float64) (g vector) {
 	var d tinker.Datum
 	var proximal []float32

@@ -68,7 +68,7 @@ func (s *server) prepare(ctx context.Context, backend string) error {
 	return nil
 }
 
-// rollout is a rollout as the trainer creates it.
+// rollout returns the trainer's request to create a rollout.
 func rollout(id string) string {
 	return fmt.Sprintf(`{"rollout_id":%q,"input":{"data_id":%q,"question":"What is the capital of the country whose flag has a maple leaf on it?","answer":"Ottawa"},`+
 		`"is_train":true,"config":{"timeout_seconds":1200,"local":{"agent_class":"agent:Agent","env_map":{"TASK":"input"}}},"metadata":{}}`, id, id)
@@ -88,7 +88,7 @@ func create(s *server, _, _ int) (*http.Request, error) {
 	return s.request(http.MethodPost, "/api/rollouts", "["+strings.Join(list, ",")+"]")
 }
 
-// call is a call of an agent, each worker's on rollouts of its own, of some calls each.
+// call returns a model call of an agent. Each worker has rollouts of its own, with several calls each.
 func call(s *server, worker, n int) (*http.Request, error) {
 	return s.request(http.MethodPost, fmt.Sprintf("/proxy/rollout/p%d/attempt/0/mode/train/openai/v1/chat/completions", (worker*31+n/8)%pending),
 		`{"model":"gpt","messages":[{"role":"system","content":"You are a helpful assistant."},{"role":"user","content":"Say hello."}],"temperature":0.2,"max_tokens":64}`)
@@ -104,7 +104,7 @@ type result struct {
 func (r *result) rate() float64          { return float64(len(r.times)) / r.took.Seconds() }
 func (r *result) cpuEach() time.Duration { return r.cpu / time.Duration(max(len(r.times), 1)) }
 
-// quantile returns the time within which so many of 100 requests end.
+// quantile returns the time within which this percentage of the requests ends.
 func (r *result) quantile(percent int) time.Duration {
 	if len(r.times) == 0 {
 		return 0
@@ -153,7 +153,7 @@ func (s *server) drive(ctx context.Context, w workload, span time.Duration) (res
 	return out, err
 }
 
-// check counts what was recorded: every call, once.
+// check fails unless every call was recorded once.
 func (s *server) check(ctx context.Context) error {
 	found := 0
 	for i := range pending {

@@ -1,9 +1,9 @@
-// Command gateway measures agl store --gateway beside the server of Agent-lightning
-// v1.0, with the requests that its trainer, controllers and agents send: rollouts are
-// created, polled one by one, and model calls go through the proxy to one model server.
-// Ours acknowledges what is on disk, in SQLite with full sync; the other one keeps
-// everything in memory. What counts are ratios within one round, since absolute
-// figures move with what else the machine does.
+// Command gateway compares agl store --gateway with the server of Agent-lightning v1.0,
+// by the requests that its trainer, controllers and agents send: rollouts are created and
+// polled one by one, and model calls go through the proxy to one model server. agl
+// acknowledges a write when it is on disk, in SQLite with full sync; the other server keeps
+// everything in memory. The results are ratios within one round, because absolute figures
+// depend on the other load of the machine.
 package main
 
 import (
@@ -42,9 +42,9 @@ const (
 	pending = 2000
 )
 
-// workload is what a number of connections do, and what is wanted of ours: at least
-// speed times the requests, with at most cpu of the CPU time of each, and p99 of the
-// slowest ones. 0 is no target.
+// workload is a load of a number of connections, and the targets for agl relative to the
+// other server: at least speed times the requests, at most cpu times the CPU time of each,
+// and at most p99 times the 99th percentile of the latency. 0 is no target.
 type workload struct {
 	name        string
 	connections int
@@ -119,7 +119,7 @@ func run(ctx context.Context, opt options) (err error) {
 	return report(results)
 }
 
-// report prints the medians of the rounds' ratios.
+// report prints the medians of the ratios of the rounds.
 func report(results map[string][][]result) error {
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "workload\tagl, requests/s\tagl-server\tratio\twanted\tCPU of a request, agl\tagl-server\tratio\twanted\tp99, agl\tagl-server\tratio\twanted")

@@ -1,5 +1,5 @@
-// Command live measures how the template live follows its customers, whose taste changes: `agl train live.yaml`, the shop and the
-// customers run as their README says, once for each seed, with learning and without. It prints a table and draws the figure of
+// Command live measures how well the template live follows customers whose taste changes. It runs `agl train live.yaml`, the shop
+// and the customers as their README says, once for each seed, with and without learning. It prints a table and draws the figure of
 // docs/live.md.
 package main
 
@@ -36,7 +36,7 @@ func main() {
 	bench.Main("live", "Measures how the template live follows customers whose taste changes.", &opt, func(ctx context.Context) error { return run(ctx, opt) })
 }
 
-// window is over how many sessions the customers count the pleased ones.
+// window is the number of sessions over which the pleased customers are counted.
 const window = 100
 
 func run(ctx context.Context, opt options) (err error) {
@@ -67,9 +67,9 @@ func run(ctx context.Context, opt options) (err error) {
 	return os.WriteFile(opt.Figure, chart.SVG(), 0o644)
 }
 
-// recoveries is a line for each taste: its level, the mean of the last three windows, and how
-// long it took to come to 95 % of the level before. The share of a window is an estimate with
-// a standard error of 0.03, so it counts when the mean of two windows does.
+// recoveries returns a line for each taste: its level, which is the mean of the last three
+// windows, and how long it took to reach 95 % of the previous level. Because the share of one
+// window has a standard error of 0.03, the mean of two windows must reach it.
 func recoveries(pleased []float64, windows int) (lines []string) {
 	before := 0.0
 	for taste := 0; (taste+1)*windows <= len(pleased); taste++ {
@@ -91,7 +91,7 @@ func recoveries(pleased []float64, windows int) (lines []string) {
 	return lines
 }
 
-// series has the mean of the runs at each window.
+// series returns the mean of the runs at each window.
 func series(name string, runs [][]float64) plot.Series {
 	s := plot.Series{Name: name}
 	for i := range runs {
@@ -113,7 +113,7 @@ func mean(values []float64) float64 {
 	return sum / float64(len(values))
 }
 
-// program is a process of a run; what it says on standard error is kept for its end.
+// program is a process of a run. Its standard error is kept for error messages.
 type program struct {
 	cmd *exec.Cmd
 	log bytes.Buffer
@@ -139,7 +139,7 @@ func (p *program) stop() error {
 	return nil
 }
 
-// line is what the customers say each hundred sessions.
+// line matches the customers' report of each hundred sessions.
 var line = regexp.MustCompile(`^ *\d+ sessions, \w+ +is liked: +(\d+) of the last 100 pleased`)
 
 // measure runs the template and returns the share of pleased customers of each window.
@@ -194,7 +194,7 @@ func measure(ctx context.Context, opt options, seed int, learns bool) (pleased [
 		}
 	}
 	if want := opt.Tastes * opt.Of / window; len(pleased) != want {
-		return nil, fmt.Errorf("the customers have told %d times, not %d:\n%s", len(pleased), want, customers.log.String())
+		return nil, fmt.Errorf("customers.py: got %d reports, want %d:\n%s", len(pleased), want, customers.log.String())
 	}
 	return pleased, nil
 }

@@ -29,7 +29,7 @@ type episode struct {
 	reward   float64
 }
 
-// direct trains as the example does, by function calls alone.
+// direct trains like the example, but by function calls only.
 type direct struct {
 	engine  *engine.Engine
 	client  tinker.TrainingClient
@@ -188,7 +188,7 @@ func (d *direct) rollout(ctx context.Context, input []byte, seed uint64) (episod
 	return e, nil
 }
 
-// complete samples a reply and appends what is new to the episode.
+// complete samples a reply and appends the new tokens to the episode.
 func (d *direct) complete(ctx context.Context, e *episode, messages []arithmetic.Message, seed uint64) (string, error) {
 	prompt, err := d.engine.Renderer.Prompt(chat.PromptParams{Messages: recipe.ChatMessages(messages)})
 	if err != nil {

@@ -1,6 +1,6 @@
-// Command overhead measures what the system costs: the calculator example against the same training without store, proxy,
-// HTTP, spans or adapters, its rollouts run by as many goroutines as the example has runners, each calling the policy's Go
-// API. It prints both times and their ratio.
+// Command overhead measures the cost of the system: it compares the calculator example with the same training without store,
+// proxy, HTTP, spans or adapters. There, as many goroutines as the example has runners call the policy's Go API. It prints both
+// times and their ratio.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Command process measures what a rollout costs whose agent is a process: the rate of rollouts of a small static program,
-// with the store in SQLite, as a share of the rate at which a bare loop starts the same program, as many at once, and waits
-// for it. It also tells how many goroutines and open files that took at most, and what was left behind.
+// Command process measures the cost of a rollout whose agent is a process: the rate of rollouts of a small static program, with
+// the store in SQLite, as a share of the rate at which a bare loop starts the same program with the same concurrency. It also
+// prints the peaks of goroutines and open files, and the processes and files that were left behind.
 package main
 
 import (
@@ -46,7 +46,7 @@ func run(ctx context.Context, opt options) error {
 	}
 	var ratios, cpuRatios []float64
 	for range opt.Rounds {
-		// The bare loop runs before and after, so that a machine that gets slower or faster meanwhile does so for both.
+		// The bare loop runs before and after, so that a change of the machine's speed affects both.
 		before, err := measureBare(ctx, opt, opt.Rollouts/2)
 		if err != nil {
 			return err
@@ -114,12 +114,12 @@ func taskInput(i int) []byte { return fmt.Appendf(nil, `{"question": "what is %d
 type cost struct {
 	took                bench.Spent
 	before, peak, after usage
-	processes           int // that are still there
-	leftovers           int // files and folders of attempts that are still there
+	processes           int // child processes that still exist
+	leftovers           int // files and folders of attempts that still exist
 }
 
-// measureRollouts runs the program as the agent of as many rollouts, from an
-// empty store to all of them succeeded with their rewards.
+// measureRollouts runs the program as the agent of the rollouts, from an empty store until all of
+// them have succeeded with their rewards.
 func measureRollouts(ctx context.Context, opt options) (c cost, err error) {
 	dir, err := os.MkdirTemp(opt.Dir, "bench-process-")
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/agl-go/agl/internal/backoff"
 )
 
-// target is where calls go: worker i of the load has paths of its own.
+// target is where calls go. Each worker of the load has paths of its own.
 type target struct {
 	base string
 	path func(worker int) string
@@ -30,8 +30,8 @@ type result struct {
 	cpu   time.Duration   // of the gateway
 	times []time.Duration // of each call, sorted
 
-	failed int   // calls besides
-	why    error // of the first of these that was looked at
+	failed int   // further calls, which failed
+	why    error // of one of them
 }
 
 func (r *result) cpuPerCall() time.Duration { return r.cpu / time.Duration(max(r.calls, 1)) }
@@ -44,7 +44,7 @@ func (r *result) p99() time.Duration {
 	return r.times[(len(r.times)-1)*99/100]
 }
 
-// tolerated is the number of failed calls of a worker after which a measurement ends. Failed calls are reported.
+// tolerated is the number of failed calls of one worker after which a measurement ends. Fewer are only reported.
 const tolerated = 3
 
 // add adds the result of another turn of the same load.
@@ -168,7 +168,7 @@ func firstByte(ctx context.Context, to target, n int, pause time.Duration) ([]ti
 	return times, nil
 }
 
-// open opens streams, reads their first event, and returns what closes them.
+// open opens streams, reads their first events, and returns a function that closes them.
 func open(ctx context.Context, to target, n int) (closeAll func(), err error) {
 	transport := &http.Transport{DisableCompression: true}
 	var bodies []io.Closer

@@ -1,7 +1,6 @@
-// Command proxy measures LLM gateways before one and the same model server: httputil.ReverseProxy, which does nothing but
-// relay, agl's proxy without and with records of every call in a real store process, and LiteLLM's. Each is a process of its
-// own; what counts is the CPU time that a call costs in it, as a ratio within one round, since absolute figures move with
-// what else the machine does.
+// Command proxy compares LLM gateways in front of the same model server: httputil.ReverseProxy, which only relays, agl's proxy
+// without and with records of every call in a real store process, and LiteLLM's. Each is a process of its own. The result is the
+// CPU time of a call in it, as a ratio within one round, because absolute figures depend on the other load of the machine.
 package main
 
 import (
@@ -46,7 +45,7 @@ func main() {
 	bench.Main("proxy", "Measures LLM gateways before one model server, as ratios.", &opt, func(ctx context.Context) error { return run(ctx, opt) })
 }
 
-// goals are the most that a recorded call may take of CPU time, by workload, as a multiple of ReverseProxy's.
+// goals bounds the CPU time of a recorded call, by workload, as a multiple of ReverseProxy's.
 var goals = map[string]float64{"small": 1.5, "39KB": 1.6, "stream": 1.7}
 
 // recorded is the name of the gateway that has targets.
@@ -89,7 +88,7 @@ func run(ctx context.Context, opt options) (err error) {
 	if err := b.start(ctx); err != nil {
 		return err
 	}
-	// Memory is measured first, before loads leave anything behind.
+	// Memory is measured first, before the loads.
 	if slices.Contains(opt.Only, "memory") {
 		if err := b.reportMemory(ctx); err != nil {
 			return err
@@ -222,8 +221,8 @@ func (g *gateway) flush(ctx context.Context) error {
 	return g.left.proxy.Flush(ctx, nil)
 }
 
-// forget deletes the records so far. With a store that only grows, the benchmark would measure the allocation of memory,
-// which on a virtual machine takes several times as long as everything else.
+// forget deletes the records so far. If the store only grew, the benchmark would measure the allocation of memory, which on
+// a virtual machine takes several times as long as everything else.
 func (g *gateway) forget(ctx context.Context) error {
 	if g.left == nil {
 		return nil
@@ -243,8 +242,8 @@ func (g *gateway) forget(ctx context.Context) error {
 // changes from second to second, and the result is a ratio.
 const turns = 8
 
-// measure drives each gateway for the time of a round, in turns, each second turn in the reverse order. LiteLLM, whose calls
-// take seconds, has its time in one piece.
+// measure drives each gateway for the time of a round, in turns, every second turn in reverse order. LiteLLM has only one
+// turn, because its calls take seconds.
 func (b *suite) measure(ctx context.Context, workload string) (results []result, err error) {
 	spells := make([]*spell, len(b.gateways))
 	for i := range spells {
@@ -363,9 +362,9 @@ func (b *suite) report(results map[string]map[string][]result, workloads []strin
 	}
 }
 
-// reportFirstByte compares the times to the first byte on one connection, of calls that follow one another at once and of
-// calls with a pause between them: 5 ms is about when the record of the call before is written, as proxy.Config.WriteDelay
-// has it. The gateways take turns, so that all see the same machine.
+// reportFirstByte compares the times to the first byte on one connection, of calls without and with a pause between them.
+// After a pause of 5 ms the record of the previous call is being written, see proxy.Config.WriteDelay. The gateways take
+// turns, so that other load on the machine is the same for all.
 func (b *suite) reportFirstByte(ctx context.Context) error {
 	const (
 		turns = 20

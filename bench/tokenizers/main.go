@@ -1,6 +1,5 @@
-// Command tokenizers measures how fast text becomes tokens: this module's tokenizer against Python's tokenizers, one thread
-// each, both with an empty memory of words, over the Go source tree and the hard texts of test/tokenizers. It prints both
-// times and their ratio for every model. What counts is CPU time, so that a busy machine changes little.
+// Command tokenizers compares this module's tokenizer with Python's tokenizers, one thread each, both with an empty word cache,
+// on the Go source tree and the hard texts of test/tokenizers. It prints both CPU times and their ratio for every model.
 package main
 
 import (
@@ -117,7 +116,7 @@ func python(ctx context.Context, opt options, args ...string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// took is what encoding all texts cost.
+// took is the cost of encoding all texts.
 type took struct {
 	Seconds float64 `json:"seconds"` // of CPU
 	IDs     int     `json:"ids"`
@@ -149,7 +148,7 @@ func compare(ctx context.Context, opt options, model string, texts []string, fil
 	return nil
 }
 
-// measure encodes all texts with a tokenizer that was just loaded.
+// measure encodes all texts with a freshly loaded tokenizer.
 func measure(file string, texts []string) (took, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {

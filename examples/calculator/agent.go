@@ -25,7 +25,7 @@ type calculator struct {
 	// perQuestion emits the reward of each question of a sheet when it is answered. Otherwise the reward of a sheet is the
 	// mean over its questions.
 	perQuestion bool
-	// toolLatency is the median time that the tool takes; zero takes none.
+	// toolLatency is the median time that the tool takes; 0 is none.
 	toolLatency time.Duration
 }
 

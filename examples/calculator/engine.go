@@ -24,7 +24,7 @@ import (
 	"github.com/agl-go/agl/trainer/engine"
 )
 
-// The values of --engine besides a URL: where the model is trained and sampled.
+// The values of --engine other than a URL: where the model is trained and sampled.
 const (
 	engineEmbedded = "embedded" // in this process
 	engineHTTP     = "http"     // in a process of its own, over the Tinker protocol

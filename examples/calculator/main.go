@@ -35,8 +35,8 @@ import (
 	"github.com/agl-go/agl/trainer/display"
 )
 
-// options are the flags. By default the run is stored in memory: it takes half a minute, waiting for the disk at every write
-// would be a large part of that, and its seed repeats it.
+// options are the flags. By default the run is stored in memory: it takes half a minute, of which waiting for the disk would be
+// a large part, and can be repeated by its seed.
 type options struct {
 	Seed      uint64        `default:"1" help:"Decides the model's first weights, the order of the questions and the sampling."`
 	Steps     int           `default:"${steps}" help:"Steps of reinforcement learning, 128 questions each."`
@@ -76,7 +76,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "calculator:", err)
 		os.Exit(exitUsage)
 	}
-	// Nearly all that a rollout allocates is garbage when it ends, and memory is plentiful: collect less often.
+	// Nearly all memory of a rollout is garbage when it ends, and memory is plentiful: collect less often.
 	debug.SetGCPercent(400)
 	ctx, stop := execution.NotifyContext(context.Background())
 	err = run(ctx, opt)
@@ -126,8 +126,8 @@ func (o options) validate() error {
 	return o.validateRole(os.Getenv)
 }
 
-// discount is that of rewards-to-go. A question has at most two calls, and its reward says nothing about the questions
-// before it.
+// discount returns the discount of rewards-to-go. A question has at most two calls, and its reward says nothing about earlier
+// questions.
 func (o options) discount() float64 {
 	if grpo.Credit(o.Credit) == grpo.CreditTurn {
 		return 0.5
@@ -135,7 +135,7 @@ func (o options) discount() float64 {
 	return 0
 }
 
-// redacted is a URL without its password.
+// redacted returns a URL without its password.
 func redacted(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -144,7 +144,7 @@ func redacted(address string) string {
 	return u.Redacted()
 }
 
-// validateRole checks what the environment says about this process.
+// validateRole checks the role of this process, which the environment sets.
 func (o options) validateRole(getenv func(string) string) error {
 	role := getenv(execution.EnvRole)
 	if o.Strategy != "client-server" {

@@ -10,7 +10,7 @@ import (
 	"github.com/agl-go/agl/algorithm"
 )
 
-// summary is what --summary writes.
+// summary is the content of the file that --summary writes.
 type summary struct {
 	Seed     uint64                    `json:"seed"`
 	Steps    int                       `json:"steps"`

@@ -1,4 +1,6 @@
-// Package bench is what the benchmarks share: the command line, the processes that are measured, CPU times and medians.
+// Package bench has what the benchmarks share: the command line, processes that are measured, CPU times and medians.
+//
+//	func main() { bench.Main("proxy", "Compares gateways.", &opt, func(ctx context.Context) error { … }) }
 //
 // It must not know what is measured.
 package bench
@@ -33,7 +35,7 @@ func Exit(name string, err error) {
 	}
 }
 
-// Median returns the middle value, or what is halfway between the middle two.
+// Median returns the middle value, or the mean of the two middle ones.
 func Median[T Number](values []T) T {
 	sorted := slices.Sorted(slices.Values(values))
 	middle := len(sorted) / 2
@@ -43,7 +45,7 @@ func Median[T Number](values []T) T {
 	return sorted[middle]
 }
 
-// Number is what has a median.
+// Number is a type that has medians.
 type Number interface{ ~int | ~int64 | ~float64 }
 
 // CPU returns the CPU time of this process and of the children that it has waited for.
@@ -58,10 +60,10 @@ func CPU() (total time.Duration, err error) {
 	return total, nil
 }
 
-// Spent is what something took.
+// Spent is the time that something took.
 type Spent struct{ Wall, CPU time.Duration }
 
-// Measure measures what a function takes, its child processes included.
+// Measure returns the time that a function takes, including its child processes.
 func Measure(do func() error) (Spent, error) {
 	before, err := CPU()
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Process is a server that is a process of its own. It ends with this process.
+// Process is a server in a process of its own. It ends when this process ends.
 type Process struct {
 	URL string
 	// Ready is the time from the start of the process to its first answer.
@@ -147,7 +147,7 @@ func (p *Process) CPU() (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The name before the last parenthesis may hold anything.
+	// The name before the last parenthesis may contain spaces and parentheses.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	const user, system = 11, 12
 	total := int64(0)
@@ -161,7 +161,7 @@ func (p *Process) CPU() (time.Duration, error) {
 	return time.Duration(total) * clockTick, nil
 }
 
-// Memory returns the resident memory of the process in bytes: now (VmRSS) or at most so far (VmHWM).
+// Memory returns the resident memory of the process in bytes: the current one (VmRSS) or the peak (VmHWM).
 func (p *Process) Memory(field string) (int64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package recipe says how the calculator's model is trained: the engine, the chat format, the warm start and the settings of
-// the reinforcement learning. The example runs it through the whole system, the overhead benchmark without the system.
+// Package recipe defines how the calculator's model is trained: the engine, the chat format, the warm start and the settings of
+// the reinforcement learning. The example uses it with the whole system, the overhead benchmark without.
 package recipe
 
 import (
@@ -37,8 +37,8 @@ func NewEngine(dir string, log *slog.Logger) (*engine.Engine, error) {
 	return engine.NewPolicy(engine.PolicyConfig{Policy: policy.Config{Dir: dir}, Logger: log})
 }
 
-// Schedule is the learning rate of the reinforcement learning: full for a quarter of the steps, then falling to a tenth. A
-// constant rate learns as fast, but sometimes leaves one of the five forms of question unlearned.
+// Schedule returns the learning rate of the reinforcement learning: full for a quarter of the steps, then falling to a tenth. A
+// constant rate learns as fast, but sometimes leaves one of the five forms of questions unlearned.
 func Schedule(steps int) algorithm.Schedule {
 	return algorithm.Schedule{Peak: learningRate, Hold: steps / 4, Floor: learningRate / 10}
 }
@@ -51,7 +51,7 @@ type WarmStart struct {
 	Engine *engine.Engine
 	Seed   uint64
 	Steps  int    // 0 means WarmStartSteps
-	OutDir string // checkpoints; empty means none
+	OutDir string // for checkpoints; empty means none
 	OnStep func(sft.StepReport)
 	Logger *slog.Logger
 }
@@ -116,8 +116,8 @@ func ChatMessages(messages []arithmetic.Message) []chat.Message {
 // ToolSigma is the standard deviation of the logarithm of the tool's latency.
 const ToolSigma = 1.2
 
-// ToolLatency is the time that a call of the tool takes, in units of the median. It is log-normal with ToolSigma, so that one in a hundred is
-// over 16, and depends on the seed alone of the call of the model that follows: for the first call of the tool, that of the rollout plus 2.
+// ToolLatency returns the time that a call of the tool takes, in units of the median. It is log-normal with ToolSigma, so that one in a hundred
+// is over 16. It depends only on the seed of the model call that follows: for the first call of the tool that is the rollout's seed plus 2.
 func ToolLatency(seed int64) float64 {
 	return math.Exp(ToolSigma * rand.New(rand.NewPCG(uint64(seed), 1)).NormFloat64())
 }

@@ -1,7 +1,7 @@
-"""agl for Python: the program agl as a wheel, and the library for agents that it trains.
+"""agl for Python: the program agl as a wheel, and a library for the agents that it trains.
 
-The program is the script ``agl-go``, or ``python -m agl_go``. An agent that ``agl-go train`` or ``agl-go runner`` starts
-gets its task, its model and its prompts from this package, and reports its reward with it::
+The program is the script ``agl-go``, or ``python -m agl_go``. With this package an agent that ``agl-go train`` or
+``agl-go runner`` has started gets its task, its model and its prompts, and reports its reward::
 
     import agl_go
     from openai import OpenAI
@@ -19,10 +19,11 @@ gets its task, its model and its prompts from this package, and reports its rewa
     )
     agl_go.emit_reward(reply.choices[0].message.content == task["answer"])
 
-`serve` does the same in a process that is kept for many tasks.
+`serve` runs an agent in one process for many tasks. `session` and `late_reward` are for live programs, `log_metrics` for
+algorithms of your own.
 
-The package reads the environment variables and files of the attempt, which any program can read itself. What an agent emits
-goes to the proxy of its model, in one request each; nothing runs in the background.
+The package reads the environment variables and files of the attempt, which any program can read itself. Each emission is one
+request to the proxy of the attempt's model; nothing runs in the background.
 """
 
 from agl_go._attempt import LLM, NoAttemptError, ResourceError, Rollout, llm, prompt, resources, rollout, task

@@ -14,7 +14,7 @@ SCRIPT = "agl-go" + (sysconfig.get_config_var("EXE") or "")
 
 
 def find() -> str:
-    """The path of the program."""
+    """The path of the program. Raises FileNotFoundError, with the places where it was looked for."""
     looked = []
     for path in _places():
         if path.is_file():

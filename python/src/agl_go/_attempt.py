@@ -9,11 +9,11 @@ from typing import Any, Mapping, Optional
 
 
 class NoAttemptError(RuntimeError):
-    """This process has no attempt: it was not started by agl, or it is a kept process between two tasks."""
+    """This process has no attempt: agl has not started it, or it is a kept process between two tasks."""
 
 
 class ResourceError(LookupError):
-    """The attempt has no such resource."""
+    """The attempt has no resource of that name or type."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,11 @@ class Rollout:
     rollout_id: str
     attempt_id: str
     mode: Optional[str]
-    """"train", "val" or "test"; None when the rollout has none."""
+    """"train", "val" or "test"; None if the rollout has no mode."""
     worker_id: Optional[str]
+    """The runner that works on the attempt; None if it has no name."""
     store_url: Optional[str]
-    """The URL of the store; None when the run does not serve it."""
+    """The URL of the store; None if the run does not serve it."""
 
 
 @dataclass(frozen=True)
@@ -38,30 +39,36 @@ class LLM:
     api_key: str = field(repr=False)
     model: str
     sampling_parameters: Mapping[str, Any]
-    """More members for requests, chosen by the algorithm, such as {"temperature": 1.0}."""
+    """Further members for requests, set by the algorithm, such as {"temperature": 1.0}."""
 
 
 def task() -> Any:
-    """The input of the task: a line of the task file, decoded from JSON."""
+    """The input of the task: a line of the task file, decoded from JSON.
+
+    Raises NoAttemptError if the process has no attempt.
+    """
     path = os.environ.get("AGL_TASK_FILE")
     if path is None:
-        # By hand: AGL_TASK='{"question": "…"}' python agent.py
+        # To try an agent by hand: AGL_TASK='{"question": "…"}' python agent.py
         return json.loads(_variable("AGL_TASK", "its task"))
     with open(path, encoding="utf-8") as f:
         return json.load(f)
 
 
 def resources() -> dict[str, dict[str, Any]]:
-    """The attempt's resources by name, each as its JSON, such as {"resource_type": "prompt_template", "template": …}."""
+    """The attempt's resources by name, each decoded from JSON, such as {"resource_type": "prompt_template", "template": …}.
+
+    Raises NoAttemptError if the process has no attempt.
+    """
     with open(_variable("AGL_RESOURCES_FILE", "its resources"), encoding="utf-8") as f:
         found: dict[str, dict[str, Any]] = json.load(f)
     return found
 
 
 def prompt(name: str) -> str:
-    """The text of a prompt template in the resources, with its placeholders.
+    """The text of a prompt template in the resources. Its placeholders are not filled.
 
-    Raises ResourceError when there is no template of the name; the message lists the names that there are.
+    Raises ResourceError if no template has the name, with a list of the names, and NoAttemptError if the process has no attempt.
     """
     templates = {n: r["template"] for n, r in resources().items() if r["resource_type"] == "prompt_template"}
     if name not in templates:
@@ -73,7 +80,7 @@ def prompt(name: str) -> str:
 def llm() -> LLM:
     """The model of the attempt: the first one in the resources, at a URL that records its calls as this attempt's.
 
-    Raises ResourceError when the resources have no model.
+    Raises ResourceError if the resources have no model, and NoAttemptError if the process has no attempt.
     """
     models = [r for r in resources().values() if r["resource_type"] in ("llm", "proxy_llm")]
     if not models:
@@ -87,7 +94,7 @@ def llm() -> LLM:
 
 
 def rollout() -> Rollout:
-    """The ids of the attempt."""
+    """The ids of the attempt. Raises NoAttemptError if the process has no attempt."""
     return Rollout(
         rollout_id=_variable("AGL_ROLLOUT_ID", "its rollout"),
         attempt_id=_variable("AGL_ATTEMPT_ID", "its rollout"),

@@ -1,4 +1,4 @@
-"""What an agent says about its attempt while it runs: rewards, messages, objects and exceptions."""
+"""Emissions of an agent during its attempt: rewards, messages, objects and exceptions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import urllib.request
 from typing import Any, Mapping, Optional
 
 from agl_go._attempt import NoAttemptError
-from agl_go._result import Reward, said, update
+from agl_go._result import Reward, reward_members, update
 
 # A proxy waits for its store before it refuses, so a few tries are enough.
 TRIES = 4
@@ -24,46 +24,46 @@ class EmitError(RuntimeError):
 
 
 _last_reward: dict[str, Any] = {}
-"""The reward that was recorded last by the proxy, and its attempt."""
+"""The last reward that the proxy has recorded, and its attempt."""
 
 
 def emit_reward(reward: Reward, *, primary: Optional[str] = None) -> None:
-    """Records a reward for what the attempt has done so far: a number, or one for each dimension.
+    """Records a reward for the work of the attempt so far: a number, or a number for each dimension.
 
-    Where the model is behind agl's proxy, the reward is recorded at once: it stands behind the model calls that have ended, and
-    before the next one. Call it after each step to reward each step. The last reward is that of the whole attempt. Without such
-    a proxy only the last call counts.
+    If the model is behind agl's proxy, the reward is recorded at once, after the model calls that have ended and before the next
+    one. So a call after each step rewards each step. The last reward is also that of the whole attempt. Without such a proxy only
+    the last call counts.
 
     Algorithms learn from the primary dimension: the first one, unless `primary` names another. Several processes of the
     attempt may call it, one after the other. Scalars of NumPy and PyTorch are numbers, and True is 1.
-    Raises ValueError for a number that is not finite, TypeError for anything that is not a number, and EmitError when the
-    proxy does not answer.
+    Raises ValueError for a number that is not finite, TypeError for anything that is not a number, EmitError if the proxy
+    refuses the reward or does not answer, and NoAttemptError if the process has no attempt.
     """
-    news = said(reward, primary)
+    news = reward_members(reward, primary)
     if _post(news):
         _last_reward.clear()
-        _last_reward.update(attempt=os.environ.get("AGL_ATTEMPT_ID"), said=news)
+        _last_reward.update(attempt=os.environ.get("AGL_ATTEMPT_ID"), reward=news)
     else:
         update(news)
 
 
 def recorded(news: Mapping[str, Any]) -> bool:
-    """Whether the proxy has recorded this as the last reward of the attempt: reported again, it would count twice."""
-    return bool(_last_reward) and _last_reward == {"attempt": os.environ.get("AGL_ATTEMPT_ID"), "said": news}
+    """Whether the proxy has recorded this as the last reward of the attempt. To report it again would count it twice."""
+    return bool(_last_reward) and _last_reward == {"attempt": os.environ.get("AGL_ATTEMPT_ID"), "reward": news}
 
 
 def emit_message(message: str) -> None:
-    """Records a message for people, such as a log line. Raises NoAttemptError without a proxy, EmitError when it does not answer."""
+    """Records a message for people, such as a log line. Raises NoAttemptError without a proxy, and EmitError if that fails."""
     _record({"message": str(message)})
 
 
 def emit_object(value: Any) -> None:
-    """Records a value that has a JSON form. Raises NoAttemptError without a proxy, EmitError when it does not answer."""
+    """Records a value that has a JSON form. Raises NoAttemptError without a proxy, and EmitError if that fails."""
     _record({"object": value})
 
 
 def emit_exception(error: BaseException) -> None:
-    """Records an exception with its stack. Raises NoAttemptError without a proxy, EmitError when it does not answer."""
+    """Records an exception with its stack. Raises NoAttemptError without a proxy, and EmitError if that fails."""
     stack = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     _record({"exception": {"type": type(error).__qualname__, "message": str(error), "stacktrace": stack}})
 
@@ -78,14 +78,14 @@ def _record(body: Mapping[str, Any]) -> None:
 
 
 def _post(body: Mapping[str, Any]) -> bool:
-    """Sends one emission. False means that there is no proxy that takes it."""
+    """Sends one emission. Returns False if there is no proxy that records emissions."""
     url = os.environ.get("AGL_EMIT_URL")
     if not url:
         return False
     headers = {"Content-Type": "application/json", "Authorization": "Bearer " + os.environ.get("AGL_EMIT_KEY", "none")}
     if "TRACEPARENT" in os.environ:
         headers["traceparent"] = os.environ["TRACEPARENT"]
-    # With the id of its span a repeated request is recorded once.
+    # Because of the span's id, a repeated request is recorded once.
     data = json.dumps({**body, "span_id": secrets.token_hex(8)}, allow_nan=False).encode()
     for left in reversed(range(TRIES)):
         try:

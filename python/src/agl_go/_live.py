@@ -1,4 +1,4 @@
-"""Live traffic: rewards that come after the program that earned them has gone on."""
+"""Live programs: sessions at the proxy, and rewards that arrive later."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import urllib.parse
 import urllib.request
 from typing import Any, Mapping, Optional, Union
 
-from agl_go._result import Reward, said
+from agl_go._result import Reward, reward_members
 
 TRIES = 5
 TIMEOUT_SECONDS = 60.0
@@ -37,32 +37,40 @@ def late_reward(
     store: Optional[str] = None,
     key: Optional[str] = None,
 ) -> None:
-    """Adds a reward to a rollout, at any time: days after its end, too.
+    """Adds a reward to a rollout, at any time, even days after its end.
 
-    The reward is a number, or one for each dimension, of which algorithms learn from the primary one, as with emit_reward. It is
-    for the whole rollout, unless `call` names a model call by the id of its reply, `span` any span by its id, or `turn` the last
-    call of a turn, as the header X-Agl-Turn of the calls named it. Of several rewards that with the highest source counts ("user", then "event", then "program", then all others), of equals the last.
-    `at` is when it was earned, now by default. With an `idempotency_key` of the application's own, such as the id of the event,
-    the reward is added once, however often this is called.
+    The reward is a number, or a number for each dimension, as for emit_reward. It is for the whole rollout, unless one of these
+    is given: `call`, the id of a model's reply; `span`, the id of any span; `turn`, a turn as the calls named it in the header
+    X-Agl-Turn, whose last call is rewarded. If there are several rewards, the source decides which one counts: "user" before
+    "event" before "program" before all others, and the last one of the same source.
+    `at` is the time when it was earned, as a datetime or in seconds since 1970; by default it is now. With an `idempotency_key`,
+    such as the id of the application's event, repeated calls add the reward once.
 
-    The store is at `store` or AGL_STORE_URL. Its key, `key` or AGL_TOKEN, needs the scope ingest, or live.
-    Raises ValueError and TypeError for what is no reward, and LiveError when the store refuses it or does not answer.
+    The store is at `store` or AGL_STORE_URL. Its key, `key` or AGL_TOKEN, needs the scope ingest or live.
+    Raises ValueError and TypeError for an invalid reward, and LiveError if the store refuses it or does not answer.
     """
-    news = said(reward, primary)
-    body: dict[str, Any] = {"value": news["reward"]} if "reward" in news else {"dimensions": news["rewards"]}
-    body.update(source=source, message=message, idempotency_key=idempotency_key or secrets.token_hex(16))
-    if call is not None:
-        body["call"] = call
-    if span is not None:
-        body["span"] = span
-    if turn is not None:
-        body["turn"] = turn
+    body = _reward_body(reward, primary, source, message, idempotency_key, call=call, span=span, turn=turn)
     if at is not None:
         body["at"] = at.timestamp() if isinstance(at, datetime.datetime) else float(at)
-    request(_base(store, "AGL_STORE_URL"), f"/v1/agl/rollouts/{urllib.parse.quote(rollout_id, safe='')}/rewards", body, key)
+    request(base_url(store, "AGL_STORE_URL"), f"/v1/agl/rollouts/{urllib.parse.quote(rollout_id, safe='')}/rewards", body, key)
 
 
-def _base(given: Optional[str], variable: str) -> str:
+def _reward_body(
+    reward: Reward, primary: Optional[str], source: str, message: str, idempotency_key: Optional[str], **target: Optional[str]
+) -> dict[str, Any]:
+    """The request that adds a reward. target says for what it is."""
+    members = reward_members(reward, primary)
+    return {
+        **({"value": members["reward"]} if "reward" in members else {"dimensions": members["rewards"]}),
+        "source": source,
+        "message": message,
+        "idempotency_key": idempotency_key or secrets.token_hex(16),
+        **{name: value for name, value in target.items() if value is not None},
+    }
+
+
+def base_url(given: Optional[str], variable: str) -> str:
+    """The URL of a server: the given one, or that of an environment variable."""
     url = given or os.environ.get(variable)
     if not url:
         raise LiveError(f"no URL is given, and {variable} is not set")
@@ -70,7 +78,7 @@ def _base(given: Optional[str], variable: str) -> str:
 
 
 def request(base: str, path: str, body: Mapping[str, Any], key: Optional[str], headers: Mapping[str, str] = {}) -> Any:
-    """Posts a body that may be sent again, and returns the answer."""
+    """Posts a JSON body and returns the answer. It may send the body several times. Raises LiveError."""
     parts = urllib.parse.urlsplit(base)
     key = key or os.environ.get("AGL_TOKEN") or parts.password
     if parts.username is not None:
@@ -96,7 +104,7 @@ def request(base: str, path: str, body: Mapping[str, Any], key: Optional[str], h
 
 
 class Session:
-    """A session of a live program: calls of models at `base_url` with `key` are recorded as one rollout."""
+    """A session of a live program. Calls of models at `base_url` with `key` are recorded as one rollout."""
 
     def __init__(self, proxy: str, session_id: str, key: str, base_url: str, version: Optional[str]) -> None:
         self._proxy = proxy
@@ -107,7 +115,7 @@ class Session:
         self.base_url = base_url
         """For the OpenAI SDK; it ends in /v1."""
         self.version = version
-        """The id of the resources that the session runs with, if there are any."""
+        """The id of the session's resources; None if it has none."""
         self._ended = False
 
     def reward(
@@ -121,25 +129,19 @@ class Session:
         message: str = "",
         idempotency_key: Optional[str] = None,
     ) -> None:
-        """Rewards the whole session, the model call whose reply has the id `call`, or a `turn`; also after its end. See late_reward."""
-        news = said(reward, primary)
-        body: dict[str, Any] = {"value": news["reward"]} if "reward" in news else {"dimensions": news["rewards"]}
-        body.update(source=source, message=message, idempotency_key=idempotency_key or secrets.token_hex(16))
-        if call is not None:
-            body["call"] = call
-        if turn is not None:
-            body["turn"] = turn
+        """Rewards the whole session, a model call by the id of its reply, or a turn; also after its end. See late_reward."""
+        body = _reward_body(reward, primary, source, message, idempotency_key, call=call, turn=turn)
         request(self._proxy, f"/v1/agl/sessions/{urllib.parse.quote(self.session_id, safe='')}/reward", body, self.key)
 
     def end(self) -> None:
-        """Ends the session. Ending it again does nothing."""
+        """Ends the session. A second call does nothing. Raises LiveError if the proxy does not answer."""
         if self._ended:
             return
         self._ended = True
         try:
             request(self._proxy, f"/v1/agl/sessions/{urllib.parse.quote(self.session_id, safe='')}/end", {}, self.key)
         except LiveError as err:
-            if "answers 410" not in str(err):  # it was idle, or its end was repeated
+            if "answers 410" not in str(err):  # the session has ended already, because it was idle or the request was repeated
                 raise
 
     def __enter__(self) -> Session:
@@ -158,7 +160,7 @@ def session(
     proxy: Optional[str] = None,
     key: Optional[str] = None,
 ) -> Session:
-    """Starts a session at agl's proxy. It ends with the with statement, by end(), or when it is idle::
+    """Starts a session at agl's proxy. It ends at the end of the with statement, by end(), or when it is idle::
 
         with agl_go.session(user="ada", proxy="http://127.0.0.1:4748") as s:
             client = OpenAI(base_url=s.base_url, api_key=s.key)
@@ -166,9 +168,10 @@ def session(
             s.reward(1.0, source="user")
 
     The proxy is at `proxy` or AGL_PROXY_URL. Its key, `key` or AGL_TOKEN, needs the scope live. `resources` is the id of the
-    resources to run with, by default the latest; `idle_timeout` is in seconds. Raises LiveError when the proxy refuses it.
+    session's resources, by default the latest; `metadata` is added to its rollout; `idle_timeout` is in seconds, by default the
+    proxy's. Raises LiveError if the proxy refuses the session or does not answer.
     """
-    base = _base(proxy, "AGL_PROXY_URL")
+    base = base_url(proxy, "AGL_PROXY_URL")
     given = {"user": user, "metadata": metadata, "resources": resources, "idle_timeout": idle_timeout}
     answer = request(base, "/v1/agl/sessions", {k: v for k, v in given.items() if v is not None}, key)
     return Session(base, answer["session_id"], answer["key"], answer["base_url"], answer.get("version"))

@@ -11,16 +11,19 @@ from typing import Any, Mapping, Optional, SupportsFloat, Union
 from agl_go._attempt import _variable
 
 Reward = Union[SupportsFloat, Mapping[str, SupportsFloat]]
-"""One number, or one for each dimension by its name."""
+"""A number, or a number for each dimension by its name."""
 
 
 def error(message: str) -> None:
-    """Reports that the attempt failed, and why. The attempt then fails, whatever its reward and its exit status."""
+    """Makes the attempt fail, whatever its reward and exit status are. The message says why.
+
+    Raises NoAttemptError if the process has no attempt.
+    """
     update({"error": str(message) or "the agent gives no reason"})
 
 
-def said(reward: Reward, primary: Optional[str] = None) -> dict[str, Any]:
-    """A reward in the form of a result file."""
+def reward_members(reward: Reward, primary: Optional[str] = None) -> dict[str, Any]:
+    """A reward in the form of a result file: {"reward": 0.5} or {"rewards": {"accuracy": 1, …}}, the primary one first."""
     if not isinstance(reward, Mapping):
         if primary is not None:
             raise ValueError(f"primary is {primary!r}, but the reward has no dimensions")
@@ -49,7 +52,7 @@ def _number(what: str, value: SupportsFloat) -> float:
 
 
 def update(news: Mapping[str, Any]) -> None:
-    """Updates the result file, which is replaced atomically."""
+    """Updates members of the result file, which is replaced atomically."""
     path = _variable("AGL_RESULT_FILE", "where its result goes")
     try:
         with open(path, encoding="utf-8") as f:

@@ -1,4 +1,4 @@
-"""Metrics of runs, which `agl runs` and the dashboard show."""
+"""Metrics of runs, for `agl runs` and the dashboard."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import urllib.parse
 from typing import Any, Mapping, Optional
 
-from agl_go._live import LiveError, _base, request
+from agl_go._live import LiveError, base_url, request
 
 _started: set[tuple[str, str]] = set()
 
@@ -22,18 +22,18 @@ def log_metrics(
     store: Optional[str] = None,
     key: Optional[str] = None,
 ) -> None:
-    """Adds the metrics of a step to a run, which begins with its first ones.
+    """Adds the metrics of a step to a run. The first call starts the run, with `name` and `algorithm`.
 
-    Values are numbers, or what float() takes; those of a mapping are named by their path, such as validation/loss. What a step
-    has already is replaced, so a run that resumes may repeat steps. NaN and the infinities are left out.
+    Values are whatever float() accepts; those of a nested mapping are named by their path, such as validation/loss. Metrics that
+    the step already has are replaced, so a run that resumes may repeat steps. NaN and infinities are left out.
 
-    The run is `run`, an id of the caller's own such as "sweep-7", or AGL_RUN_ID, which `agl train` sets for the command that is
+    The run is `run`, an id that you choose, such as "sweep-7", or AGL_RUN_ID, which `agl train` sets for the command that is
     its algorithm. The store is at `store` or AGL_STORE_URL. Its key, `key` or AGL_TOKEN, needs the scope train.
-    Raises ValueError and TypeError for what is no number, and LiveError when the store refuses it or does not answer.
+    Raises ValueError and TypeError for a value that is not a number, and LiveError if the store refuses it or does not answer.
     """
     flat: dict[str, float] = {}
     _flatten(flat, "", values)
-    run, base = _run(run), _base(store, "AGL_STORE_URL")
+    run, base = _run(run), base_url(store, "AGL_STORE_URL")
     if (base, run) not in _started:
         request(base, "/v1/agl/runs", {"run_id": run, "name": name, "algorithm": algorithm}, key)
         _started.add((base, run))
@@ -44,8 +44,11 @@ def log_metrics(
 def end_run(
     status: str = "finished", *, error: str = "", run: Optional[str] = None, store: Optional[str] = None, key: Optional[str] = None
 ) -> None:
-    """Ends a run as finished, interrupted or failed. One that `agl train` has started ends by itself."""
-    run, base = _run(run), _base(store, "AGL_STORE_URL")
+    """Ends a run as finished, interrupted or failed. A run of `agl train` ends by itself. See log_metrics for the arguments.
+
+    Raises LiveError if the store refuses it or does not answer.
+    """
+    run, base = _run(run), base_url(store, "AGL_STORE_URL")
     request(base, _path(run), {"status": status, "error": error}, key)
     _started.discard((base, run))
 

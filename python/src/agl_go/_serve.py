@@ -13,23 +13,23 @@ from typing import Any, Awaitable, BinaryIO, Callable, Iterator, Mapping, Option
 
 from agl_go._attempt import task
 from agl_go._emit import emit_reward, recorded
-from agl_go._result import Reward, said
+from agl_go._result import Reward, reward_members
 
 Handler = Callable[[Any], Union[None, Reward, Awaitable[Optional[Reward]]]]
-"""Does a task, given its input, and returns its reward, or None if it has none or has called emit_reward. It may be async."""
+"""Does a task, given its input. Returns its reward, or None if it has called emit_reward or gives no reward. It may be async."""
 
 
 def serve(handler: Handler) -> None:
-    """Does tasks with the handler: in a kept process (`keepalive: stdio`) one after the other, otherwise the one of this process.
+    """Calls the handler for tasks: in a kept process (`keepalive: stdio`) one after the other, otherwise for the only task.
 
-    While the handler runs, the rest of this package and the environment variables are about the attempt of its task. An async
-    handler runs in one event loop for all tasks, so clients can be made once.
+    During a call the rest of this package and the environment variables belong to the attempt of that task. An async handler
+    runs in one event loop for all tasks, so that it can keep its clients.
 
-    In a kept process an exception fails the attempt, and the next task is taken. Standard output goes to standard error,
-    because replies use standard output. serve returns when there are no more tasks. Without keepalive the handler is called
-    once, and its exceptions are raised.
+    In a kept process an exception of the handler fails the attempt, and the next task follows. Standard output goes to standard
+    error, because replies use standard output. serve returns when there are no more tasks. Without keepalive the handler is
+    called once, and its exceptions are raised.
 
-    Raises NoAttemptError when the process was not started by agl.
+    Raises NoAttemptError if the process has no attempt.
     """
     loop: Optional[asyncio.AbstractEventLoop] = None
 
@@ -47,7 +47,7 @@ def serve(handler: Handler) -> None:
             _serve(call)
         else:
             reward = call(task())
-            if reward is not None and not recorded(said(reward)):
+            if reward is not None and not recorded(reward_members(reward)):
                 emit_reward(reward)
     finally:
         if loop is not None:
@@ -72,10 +72,11 @@ def _serve(call: Callable[[Any], Optional[Reward]]) -> None:
 
 
 def _reply(call: Callable[[Any], Optional[Reward]], value: Any) -> Mapping[str, Any]:
-    """The result of what the handler returns or raises. An empty result leaves it to the result file."""
+    """Calls the handler and returns the result of the attempt. If it is empty, the result file counts."""
     try:
         reward = call(value)
-        return {} if reward is None or recorded(said(reward)) else said(reward)
+        members = {} if reward is None else reward_members(reward)
+        return {} if recorded(members) else members
     except Exception as err:
         traceback.print_exc()
         return {"error": "".join(traceback.format_exception_only(type(err), err)).strip()}
@@ -83,7 +84,7 @@ def _reply(call: Callable[[Any], Optional[Reward]], value: Any) -> Mapping[str, 
 
 @contextlib.contextmanager
 def _replies() -> Iterator[BinaryIO]:
-    """Standard output for replies only: everything else that is printed goes to standard error."""
+    """Yields standard output for replies, and sends everything else that is printed to standard error."""
     sys.stdout.flush()
     own = os.dup(1)
     os.dup2(2, 1)
