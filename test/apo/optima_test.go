@@ -41,13 +41,13 @@ func trials() []trial {
 	return out
 }
 
-// tally is what became of a trial's searches.
+// tally counts the results of a trial's searches.
 type tally struct {
-	found    int // the best prompts there are, and they are said to be a gain if they are
-	compared int // in the end with the seed, so that there is an interval
-	covered  int // of these: the interval holds the true gain
-	improved int // said to have found something better
-	false    int // of these: it is not
+	found    int // searches that found the best prompts, and reported a gain if there is one
+	compared int // searches that ended with a comparison with the seed, which gives an interval
+	covered  int // of these, those whose interval contains the true gain
+	improved int // searches that reported a gain
+	false    int // of these, those without a true gain
 	calls    int
 }
 
@@ -74,9 +74,8 @@ func (c *tally) add(w apotest.World, r apo.Report) {
 	}
 }
 
-// TestKnownOptima finds known optima with at least 90 % of the seeds; the intervals
-// of as many cover the true gain; and where no edit helps, none is reported
-// to in at least 95 %.
+// TestKnownOptima requires that at least 90 % of the seeds find the known optima, that as many
+// intervals cover the true gain, and that where no edit helps, at least 95 % report no gain.
 func TestKnownOptima(t *testing.T) {
 	var table bytes.Buffer
 	rows := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)

@@ -71,7 +71,7 @@ func (t *target) refused(what string, got answer, err error, served bool) {
 	}
 }
 
-// malformed sends what is not HTTP.
+// malformed sends invalid HTTP.
 func malformed(t *target) {
 	host := "Host: " + t.address + "\r\n" + t.header
 	path := t.posts[0]
@@ -122,7 +122,7 @@ func malformed(t *target) {
 	t.refused("a length beside chunks", got, err, false)
 }
 
-// hostileBodies are documents that no handler can take for a request, or only with care.
+// hostileBodies returns documents that are invalid requests, or expensive to decode.
 func hostileBodies() map[string]string {
 	const deep = 200_000
 	return map[string]string{
@@ -149,7 +149,7 @@ func hostileBodies() map[string]string {
 	}
 }
 
-// bodies sends them to every path.
+// bodies sends hostileBodies to every path.
 func bodies(t *target) {
 	hostile := hostileBodies()
 	c := newCrew(4)
@@ -157,7 +157,7 @@ func bodies(t *target) {
 		for _, what := range slices.Sorted(maps.Keys(hostile)) {
 			c.do(func() {
 				got, err := t.send(t.request(http.MethodPost, path, "", hostile[what]))
-				// Some are requests, such as an empty one for the defaults.
+				// Some are valid requests, such as an empty body for the defaults.
 				t.refused(path+": "+what, got, err, true)
 			})
 		}
@@ -179,8 +179,7 @@ func bodies(t *target) {
 	c.at.Wait()
 }
 
-// methods sends every method to every path: those that a path does not have are refused, and no
-// method stands for another one.
+// methods sends every method to every path. Methods that a path does not have must be refused.
 func methods(t *target) {
 	c := newCrew(4)
 	for _, path := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(t.posts, t.gets)))) {
@@ -213,7 +212,7 @@ func methods(t *target) {
 	c.at.Wait()
 }
 
-// headers sends header fields that change what a request means, or cost much.
+// headers sends header fields that change the meaning of a request, or are expensive.
 func headers(t *target) {
 	var twice bytes.Buffer
 	for range 2 { // gzip in gzip
@@ -338,7 +337,7 @@ func encodings(t *target) {
 		} {
 			crew.do(func() {
 				got, err := t.send(t.request(http.MethodPost, path, "Content-Encoding: "+c.encoding+"\r\n", c.body))
-				// A route that reads no body does not mind its encoding.
+				// A route that reads no body ignores its encoding.
 				t.refused(path+": "+what, got, err, true)
 			})
 		}
@@ -389,10 +388,10 @@ func queries(t *target) {
 	}
 }
 
-// credentials tries what is not the token.
+// credentials tries wrong tokens.
 func credentials(t *target) {
 	own := t.header
-	t.from = net.IPv4(127, 0, 0, 2) // which must wait soon, and others not
+	t.from = net.IPv4(127, 0, 0, 2) // an address of its own, because it will be throttled
 	defer func() { t.header, t.from = own, nil }()
 	for _, header := range []string{
 		"", "Authorization: Bearer \r\n", "Authorization: Bearer " + token[:5] + "\r\n", "Authorization: Bearer " + token + "x\r\n", "Authorization: bearer\r\n",
@@ -419,7 +418,7 @@ func credentials(t *target) {
 	}
 }
 
-// halfSent leaves bodies in the middle: of 60 MB each, and small ones that decompress to as much.
+// halfSent stops in the middle of bodies of 60 MB, and of small ones that decompress to as much.
 func halfSent(t *target) {
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)

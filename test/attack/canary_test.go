@@ -26,8 +26,8 @@ const (
 	secretCanary  = "canary-keysecret-2b77"
 )
 
-// leaky is a backend that says the credentials which it gets, in errors and otherwise, as whole
-// replies and as streams.
+// leaky is a backend that repeats the credentials that it gets, in errors and in replies, with and
+// without a stream.
 func leaky(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	said := fmt.Sprintf("Incorrect API key provided: %s", r.Header["Authorization"])
@@ -49,8 +49,8 @@ func leaky(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Secrets are in no answer, log, span, event, export or backup: not the token, not those of keys, not
-// those of backends that say them.
+// Secrets must be in no answer, log, span, event, export or backup: neither the token nor the secrets
+// of keys nor those of backends that repeat them.
 func TestSecretsStay(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -199,9 +199,9 @@ func TestSecretsStay(t *testing.T) {
 	}
 }
 
-// Neither the runner's tokens nor the key of its store's address are in what a run leaves behind: not
-// in logs, spans, errors and outputs of agents that say their environment and end in every way, not in
-// files, exports and backups.
+// Neither the runner's tokens nor the key in its store's address may be in anything that a run leaves
+// behind: logs, spans, files, exports, backups, and the errors and outputs of agents that print their
+// environment and end in every way.
 func TestRunnerSecretsStay(t *testing.T) {
 	t.Parallel()
 	const proxyCanary, urlCanary, otherCanary = "canary-proxy-91c0d4", "canary-url-5e6f70", "canary-other-88ab"
@@ -317,7 +317,7 @@ func TestRunnerSecretsStay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	outputs := 0 // places where agents have said their environment
+	outputs := 0 // places where agents have printed their environment
 	for where, text := range seen {
 		if bytes.Contains(text, []byte("AGL_RESULT_FILE=")) {
 			outputs++

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// An agent reads neither environment nor memory of the runner that started it.
+// An agent must not be able to read the environment or the memory of the runner that started it.
 func TestAgentFindsNoToken(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -54,7 +54,7 @@ func TestAgentFindsNoToken(t *testing.T) {
 	}
 }
 
-// The environment that the kernel shows holds no secret, even to root.
+// The environment that the kernel shows must have no secret, not even for root.
 func TestEnvironmentIsErased(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" || os.Getuid() != 0 {

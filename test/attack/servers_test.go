@@ -32,9 +32,9 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	// longest bounds every wait. Only a failure takes so long.
+	// longest bounds every wait. It is reached only by a failure.
 	longest = 40 * time.Second
-	// most bounds the memory of a server under attack, in bytes.
+	// most is the most memory, in bytes, that a server may use under attack.
 	most = 900 << 20
 	// token is every server's.
 	token = "attack-token"
@@ -116,7 +116,7 @@ func projectTarget(t *testing.T, dir string) *target {
 // envAgent makes the test binary an agent.
 const envAgent = "AGL_ATTACK_AGENT"
 
-// agent calls the model once, and is rewarded for what it was told.
+// agent calls the model once, and reports a reward for the reply.
 func agent() (code int) {
 	body := fmt.Sprintf(`{"model":%q,"max_tokens":4,"messages":[{"role":"user","content":"a"}]}`, os.Getenv("OPENAI_MODEL"))
 	res, err := http.Post(os.Getenv("OPENAI_BASE_URL")+"/chat/completions", "application/json", strings.NewReader(body))

@@ -13,8 +13,8 @@ import (
 	"github.com/agl-go/agl/test/chaos/history"
 )
 
-// algorithm is a simulated algorithm: it makes work, waits for it and looks at
-// it, writes resources, and changes its mind.
+// algorithm is a simulated algorithm: it enqueues rollouts, waits for them and reads
+// them, writes resources, and changes and cancels rollouts.
 type algorithm struct {
 	*load
 
@@ -22,7 +22,7 @@ type algorithm struct {
 	resources string
 	random    *rand.Rand
 	tasks     int
-	open      []string // rollouts that it knows of, the oldest first
+	open      []string // unfinished rollouts, the oldest first
 }
 
 func newAlgorithm(l *load, i int) *algorithm {
@@ -58,7 +58,7 @@ func (a *algorithm) pick() string {
 	return a.open[a.random.IntN(len(a.open))]
 }
 
-// client is the hasty one now and then.
+// client returns the patient client, and now and then the hasty one.
 func (a *algorithm) client() *client.Client {
 	if a.random.Float64() < 0.2 {
 		return a.hasty
@@ -66,7 +66,7 @@ func (a *algorithm) client() *client.Client {
 	return a.patient
 }
 
-// task is a rollout to be, of one of a few kinds.
+// task returns a rollout to enqueue, of one of a few kinds.
 func (a *algorithm) task() (history.Task, agl.EnqueueRollout) {
 	a.tasks++
 	t := history.Task{ID: a.name + "/" + strconv.Itoa(a.tasks), MaxAttempts: 3, Unresponsive: int64(unresponsive)}

@@ -80,12 +80,12 @@ func (r *run) serve(name string, args ...string) *process.Server {
 	return process.Store(r.t, aglBinary, name, r.dir, args...)
 }
 
-// settings says what the rules may expect.
+// settings records what the rules may expect.
 func (r *run) settings(args history.Args) {
 	r.record.Saw("run", history.Settings, args, history.Reply{})
 }
 
-// between is a random pause of at most d, at least a fifth of it.
+// between returns a random duration between a fifth of d and d.
 func (r *run) between(d time.Duration) {
 	_ = backoff.Sleep(r.t.Context(), d/5+time.Duration(r.random.Int64N(int64(d-d/5))))
 }
@@ -138,7 +138,7 @@ func (r *run) finish(file *os.File) {
 	judge(r.t, file.Name())
 }
 
-// TestMemory shows that the rules hold where nothing is killed.
+// TestMemory shows that the rules hold if nothing is killed.
 func TestMemory(t *testing.T) {
 	r, file := newRun(t)
 	r.settings(history.Args{StrictFIFO: true, EventLog: true})
@@ -149,9 +149,8 @@ func TestMemory(t *testing.T) {
 	r.finish(file)
 }
 
-// TestSQLite kills the server. What it has answered is there when it comes back,
-// whether commits wait for the disk or not: only a power failure tells the two
-// apart.
+// TestSQLite kills the server. All acknowledged writes must be there when it is back, with
+// either setting of sync: only a power failure would make a difference.
 func TestSQLite(t *testing.T) {
 	for _, test := range []struct {
 		sync  string
@@ -171,7 +170,7 @@ func TestSQLite(t *testing.T) {
 // whose commits wait for the disk.
 func TestPostgres(t *testing.T) {
 	r, file := newRun(t)
-	// A server passes over the rollouts that another one has locked.
+	// The queue is not strictly first in, first out: a server skips rollouts that another one has locked.
 	r.settings(history.Args{EventLog: true})
 	database, err := postgrestest.Start(t.Context(), postgrestest.Config{Durable: true})
 	if err != nil {
@@ -200,7 +199,7 @@ func TestPostgres(t *testing.T) {
 	r.finish(file)
 }
 
-// restart ends PostgreSQL as a crash does, and starts it again.
+// restart kills PostgreSQL, like a crash, and starts it again.
 func (r *run) restart(database *postgrestest.Server) {
 	r.t.Helper()
 	r.record.Note("nemesis", "kill the database")
@@ -214,7 +213,7 @@ func (r *run) restart(database *postgrestest.Server) {
 	r.record.Note("nemesis", "started the database")
 }
 
-// TestReplay judges a history that was kept.
+// TestReplay judges the history in the file of the flag -history.
 func TestReplay(t *testing.T) {
 	if *historyFile == "" {
 		t.Skip("no -history FILE")

@@ -12,8 +12,8 @@ import (
 	"github.com/agl-go/agl/test/chaos/history"
 )
 
-// watch records the store's events of rollouts and attempts until the last one of
-// the run comes, or ctx ends.
+// watch records the store's events of rollouts and attempts until the last event of
+// the run, or the end of ctx.
 func (l *load) watch(ctx context.Context) {
 	for e, err := range l.patient.Events(ctx, agl.EventsParams{}) {
 		if err != nil {
@@ -41,8 +41,8 @@ func (l *load) watch(ctx context.Context) {
 // lastWorker is a worker whose appearance is the last event of a run.
 const lastWorker = "the last one"
 
-// awaitEvents makes events until the watcher has one: from then on it can resume
-// behind what it has.
+// awaitEvents makes events until the watcher has one. From then on it can resume after its
+// last event.
 func (l *load) awaitEvents(ctx context.Context) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, longest)
@@ -63,10 +63,10 @@ func (l *load) awaitLastEvent(ctx context.Context) {
 	}
 }
 
-// readers is how many final reads are under way at once.
+// readers is the number of concurrent final reads.
 const readers = 16
 
-// recordFinal records everything that is there.
+// recordFinal records the final state of everything.
 func (l *load) recordFinal(ctx context.Context) {
 	l.t.Helper()
 	rollouts := make(chan agl.AttemptedRollout, readers)

@@ -20,8 +20,7 @@ import (
 	"github.com/agl-go/agl/test/process"
 )
 
-// longest bounds every wait for something that must happen; it is reached only
-// by a failure.
+// longest bounds every wait. It is reached only by a failure.
 const longest = 60 * time.Second
 
 const (
@@ -29,16 +28,16 @@ const (
 	algorithms = 2
 	// ahead is how many rollouts each algorithm keeps under way.
 	ahead = 64
-	// unresponsive is after what silence a runner is given up on.
+	// unresponsive is the silence after which a runner is given up.
 	unresponsive = 2 * time.Second
 )
 
-// load is what runs against the servers and what it has recorded.
+// load has the clients that run against the servers, and their recorder.
 type load struct {
 	t        *testing.T
 	seed     uint64
 	recorder *history.Recorder
-	// patient repeats what failed until it has an answer; hasty never does.
+	// patient repeats a failed request until it has an answer; hasty never does.
 	patient, hasty *client.Client
 	enqueueing     context.Context // while algorithms make work
 	working        context.Context // while there may be work
@@ -86,8 +85,8 @@ func newLoad(t *testing.T, seed uint64, recorder *history.Recorder, servers []*p
 	return l
 }
 
-// during runs the load while chaos does its work, then lets everything come to
-// rest and records what is there.
+// during runs the load while chaos kills servers, waits until all rollouts are finished, and
+// records the final state.
 func (l *load) during(chaos func()) {
 	l.t.Helper()
 	ctx := l.t.Context()
@@ -127,8 +126,8 @@ func (l *load) during(chaos func()) {
 	<-watched
 }
 
-// settle waits until nothing is under way. What never ends is the judge's to
-// find.
+// settle waits until no rollout is unfinished, or until longest; the judge then reports the
+// unfinished ones.
 func (l *load) settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
@@ -150,12 +149,12 @@ func (l *load) settle(ctx context.Context) {
 	}
 }
 
-// random returns a stream of its own for each process.
+// random returns a separate random stream for each simulated process.
 func (l *load) random(kind, i int) *rand.Rand {
 	return rand.New(rand.NewPCG(l.seed, uint64(kind)<<32|uint64(i)))
 }
 
-// mark makes a document that an update writes, and mark of reads it back.
+// mark makes a document that an update writes; markOf reads it.
 func mark(n int64) jsontext.Value { return jsontext.Value(`{"mark":` + strconv.FormatInt(n, 10) + `}`) }
 
 func markOf(document jsontext.Value) int64 {
@@ -170,7 +169,7 @@ func markOf(document jsontext.Value) int64 {
 	return n
 }
 
-// sum is a checksum of what a span says.
+// sum returns a checksum of a span's content.
 func sum(s *agl.Span) uint32 {
 	return crc32.ChecksumIEEE(append([]byte(s.Name), s.Attributes...))
 }
@@ -185,7 +184,7 @@ func sawAttempt(a *agl.Attempt) *history.Attempt {
 	}
 }
 
-// nanoseconds keeps what a time on the wire is exact to.
+// nanoseconds returns a time of the wire in nanoseconds.
 func nanoseconds(t agl.Timestamp) int64 { return int64(float64(t)*1e6) * 1e3 }
 
 func sawRollout(r *agl.Rollout, a *agl.Attempt) history.Rollout {

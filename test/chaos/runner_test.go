@@ -15,8 +15,7 @@ import (
 	"github.com/agl-go/agl/test/chaos/history"
 )
 
-// runner is a simulated runner: it does what a real one does, and now and then
-// what one must not.
+// runner is a simulated runner: it behaves like a real one, and now and then misbehaves.
 type runner struct {
 	*load
 
@@ -35,7 +34,7 @@ func newRunner(l *load, i int) *runner {
 	return r
 }
 
-// run works until there can be no more work. What it has begun it ends.
+// run works until there can be no more work. It finishes its last job.
 func (r *runner) run(ctx context.Context) {
 	for r.working.Err() == nil {
 		claims, err := r.dequeue()
@@ -72,7 +71,7 @@ func (r *runner) dequeue() ([]agl.AttemptedRollout, error) {
 	return result.Rollouts, err
 }
 
-// job is one claim and how it goes.
+// job is one claim, and the course that it takes.
 type job struct {
 	*runner
 
@@ -82,7 +81,7 @@ type job struct {
 	late     int // steps left until it falls silent for too long; negative is never
 	repeats  bool
 	reserved []int64
-	said     []string // the texts of its spans
+	said     []string // texts of its spans
 }
 
 func (j *job) run() {
@@ -120,7 +119,7 @@ func (j *job) run() {
 	}
 }
 
-// twice does something again, as a client does that has lost an answer.
+// twice sometimes repeats an operation, like a client that has lost the answer.
 func (j *job) twice(write func()) {
 	write()
 	if j.repeats && j.chance(0.5) {
@@ -209,8 +208,8 @@ func (j *job) addSpans(n int, reward bool) {
 	})
 }
 
-// span returns a new span. Like the record of a model call it holds everything that was said
-// before, so the store keeps it as what it adds.
+// span returns a new span. Like the record of a model call it repeats all earlier texts, so that
+// the store keeps it as a delta.
 func (j *job) span(name string) agl.Span {
 	j.spans++
 	text := make([]byte, 20+j.random.IntN(700))

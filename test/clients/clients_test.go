@@ -29,12 +29,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// said is what the model says to most prompts: nothing that a careless
-// translation would leave as it is.
+// said is the model's reply to most prompts. A careless translation would change it.
 const said = "One\n\n  two\t\u00e9\U0001f600 \"three\"  "
 
-// model calls tools when it is offered some and has no results, and tells what
-// it sees.
+// model calls tools if it is offered some and has no results, and describes the prompt.
 func model(p proxytest.Prompt, _ int) proxytest.Answer {
 	switch {
 	case len(p.Results) > 0:
@@ -54,11 +52,11 @@ func model(p proxytest.Prompt, _ int) proxytest.Answer {
 // bench is a proxy in front of all kinds of backends.
 type bench struct {
 	url     string // of an attempt's prefix, whose rollout id has a slash
-	key     string // that every call needs
+	key     string // needed by every call
 	proxy   *proxy.Proxy
 	spans   *spans
 	stalled *proxytest.Server
-	served  func() int // calls that have a model write, by the backends that answer
+	served  func() int // generating calls that the backends have answered
 }
 
 // served is a model and what serves it.
@@ -68,10 +66,10 @@ type served struct {
 	model  proxy.Model
 }
 
-// backendKey is the key of backends that ask for one.
+// backendKey is the key of the backends that require one.
 const backendKey = "backend-" + process.Canary
 
-// backends are of all kinds. Streams are cut anywhere.
+// backends returns backends of all kinds. Their streams arrive in arbitrary pieces.
 var backends = []served{
 	{"vllm", proxytest.Chopped(proxytest.Model(model).VLLM(), 7), proxy.Model{}},
 	{"oldvllm", proxytest.Model(model).OldVLLM(), proxy.Model{}},
@@ -164,7 +162,7 @@ func (b *bench) silent(t *testing.T, said *log) {
 	}
 }
 
-// log is what a proxy has logged.
+// log keeps the log of a proxy.
 type log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -177,9 +175,9 @@ func (l *log) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// check holds the records against what the backends served: each call is on
-// record once, with the token ids that engines give. left is how many calls
-// their clients gave up.
+// check compares the records with the calls that the backends served. Each call must be
+// recorded once, with token ids if its backend is an engine. left is the number of calls
+// that the clients gave up.
 func (b *bench) check(t *testing.T, left int) {
 	t.Helper()
 	deadline := time.After(20 * time.Second)
@@ -225,7 +223,7 @@ func (b *bench) check(t *testing.T, left int) {
 	}
 }
 
-// spans is a store of spans and nothing else.
+// spans is a store that keeps only spans.
 type spans struct {
 	agl.UnimplementedStore
 
@@ -266,8 +264,8 @@ func (s *spans) named(name string) (found []agl.Span) {
 	return found
 }
 
-// run runs a client program, which ends with an error unless all is as it should
-// be, and says last how many calls it gave up.
+// run runs a client program. It ends with an error if one of its checks fails, and its last
+// output is the number of calls that it gave up.
 func run(t *testing.T, b *bench, env []string, name string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)

@@ -19,18 +19,18 @@ type fault struct {
 	ends   ending
 }
 
-// ending is what a client gets of a stream.
+// ending is how a stream ends for a client.
 type ending int
 
 const (
-	whole  ending = iota // all the same
-	failed               // an error
-	either               // the one or the other, as its library has it
+	whole  ending = iota // completely, despite the fault
+	failed               // with an error
+	either               // one or the other, depending on the library
 )
 
 const (
 	slowness = 300 * time.Millisecond
-	// hugeLine is how many x one event has, in front of what the model says.
+	// hugeLine is the number of x in one event, before the model's text.
 	hugeLine = 2 << 20
 )
 
@@ -69,8 +69,8 @@ func names(ends ending) string {
 	return strings.Join(list, " ")
 }
 
-// checkFaults holds the records of calls at backends that misbehave against what
-// their clients got: each fault was met, and is on record as one.
+// checkFaults checks the records of calls at backends that misbehave: each fault must have
+// occurred, and must be recorded as one.
 func (b *bench) checkFaults(t *testing.T) {
 	t.Helper()
 	met := make(map[string]int)

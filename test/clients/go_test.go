@@ -1,6 +1,6 @@
 //go:build clients
 
-// The Go SDKs take minutes to compile, so they are asked for by a tag.
+// The Go SDKs take minutes to compile, so this file needs a build tag.
 
 package clients
 
@@ -95,7 +95,7 @@ func TestGoOpenAI(t *testing.T) {
 	b.check(t, 2)
 }
 
-// check holds what a client got of a stream against what is wrong with it.
+// check checks that a stream ended for the client as its fault requires.
 func (f *fault) check(t *testing.T, text string, err error) {
 	t.Helper()
 	switch {

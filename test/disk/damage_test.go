@@ -21,14 +21,14 @@ import (
 	"github.com/agl-go/agl/test/process"
 )
 
-// The files that a killed server leaves. The others beside them hold nothing.
+// The files with data that a killed server leaves.
 const (
 	mainFile = "agl.db"
 	logFile  = "agl.db-wal"
 )
 
-// database makes the files of a server that was killed: a half of what was
-// written is in the main file, the other half in its log.
+// database makes the files of a server that was killed. Half of the data is in the main file,
+// the other half in its log.
 func database(t *testing.T, random *rand.Rand, dir string) *writer {
 	t.Helper()
 	server := process.Store(t, aglBinary, "store", dir, "--db", "sqlite:"+filepath.Join(dir, mainFile))
@@ -52,17 +52,15 @@ func database(t *testing.T, random *rand.Rand, dir string) *writer {
 	return w
 }
 
-// contents is what a database serves: spans by id, and everything else that can
-// be asked for as its documents.
+// contents is everything that a database serves: spans by id, and all else as JSON documents.
 type contents struct {
 	spans map[string]agl.Span
 	rest  map[string]string
 	marks map[string]int // by attempt
-	errs  []error        // of reads
+	errs  []error        // errors of reads
 }
 
-// read opens a database and asks it for everything. The error is that of
-// opening.
+// read opens a database and reads everything. The error is that of opening.
 func read(ctx context.Context, path string) (_ *contents, err error) {
 	driver, err := sqlite.Open(ctx, sqlite.Config{Path: path})
 	if err != nil {
@@ -107,12 +105,12 @@ func read(ctx context.Context, path string) (_ *contents, err error) {
 	return c, nil
 }
 
-// named reports whether an error says which file is damaged and what to do.
+// named reports whether an error names the damaged file and says what to do.
 func named(err error, path string) bool {
 	return strings.Contains(err.Error(), path) && strings.Contains(err.Error(), "agl db check")
 }
 
-// damage changes a copy of a file, and says how.
+// damage damages a copy of a file, and describes the damage.
 func damage(random *rand.Rand, path string) (how string, err error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -131,7 +129,7 @@ func damage(random *rand.Rand, path string) (how string, err error) {
 			content[at+i] = byte(random.Uint32())
 		}
 		how = fmt.Sprintf("%d bytes at %d written over", n, at)
-	default: // as a disk does that has lost a block
+	default: // like a disk that has lost a block
 		at -= at % 4096
 		clear(content[at:min(at+4096, len(content))])
 		how = fmt.Sprintf("the block at %d lost", at)
@@ -147,7 +145,7 @@ func copyFile(from, to string) error {
 	return os.WriteFile(to, content, 0o600)
 }
 
-// found counts what became of the damages.
+// found counts how damages were noticed, if they were.
 type found struct{ opening, reading, prefix, check, fields, nothing int }
 
 func (f found) String() string {
@@ -155,10 +153,10 @@ func (f found) String() string {
 		"a field without a checksum %d; without effect %d", f.opening, f.reading, f.prefix, f.check, f.fields, f.nothing)
 }
 
-// TestDamage changes the files of a killed server. Whatever the damage, what is
-// served is what was sent: everything up to an intact commit when the log is
-// damaged, and in any other case an error says which file it is; what no read
-// can see, the check finds.
+// TestDamage damages the files of a killed server. Whatever the damage, the data that is
+// served must be the data that was sent. If the log is damaged, everything up to an intact
+// commit is served. In any other case an error names the file, and the check finds the
+// damage that no read can notice.
 func TestDamage(t *testing.T) {
 	random := seed(t)
 	dir := process.Dir(t)
@@ -220,7 +218,7 @@ func (c *damaged) judge(counts *found, binary bool) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), longest)
 	defer cancel()
-	// Opening may write; the check is to see what the damage has left.
+	// Opening may write, so the check gets a copy of its own.
 	problems, err := check(ctx, c.path)
 	if err != nil {
 		problems += err.Error()
@@ -268,7 +266,7 @@ func (c *damaged) judge(counts *found, binary bool) {
 	case problems != "":
 		counts.check++
 	case len(got.spans) == len(c.want.spans) && len(got.rest) == len(c.want.rest):
-		// The times of an attempt and the like: nothing tells a wrong one.
+		// A wrong time of an attempt, or the like, cannot be noticed.
 		counts.fields++
 	default:
 		c.errorf("it serves %d of %d spans and %d of %d other things; neither a read nor the check finds anything wrong",
@@ -276,7 +274,7 @@ func (c *damaged) judge(counts *found, binary bool) {
 	}
 }
 
-// checkPrefix fails unless what is served is everything up to some commit.
+// checkPrefix fails unless exactly the data up to some commit is served.
 func (c *damaged) checkPrefix(got *contents) {
 	c.t.Helper()
 	n := len(got.spans)
@@ -315,8 +313,8 @@ func check(ctx context.Context, path string) (problems string, err error) {
 	return all.String(), errors.Join(err, database.Close())
 }
 
-// serve starts the real server on a copy of the files: it serves, or ends with a
-// message like that of a driver.
+// serve starts the real server on a copy of the files. It must serve, or end with the same
+// error as the driver.
 func (c *damaged) serve(ctx context.Context) {
 	c.t.Helper()
 	dir := c.t.TempDir()

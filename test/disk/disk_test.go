@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(process.Main(m, &aglBinary))
 }
 
-// longest bounds every wait; it is reached only by a failure.
+// longest bounds every wait. It is reached only by a failure.
 const longest = 60 * time.Second
 
 func connect(t *testing.T, s *process.Server) *client.Client {
@@ -47,21 +47,21 @@ func connect(t *testing.T, s *process.Server) *client.Client {
 	return c
 }
 
-// writer makes one write after the other, so that there is an order in which
-// they were acknowledged. Write n is a span with the number n; after it the
-// attempt's metadata is given the mark n. Every tenth begins a new rollout.
+// writer makes one write after the other, so that the acknowledged writes have an order.
+// Write n stores the span number n and then sets the mark n in the attempt's metadata. Every
+// tenth write begins a new rollout.
 type writer struct {
 	t      *testing.T
 	store  agl.Store
 	random *rand.Rand
 	claim  agl.AttemptedRollout
-	sent   []agl.Span // that were acknowledged, by number
+	sent   []agl.Span // the acknowledged ones, by number
 }
 
 const perRollout = 10
 
-// write makes the next write, its parts in order. The error is that of the part
-// that failed; the parts before it are acknowledged.
+// write makes the parts of the next write in order. If one of them fails, write returns its
+// error; the parts before it are acknowledged.
 func (w *writer) write() error {
 	ctx := w.t.Context()
 	if len(w.sent)%perRollout == 0 && (w.claim.Attempt == nil || len(w.sent) > 0) {
@@ -86,7 +86,7 @@ func (w *writer) write() error {
 	return err
 }
 
-// span makes spans of many sizes, of which some compress.
+// span returns spans of many sizes, of which some can be compressed.
 func (w *writer) span(n int) agl.Span {
 	text := make([]byte, 20+w.random.IntN(2000))
 	for i := range text {
@@ -103,7 +103,7 @@ func (w *writer) span(n int) agl.Span {
 	}
 }
 
-// same reports whether a span is what was sent.
+// same reports whether a span is the one that was sent.
 func same(got, sent *agl.Span) bool {
 	return string(got.AppendJSON(nil)) == string(sent.AppendJSON(nil))
 }
@@ -128,7 +128,7 @@ func everything(t *testing.T, s agl.Store) map[string]agl.Span {
 	return all
 }
 
-// checkKept fails for every acknowledged span that is not there as it was sent.
+// checkKept fails for every acknowledged span that is missing or changed.
 func (w *writer) checkKept(s agl.Store) {
 	w.t.Helper()
 	there := everything(w.t, s)
@@ -140,7 +140,7 @@ func (w *writer) checkKept(s agl.Store) {
 	}
 }
 
-// seed picks and prints what decides.
+// seed draws and prints the seed of a test.
 func seed(t *testing.T) *rand.Rand {
 	t.Helper()
 	n := *seedFlag

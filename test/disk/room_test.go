@@ -18,14 +18,14 @@ import (
 	"github.com/agl-go/agl/test/process"
 )
 
-// place is somewhere with little room, of which more can be had.
+// place is a place with little space, which can be extended.
 type place struct {
 	dir   string
 	limit func(s *process.Server)
 	more  func(s *process.Server)
 }
 
-// smallDisk is a file system in memory with a file that can be deleted.
+// smallDisk is a file system in memory, with a file that can be deleted to make room.
 func smallDisk(t *testing.T) place {
 	t.Helper()
 	dir := t.TempDir()
@@ -48,7 +48,7 @@ func smallDisk(t *testing.T) place {
 	}}
 }
 
-// smallFiles is a limit to the size of the server's files, as a quota is.
+// smallFiles limits the size of the server's files, like a quota.
 func smallFiles(t *testing.T) place {
 	t.Helper()
 	limit := func(bytes uint64) func(s *process.Server) {
@@ -61,8 +61,7 @@ func smallFiles(t *testing.T) place {
 	return place{dir: process.Dir(t), limit: limit(6 << 20), more: limit(unix.RLIM_INFINITY)}
 }
 
-// checkRefusal fails unless an error tells a client that it may try later, and
-// why.
+// checkRefusal fails unless an error says that the client may try again later, and why.
 func checkRefusal(t *testing.T, err error, path string) {
 	t.Helper()
 	code := agl.ErrorCode(err)
@@ -71,8 +70,8 @@ func checkRefusal(t *testing.T, err error, path string) {
 	}
 }
 
-// TestNoRoom writes until there is no room. Writes are refused, reads go on,
-// and when there is room again, so do writes. What was acknowledged is there.
+// TestNoRoom writes until there is no room. Then writes must be refused, reads must go on, and
+// when there is room again, writes must succeed. No acknowledged write may be lost.
 func TestNoRoom(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -86,7 +85,7 @@ func TestNoRoom(t *testing.T) {
 			p.limit(server)
 			c := connect(t, server)
 			w := &writer{t: t, store: c, random: random}
-			const most = 20_000 // writes, which take more than there is room for
+			const most = 20_000 // writes; fewer fill the place
 			var refused error
 			for n := 0; refused == nil && n < most; n++ {
 				refused = w.write()
@@ -161,8 +160,8 @@ func awaitReady(t *testing.T, s *process.Server) {
 	}
 }
 
-// nobody is somebody to whom the permissions of files apply, nil when they do
-// to who runs the tests.
+// nobody is a user to whom the permissions of files apply; nil if they apply to the user who
+// runs the tests.
 func nobody() *syscall.Credential {
 	if os.Geteuid() != 0 {
 		return nil
@@ -171,7 +170,7 @@ func nobody() *syscall.Credential {
 	return &syscall.Credential{Uid: id, Gid: id}
 }
 
-// ownDir makes a directory of whoever runs the server.
+// ownDir makes a directory that belongs to the user who runs the server.
 func ownDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -208,8 +207,8 @@ func TestReadOnlyStart(t *testing.T) {
 	}
 }
 
-// TestReadOnlyMeanwhile takes the right to write from a server that runs, and
-// gives it back. Files that are open may still be written.
+// TestReadOnlyMeanwhile makes the directory of a running server read-only, and writable again.
+// Open files may still be written.
 func TestReadOnlyMeanwhile(t *testing.T) {
 	random := seed(t)
 	dir := ownDir(t)

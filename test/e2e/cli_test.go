@@ -17,7 +17,7 @@ import (
 	"github.com/agl-go/agl/proxy/proxytest"
 )
 
-// answered is what came of a request.
+// answered is the result of a request.
 type answered struct {
 	status int
 	body   string
@@ -54,7 +54,7 @@ func post(t *testing.T, url, body string) (begun <-chan struct{}, done <-chan an
 	return read, result
 }
 
-// announced tells when it is read for the first time.
+// announced is a body that signals when it is read for the first time.
 type announced struct {
 	io.Reader
 	read chan struct{}
@@ -97,8 +97,7 @@ func TestWatch(t *testing.T) {
 	_, url := startStore(t)
 	watch := start(t, aglBinary, []string{"rollouts", "--watch", "--json", "--store", url}, nil)
 	c := connect(t, url)
-	// The watch has no voice before something happens: make things happen until it
-	// tells of one.
+	// The watch prints nothing before the first event: make events until it prints one.
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)

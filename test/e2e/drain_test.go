@@ -19,11 +19,11 @@ import (
 	"github.com/agl-go/agl/test/process"
 )
 
-// writer is a client that enqueues and records what was acknowledged, until the
-// server does not take any more.
+// writer is a client that enqueues until the server refuses, and records what was
+// acknowledged.
 type writer struct {
 	acknowledged []string
-	err          error // the one that ended it
+	err          error // the refusal
 }
 
 func (w *writer) run(ctx context.Context, c *client.Client, number int, count *atomic.Int64) {
@@ -40,7 +40,7 @@ func (w *writer) run(ctx context.Context, c *client.Client, number int, count *a
 	}
 }
 
-// impatient is a client that repeats nothing.
+// impatient returns a client that repeats nothing.
 func impatient(t *testing.T, url string) *client.Client {
 	t.Helper()
 	c, err := client.New(client.Config{URL: url, Token: token, RetryBudget: -1})
@@ -55,9 +55,8 @@ func impatient(t *testing.T, url string) *client.Client {
 	return c
 }
 
-// TestTermUnderLoad ends a server that 16 clients write to while others wait. What
-// was acknowledged is in the database, nothing else is, and whoever waited was
-// answered at once.
+// TestTermUnderLoad ends a server that 16 clients write to while others wait. The database
+// must have exactly the acknowledged writes, and the waiting clients must be answered at once.
 func TestTermUnderLoad(t *testing.T) {
 	t.Parallel()
 	const (
@@ -125,7 +124,7 @@ func TestTermUnderLoad(t *testing.T) {
 	}
 }
 
-// without returns what a has and b has not.
+// without returns the elements of a that are not in b.
 func without(a, b []string) []string {
 	var left []string
 	for _, id := range a {

@@ -25,7 +25,7 @@ type policyServer struct {
 	port string
 }
 
-// startPolicy starts one at a port; empty takes a free one.
+// startPolicy starts a policyServer at a port; empty takes a free one.
 func startPolicy(t *testing.T, dir, port string) *policyServer {
 	t.Helper()
 	if port == "" {
@@ -93,9 +93,9 @@ func (s *policyServer) has(t *testing.T, output string) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// A run on an engine in another process has the facts of one whose engine is its
-// own, also when it is interrupted, or the engine is killed, and it goes on. It
-// leaves no model behind.
+// A run on an engine in another process must have the same facts as one with an embedded
+// engine, even if the run is interrupted or the engine is killed and the run resumes. It must
+// leave no model behind.
 func TestTrainOnAnEngineElsewhere(t *testing.T) {
 	t.Parallel()
 	const (

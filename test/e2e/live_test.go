@@ -38,7 +38,7 @@ func liveTraffic(ctx context.Context, c *client.Client, round, writer int) {
 	}
 }
 
-// consumer learns from a store. What it has learned and its cursor are saved together.
+// consumer learns from a store. It saves what it has learned together with its cursor.
 type consumer struct {
 	cursor  string
 	learned map[string]int
@@ -62,8 +62,8 @@ func (k *consumer) learn(ctx context.Context, c *client.Client, wait time.Durati
 	return len(got.Rollouts) + len(got.Corrections), nil
 }
 
-// Every rollout is learned from once, and so is every reward, while store and consumer
-// are killed again and again in the middle of the traffic.
+// Every rollout and every reward must be learned from once, although store and consumer are
+// killed again and again in the middle of the traffic.
 func TestCollectOverKills(t *testing.T) {
 	t.Parallel()
 	const kills = liveKills
@@ -128,9 +128,8 @@ func TestCollectOverKills(t *testing.T) {
 	t.Logf("%d rollouts over %d kills of the store", len(page.Items), kills)
 }
 
-// A session goes on in the same rollout when the proxy was killed in its middle, by its name
-// and by its key, and ends when it is idle. Meanwhile others have sessions and rate them: what was acknowledged to them is there,
-// once.
+// A session continues in the same rollout after the proxy was killed, by its name and by its key, and ends when it is idle.
+// Meanwhile other programs have sessions and rate them; every acknowledged reward must be there once.
 func TestSessionOverKills(t *testing.T) {
 	t.Parallel()
 	model := proxytest.NewServer(proxytest.VLLM(func(string, int) string { return "hi" }))

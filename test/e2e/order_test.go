@@ -19,12 +19,12 @@ import (
 	"github.com/agl-go/agl/proxy/proxytest"
 )
 
-// pythonProgram is the task of testdata/order_agent.py.
+// pythonProgram is a task for testdata/order_agent.py.
 type pythonProgram struct {
 	Steps   []string `json:"steps"`
 	Width   int      `json:"width"`
-	DelayMS int      `json:"delay_ms"` // of OpenTelemetry's batches
-	By      string   `json:"by"`       // who takes rewards: opentelemetry or agl_go
+	DelayMS int      `json:"delay_ms"` // delay of OpenTelemetry's batches
+	By      string   `json:"by"`       // how rewards are emitted: opentelemetry or agl_go
 }
 
 // pythonWorld is a store, a proxy and a runner, each a process of its own; the runner
@@ -82,8 +82,7 @@ func (w pythonWorld) run(t *testing.T, p pythonProgram) ([]agl.Span, error) {
 	return page.Items, err
 }
 
-// rewards returns what our adapter gives to the calls, and what that of the Python
-// package gives.
+// rewards returns the rewards of the calls by agl's adapter, and by that of the Python package.
 func (w pythonWorld) rewards(t *testing.T, spans []agl.Span) (ours, theirs []agl.Null[float64]) {
 	t.Helper()
 	triplets, err := adapter.ProxyTriplets{}.Adapt(spans)
@@ -140,8 +139,8 @@ func TestOrderOfAPythonProcess(t *testing.T) {
 	}
 }
 
-// checkPythonOrder draws a program, runs it, and checks that each reward stands behind the calls that ended before
-// it, and not behind those that began after it.
+// checkPythonOrder draws a program, runs it, and checks that each reward comes after the calls that ended before it, and not
+// after those that began later.
 func checkPythonOrder(t *testing.T, rt *rapid.T, w pythonWorld) {
 	t.Helper()
 

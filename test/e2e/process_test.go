@@ -15,7 +15,7 @@ import (
 	"github.com/agl-go/agl/test/process"
 )
 
-// longest bounds every wait of a test: it is reached only by a failure.
+// longest bounds every wait of a test. It is reached only by a failure.
 const longest = 60 * time.Second
 
 // started is a process that a test has started, in a process group of its own
@@ -27,14 +27,14 @@ type started struct {
 	eof    chan struct{} // closed when nobody holds its standard output open
 	exited chan struct{}
 	stderr *lockedBuffer
-	seen   map[string][]string // details by what was said, as far as read
+	seen   map[string][]string // details of the lines read so far, by their first word
 }
 
 // lockedBuffer collects output that is read while it grows.
 type lockedBuffer struct {
 	mu   sync.Mutex
 	buf  bytes.Buffer
-	news chan struct{} // capacity 1: something came
+	news chan struct{} // capacity 1; signals new output
 }
 
 func (b *lockedBuffer) Write(p []byte) (int, error) {
@@ -53,8 +53,8 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// start runs a command. Its standard output goes through a pipe that its
-// children inherit: the pipe's end proves that none of them is left.
+// start runs a command. Its standard output is a pipe that its children inherit, so that the
+// end of the pipe proves that none of them remains.
 func start(t *testing.T, path string, args, env []string) *started {
 	t.Helper()
 	return startAs(t, path, args, env, false)
@@ -106,7 +106,7 @@ func startAs(t *testing.T, path string, args, env []string, merged bool) *starte
 	}()
 	t.Cleanup(func() {
 		select {
-		case <-s.exited: // its number may be somebody else's by now
+		case <-s.exited: // another process may have its id by now
 		default:
 			s.signalGroup(syscall.SIGKILL)
 			<-s.exited
@@ -150,7 +150,7 @@ func (s *started) next(deadline <-chan time.Time, waitingFor string) (what, deta
 	}
 }
 
-// await reads on until n lines have said what, and returns their details.
+// await reads until there are n lines that begin with what, and returns their details.
 func (s *started) await(what string, n int) []string {
 	s.t.Helper()
 	deadline := time.After(longest)
@@ -162,7 +162,7 @@ func (s *started) await(what string, n int) []string {
 	return s.seen[what]
 }
 
-// signalGroup does what a terminal does at Ctrl-C, for any signal.
+// signalGroup sends a signal to the process group, as a terminal does at Ctrl-C.
 func (s *started) signalGroup(sig syscall.Signal) {
 	if err := syscall.Kill(-s.cmd.Process.Pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
 		s.t.Error(err)

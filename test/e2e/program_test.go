@@ -24,14 +24,14 @@ import (
 	"github.com/agl-go/agl/test/process"
 )
 
-// envProgram makes the test binary the training program, as which the tests
-// start it, and as which it starts itself for its runner processes.
+// envProgram makes the test binary the training program. The tests start it so, and it starts
+// itself so for its runner processes.
 const envProgram = "AGL_E2E_PROGRAM"
 
 // aglBinary is the real agl command, built by TestMain.
 var aglBinary string
 
-// token is that of all servers of this suite.
+// token is the token of all servers of this suite.
 const token = "e2e-" + process.Canary
 
 func TestMain(m *testing.M) {
@@ -57,7 +57,7 @@ func TestMain(m *testing.M) {
 	os.Exit(execution.ExitCode(err))
 }
 
-// The lines by which a program tells its test what happens.
+// The first words of the lines in which a program reports to its test.
 const (
 	saidAlgorithm = "algorithm" // PID: this process runs the algorithm
 	saidRunner    = "runner"    // PID: this process runs a runner
@@ -108,7 +108,7 @@ func parseBehaviour(args []string) (behaviour, error) {
 	return b, err
 }
 
-// program is a training program as users write them, but for its behaviour.
+// program is a training program as users write it, with a configurable behaviour.
 func program(ctx context.Context, args []string, out io.Writer) error {
 	b, err := parseBehaviour(args)
 	if err != nil {
@@ -196,14 +196,14 @@ func (b behaviour) runAlgorithm(ctx context.Context, s agl.Store, out io.Writer)
 	return b.ended(ctx, nil)
 }
 
-// lingering hears the signal by which a test ends who lingers.
+// lingering waits for the signal by which a test ends a lingering program.
 func lingering() (signals <-chan os.Signal, stop func()) {
 	c := make(chan os.Signal, 1)
 	ossignal.Notify(c, syscall.SIGUSR1)
 	return c, func() { ossignal.Stop(c) }
 }
 
-// ended is the end of an algorithm, which a deaf one does not have.
+// ended returns the error with which an algorithm ends. For a deaf one, it never returns.
 func (b behaviour) ended(_ context.Context, err error) error {
 	if b.algorithm == "deaf" {
 		select {}

@@ -16,7 +16,7 @@ func startAlgorithm(t *testing.T, args ...string) (p *started, url string) {
 	return p, p.await(saidListening, 1)[0]
 }
 
-// startRunner runs a runner as on another machine: nobody's child.
+// startRunner runs a runner as on another machine, not as a child of the algorithm.
 func startRunner(t *testing.T, url string, args ...string) *started {
 	t.Helper()
 	return startProgram(t, []string{execution.EnvRole + "=runner", execution.EnvStoreURL + "=" + url},

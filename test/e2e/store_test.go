@@ -62,7 +62,7 @@ func statuses(t *testing.T, s agl.Store) map[string]agl.RolloutStatus {
 	return all
 }
 
-// awaitWorkers waits until so many workers have asked the store for work.
+// awaitWorkers waits until this number of workers have asked the store for work.
 func awaitWorkers(t *testing.T, s agl.Store, n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
@@ -81,8 +81,8 @@ func awaitWorkers(t *testing.T, s agl.Store, n int) {
 	}
 }
 
-// checkKept fails for every rollout that was returned and is not there as
-// succeeded, but for so many whose runner was killed before it could report.
+// checkKept fails if rollouts that agents have returned are not succeeded in the store, except
+// for those whose runner was killed before it could report.
 func checkKept(t *testing.T, returned []string, there map[string]agl.RolloutStatus, killed int) {
 	t.Helper()
 	var lost []string

@@ -25,7 +25,7 @@ async def main():
 asyncio.run(main())
 `
 
-// The Python package trusts a private CA by the variables that Python has for it.
+// The Python package must trust a private CA by Python's own environment variables.
 func TestPythonOverTLS(t *testing.T) {
 	t.Parallel()
 	venv := os.Getenv("AGL_COMPAT_VENV")

@@ -20,14 +20,13 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// envAgent makes the test binary an agent that stays for many tasks, and says of
-// which kind.
+// envAgent makes the test binary an agent for many tasks. Its value is the kind of agent.
 const envAgent = "AGL_E2E_AGENT"
 
 // The kinds of agents.
 const (
 	agentCounts = "counts" // rewards the number of the task; from task middle on, not while the run has middleFile
-	agentAsks   = "asks"   // asks the model, and rewards what it likes to hear
+	agentAsks   = "asks"   // asks the model, and rewards certain replies
 	agentHangs  = "hangs"  // has a child in a session of its own, and never ends
 )
 
@@ -90,7 +89,7 @@ func work(kind string, t stdioTask) (reward float64, err error) {
 	}
 }
 
-// whileFile returns when there is no such file. It polls: the test may be another
+// whileFile returns when there is no such file. It polls, because the test is another
 // process.
 func whileFile(path string) error {
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -182,7 +181,7 @@ func startTrain(t *testing.T, args ...string) *train {
 	return run
 }
 
-// said is what the program has written so far.
+// said returns what the program has written so far.
 func (r *train) said(t *testing.T) string {
 	t.Helper()
 	return strings.Join(readLines(t, r.log), "")
@@ -200,7 +199,7 @@ func (r *train) end(t *testing.T, want int) {
 	}
 }
 
-// killWhen kills the program with SIGKILL once its metrics have so many lines.
+// killWhen kills the program with SIGKILL once its metrics have this number of lines.
 func (r *train) killWhen(t *testing.T, metrics string, count int) {
 	t.Helper()
 	defer func() {
@@ -215,8 +214,8 @@ func (r *train) killWhen(t *testing.T, metrics string, count int) {
 	r.end(t, -1)
 }
 
-// eventually waits for something to become true. It polls: another process tells
-// nobody when it is.
+// eventually waits for a condition. It polls, because the condition depends on another
+// process.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -237,8 +236,8 @@ func readLines(t *testing.T, path string) []string {
 	return slices.Collect(strings.Lines(string(data)))
 }
 
-// facts are the lines of a metrics file without what no two runs share: ids, and
-// how long things took.
+// facts returns the lines of a metrics file without the values that differ between equal runs:
+// ids and durations.
 func facts(t *testing.T, path string) []string {
 	t.Helper()
 	varying := regexp.MustCompile(`"(rollout_id|resources_id)":"[^"]*",?|"seconds":\{[^}]*\},?|"tokens_per_second":[^,}]*,?`)
@@ -250,9 +249,9 @@ func facts(t *testing.T, path string) []string {
 	return all
 }
 
-// A run that is killed with SIGKILL and goes on ends with the facts of one that
-// was left alone: those of each task for the baseline, those of each step, to the
-// last digit of the loss, where a model is trained.
+// A run that is killed with SIGKILL and resumes must end with the same facts as an undisturbed
+// one: for the baseline those of each task, and where a model is trained those of each step, to
+// the last digit of the loss.
 func TestKilledTrainGoesOn(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -298,8 +297,8 @@ algorithm: {grpo: {steps: 9, prompts_per_step: 3, group_size: 4, checkpoint_ever
 	}
 }
 
-// The first signal ends a run although its agents do not, and leaves nobody behind,
-// not even a child in another session; the second ends it at once.
+// The first signal must end a run even if its agents do not end, and leave no process behind,
+// not even a child in another session. The second must end it at once.
 func TestTrainLeavesNobodyBehind(t *testing.T) {
 	t.Parallel()
 	for name, signals := range map[string][]os.Signal{

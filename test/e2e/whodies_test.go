@@ -22,34 +22,33 @@ const (
 
 func everywhere() []string { return []string{sharedMemory, managed, external, foreground} }
 
-// Exit codes; a signal that ended the process counts as minus its number.
+// Exit codes. If a signal ended the process, the code is minus the signal's number.
 const (
 	killed     = -int(syscall.SIGKILL)
 	ctrlC      = 130
 	terminated = 143
 )
 
-// death is a row of the table: who dies first, and what must come of it. In
-// every row no process may be left, and no rollout may be lost that an agent
-// has finished.
+// death is a row of the table: which process dies first, and the required consequences. In
+// every row no process may remain, and no rollout that an agent has finished may be lost.
 type death struct {
 	name       string
 	strategies []string
 	args       []string
-	// happen brings the death about; nil where the program does so itself.
+	// happen causes the death; nil if the program does so itself.
 	happen func(t *testing.T, p *started, server *started)
 	exit   int
-	stderr string // in the program's last words
+	stderr string // a part of the program's standard error
 	// unreported is how many runners may have been killed between the end of
 	// their agent's work and their report.
 	unreported int
-	// storeDies says that the store ends, too, so that nothing can be looked up.
+	// storeDies says that the store ends, too, so that nothing can be read from it.
 	storeDies bool
 }
 
 const (
-	briefly = "--patience=400ms" // whoever does not answer is forced soon
-	forever = "--patience=1h"    // nobody is forced before the test has failed
+	briefly = "--patience=400ms" // a process that does not answer is soon killed
+	forever = "--patience=1h"    // no process is killed before the test has failed
 	four    = "--rollouts=4"
 )
 
@@ -207,7 +206,7 @@ func (d death) check(t *testing.T, strategy string) {
 	checkKept(t, p.seen[saidReturned], there, d.unreported)
 }
 
-// pids are the processes that have introduced themselves so.
+// pids returns the ids of the processes that have printed such a line.
 func (s *started) pids(as string, n int) []int {
 	s.t.Helper()
 	var pids []int

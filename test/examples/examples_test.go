@@ -37,7 +37,7 @@ var shorter = strings.NewReplacer(
 	"steps: 50, prompts_per_step: 16, group_size: 8", "steps: 25, prompts_per_step: 16, group_size: 8", // two models
 )
 
-// outcome is what a run has left in its store.
+// outcome describes the store of a finished run.
 type outcome struct {
 	finished, succeeded int
 	before, after       float64 // pass rates on the validation tasks
@@ -89,7 +89,7 @@ func run(t *testing.T, dir, output string, path []string, command ...string) out
 	return look(t, "sqlite:"+filepath.Join(dir, output, "agl.db"))
 }
 
-// look reads the store of a run.
+// look reads the outcome from the store of a run.
 func look(t *testing.T, database string) (o outcome) {
 	t.Helper()
 	s, err := store.Open(t.Context(), database, store.Options{})
@@ -255,7 +255,7 @@ func check(t *testing.T, dir string) {
 	}
 }
 
-// copied is a copy of an example, with the data that the examples share beside it.
+// copied returns a copy of an example, beside the data that the examples share.
 func copied(t *testing.T, name string) string {
 	t.Helper()
 	dir := process.Dir(t)
@@ -343,7 +343,7 @@ func generate(t *testing.T, dir string) {
 	}
 }
 
-// TestDebate: two agents learn from each other. With the first weights of the other, the verifier has hardly anything to pick from.
+// TestDebate trains two agents that learn from each other. With the untrained weights of the other, the verifier has hardly a right answer to pick.
 func TestDebate(t *testing.T) {
 	t.Parallel()
 	dir := copied(t, "debate")
@@ -358,7 +358,7 @@ func TestDebate(t *testing.T) {
 	}
 }
 
-// TestTrainerProgram: the algorithm is a program in Python that learns. It fails if it has not learned.
+// TestTrainerProgram runs a Python program as the algorithm. The program fails if the model has not learned.
 func TestTrainerProgram(t *testing.T) {
 	t.Parallel()
 	dir := copied(t, "verl-shape")
@@ -369,7 +369,7 @@ func TestTrainerProgram(t *testing.T) {
 	if err != nil || !bytes.Contains(out, []byte("step  8  reward")) {
 		t.Fatalf("agl train: %v\n%s", err, out)
 	}
-	// What it fetched is also what agl export writes.
+	// agl export must write the same data as the program has fetched.
 	export := exec.CommandContext(t.Context(), program, "export", "--what", "batch", "out", "batch.npz")
 	export.Dir = dir
 	if out, err := export.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("exported 256 rows of 256 attempts")) {

@@ -18,8 +18,8 @@ import (
 	"github.com/agl-go/agl/test/process"
 )
 
-// TestExport reads exported weights with the safetensors package: the program in
-// docs/policy-serve.md says what the model says to any OpenAI client.
+// TestExport reads exported weights with the safetensors package. The program in
+// docs/policy-serve.md must give the same reply as the served model.
 func TestExport(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/policy-serve.md")
@@ -93,7 +93,7 @@ func served(t *testing.T, dir string) string {
 	return url
 }
 
-// greedy is the most likely reply.
+// greedy returns the most likely reply.
 func greedy(t *testing.T, url, question string) string {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{"model": "policy", "temperature": 0, "messages": []map[string]string{{"role": "user", "content": question}}})

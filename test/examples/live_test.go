@@ -16,8 +16,8 @@ import (
 	"github.com/agl-go/agl/test/process"
 )
 
-// TestLiveTemplate: the shop's customers are pleased more often after some hundred sessions than at first, every call is
-// answered while the model changes, and a resumed run goes on.
+// TestLiveTemplate checks that the shop's customers are pleased more often after some hundred sessions than at first, that
+// every call is answered while the model changes, and that a run can be resumed.
 func TestLiveTemplate(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(process.Dir(t), "shop")
@@ -75,7 +75,7 @@ func customers(t *testing.T, dir string, env []string, sessions int) (pleased []
 	return pleased
 }
 
-// background starts a program, which is interrupted by stop or at the end of the test.
+// background starts a program. stop interrupts it, and so does the end of the test.
 func background(t *testing.T, dir string, env []string, name string, args ...string) (stop func()) {
 	t.Helper()
 	var log bytes.Buffer

@@ -17,24 +17,23 @@ import (
 	"github.com/agl-go/agl/test/process"
 )
 
-// walk is how the commands of a page are run: all of them, in their order, in one
-// shell.
+// walk says how the commands of a page are run: all of them in order, in one shell.
 type walk struct {
 	page string
 	// repository runs them in a copy of the repository instead of an empty folder. The copy is mounted in the place of the
-	// repository, so that Go knows what it has compiled.
+	// repository, so that Go can use its build cache.
 	repository bool
-	// node needs one that runs TypeScript.
+	// node says that they need a Node that runs TypeScript.
 	node bool
 	// setup is a script that runs first.
 	setup string
 	// blocks are commands that run before a block of commands, by the beginning of its
 	// first command. Without one, a block begins in the folder of the page.
 	blocks map[string]string
-	// fill replaces what a reader replaces, such as ids.
+	// fill replaces the placeholders of the page, such as ids.
 	fill []string
-	// servers are commands that do not end, by their beginning, with what they log when
-	// they are ready; empty does not wait.
+	// servers are commands that do not end, by their beginning, each with the text that it
+	// logs when it is ready; empty does not wait.
 	servers map[string]string
 	// skip are commands that cannot run here, by their beginning, and why.
 	skip map[string]string
@@ -73,11 +72,11 @@ EOF
 serve standin.log listens python standin.py
 `
 
-// tasks are tasks of the stand-in's kind, and an agent for them.
+// tasks writes tasks for the stand-in, and an agent for them.
 const tasks = `for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo "{\"question\": \"which number is $i\", \"answer\": \"$i\"}"; done >tasks.jsonl
 `
 
-// anAgent is agent.py, which asks its model and reports a reward.
+// anAgent writes agent.py, which asks its model and reports a reward.
 const anAgent = `cat >agent.py <<'EOF'
 import os
 from openai import OpenAI
@@ -87,7 +86,7 @@ print('{"reward": 1}')
 EOF
 `
 
-// newest is a rollout's id, for those that a page makes up.
+// newest is the id of a real rollout, in place of a made-up id on a page.
 const newest = "$(agl rollouts --limit 1 --json | python -c 'import json, sys; print(json.load(sys.stdin)[\"rollout_id\"])')"
 
 const learned = `grep '"improved": true' `
@@ -238,7 +237,7 @@ func elsewhere() map[string]string {
 	}
 }
 
-// TestEveryPageIsRun: a page with commands is run by TestPages, or says where else.
+// TestEveryPageIsRun checks that TestPages runs every page with commands, unless elsewhere has it.
 func TestEveryPageIsRun(t *testing.T) {
 	ran := map[string]bool{}
 	for _, w := range walks() {
@@ -277,17 +276,17 @@ const example = "agl init . --template shell\n" + shorten
 const shorten = `sed -i 's/steps: 250/steps: 20/; s/steps: 25, prompts_per_step: 16/steps: 2, prompts_per_step: 4/; s/val.jsonl/{file: val.jsonl, limit: 8}/' agl.yaml
 `
 
-// prelude are the functions that the scripts use: serve LOG TEXT COMMAND… starts a server
-// and waits until it has logged the text, unless that is empty; stop ends all of them;
-// finished N waits for the rollouts.
+// prelude defines the functions that the scripts use: serve LOG TEXT COMMAND… starts a server
+// and waits until it has logged the text, unless that is empty; stop ends all servers;
+// finished N waits until N rollouts are finished.
 const prelude = `
 serve() { : >"$1"; "${@:3}" >>"$1" 2>&1 & [ -z "$2" ] || grep -q -m1 -- "$2" <(tail -f -n +1 --pid=$! "$1"); }
 stop() { [ -z "$(jobs -p)" ] || kill $(jobs -p); wait; }
 finished() { until [ "$(agl rollouts --status succeeded --json --limit 0 | wc -l)" = "$1" ]; do sleep 0.1; done; }
 `
 
-// TestPages runs the commands of pages as they stand, each page in a network of its
-// own, so that the ports are free and nothing else can be reached.
+// TestPages runs the commands of pages unchanged, each page in a network of its own, so that
+// the ports are free and nothing else can be reached.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	isolate := []string{"unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"}
@@ -442,7 +441,7 @@ func (w walk) line(command string, n int, used map[string]bool) string {
 	return said + filled
 }
 
-// match returns what a table has for a command.
+// match returns the entry of a table for a command.
 func match(table map[string]string, command string, used map[string]bool) string {
 	for begin, value := range table {
 		if strings.HasPrefix(command, begin) {
@@ -453,8 +452,7 @@ func match(table map[string]string, command string, used map[string]bool) string
 	return ""
 }
 
-// split splits a block into its commands. Lines that continue none are what a command
-// prints.
+// split splits a block into its commands. All other lines are outputs of commands.
 func split(block string) (commands []string) {
 	open := false
 	for line := range strings.Lines(block) {

@@ -12,7 +12,7 @@ import (
 )
 
 // TestOwnTask follows docs/own-task.md: it writes the files of the page and runs its
-// commands, as they stand.
+// commands, unchanged.
 func TestOwnTask(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "own-task.md"))

@@ -16,8 +16,8 @@ import (
 	"github.com/agl-go/agl/test/process"
 )
 
-// TestInterrupt: Ctrl-C makes a checkpoint and says what a resumption repeats, and
-// agents that are told to end leave no warnings.
+// TestInterrupt checks that Ctrl-C makes a checkpoint and prints what a resumption repeats, and
+// that agents which are told to end leave no warnings.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
 	dir := process.Dir(t)
@@ -42,8 +42,8 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestTwoSignals: a second signal ends agents that ignore the first, and leaves a line
-// and not one for each runner.
+// TestTwoSignals checks that a second signal ends agents that ignore the first one, and that
+// this prints one line and not one for each runner.
 func TestTwoSignals(t *testing.T) {
 	t.Parallel()
 	dir := process.Dir(t)
@@ -63,8 +63,8 @@ func TestTwoSignals(t *testing.T) {
 	}
 }
 
-// interrupt runs agl and sends SIGINT for each line of its output that begins with one of
-// the texts. It returns what was written, and wants the exit code of an interrupted run.
+// interrupt runs agl and sends SIGINT for each line of its output that begins with one of the
+// texts. It returns the output, and fails unless the exit code is that of an interrupted run.
 func interrupt(t *testing.T, dir, texts string, args ...string) (stdout, stderr string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary, args...)

@@ -15,8 +15,8 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// TestPromptsReport: the page of a search for prompts shows what the first ones earned beside what the best ones earn, although
-// the last rollouts have both.
+// TestPromptsReport checks that the report of a prompt search compares the rewards of the first prompts with those of the best
+// ones, although the last rollouts have both.
 func TestPromptsReport(t *testing.T) {
 	t.Parallel()
 	// The model that criticises and edits prompts.

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// TestReadOnlyRun: a finished run is looked at where nothing can be written.
+// TestReadOnlyRun inspects a finished run in a folder that cannot be written.
 func TestReadOnlyRun(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "agl-read-only-") // below t.TempDir another user finds nothing
@@ -34,7 +34,7 @@ func TestReadOnlyRun(t *testing.T) {
 		t.Fatalf("agl train: %v\n%s", err, out)
 	}
 	var who syscall.SysProcAttr
-	if os.Geteuid() == 0 { // who may write everywhere
+	if os.Geteuid() == 0 { // root may write everywhere
 		const nobody = 65534
 		who.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 	}

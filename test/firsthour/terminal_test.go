@@ -13,7 +13,7 @@ import (
 	"github.com/agl-go/agl/test/process"
 )
 
-// pane is a terminal of tmux in which a run shows its progress.
+// pane is a tmux terminal that shows the progress of a run.
 type pane struct {
 	*testing.T
 

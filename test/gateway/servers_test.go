@@ -72,8 +72,8 @@ func send(t *testing.T, server *httptest.Server, method, path, body string) (sta
 	return res.StatusCode, string(raw)
 }
 
-// Every client asks every server for the same changes: each happens once, and all
-// servers show the same rollouts, events and log.
+// Every client requests the same changes from every server. Each change must happen once, and
+// all servers must show the same rollouts, events and log.
 func TestServersOnOneDatabase(t *testing.T) {
 	t.Parallel()
 	url := database.Database(t)
@@ -117,7 +117,7 @@ func TestServersOnOneDatabase(t *testing.T) {
 	}
 }
 
-// log waits until a server knows so many entries.
+// log waits until a server has this number of log entries.
 func log(t *testing.T, server *httptest.Server, total int) (items int, answer string) {
 	t.Helper()
 	for {
@@ -135,7 +135,7 @@ func log(t *testing.T, server *httptest.Server, total int) (items int, answer st
 	}
 }
 
-// What one server is told of models and the pause, the others follow.
+// Models and the pause that are set at one server must apply at the others.
 func TestSettingsOfAllServers(t *testing.T) {
 	t.Parallel()
 	url := database.Database(t)

@@ -1,6 +1,6 @@
-// Package kustomize builds packaging/kustomize as `kubectl apply -k` does, and checks what comes out against the types of
-// Kubernetes: no field is misspelt, and what refers to something finds it. It is a module of its own, so that these types
-// are no dependency of agl.
+// Package kustomize builds packaging/kustomize as `kubectl apply -k` does, and checks the result against the types of
+// Kubernetes: no field may be misspelt, and every reference must have its target. It is a module of its own, so that agl does
+// not depend on these types.
 package kustomize
 
 import (
@@ -25,7 +25,7 @@ import (
 
 const base = "../../packaging/kustomize"
 
-// workload is what starts pods.
+// workload is an object that starts pods.
 type workload struct {
 	name     string
 	selector map[string]string
@@ -41,8 +41,8 @@ type cluster struct {
 	configs   map[string]core.ConfigMap
 }
 
-// decode decodes an object as a server of Kubernetes does that refuses unknown fields.
-// Names of another case are unknown.
+// decode decodes an object like a Kubernetes server that refuses unknown fields. A field name
+// with another case is unknown.
 func decode(document []byte, object any) error {
 	text, err := yaml.YAMLToJSONStrict(document)
 	if err != nil {
@@ -228,7 +228,7 @@ func (c *cluster) checkPod(t *testing.T, w workload) {
 	}
 }
 
-// documentedSecrets are the keys of the secret that the command in kustomization.yaml makes.
+// documentedSecrets returns the keys of the secret that the command in kustomization.yaml makes.
 func documentedSecrets(t *testing.T) (list []string) {
 	t.Helper()
 	text, err := os.ReadFile(base + "/kustomization.yaml")
@@ -241,7 +241,7 @@ func documentedSecrets(t *testing.T) (list []string) {
 	return list
 }
 
-// TestMistakes: a misspelt field, a value of another type and an unknown kind are noticed.
+// TestMistakes checks that a misspelt field, a value of another type and an unknown kind are noticed.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(base + "/runner.yaml")

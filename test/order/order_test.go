@@ -83,8 +83,8 @@ func newWorld(t *testing.T, overHTTP bool) *world {
 	return w
 }
 
-// call asks the model one question as any client would, without the tracer's knowledge. begun, unless it is nil, is called
-// when the first bytes of the reply have come.
+// call asks the model one question as any client would, without the tracer. begun, unless it is nil, is called when the first
+// bytes of the reply have arrived.
 func (w *world) call(a agl.AttemptedRollout, question string, stream bool, begun func() error) error {
 	body := fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%q}],"stream":%v}`, question, stream)
 	return w.post(a, "/v1/chat/completions", body, begun)
@@ -180,7 +180,7 @@ func TestRewardsBetweenCalls(t *testing.T) {
 	}
 }
 
-// TestOrder runs agents that do anything in any order: 1,000 programs in process, and 1,000 over HTTP.
+// TestOrder runs agents with random programs: 1,000 in process, and 1,000 over HTTP.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	shards := 20 // of 100 programs each
@@ -196,7 +196,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// happened is a call or a reward as its agent saw it: it began after one moment, had begun by another, and ended by a third.
+// happened is a call or a reward as its agent saw it: it began after one moment and before another, and ended before a third.
 // Moments are numbered.
 type happened struct {
 	what             string
@@ -205,8 +205,8 @@ type happened struct {
 	sequenceID       int64
 }
 
-// before reports whether one must stand before the other. The proxy knows which calls are running when it takes a reward. A
-// tracer does not, so that its rewards only stand behind calls that have ended.
+// before reports whether one must precede the other. The proxy knows which calls are running when it receives a reward. A
+// tracer does not, so its rewards must only follow calls that have ended.
 func (one *happened) before(other *happened) bool {
 	by := one.ended
 	if other.byProxy {
@@ -215,7 +215,7 @@ func (one *happened) before(other *happened) bool {
 	return (one.reward || other.reward) && by < other.after
 }
 
-// history is what the agents of an attempt have done.
+// history has the calls and rewards of an attempt.
 type history struct {
 	mu      sync.Mutex
 	now     int64

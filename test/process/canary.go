@@ -8,14 +8,15 @@ import (
 	"testing"
 )
 
-// Canary is in every key, token and secret variable that a suite gives to its processes: nothing that
-// they print or leave behind may have it.
+// Canary is a part of every key, token and secret variable that a suite gives to its processes.
+// Nothing that they print or leave behind may contain it.
 const Canary = "canary-9c41e7a2"
 
-// secretVariable is a secret of servers that no test needs: it is there to be looked for.
+// secretVariable is a secret of servers that no test uses. It is set only to be searched for.
 const secretVariable = "AGL_OIDC_CLIENT_SECRET"
 
-// Dir is a directory that is removed after the test, when no file in it has a secret.
+// Dir returns a directory that is removed after the test. The test fails if a file in it has a
+// secret.
 func Dir(tb testing.TB) string {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -23,7 +24,7 @@ func Dir(tb testing.TB) string {
 	return dir
 }
 
-// Search fails a test if a file below a directory has a secret.
+// Search fails a test if a file below a directory contains a secret.
 func Search(tb testing.TB, dir string) {
 	tb.Helper()
 	root, err := os.OpenRoot(dir)
@@ -45,7 +46,7 @@ func Search(tb testing.TB, dir string) {
 	}
 }
 
-// ignoreGone is nil for a file that a process has removed meanwhile.
+// ignoreGone returns nil if the file was removed meanwhile.
 func ignoreGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -53,7 +54,7 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// Silent fails a test if a text, such as the output of a process, has a secret.
+// Silent fails a test if a text, such as the output of a process, contains a secret.
 func Silent(tb testing.TB, where string, text []byte) {
 	tb.Helper()
 	const around = 100

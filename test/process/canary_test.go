@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// failures counts what a test would have been told.
+// failures counts the failures that a test would have reported.
 type failures struct {
 	testing.TB
 
@@ -17,7 +17,7 @@ func (f *failures) Helper() {}
 
 func (f *failures) Errorf(string, ...any) { f.errors++ }
 
-// A secret in a file, also in a folder below, is found, and only a secret is.
+// A secret in a file, even in a folder below, must be found, and nothing else.
 func TestSearch(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

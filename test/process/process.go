@@ -1,5 +1,11 @@
-// Package process runs the real agl command for suites that kill it: it builds the program, starts store servers that keep
-// their address when they are killed and started again, and ends them with the test. It looks for secrets in what is left.
+// Package process runs the real agl command for suites that kill it. It builds the program, starts store servers that keep
+// their address when they are killed and started again, and ends them with the test. It searches what they leave for secrets.
+//
+//	func TestMain(m *testing.M) { os.Exit(process.Main(m, &binary)) }
+//
+//	server := process.Store(t, binary, "store", process.Dir(t), "--db", "sqlite:"+file)
+//	server.Kill()
+//	server.Start()
 //
 // It must not know what is stored, nor what a suite tests.
 package process
@@ -19,7 +25,7 @@ import (
 	"time"
 )
 
-// longest bounds how long a server may take to start. Only a failure takes so long.
+// longest bounds how long a server may take to start. It is reached only by a failure.
 const longest = 60 * time.Second
 
 // Build builds the agl command into a directory, static as make build does, and returns its file.
@@ -53,7 +59,7 @@ func Main(m *testing.M, binary *string) (code int) {
 	return m.Run()
 }
 
-// Server is a store server with an address of its own, which may be running or not.
+// Server is a store server with a fixed address, which may be running or not.
 type Server struct {
 	Name string
 	Log  string // the file that its standard error is appended to
@@ -83,7 +89,7 @@ func StoreAs(tb testing.TB, who *syscall.Credential, binary, name, dir string, a
 	return s
 }
 
-// FreePort is a port of the loopback interface that nobody listens on.
+// FreePort returns a port of the loopback interface that is free.
 func FreePort(tb testing.TB) int {
 	tb.Helper()
 	var config net.ListenConfig
@@ -98,13 +104,13 @@ func FreePort(tb testing.TB) int {
 	return port
 }
 
-// Address is the server's host and port, URL its URL.
+// Address returns the server's host and port.
 func (s *Server) Address() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
 
-// URL is the server's URL.
+// URL returns the server's URL.
 func (s *Server) URL() string { return "http://" + s.Address() }
 
-// PID is the id of the process, 0 when there is none.
+// PID returns the id of the process, or 0 if there is none.
 func (s *Server) PID() int {
 	if s.cmd == nil {
 		return 0
@@ -163,7 +169,7 @@ func (s *Server) await() error {
 	}
 }
 
-// Kill ends the process like a crash.
+// Kill ends the process with SIGKILL, like a crash.
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 
 // Stop ends the process with SIGTERM.

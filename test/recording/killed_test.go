@@ -25,8 +25,7 @@ import (
 	"github.com/agl-go/agl/test/process"
 )
 
-// The environment of a proxy that is a process of its own: this program, started
-// again.
+// The environment of a proxy in a process of its own, which is this program, started again.
 const (
 	proxyDir     = "AGL_TEST_PROXY_DIR"
 	proxyListen  = "AGL_TEST_PROXY_LISTEN"
@@ -34,7 +33,7 @@ const (
 	proxyBackend = "AGL_TEST_PROXY_BACKEND"
 )
 
-// serveProxy is that process.
+// serveProxy runs that proxy.
 func serveProxy(dir string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -85,9 +84,9 @@ func proxyProcess(t *testing.T, dir, listen, storeURL, backend string) (*exec.Cm
 	return cmd, strings.TrimSpace(strings.TrimPrefix(line, "listening "))
 }
 
-// TestKilledProxy kills the proxy with calls running, spooled and just ended. The
-// next one replays what is on disk, and the flush of an attempt either succeeds,
-// and then the store has each of its calls, or says that some are lost.
+// TestKilledProxy kills the proxy while calls are running, spooled and just ended. The next
+// proxy replays the records on disk. If the flush of an attempt succeeds, the store must have
+// each of its calls; otherwise the error must say that some are lost.
 func TestKilledProxy(t *testing.T) {
 	dir := process.Dir(t)
 	server := process.Store(t, aglBinary, "store", dir, "--db", "sqlite:"+filepath.Join(dir, "agl.db"))

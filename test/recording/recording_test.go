@@ -58,8 +58,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// kinds are what can become of a call. The agent's message names the kind, and
-// the backend does accordingly.
+// kinds are the ways in which a call can go. The agent's message names the kind, and the
+// backend behaves accordingly.
 var kinds = []string{"whole", "whole", "stream", "stream", "error", "overloaded", "reset", "broken-stream", "malformed", "not-json", "leave"}
 
 // backend plays vLLM with its faults.
@@ -102,15 +102,15 @@ type agent struct {
 	number atomic.Int64
 
 	mu        sync.Mutex
-	histories map[string][]string // what was said in each attempt
+	histories map[string][]string // the messages of each attempt
 	sent      map[string][]string // the messages of each call, by the last one
 }
 
 // longest is how many messages a history has before the agent begins anew.
 const longest = 40
 
-// messages returns the messages of the next call of an attempt: its history, so that its record is kept
-// as what it adds to the one before, and a message that names the kind.
+// messages returns the messages of the next call of an attempt: its history, so that the record is kept
+// as a delta of the previous one, and a message that names the kind.
 func (a *agent) messages(attemptID, kind string) []string {
 	n := a.number.Add(1)
 	a.mu.Lock()
@@ -150,7 +150,7 @@ func (a *agent) sentAs(span *agl.Span) error {
 	return nil
 }
 
-// call makes one call and reports whether it began: whether the proxy took it.
+// call makes one call and reports whether the proxy has accepted it.
 func (a *agent) call(ctx context.Context, r agl.AttemptedRollout, kind string) (began bool, err error) {
 	stream := ""
 	if kind == "stream" || kind == "broken-stream" || kind == "malformed" || kind == "leave" {
@@ -203,8 +203,8 @@ func store(t *testing.T, url string, retry time.Duration) *client.Client {
 
 const longOutage = 10 * time.Minute
 
-// check wants exactly one record for each of n calls of an attempt: three spans
-// of one trace under one sequence id, with the messages that were sent, and ids and response ids of their own.
+// check fails unless there is exactly one record for each of n calls of an attempt: three spans of one trace with
+// one sequence id, the messages that were sent, and unique ids and response ids.
 func (a *agent) check(ctx context.Context, s agl.Store, r agl.AttemptedRollout, n int) error {
 	page, err := s.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID})
 	if err != nil {
@@ -235,8 +235,8 @@ func (a *agent) check(ctx context.Context, s agl.Store, r agl.AttemptedRollout, 
 	return nil
 }
 
-// gateway is a proxy in this process that is now and then replaced by another
-// one, as on a restart in order.
+// gateway is a proxy in this process that is now and then replaced by another one, as in an
+// orderly restart.
 type gateway struct {
 	cfg     proxy.Config
 	current atomic.Pointer[proxy.Proxy]
@@ -360,8 +360,8 @@ func flush(ctx context.Context, a *agent, r agl.AttemptedRollout) error {
 	}
 }
 
-// harass kills the store, evenly over the calls, has it away for a while, and
-// replaces the proxy, every other time while the store is away.
+// harass kills the store at even intervals of the calls, leaves it away for a while, and
+// replaces the proxy, every second time while the store is away.
 func harass(t *testing.T, server *process.Server, g *gateway, made *atomic.Int64, progress <-chan struct{}) {
 	t.Helper()
 	until := func(calls int64, limit time.Duration) {

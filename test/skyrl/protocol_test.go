@@ -14,7 +14,7 @@ import (
 	"github.com/agl-go/agl/tinker"
 )
 
-// sentence is a datum of n tokens whose last half was written by the model.
+// sentence returns a datum of n tokens whose last half was written by the model.
 func sentence(n, first int) tinker.Datum {
 	d := tinker.Datum{Weights: make([]float32, n), Logprobs: make([]float32, n), Advantages: make([]float32, n)}
 	for i := range n {
@@ -65,7 +65,7 @@ func (s session) step(rate float64) tinker.OptimStepResult {
 	return res
 }
 
-// publish returns a sampler of the model as it is, and the path of its weights.
+// publish returns a sampler of the model's current weights, and their path.
 func (s session) publish(name string) (tinker.SamplingClient, string) {
 	s.Helper()
 	path, err := s.model.SaveWeightsForSampler(s.Context(), tinker.SaveWeightsParams{Name: name})
@@ -88,7 +88,7 @@ func (s session) sample(sampler tinker.SamplingClient, p tinker.SampleParams) []
 	return res.Sequences
 }
 
-// TestProtocol drives every call, and checks that the capabilities that this engine is given are those that it has.
+// TestProtocol makes every call of the protocol, and checks that the capabilities that agl declares for this engine are true.
 func TestProtocol(t *testing.T) {
 	t.Parallel()
 	skyrl := start(t)
@@ -190,14 +190,14 @@ func TestProtocol(t *testing.T) {
 		t.Errorf("the learned sentence goes on with %v, stopped for %q", greedy.Tokens, greedy.StopReason)
 	}
 
-	// A snapshot that is not the model's weights any more is refused, and not sampled in place of others.
+	// A snapshot that no longer has the model's weights must be refused, and not sampled as if it had.
 	s.forward(true, tinker.CrossEntropy, batch...)
 	s.step(0.01)
 	if _, err := sampler.Sample(t.Context(), ask); !errors.Is(err, agl.ErrIllegalState) {
 		t.Errorf("sampling an old snapshot: %v", err)
 	}
 
-	// What this engine would accept to its own harm is refused here.
+	// The client must refuse requests that this engine would accept although they damage its state.
 	for name, d := range map[string]tinker.Datum{"beyond the vocabulary": {Input: []int32{vocab}, Targets: []int32{0}}, "empty": {}} {
 		if _, err := model.ForwardBackward(t.Context(), tinker.ForwardParams{Data: []tinker.Datum{d}, Loss: tinker.Loss{Name: tinker.CrossEntropy}}); !errors.Is(err, agl.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)

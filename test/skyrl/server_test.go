@@ -113,13 +113,13 @@ func (s *server) show(t *testing.T) {
 	t.Logf("server:\n%s", data[max(0, len(data)-most):])
 }
 
-// What the tiny model is, see model.py.
+// The dimensions of the tiny model; see model.py.
 const (
 	vocab      = 307
 	contextLen = 512
 )
 
-// capabilities are those of SkyRL's JAX backend, with the sizes of the test's model.
+// capabilities returns the capabilities of SkyRL's JAX backend, with the sizes of the test's model.
 func capabilities(t *testing.T) *engines.Engine {
 	t.Helper()
 	e, err := engines.Find(engines.SkyRLJAX)

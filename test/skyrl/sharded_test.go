@@ -12,7 +12,7 @@ import (
 	"github.com/agl-go/agl/tinker"
 )
 
-// learned is what an engine made of the same training.
+// learned is the result of the training on one engine.
 type learned struct {
 	losses, norms []float64
 	reply         []int32
@@ -60,8 +60,8 @@ func learn(t *testing.T, skyrl *server) (l learned) {
 	return l
 }
 
-// TestShardedOptimizer trains a model whose weights and optimizer are sharded over two devices (FSDP), and compares what it
-// learns with what one device learns.
+// TestShardedOptimizer trains a model whose weights and optimizer are sharded over two devices (FSDP), and compares the result
+// with that of one device.
 func TestShardedOptimizer(t *testing.T) {
 	t.Parallel()
 	one, two := learn(t, startSharded(t, 1)), learn(t, startSharded(t, 2))

@@ -177,7 +177,7 @@ func TestTraining(t *testing.T) {
 	}
 }
 
-// tail is the end of what a program said.
+// tail returns the end of a program's output.
 func tail(output []byte) string {
 	lines := strings.Split(strings.TrimSpace(string(output)), "\n")
 	return strings.Join(lines[max(0, len(lines)-12):], "\n")

@@ -39,7 +39,7 @@ type talk struct {
 	said     int
 }
 
-// text is what is said next: some words that occur nowhere else.
+// text returns the next text: some words that occur nowhere else.
 func (c *talk) text() string {
 	c.said++
 	var b strings.Builder
@@ -64,7 +64,7 @@ func (c *talk) request() []byte {
 	return []byte(body + `}`)
 }
 
-// reply is a reply with some choices, of which the first becomes part of the history.
+// reply returns a reply with some choices. The first one becomes part of the history.
 func (c *talk) reply(choices int) []byte {
 	list := make([]string, choices)
 	ids := make([]string, choices)
@@ -78,7 +78,7 @@ func (c *talk) reply(choices int) []byte {
 	return []byte(reply)
 }
 
-// record records a call with the request of now.
+// record records a call with the current request.
 func (c *talk) record(fill func(in *record.Input)) {
 	n := len(c.calls) + 1
 	now := time.Unix(1700000000+int64(n), 0)
@@ -106,12 +106,12 @@ func (c *talk) turn() {
 	c.say("assistant", strconv.Quote(c.text()))
 }
 
-// Ids of the golden files, in place of those that the stores give.
+// The ids in the golden files, in place of those that the stores assign.
 const rolloutID, attemptID = "ro-golden", "at-golden"
 
 const turns = 6
 
-// conversations are what agents do to their histories.
+// conversations are the ways in which agents change their histories.
 func conversations() map[string]func(c *talk) {
 	return map[string]func(c *talk){
 		"linear": func(c *talk) {
@@ -211,7 +211,7 @@ func conversations() map[string]func(c *talk) {
 	}
 }
 
-// shortRequests counts requests with spans as what they add to earlier ones.
+// shortRequests counts requests with spans as deltas of earlier ones.
 type shortRequests struct {
 	http.RoundTripper
 	seen atomic.Int64
@@ -224,8 +224,8 @@ func (s *shortRequests) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.RoundTripper.RoundTrip(r)
 }
 
-// TestConversationsGolden: what REST returns for conversations is the same to the byte as what
-// the version returned that had whole spans everywhere, which has written the files.
+// TestConversationsGolden checks that REST returns conversations byte for byte as in the golden
+// files, which a version without deltas has written.
 func TestConversationsGolden(t *testing.T) {
 	t.Parallel()
 	for kind, dsn := range map[string]func(t *testing.T) string{
@@ -261,8 +261,8 @@ func TestConversationsGolden(t *testing.T) {
 	}
 }
 
-// returned sends the records of a conversation call by call and returns what REST has of them, with
-// the golden ids.
+// returned sends the records of a conversation call by call, and returns them as REST does, with the
+// golden ids.
 func returned(t *testing.T, dsn string, c *talk) []byte {
 	t.Helper()
 	s, err := store.Open(t.Context(), dsn, store.Options{})

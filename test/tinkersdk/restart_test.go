@@ -16,10 +16,10 @@ import (
 	"github.com/agl-go/agl/tinker"
 )
 
-// A server that is killed in the middle of training has, when it is started
-// again, everything that was saved: a model of a checkpoint goes on as the one
-// that died would have, and a snapshot samples what it sampled. Who still uses
-// the model that died is told so.
+// A server that is killed in the middle of training must have everything that was saved when
+// it is started again: a model of a checkpoint continues like the one that died, and a snapshot
+// gives the same samples. A client that still uses the dead model must get an error that says
+// so.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	for name := range sdks {
@@ -105,7 +105,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// What the server does not do, it says; and what ends at a text ends there.
+// The server must refuse what it does not support, and stop at stop texts.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for name := range sdks {

@@ -16,7 +16,7 @@ import (
 	"github.com/agl-go/agl/tinker/chat"
 )
 
-// transcript is what an engine answered, in order.
+// transcript has the answers of an engine, in order.
 type transcript []entry
 
 type entry struct {
@@ -47,7 +47,7 @@ func (r *recorder) step(call string, m tinker.TrainingClient, p tinker.ForwardPa
 	r.note(call+": optim_step", step, err)
 }
 
-// demonstrations is batch number i of question and answer.
+// demonstrations returns batch number i of questions with answers.
 func demonstrations(t *testing.T, i int) tinker.ForwardParams {
 	t.Helper()
 	tokenizer, err := chat.NewCharacters("")
@@ -83,7 +83,7 @@ func question(t *testing.T) (prompt, stop []int32) {
 	return prompt, format.Stop()
 }
 
-// rollouts are data for a loss of reinforcement learning: rewarded are digits.
+// rollouts returns data for a loss of reinforcement learning. Digits are rewarded.
 func rollouts(prompt []int32, sampled tinker.SampleResult) (data []tinker.Datum) {
 	for k, s := range sampled.Sequences {
 		ids := append(append([]int32(nil), prompt...), s.Tokens...)
@@ -101,7 +101,7 @@ func rollouts(prompt []int32, sampled tinker.SampleResult) (data []tinker.Datum)
 	return data
 }
 
-// engine is an engine with what the SDK makes of several calls.
+// engine is an engine with the operations that the SDK combines from several calls.
 type engine interface {
 	tinker.Service
 	// createFromState makes a model of a checkpoint.
@@ -110,7 +110,7 @@ type engine interface {
 	publish(ctx context.Context, m tinker.TrainingClient) (tinker.SamplingClient, error)
 }
 
-// tune is a whole life of a model, and what an engine answered in it.
+// tune trains and samples a model through its whole life, and returns the answers of the engine.
 func tune(t *testing.T, engine engine) transcript {
 	t.Helper()
 	ctx := t.Context()
@@ -212,8 +212,8 @@ func inProcess(t *testing.T) local {
 	return local{engine}
 }
 
-// The SDKs get from the server what the same calls give in this process, though
-// both use it at once. Both encodings carry every bit of a float32.
+// The SDKs must get from the server what the same calls give in this process, although both use
+// it at once. Both encodings carry every bit of a float32.
 func TestTraining(t *testing.T) {
 	t.Parallel()
 	want := tune(t, inProcess(t))

@@ -21,14 +21,14 @@ import (
 // sdks are the versions, by the variables that say where they are.
 var sdks = map[string]string{"json": "AGL_TINKER_JSON", "protobuf": "AGL_TINKER_PROTOBUF"}
 
-// sdk is the real SDK, in a Python process, as an engine.
+// sdk is the real SDK in a Python process, as an engine.
 type sdk struct {
 	mu  sync.Mutex
 	in  io.WriteCloser
 	out *bufio.Reader
 }
 
-// members are those of a call or an answer.
+// members are the members of a call or an answer.
 type members map[string]any
 
 func startSDK(t *testing.T, name, url string) *sdk {
@@ -218,7 +218,7 @@ func (m sdkModel) LoadWeights(_ context.Context, p tinker.LoadWeightsParams) err
 	return m.call("load_state", members{"path": p.Path, "optimizer": p.WithOptimizer}, nil)
 }
 
-// Unload is not in the SDK: a model lives as long as its session.
+// Unload does nothing, because in the SDK a model lives as long as its session.
 func (m sdkModel) Unload(context.Context) error { return nil }
 
 // publish saves weights without a name and opens them.

@@ -19,7 +19,7 @@ import (
 // aglBinary is the real agl command, built by TestMain.
 var aglBinary string
 
-// key is that of all servers of this suite.
+// key is the key of all servers of this suite.
 const key = "tml-" + process.Canary
 
 func TestMain(m *testing.M) {

@@ -46,7 +46,7 @@ type conversation struct {
 	Error     string            `json:"error"`
 }
 
-// Every conversation renders to the reference's text and ids, or fails where it fails.
+// Every conversation must render to the reference's text and ids, or fail if the reference fails.
 func TestSamePrompts(t *testing.T) {
 	t.Parallel()
 	for _, model := range models() {
@@ -105,7 +105,7 @@ func TestSamePrompts(t *testing.T) {
 	}
 }
 
-// Each model is loaded as a chat format, and continues its own turns token by token.
+// Each model must load as a chat format, and continue its own turns token by token.
 func TestContinuesTurns(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -164,7 +164,7 @@ func TestContinuesTurns(t *testing.T) {
 	}
 }
 
-// Calls that a model's own template writes are read as what they were, and continued token by token.
+// Tool calls that a model's own template writes must be read unchanged, and continued token by token.
 func TestReadsCalls(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

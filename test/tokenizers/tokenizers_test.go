@@ -81,7 +81,7 @@ type encoded struct {
 	BrokenText string  `json:"broken_text"`
 }
 
-// Ids and texts are the reference's on 10,000 texts, whole and streamed.
+// Ids and texts must equal the reference's on 10,000 texts, whole and streamed.
 func TestSameIDs(t *testing.T) {
 	t.Parallel()
 	for _, model := range models() {

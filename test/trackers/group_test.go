@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// own gives a program a process group of its own: the server has workers.
+// own gives a program a process group of its own, because the server has worker processes.
 func own(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 // end kills the group.

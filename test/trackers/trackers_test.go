@@ -30,7 +30,7 @@ func program(t *testing.T, name string) string {
 	return filepath.Join(venv, "bin", name)
 }
 
-// A run that resumes after step 2 replaces what its killed process had logged of step 3.
+// A run that resumes after step 2 must replace what its killed process has logged of step 3.
 func TestTensorBoardReads(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -65,8 +65,8 @@ func TestTensorBoardReads(t *testing.T) {
 	}
 }
 
-// server starts an MLflow server and returns its URL. The server cannot be told to pick a port
-// itself, so another program may have taken the one that was free: then it ends, and is started again.
+// server starts an MLflow server and returns its URL. The server cannot pick a port itself, so another
+// program may have taken the free one; then the server ends, and is started again.
 func server(t *testing.T) string {
 	t.Helper()
 	const tries = 5
@@ -141,7 +141,7 @@ func healthy(ctx context.Context, url string) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// ask calls the server's API as any of its clients does.
+// ask calls the server's API like any client.
 func ask(t *testing.T, url string, into any) {
 	t.Helper()
 	resp, err := http.Get(url)

@@ -1,3 +1,3 @@
-// Package training runs the calculator example as a person would: the real
-// program, killed in the middle and started again. It has no code of its own.
+// Package training runs the calculator example like a user: the real program, killed in the
+// middle and started again. It has no code of its own.
 package training

@@ -31,9 +31,9 @@ func results(t *testing.T, path string, args ...string) (summary map[string]any,
 	return summary, strings.Split(string(output), "\n")
 }
 
-// A model in a process of its own learns over HTTP what one in this process learns,
-// to the last answer, also when both processes end in the middle and begin again.
-// The engine's process does not outlive a program that is killed.
+// A model in a process of its own must learn over HTTP exactly what an embedded one learns, even
+// if both processes end in the middle and start again. The engine's process must not outlive a
+// program that is killed.
 func TestEngineInAnotherProcess(t *testing.T) {
 	t.Parallel()
 	path := program(t)

@@ -56,7 +56,7 @@ func killAt(t *testing.T, prefix, path string, args ...string) []string {
 	return lines
 }
 
-// stepLine finds what a run printed for a step, without the speed and the time.
+// stepLine returns the line that a run printed for a step, without the speed and the time.
 func stepLine(t *testing.T, lines []string, step int) string {
 	t.Helper()
 	prefix := fmt.Sprintf("step %4d/", step)
@@ -70,9 +70,8 @@ func stepLine(t *testing.T, lines []string, step int) string {
 	return ""
 }
 
-// A run that is killed in the warm start and again in training goes on from its
-// last checkpoint, repeats what came after it exactly, and ends as well trained
-// as one that was left alone.
+// A run that is killed in the warm start and again in training must continue from its last
+// checkpoint, repeat the later steps exactly, and end as well trained as an undisturbed one.
 func TestKilledTrainingResumes(t *testing.T) {
 	t.Parallel()
 	path := program(t)

@@ -28,11 +28,11 @@ func (v Violation) String() string {
 // Report is the result of [Check], with counts of what was checked.
 type Report struct {
 	Violations []Violation
-	Rollouts   int // that were made
+	Rollouts   int
 	Attempts   int
 	Spans      int
 	Unknown    int // operations without an answer
-	Ordered    int // rollouts whose order in the queue could be checked
+	Ordered    int // rollouts whose place in the queue could be checked
 }
 
 func (r Report) String() string {
@@ -85,7 +85,7 @@ type story struct {
 	events    []*Op
 	attempted map[string][]*Op // events of its attempts
 	final     *Op
-	state     Rollout // as the final read saw it
+	state     Rollout // in the final read
 }
 
 type claim struct {
@@ -211,7 +211,7 @@ func (j *judge) add(o *Op) {
 	}
 }
 
-// most limits the violations of one rule that are reported.
+// most is the number of violations of one rule that are reported.
 const most = 20
 
 func (j *judge) violatef(rule string, ops []*Op, format string, args ...any) {
@@ -307,7 +307,7 @@ func (j *judge) claimed() {
 	}
 }
 
-// slack is more than the rounding of times on the wire, in nanoseconds.
+// slack is an upper bound of the rounding of times on the wire, in nanoseconds.
 const slack = int64(1e6)
 
 // lostClaim returns a dequeue without an answer that can have made the attempt.

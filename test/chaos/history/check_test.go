@@ -133,8 +133,8 @@ func TestCheckGood(t *testing.T) {
 	}
 }
 
-// TestCheckLost keeps everything right but the answers: whatever is lost may
-// have happened.
+// TestCheckLost loses only answers of a good history. It must still be good, because an
+// operation whose answer is lost may have happened.
 func TestCheckLost(t *testing.T) {
 	t.Parallel()
 	for _, f := range []Func{Enqueue, Dequeue, Reserve, AddSpans, UpdateAttempt, UpdateRollout, UpdateResource, Cancel, Wait} {
@@ -299,9 +299,9 @@ func TestCheckBad(t *testing.T) {
 	}
 }
 
-// TestOrderLost follows a rollout that a dequeue without an answer may have had
-// in its hands, which says nothing about the order, unless its server was down
-// before the rollout came.
+// TestOrderLost has a rollout that a dequeue without an answer may have claimed. It says
+// nothing about the order, unless the server of the dequeue was down before the rollout was
+// enqueued.
 func TestOrderLost(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

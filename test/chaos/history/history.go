@@ -17,21 +17,21 @@ import (
 // Kind is the kind of a line of a history.
 type Kind string
 
-// The kinds of lines. Every call is followed by at most one of its outcomes; a
-// call without one is as one whose outcome is unknown.
+// The kinds of lines. Every call has at most one outcome. A call without an outcome counts
+// as one whose outcome is unknown.
 const (
 	Call    Kind = "call"
 	OK      Kind = "ok"
-	Refused Kind = "refused" // it has not happened
-	Unknown Kind = "unknown" // it may have happened
+	Refused Kind = "refused" // the operation has not happened
+	Unknown Kind = "unknown" // the operation may have happened
 	Info    Kind = "info"    // an action on the servers
 )
 
 // Func names an operation.
 type Func string
 
-// The operations. Read, Wait, ReadSpans and ReadResources look; the Final ones
-// do so once when the load is over and everything is at rest.
+// The operations. Read, Wait and ReadSpans only read. The Final ones read once,
+// after the end of the load.
 const (
 	Enqueue        Func = "enqueue"
 	Dequeue        Func = "dequeue"
@@ -60,7 +60,7 @@ type Event struct {
 	Kind    Kind   `json:"kind"`
 	Func    Func   `json:"func"`
 	Args    *Args  `json:"args,omitempty"`  // of a call
-	Reply   *Reply `json:"reply,omitempty"` // of one that is ok
+	Reply   *Reply `json:"reply,omitempty"` // of an operation that is ok
 	Code    string `json:"code,omitempty"`  // of an error
 	Error   string `json:"error,omitempty"`
 }
@@ -74,7 +74,7 @@ type Args struct {
 	Worker     string   `json:"worker,omitempty"`
 	Resources  string   `json:"resources,omitempty"`
 	Status     string   `json:"status,omitempty"`
-	Mark       int64    `json:"mark,omitzero"` // what a whole-value update wrote; unique
+	Mark       int64    `json:"mark,omitzero"` // the unique value that an update wrote
 	Limit      int      `json:"limit,omitzero"`
 	Count      int      `json:"count,omitzero"`
 	Spans      []Span   `json:"spans,omitempty"`
@@ -110,7 +110,7 @@ type Rollout struct {
 	Task    string   `json:"task,omitempty"`
 	Status  string   `json:"status,omitempty"`
 	Mark    int64    `json:"mark,omitzero"`
-	Attempt *Attempt `json:"attempt,omitempty"` // the latest, or the one that was claimed
+	Attempt *Attempt `json:"attempt,omitempty"` // the latest one, or the claimed one
 }
 
 // Attempt is an attempt in an answer.
@@ -126,7 +126,7 @@ type Attempt struct {
 // Span is a span as it was sent or seen.
 type Span struct {
 	ID       string `json:"id"`
-	Attempt  string `json:"attempt,omitempty"` // where it is not the call's
+	Attempt  string `json:"attempt,omitempty"` // if it is not that of the call
 	Sequence int64  `json:"sequence,omitzero"`
 	Sum      uint32 `json:"sum,omitzero"` // a checksum of the content
 	Reward   bool   `json:"reward,omitzero"`
@@ -146,7 +146,7 @@ func NewRecorder(w io.Writer) *Recorder {
 	return &Recorder{out: bufio.NewWriterSize(w, 1<<20)}
 }
 
-// Mark returns a new number at each call.
+// Mark returns another number at each call.
 func (r *Recorder) Mark() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -190,7 +190,7 @@ func outcome(err error) Kind {
 	}
 }
 
-// Saw records something that a client received without a call.
+// Saw records an event that a client received without a call.
 func (r *Recorder) Saw(process string, f Func, args Args, reply Reply) {
 	id := r.write(Event{Process: process, Kind: Call, Func: f, Args: &args})
 	r.write(Event{Op: id, Process: process, Kind: OK, Func: f, Reply: &reply})
@@ -240,7 +240,7 @@ type Op struct {
 	Error   string
 }
 
-// Forever is later than every operation.
+// Forever is a time after every operation.
 const Forever = math.MaxInt64
 
 func (o *Op) String() string {

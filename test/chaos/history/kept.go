@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// spansKept: every read finds every span that was stored before it, once and as it
-// was sent, and no span that nobody has sent.
+// spansKept: every read finds every span that was stored before it, once and as it was sent,
+// and no other span.
 func (j *judge) spansKept() {
 	for _, s := range j.stories {
 		sent := map[[2]string]Span{}
@@ -65,7 +65,7 @@ func (j *judge) spansSeen(s *story, sent map[[2]string]Span, read *Op) {
 	}
 }
 
-// marksKept: a value that updates replace is that of the last answered update, or of one that may have come after it.
+// marksKept: a value that updates replace is that of the last answered update, or of an update that may have come after it.
 func (j *judge) marksKept() {
 	const rule = "updates"
 	for _, s := range j.stories {
@@ -151,7 +151,7 @@ func (j *judge) resourcesKept() {
 	}
 }
 
-// sequences: no sequence id is given twice, and what is given later is greater.
+// sequences: no sequence id is given twice, and later ids are greater.
 func (j *judge) sequences() {
 	for _, s := range j.stories {
 		j.sequencesOnce(s)
@@ -195,8 +195,8 @@ func (j *judge) sequencesOnce(s *story) {
 	}
 }
 
-// sequencesRise compares the operations that were given ids, in the order in
-// which they were answered, with those that began afterwards.
+// sequencesRise compares the ids of operations, in the order of their answers, with the ids
+// of operations that began afterwards.
 func (j *judge) sequencesRise(s *story) {
 	type given struct {
 		op          *Op

@@ -46,7 +46,7 @@ func (j *judge) lifecycle() {
 	}
 }
 
-// step is an operation on one rollout.
+// step is an operation on the rollout.
 type step struct {
 	kind       stepKind
 	start, end int64
@@ -137,7 +137,7 @@ type life struct {
 	number  int
 	doing   agl.AttemptStatus // of the latest attempt
 	begun   int64             // when it began
-	alive   int64             // its last sign of life came at this time or later
+	alive   int64             // the earliest possible time of its last sign of life
 }
 
 // step returns the states after the operation.
@@ -170,7 +170,7 @@ func (s life) expired(end int64) []life {
 	return states
 }
 
-// ended is the state after its latest attempt has got a status.
+// ended returns the state after the latest attempt has ended with a status.
 func (s life) ended(status agl.AttemptStatus) life {
 	s.doing = status
 	derived := agl.RolloutStatus(status)
@@ -193,7 +193,7 @@ func (s life) ended(status agl.AttemptStatus) life {
 	return s
 }
 
-// apply returns the state after the operation; possible is false if the store could not have given its answer.
+// apply returns the state after the operation. possible is false if the store could not have given that answer.
 func (s life) apply(in step) (_ life, possible bool) {
 	if in.kind == stepEnqueue {
 		return life{task: in.task, status: agl.RolloutQueuing}, s.task == nil

@@ -6,11 +6,11 @@ import (
 	"sort"
 )
 
-// queued is the time of a rollout in the queue until its first claim.
+// queued is a rollout's first stay in the queue, until its first claim.
 type queued struct {
 	s             *story
 	enqueue       *Op
-	claim         *Op // nil when it never came
+	claim         *Op // nil if it was never claimed
 	enqueued      int64
 	claimed, done int64 // the claim's call and answer
 }
@@ -20,7 +20,7 @@ type queued struct {
 // enqueued and claimed; the others are:
 //
 //   - b was queued after a, and was claimed before a was;
-//   - a dequeue found nothing while a was there all the time.
+//   - a dequeue found nothing while a was in the queue all the time.
 //
 // A rollout that was cancelled, or that a dequeue without an answer may have taken for
 // some time, says nothing about the order.
@@ -66,8 +66,8 @@ const giveBack = int64(1e9)
 // loss is a dequeue without an answer, and until when it may have held a rollout.
 type loss struct{ start, until int64 }
 
-// lostDequeues returns them in the order of their calls. If a server was down when the
-// client gave up, the dequeue ended with the server.
+// lostDequeues returns the losses in the order of their calls. If a server was down when
+// the client gave up, the dequeue ended with the server.
 func (j *judge) lostDequeues() []loss {
 	var downs []*Op
 	for _, o := range j.ops {
