@@ -26,7 +26,7 @@ func (c Conversation) MarshalJSONTo(enc *jsontext.Encoder) error {
 
 // Message is a chat message.
 type Message struct {
-	// Role is system, developer, user, assistant or tool.
+	// Role is system, developer, user, assistant or tool, or any other role that was recorded without Strict.
 	Role string `json:"role"`
 	// Content is a string, a list of parts, or null.
 	Content jsontext.Value `json:"content"`

@@ -13,8 +13,7 @@ import (
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
-// ListActs returns what callers have done with the scopes train and admin, the newest first:
-// at most limit of them, after offset.
+// ListActs returns acts with the scopes train and admin, the newest first: at most limit of them, after offset.
 func (c *Client) ListActs(ctx context.Context, limit, offset int) ([]access.Act, error) {
 	answer, err := call[struct {
 		Items []access.Act `json:"items"`
@@ -22,16 +21,16 @@ func (c *Client) ListActs(ctx context.Context, limit, offset int) ([]access.Act,
 	return answer.Items, err
 }
 
-// RecordAct tells the store what somebody has done at another server, such as a proxy. key is
-// the key of that caller, by which the store knows who it is; "" is the client's own.
+// RecordAct reports to the store what somebody did at another server, such as a proxy. key is that caller's key, by
+// which the store identifies the caller; "" is the client's own key.
 func (c *Client) RecordAct(ctx context.Context, key string, act access.Act) error {
 	body, err := json.Marshal(&wire.Act{From: act.From, Method: act.Method, Path: strings.ToValidUTF8(act.Path, "\uFFFD"), Status: act.Status})
 	if err != nil {
 		return agl.Errorf(agl.CodeInvalid, "RecordAct: %w", err)
 	}
-	teller := c
+	reporter := c
 	if key != "" {
-		teller = c.as(key)
+		reporter = c.as(key)
 	}
-	return teller.do(ctx, operation{name: "RecordAct", method: http.MethodPost, path: wire.Audit, body: body, unsent: true}, nil)
+	return reporter.do(ctx, operation{name: "RecordAct", method: http.MethodPost, path: wire.Audit, body: body, unsent: true}, nil)
 }

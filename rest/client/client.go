@@ -24,17 +24,17 @@ import (
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
-// Client is an agl.Store behind HTTP. Its errors have the codes of the store's own; when the server stays unreachable, the
-// error is agl.ErrUnavailable once the retry budget is spent.
+// Client is an agl.Store behind HTTP. Its errors have the codes of the store's own errors. If the server stays
+// unreachable, the error is agl.ErrUnavailable once the retry budget is spent.
 //
-// Operations that are safe to repeat are repeated: reads, updates that set whole values, spans (which have keys), and those
-// that create, by an Idempotency-Key that the client makes up if the caller gives none. An UpdateRollout that puts a rollout
-// into the queue is repeated only while the server cannot be reached at all.
+// Operations that are safe to repeat are retried: reads, updates that set whole values, spans (which have keys), and
+// creations, for which the client makes an Idempotency-Key if the caller gives none. An UpdateRollout that puts a
+// rollout into the queue is retried only while the server cannot be reached at all.
 //
-// AddSpans may take several requests. When one of them fails, the spans of those before it are stored.
+// AddSpans may take several requests. If one of them fails, the spans of the previous requests are stored.
 type Client struct {
 	config        Config
-	base          string // scheme, host and path up to and with /v1/agl
+	base          string // scheme, host and path, including /v1/agl
 	authorization string
 	http          http.Client
 	closed        atomic.Bool
@@ -45,7 +45,7 @@ type Client struct {
 
 var _ agl.Store = (*Client)(nil)
 
-// New returns a client of the server at config.URL. It makes no request.
+// New returns a client of the server at config.URL; CodeInvalid. It sends no request.
 func New(config Config) (*Client, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
@@ -81,12 +81,12 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// CreateRollouts implements agl.Store: the API does not have it.
+// CreateRollouts implements agl.Store. The API does not have it: ErrUnimplemented.
 func (c *Client) CreateRollouts(ctx context.Context, p agl.CreateRolloutsParams) ([]agl.AttemptedRollout, error) {
 	return agl.UnimplementedStore{}.CreateRollouts(ctx, p)
 }
 
-// ReviseRollout implements agl.Store: the API does not have it.
+// ReviseRollout implements agl.Store. The API does not have it: ErrUnimplemented.
 func (c *Client) ReviseRollout(ctx context.Context, p agl.ReviseRolloutParams) (agl.AttemptedRollout, error) {
 	return agl.UnimplementedStore{}.ReviseRollout(ctx, p)
 }
@@ -96,7 +96,7 @@ func (c *Client) Capabilities() agl.Capabilities {
 	return agl.Capabilities{ReturnClaims: true, AddSpansJSON: true, QuerySpansJSON: true, ReserveSequenceIDsOf: true, CloseQueue: true}
 }
 
-// Health asks the server whether it is alive, once.
+// Health asks the server once whether it is alive.
 func (c *Client) Health(ctx context.Context) error {
 	return c.do(ctx, operation{name: "Health", method: http.MethodGet, path: wire.Health, once: true}, nil)
 }
@@ -121,17 +121,17 @@ type operation struct {
 	key      string        // the Idempotency-Key, if any
 	since    string        // the Last-Event-ID, if any
 	media    string        // the Content-Type of a shared body that is not JSON
-	spanForm string        // asks for this form of later requests with spans
+	spanForm string        // the form of spans that the client could send from now on
 	waits    time.Duration // how long the server is asked to wait
 	once     bool          // never repeat it
-	unsent   bool          // it is repeated only if no server has seen it: a second execution would do something else
-	gone     bool          // a repeat that is answered 404 has succeeded
+	unsent   bool          // repeat it only if it reached no server, because executing it twice would do harm
+	gone     bool          // a repeat that is answered with 404 has succeeded
 }
 
 // reply reads a successful answer. The body is valid until it returns.
 type reply func(header http.Header, body []byte) error
 
-// do performs an operation, and repeats it while that may help and the retry budget lasts.
+// do performs an operation, and retries it while that may help and the retry budget lasts.
 func (c *Client) do(ctx context.Context, op operation, read reply) error {
 	start := time.Now()
 	for try := 0; ; try++ {
@@ -154,16 +154,16 @@ func (c *Client) do(ctx context.Context, op operation, read reply) error {
 			if try == 0 {
 				return again.err
 			}
-			return agl.Errorf(agl.ErrorCode(again.err), "%w (gave up after %d tries in %s)", again.err, try+1, spent.Round(time.Millisecond))
+			return agl.Errorf(agl.ErrorCode(again.err), "%w (gave up after %d attempts in %s)", again.err, try+1, spent.Round(time.Millisecond))
 		}
-		c.config.Logger.Warn("the request will be repeated", "operation", op.name, "try", try+1, "delay", delay, "error", again.err)
+		c.config.Logger.Warn("retrying a request", "operation", op.name, "attempt", try+1, "delay", delay, "error", again.err)
 		if backoff.Sleep(ctx, delay) != nil {
 			return ended(ctx, op.name)
 		}
 	}
 }
 
-// firstDelay bounds the delay before the first repeat.
+// firstDelay bounds the delay before the first retry.
 const firstDelay = 50 * time.Millisecond
 
 // delay returns the delay after failure n, counted from 0.
@@ -175,14 +175,14 @@ func (c *Client) delay(n int) time.Duration {
 type repeatable struct {
 	err    error
 	unsent bool // the request has reached no server
-	told   bool // the server sent it as the last event of a stream
+	event  bool // the server sent it as the last event of a stream
 }
 
 func (r *repeatable) Error() string { return r.err.Error() }
 func (r *repeatable) Unwrap() error { return r.err }
 
-// tryAgain is try number n. A large body is sent again only to a server that answers; a
-// small request finds out for as little as the question would cost.
+// tryAgain is attempt number n. Before it sends a large body again, it checks that the server answers; for a small
+// request the check would cost as much as the request.
 func (c *Client) tryAgain(ctx context.Context, n int, op operation, read reply) (asked time.Duration, err error) {
 	if n > 0 && op.shared != nil {
 		asked, err := c.try(ctx, operation{name: op.name, method: http.MethodGet, path: wire.Health}, nil)
@@ -193,10 +193,10 @@ func (c *Client) tryAgain(ctx context.Context, n int, op operation, read reply) 
 	return c.try(ctx, op, read)
 }
 
-// maxKept is the largest buffer that is kept for another answer.
+// maxKept is the largest buffer that is kept for another answer, in bytes.
 const maxKept = 1 << 20
 
-// try performs an operation once. asked is how long the server asks to wait before the next try.
+// try performs an operation once. asked is how long the server asks to wait before the next attempt.
 func (c *Client) try(ctx context.Context, op operation, read reply) (asked time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.RequestTimeout+op.waits)
 	defer cancel()
@@ -233,8 +233,8 @@ func (c *Client) try(ctx context.Context, op operation, read reply) (asked time.
 // maxErrorBytes bounds how much of a failed answer is read.
 const maxErrorBytes = 1 << 20
 
-// open sends a request and returns a successful answer, whose body is to be closed.
-// asked is how long the server asks to wait before the next try.
+// open sends a request and returns a successful answer, whose body the caller closes. asked is how long the server
+// asks to wait before the next attempt.
 func (c *Client) open(ctx context.Context, op operation) (res *http.Response, asked time.Duration, err error) {
 	req, err := http.NewRequestWithContext(ctx, op.method, c.base+op.path, bytes.NewReader(op.body))
 	if err != nil {
@@ -267,13 +267,13 @@ func (c *Client) open(ctx context.Context, op operation) (res *http.Response, as
 		return nil, 0, unreachable(op.name, err)
 	}
 	err = wire.DecodeError(op.name, res.StatusCode, body)
-	if wire.Retryable(res.StatusCode) && !errors.Is(err, agl.ErrExhausted) { // what a key may spend does not come back
+	if wire.Retryable(res.StatusCode) && !errors.Is(err, agl.ErrExhausted) { // a spent budget does not come back
 		return nil, backoff.RetryAfter(res.Header, time.Now()), &repeatable{err: err}
 	}
 	return nil, 0, err
 }
 
-// unreachable is the error of a request that got no answer.
+// unreachable returns the error of a request that got no answer.
 func unreachable(name string, err error) error {
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		err = failed.Err // without the URL, which every message would repeat
@@ -288,7 +288,7 @@ func unreachable(name string, err error) error {
 	}
 }
 
-// ended is the error of an operation whose ctx ended: that of ctx, as with any other store, with its cause.
+// ended returns the error of an operation whose ctx ended: that of ctx, as with any other store, with its cause.
 func ended(ctx context.Context, name string) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
@@ -322,7 +322,7 @@ func post[T any](ctx context.Context, c *Client, name, path, key string, body ra
 	return call[T](ctx, c, operation{name: name, method: http.MethodPost, path: path, body: body.AppendJSON(nil), key: key})
 }
 
-// get asks for one noun; missing is the message of the error if there is none.
+// get reads one noun. missing is the error message if there is none.
 func get[T any](ctx context.Context, c *Client, name, path, missing string) (T, error) {
 	found, err := call[*T](ctx, c, operation{name: name, method: http.MethodGet, path: path})
 	switch {
@@ -334,7 +334,7 @@ func get[T any](ctx context.Context, c *Client, name, path, missing string) (T, 
 	return *found, nil
 }
 
-// search sends a query and decodes the page that answers it.
+// search sends a query and decodes the resulting page.
 func search[T any](ctx context.Context, c *Client, name, path string, q wire.Query) (agl.Page[T], error) {
 	page, err := post[wire.Page[T]](ctx, c, name, path, "", q)
 	return agl.Page[T](page), err

@@ -7,14 +7,15 @@ import (
 	"sync/atomic"
 )
 
-// maxKeptBody bounds the buffer that is kept for another body, in bytes. Allocation is most of the cost of a large body.
+// maxKeptBody bounds the buffers that are kept for later bodies, in bytes. Allocation is most of the cost of a large
+// body.
 const maxKeptBody = 8 << 20
 
 // bodies is a pool of memory for large bodies.
 type bodies struct{ kept sync.Pool } // of *[]byte
 
-// body is a request's body. A transport may still read it after the answer has come, so its memory is reused only when the
-// operation is done and all readers are closed.
+// body is a request's body. A transport may still read it after the answer has arrived, so its memory is reused only
+// when the operation is done and all readers are closed.
 type body struct {
 	bytes []byte
 	from  *bodies

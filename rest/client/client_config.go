@@ -19,31 +19,31 @@ type Config struct {
 	URL string
 	// Token is sent as a bearer token.
 	Token string
-	// RequestTimeout bounds one request, on top of the time that it asks the server to wait. Default 30 s.
+	// RequestTimeout bounds one request, not counting the time that it asks the server to block. Default 30 s.
 	RequestTimeout time.Duration
 	// LongPoll bounds how long one request blocks on the server. A longer wait takes
 	// several requests. Default 25 s, at most 60 s.
 	LongPoll time.Duration
-	// RetryBudget is how long an operation that is safe to repeat is repeated while the server is unreachable or failing.
-	// Default 1 min; a negative one never repeats.
+	// RetryBudget is how long an operation that is safe to repeat is retried while the server is unreachable or
+	// failing. Default 1 min; a negative one never retries.
 	RetryBudget time.Duration
-	// MaxBackoff bounds the delay between two tries. The delay is random, below a
-	// bound that doubles from 50 ms. Default 3 s.
+	// MaxBackoff bounds the delay between two attempts. The delay is random, below a bound that doubles from 50 ms.
+	// Default 3 s.
 	MaxBackoff time.Duration
-	// EventIdleTimeout is how long an event stream may bring nothing, not even a heartbeat, before it counts as broken.
-	// Default 45 s, three heartbeats of the server.
+	// EventIdleTimeout is how long an event stream may be silent, without even a heartbeat, before it counts as
+	// broken. Default 45 s, three heartbeats of the server.
 	EventIdleTimeout time.Duration
 	// SpanBatch bounds the spans of one request. Default 512.
 	SpanBatch int
 	// SpanBatchBytes bounds the size of a request with more than one span. Default 4 MiB.
 	SpanBatchBytes int
-	// TLS is whom the client trusts and what it shows, without a Transport only. Default the
-	// CAs of the system.
+	// TLS configures which servers the client trusts and its own certificate; it is ignored with a Transport. Default
+	// the CAs of the system.
 	TLS *tls.Config
-	// Transport makes the requests. Default a pool of the client's own, which keeps a
-	// connection for each of up to 1024 concurrent calls.
+	// Transport sends the requests. Default a pool of the client's own, which keeps a connection for each of up to
+	// 1024 concurrent calls.
 	Transport http.RoundTripper
-	// Logger receives what is repeated, and why. Default discards.
+	// Logger logs retries and their reasons. Default discards.
 	Logger *slog.Logger
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/agl-go/agl/rest/project"
 )
 
-// SplitURL splits a store's URL of the form http://agl:TOKEN@host into a URL that
-// may be shown and the token. Text that is not a URL is returned unchanged.
+// SplitURL splits a store's URL of the form http://agl:TOKEN@host into a URL that may be shown, and the token. Text
+// that is not a URL is returned unchanged.
 func SplitURL(raw string) (public, token string) {
 	u, err := url.Parse(raw)
 	if err != nil || u.User == nil {
@@ -27,9 +27,8 @@ func SplitURL(raw string) (public, token string) {
 // spanTokenLife is how long the token of an attempt is valid.
 const spanTokenLife = 24 * time.Hour
 
-// SpanTokens returns a function that makes the span tokens of attempts at a store, for a
-// day: from the store's own token, or, with a key or at a project, by asking the store. It is
-// nil without either.
+// SpanTokens returns a function that makes span tokens for attempts of a store, valid for a day: from the store's own
+// token or, with a key or for a project, by asking the store. Without a token it returns nil.
 func SpanTokens(store Config) (func(ctx context.Context, rolloutID, attemptID string) (string, error), error) {
 	switch {
 	case store.Token == "":
@@ -50,7 +49,7 @@ func SpanTokens(store Config) (func(ctx context.Context, rolloutID, attemptID st
 	}, nil
 }
 
-// isProject reports whether a URL may be that of a project, which makes its own tokens.
+// isProject reports whether a URL may be that of a project, whose server makes its own span tokens.
 func isProject(raw string) bool {
 	u, err := url.Parse(raw)
 	return err != nil || strings.Contains(u.Path, project.Prefix)

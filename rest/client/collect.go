@@ -11,8 +11,8 @@ import (
 
 var _ agl.Collector = (*Client)(nil)
 
-// Collect implements agl.Collector by the collector of the server. A long wait takes
-// several requests, each of which begins at p.Since again.
+// Collect implements agl.Collector through the server's collector. A long wait takes several requests, each of which
+// starts from p.Since.
 func (c *Client) Collect(ctx context.Context, p agl.CollectParams) (agl.Collection, error) {
 	deadline := time.Now().Add(p.MaxWait)
 	for {

@@ -20,8 +20,8 @@ const maxEventLine = 1 << 20
 
 var errStreamIdle = errors.New("the event stream was idle for too long")
 
-// Events implements agl.Store. A stream that breaks or falls silent is opened again after the last event that arrived.
-// Events ends with an error once that has failed for the retry budget.
+// Events implements agl.Store. It reopens a broken or silent stream after the last event that arrived, and ends with
+// an error once that has failed for the retry budget.
 func (c *Client) Events(ctx context.Context, p agl.EventsParams) iter.Seq2[agl.Event, error] {
 	return func(yield func(agl.Event, error) bool) {
 		since, connected, lost := p.Since, false, false
@@ -46,9 +46,9 @@ func (c *Client) Events(ctx context.Context, p agl.EventsParams) iter.Seq2[agl.E
 					return
 				}
 			}
-			lost = connected && since == "" // what happened meanwhile is unknown
+			lost = connected && since == "" // events may have been missed
 			again, repeats := errors.AsType[*repeatable](err)
-			if alive && repeats && !again.told { // a server greets even if its store is closed
+			if alive && repeats && !again.event { // a stream opens even if the server's store is closed
 				try, failing = 0, time.Time{}
 			}
 			delay := c.delay(try)
@@ -66,8 +66,8 @@ func (c *Client) Events(ctx context.Context, p agl.EventsParams) iter.Seq2[agl.E
 				yield(agl.Event{}, again.err)
 				return
 			}
-			c.config.Logger.Warn("the event stream will be opened again", "since", since, "delay", delay, "error", again.err)
-			_ = backoff.Sleep(ctx, delay) // the next try notices that ctx has ended
+			c.config.Logger.Warn("reopening the event stream", "since", since, "delay", delay, "error", again.err)
+			_ = backoff.Sleep(ctx, delay) // the next attempt notices that ctx has ended
 		}
 	}
 }
@@ -105,10 +105,10 @@ func (c *Client) stream(ctx context.Context, since string, every time.Duration) 
 		lines.Buffer(nil, maxEventLine)
 		var parser wire.EventParser
 		for lines.Scan() {
-			idle.Stop() // the time that the reader takes for an event does not count
+			idle.Stop() // time that the reader spends on an event does not count
 			event, err := parser.Line(lines.Bytes())
 			if errors.Is(err, agl.ErrUnavailable) {
-				err = &repeatable{err: err, told: true}
+				err = &repeatable{err: err, event: true}
 			}
 			if !yield(event, err) || err != nil {
 				return

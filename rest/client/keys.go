@@ -12,8 +12,7 @@ import (
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
-// CreateKey makes a key. It is not repeated: a key whose answer is lost is known to
-// nobody, and can be revoked.
+// CreateKey creates a key. It is not retried: a key whose answer is lost is known to nobody, and can be revoked.
 func (c *Client) CreateKey(ctx context.Context, p access.NewKey) (access.CreatedKey, error) {
 	body := wire.NewKey{Name: p.Name, Scopes: p.Scopes.Names(), ExpireSeconds: p.Expire.Seconds(), RolloutID: p.Attempt.V.RolloutID, AttemptID: p.Attempt.V.AttemptID, Rules: p.Rules, Limits: p.Limits}
 	return call[access.CreatedKey](ctx, c, operation{name: "CreateKey", method: http.MethodPost, path: wire.Keys, body: body.AppendJSON(nil), unsent: true})
@@ -25,21 +24,20 @@ func (c *Client) ListKeys(ctx context.Context) ([]access.Key, error) {
 	return found.Items, err
 }
 
-// ProjectBudget returns the budget that all callers of the store's project share, with what is
-// used of it; null if they have none.
+// ProjectBudget returns the budget that all callers of the store's project share, with its use; zero if they have
+// none.
 func (c *Client) ProjectBudget(ctx context.Context) (access.Budget, error) {
 	found, err := call[wire.KeysAnswer](ctx, c, operation{name: "ProjectBudget", method: http.MethodGet, path: wire.Keys})
 	return found.Project, err
 }
 
-// RevokeKey ends a key: every server refuses it within a second.
+// RevokeKey revokes a key. Within a second, every server refuses it.
 func (c *Client) RevokeKey(ctx context.Context, id string) (access.Key, error) {
 	return call[access.Key](ctx, c, operation{name: "RevokeKey", method: http.MethodDelete, path: wire.Key(wire.Segment(id))})
 }
 
-// RevokeAttempt ends the keys of an attempt that stand in no list, those that a proxy makes
-// from its secret and the tokens of its spans; every server refuses them within a second. An
-// empty attempt id is every attempt of the rollout.
+// RevokeAttempt revokes the keys of an attempt that were derived from a secret: those that a proxy makes, and span
+// tokens. Within a second, every server refuses them. An empty attempt id means every attempt of the rollout.
 func (c *Client) RevokeAttempt(ctx context.Context, of agl.Claim) (access.RevokedAttempt, error) {
 	body, err := json.Marshal(&wire.RevokeAttempt{RolloutID: of.RolloutID, AttemptID: of.AttemptID})
 	if err != nil {
@@ -54,8 +52,8 @@ func (c *Client) RevokedAttempts(ctx context.Context) ([]access.RevokedAttempt, 
 	return found.Items, err
 }
 
-// Revocations returns what asks the server which attempts' keys are revoked, and goes by its
-// answer for access.AskTTL. A server that keeps no keys has revoked none.
+// Revocations returns the server's revoked attempts, which it reads at most every access.AskTTL. A server that keeps
+// no keys has revoked none.
 func (c *Client) Revocations() *access.Revocations {
 	return access.NewRevocations(c.RevokedAttempts, access.AskTTL)
 }
@@ -69,8 +67,7 @@ func (c *Client) WhoAmI(ctx context.Context) (access.Caller, error) {
 	return found.Caller()
 }
 
-// Charge implements access.Charger. It asks once: the next charge repairs what a lost answer
-// leaves behind.
+// Charge implements access.Charger. It asks once: the next charge makes up for a lost answer.
 func (c *Client) Charge(ctx context.Context, p access.Charge) (access.Charged, error) {
 	body, err := json.Marshal(&p)
 	if err != nil {
@@ -79,18 +76,18 @@ func (c *Client) Charge(ctx context.Context, p access.Charge) (access.Charged, e
 	return call[access.Charged](ctx, c, operation{name: "Charge", method: http.MethodPost, path: wire.KeyUsage(wire.Segment(p.KeyID)), body: body, once: true})
 }
 
-// Keys returns a checker that asks the server whose a key is, and goes by its answer for
+// Keys returns a checker that asks the server for the caller that a key belongs to, and caches answers for
 // access.AskTTL.
 func (c *Client) Keys() *access.Cache {
 	return access.NewCache(c.whose, access.AskTTL)
 }
 
-// whose asks the server whose a key is. A client with a key of its own names the other one
-// beside it: wrong keys that others send here must not count as failures of this machine.
+// whose asks the server for the caller that a key belongs to. A client with its own key authenticates with that, so
+// that wrong keys that others send to this server do not count as this machine's failures.
 func (c *Client) whose(ctx context.Context, key string) (access.Caller, error) {
 	if c.authorization == "" {
 		caller, err := c.as(key).WhoAmI(ctx)
-		if err == nil && caller.KeyID == "" { // a server that asks for no keys takes everybody for root
+		if err == nil && caller.KeyID == "" { // a server that requires no keys takes everybody for root
 			err = errUnknownKey()
 		}
 		return caller, err
@@ -115,19 +112,19 @@ func errUnknownKey() error {
 	return agl.Errorf(agl.CodeUnauthorized, "the key is unknown, expired or revoked")
 }
 
-// as returns a client with another key, which asks once and needs no Close.
+// as returns a client with another key. It does not retry and needs no Close.
 func (c *Client) as(key string) *Client {
 	other := &Client{config: c.config, base: c.base, authorization: "Bearer " + key, http: c.http}
 	other.buffers.New, other.config.RetryBudget = c.buffers.New, -1
 	return other
 }
 
-// projectPatience bounds how long a server may take to say the limits of its project.
-const projectPatience = time.Second
+// projectTimeout bounds how long a server may take to answer with the limits of its project.
+const projectTimeout = time.Second
 
-// ProjectLimits returns the limits of the store's project, as the server said within
-// access.StoreTTL, or said last if it does not answer; CodeUnavailable before it has said any: a project may have a
-// budget. They are nil if the store is no project.
+// ProjectLimits returns the limits of the store's project: those that the server reported within access.StoreTTL, or
+// its last report if it does not answer. Before its first report they are CodeUnavailable, because the project may
+// have a budget. The result is nil if the store is not a project.
 func (c *Client) ProjectLimits() *access.ProjectLimits {
 	if !isProject(c.config.URL) {
 		return nil
@@ -137,14 +134,14 @@ func (c *Client) ProjectLimits() *access.ProjectLimits {
 	var last access.Limits // guarded, as heard, by the lock of ProjectLimits
 	heard := false
 	return access.NewProjectLimits(func(ctx context.Context) (access.Limits, error) {
-		ctx, cancel := context.WithTimeout(ctx, projectPatience)
+		ctx, cancel := context.WithTimeout(ctx, projectTimeout)
 		defer cancel()
 		who, err := asking.WhoAmI(ctx)
 		switch {
 		case err == nil:
 			last, heard = who.Project, true
 		case !heard:
-			return access.Limits{}, agl.Errorf(agl.CodeUnavailable, "the store has not said the limits of its project yet: %w", err)
+			return access.Limits{}, agl.Errorf(agl.CodeUnavailable, "the limits of the store's project are not known yet: %w", err)
 		}
 		return last, nil
 	})

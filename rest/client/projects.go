@@ -12,18 +12,18 @@ import (
 	"github.com/agl-go/agl/rest/project"
 )
 
-// CreateProject makes a project; CodeConflict if there is one of the name.
+// CreateProject creates a project; CodeConflict if the name is taken.
 func (c *Client) CreateProject(ctx context.Context, name string, limits access.Limits) (project.Project, error) {
 	return c.project(ctx, "CreateProject", wire.Projects, &wire.NewProject{Name: name, Limits: limits})
 }
 
-// ArchiveProject ends the service of a project, or resumes it. Its data stays.
+// ArchiveProject stops serving a project, or serves it again. Its data stays.
 func (c *Client) ArchiveProject(ctx context.Context, name string, archived bool) (project.Project, error) {
 	return c.project(ctx, "ArchiveProject", wire.Project(wire.Segment(name)), &wire.UpdateProject{Archived: &archived})
 }
 
-// LimitProject changes the limits of a project: those that are above 0 in limits, and it has no
-// more those that are above 0 in removed.
+// LimitProject sets the limits of a project that are above 0 in limits, and removes those that are above 0 in
+// removed.
 func (c *Client) LimitProject(ctx context.Context, name string, limits, removed access.Limits) (project.Project, error) {
 	var change wire.UpdatedLimits
 	change.Set(limits, removed)

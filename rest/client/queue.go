@@ -15,15 +15,15 @@ func (c *Client) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParam
 	return post[[]agl.Rollout](ctx, c, "EnqueueRollouts", wire.Enqueue, keyOr(p.IdempotencyKey), wire.EnqueueRollouts(&p))
 }
 
-// DequeueRollouts implements agl.Store. A long Wait takes several requests. When ctx ends meanwhile, or no answer comes
-// within the retry budget, the server is asked to return what it may have claimed.
+// DequeueRollouts implements agl.Store. A long Wait takes several requests. If ctx ends, or no answer arrives within
+// the retry budget, the server is asked to return what it may have claimed.
 func (c *Client) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams) (agl.DequeueResult, error) {
 	if p.Limit <= 0 {
 		return agl.DequeueResult{}, nil
 	}
 	const name = "DequeueRollouts"
 	deadline := time.Now().Add(p.Wait)
-	key := keyOr(p.IdempotencyKey) // of all polls: one that claims nothing does not use it up
+	key := keyOr(p.IdempotencyKey) // for all polls: one that claims nothing does not use it up
 	for {
 		if ctx.Err() != nil {
 			return agl.DequeueResult{}, ended(ctx, name)
@@ -43,13 +43,14 @@ func (c *Client) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParam
 			return decodeTo(&result.Rollouts)(header, body)
 		})
 		if err != nil {
-			// A refusal claims nothing. After any other error the claim may stand.
+			// A refusal claims nothing. After any other error there may be a claim.
 			if ctx.Err() != nil || agl.Transient(err) {
 				c.giveUp(ctx, key, p.IdempotencyKey == "")
 			}
 			return agl.DequeueResult{}, err
 		}
-		// The server ends a wait early, and says that it is complete, if the key was revoked. Asking again would not help.
+		// If the key was revoked, the server ends a wait early and says that it is complete. Asking again would not
+		// help.
 		over := complete && (p.Wait == left || time.Since(asked) < p.Wait*9/10)
 		if result.Closed || len(result.Rollouts) > 0 || over || !time.Now().Before(deadline) {
 			return result, nil
@@ -74,8 +75,8 @@ func (c *Client) pace(ctx context.Context, asked time.Time, wait time.Duration, 
 // giveUpTimeout bounds how long a failed dequeue takes to return its claims.
 const giveUpTimeout = 2 * time.Second
 
-// giveUp returns the claims of a dequeue whose answer was lost. With last set the key is not used again, and is revoked: the
-// dequeue then claims nothing even if it reaches the server later.
+// giveUp returns the claims of a dequeue whose answer was lost. If last is set, the key is not used again and is
+// revoked: the dequeue then claims nothing even if it reaches the server later.
 func (c *Client) giveUp(ctx context.Context, key string, last bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveUpTimeout)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
-// CurrentRelease returns what sessions that begin now are served by.
+// CurrentRelease returns what serves sessions that begin now.
 func (c *Client) CurrentRelease(ctx context.Context) (release.Current, error) {
 	return call[release.Current](ctx, c, operation{name: "CurrentRelease", method: http.MethodGet, path: wire.CurrentRelease, once: true})
 }
@@ -27,8 +27,7 @@ func (c *Client) GetRelease(ctx context.Context, id string) (release.Release, er
 	return call[release.Release](ctx, c, operation{name: "GetRelease", method: http.MethodGet, path: wire.Release(wire.Segment(id))})
 }
 
-// ProposeRelease begins a release in the name of the client's key. It is not repeated when
-// the answer is lost.
+// ProposeRelease starts a release in the name of the client's key. It is not retried if the answer is lost.
 func (c *Client) ProposeRelease(ctx context.Context, p release.Proposal) (release.Release, error) {
 	body, err := json.Marshal(&wire.NewRelease{Candidate: p.Candidate, Model: p.Model, Share: p.Share, Gates: p.Gates, Suite: p.Suite})
 	if err != nil {
@@ -37,8 +36,7 @@ func (c *Client) ProposeRelease(ctx context.Context, p release.Proposal) (releas
 	return call[release.Release](ctx, c, operation{name: "ProposeRelease", method: http.MethodPost, path: wire.Releases, body: body, unsent: true})
 }
 
-// ActOnRelease promotes a release, rolls it back, or freezes or resumes it, in the name of
-// the client's key.
+// ActOnRelease promotes, rolls back, freezes or resumes a release, in the name of the client's key.
 func (c *Client) ActOnRelease(ctx context.Context, id string, act release.Act, reason string) (release.Release, error) {
 	body, err := json.Marshal(&wire.ActOnRelease{Reason: reason})
 	if err != nil {

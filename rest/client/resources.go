@@ -22,14 +22,14 @@ func (c *Client) UpdateResources(ctx context.Context, p agl.UpdateResourcesParam
 
 // GetResources implements agl.Store.
 func (c *Client) GetResources(ctx context.Context, p agl.GetResourcesParams) (agl.ResourcesUpdate, error) {
-	if p.ResourcesID == "" { // its path would be none of the server's
+	if p.ResourcesID == "" { // the server has no such path
 		return agl.ResourcesUpdate{}, agl.Errorf(agl.CodeNotFound, "GetResources: resources_id: empty, must be the id of resources; GetLatestResources returns the latest")
 	}
 	path := withQuery(wire.ResourcesOf(wire.Segment(p.ResourcesID)), wire.GetResources(&p))
 	return get[agl.ResourcesUpdate](ctx, c, "GetResources", path, missingResources(&p))
 }
 
-// missingResources is the error for what the server answers with null.
+// missingResources returns the error message for an answer of null.
 func missingResources(p *agl.GetResourcesParams) string {
 	if p.Version.Valid {
 		return fmt.Sprintf("Resources %s have no version %d", p.ResourcesID, p.Version.V)

@@ -8,9 +8,8 @@ import (
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
-// AddReward is [agl.AddReward] in one request, for callers whose key may send rewards and
-// not read. Without an IdempotencyKey it makes one, so that a repeat after a lost answer
-// adds nothing.
+// AddReward is [agl.AddReward] in one request, for callers whose key may send rewards but not read. Without an
+// IdempotencyKey it makes one, so that a retry after a lost answer adds nothing.
 func (c *Client) AddReward(ctx context.Context, p agl.AddRewardParams) (agl.AddedReward, error) {
 	if p.RolloutID == "" {
 		return agl.AddedReward{}, agl.Errorf(agl.CodeInvalid, "rollout_id: empty, must be the id of a rollout")

@@ -23,7 +23,7 @@ func (c *Client) StartAttempt(ctx context.Context, p agl.StartAttemptParams) (ag
 func (c *Client) UpdateRollout(ctx context.Context, p agl.UpdateRolloutParams) (agl.Rollout, error) {
 	return call[agl.Rollout](ctx, c, operation{
 		name: "UpdateRollout", method: http.MethodPost, path: wire.Rollout(wire.Segment(p.RolloutID)), body: wire.UpdateRollout(&p).AppendJSON(nil),
-		// A repeat would put a rollout into the queue again that somebody has claimed meanwhile, and it would run twice.
+		// A retry could put a rollout into the queue again after somebody has claimed it, and it would run twice.
 		unsent: p.Status != nil && p.Status.Queued(),
 	})
 }
@@ -38,8 +38,8 @@ func (c *Client) CancelRollout(ctx context.Context, p agl.CancelRolloutParams) (
 	return call[agl.Rollout](ctx, c, operation{name: "CancelRollout", method: http.MethodPost, path: wire.Cancel(wire.Segment(p.RolloutID))})
 }
 
-// DeleteRollout implements agl.Store. A repeat that finds no such rollout has
-// succeeded: the answer to the first try was lost.
+// DeleteRollout implements agl.Store. A retry that finds no such rollout has succeeded: only the first answer was
+// lost.
 func (c *Client) DeleteRollout(ctx context.Context, p agl.DeleteRolloutParams) error {
 	return c.do(ctx, operation{name: "DeleteRollout", method: http.MethodDelete, path: wire.Rollout(wire.Segment(p.RolloutID)), gone: true}, nil)
 }

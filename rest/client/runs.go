@@ -13,7 +13,7 @@ var _ agl.Runs = (*Client)(nil)
 
 // StartRun implements agl.Runs.
 func (c *Client) StartRun(ctx context.Context, p agl.StartRunParams) (agl.Run, error) {
-	p.RunID = cmp.Or(p.RunID, agl.NewRunID()) // a repeat starts the same run
+	p.RunID = cmp.Or(p.RunID, agl.NewRunID()) // a retry starts the same run
 	return post[agl.Run](ctx, c, "StartRun", wire.Runs, "", wire.StartRun(&p))
 }
 
@@ -33,7 +33,7 @@ func (c *Client) QueryRuns(ctx context.Context, p agl.QueryRunsParams) (agl.Page
 	return agl.Page[agl.Run](page), err
 }
 
-// DeleteRun implements agl.Runs. A repeat that finds no such run has succeeded: the answer to the first try was lost.
+// DeleteRun implements agl.Runs. A retry that finds no such run has succeeded: only the first answer was lost.
 func (c *Client) DeleteRun(ctx context.Context, runID string) error {
 	return c.do(ctx, operation{name: "DeleteRun", method: http.MethodDelete, path: wire.Run(wire.Segment(runID)), gone: true}, nil)
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
-// AddSpans implements agl.Store. Many spans take several requests; when one of them fails, the result has those that the
-// requests before it stored. Spans of a request that was repeated because its answer was lost may be stored and missing in
-// the result.
+// AddSpans implements agl.Store. Many spans take several requests. If one of them fails, the result has the spans
+// that the previous requests stored. Spans of a request that was retried because its answer was lost may be stored
+// and missing in the result.
 func (c *Client) AddSpans(ctx context.Context, p agl.AddSpansParams) (result agl.AddSpansResult, err error) {
 	for spans := p.Spans; len(spans) > 0; {
 		n, size := c.batch(len(spans), func(i int) int { return estimateSize(&spans[i]) })
@@ -34,11 +34,11 @@ func (c *Client) AddSpans(ctx context.Context, p agl.AddSpansParams) (result agl
 	return result, nil
 }
 
-// addEncoded sends a request with spans, which it encodes.
+// addEncoded encodes spans and sends them in one request.
 func (c *Client) addEncoded(ctx context.Context, spans []agl.Span, size int, issue bool) (wire.StoredSpans, error) {
 	b := c.bodies.take(size)
 	defer b.done()
-	ends := make([]int, len(spans)) // growing moves the documents before
+	ends := make([]int, len(spans)) // growing the body moves earlier documents
 	for i := range spans {
 		b.bytes = spans[i].AppendJSON(b.bytes)
 		ends[i] = len(b.bytes)
@@ -71,7 +71,7 @@ func (c *Client) AddSpansJSON(ctx context.Context, p agl.AddSpansJSONParams) (re
 	return result, nil
 }
 
-// batch returns how many of n spans the next request takes, and room for its body.
+// batch returns how many of n spans the next request takes, and the size of its body.
 func (c *Client) batch(n int, sizeOf func(i int) int) (taken, size int) {
 	const envelope = 1 << 10
 	size = envelope
@@ -100,12 +100,12 @@ func estimateSize(s *agl.Span) int {
 type addSpans struct {
 	name      string           // of the Go method
 	documents []jsontext.Value // the spans in their wire form
-	size      int              // of all of them, about
-	issue     bool             // their sequence ids
+	size      int              // of the body, estimated
+	issue     bool             // issue sequence ids
 	key       func(i int) (attempt spandelta.Attempt, id, name string)
 }
 
-// addSpans sends a request: in the short form if the server knows it and takes it, else in JSON.
+// addSpans sends a request: in the short form if the server accepts it, otherwise in JSON.
 func (c *Client) addSpans(ctx context.Context, a addSpans) (stored wire.StoredSpans, err error) {
 	if stored, taken, err := c.addShort(ctx, &a); taken || err != nil {
 		return stored, err
@@ -141,7 +141,7 @@ func (c *Client) QueryShortSpans(ctx context.Context, p agl.QueryShortSpansParam
 	return agl.UnimplementedStore{}.QueryShortSpans(ctx, p)
 }
 
-// ReserveSequenceIDs implements agl.Store. A repeat after a lost answer leaves a gap.
+// ReserveSequenceIDs implements agl.Store. A retry after a lost answer leaves a gap.
 func (c *Client) ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceIDsParams) (first int64, err error) {
 	answer, err := post[wire.SequenceID](ctx, c, "ReserveSequenceIDs", wire.NextSequenceID, "", wire.ReserveSequenceIDs(&p))
 	return answer.First, err

@@ -13,15 +13,15 @@ import (
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
-// shortSpans remembers what the server has of the spans that were sent, so that later ones are
-// written as what they add. See [wire.SpanForm].
+// shortSpans remembers which spans the server has, so that later ones can be sent as what they add. See
+// [wire.SpanForm].
 type shortSpans struct {
-	taken atomic.Bool // the server takes the short form
+	taken atomic.Bool // the server accepts the short form
 	once  sync.Once
-	heads *spandelta.Heads // nil before the server is known to take it
+	heads *spandelta.Heads // nil until the server has accepted it
 }
 
-// known learns from the answer to a request in JSON whether the server takes the short form.
+// known notes, from the answer to a request in JSON, whether the server accepts the short form.
 func (s *shortSpans) known(answer http.Header) {
 	takes := answer.Get(wire.SpanForm) == wire.SpanDeltas
 	if takes {
@@ -69,7 +69,7 @@ func (s *shortSpans) shorten(a *addSpans) (short []wire.ShortSpan, batch *spande
 	return short, batch
 }
 
-// forget forgets what the server may have of the attempts of a request.
+// forget drops what the server may have of the attempts in a request.
 func (s *shortSpans) forget(a *addSpans) {
 	for i := range a.documents {
 		attempt, _, _ := a.key(i)
@@ -77,8 +77,8 @@ func (s *shortSpans) forget(a *addSpans) {
 	}
 }
 
-// addShort sends a request in the short form. taken is false if that cannot be done: it
-// is then to be sent in JSON, and nothing of it was stored by this request.
+// addShort sends a request in the short form. taken is false if that is not possible: nothing was stored, and the
+// request must be sent in JSON.
 func (c *Client) addShort(ctx context.Context, a *addSpans) (stored wire.StoredSpans, taken bool, err error) {
 	if !c.short.taken.Load() {
 		return stored, false, nil
@@ -106,8 +106,8 @@ func (c *Client) addShort(ctx context.Context, a *addSpans) (stored wire.StoredS
 	}
 }
 
-// refused reports whether a server may answer otherwise to the same spans in JSON: it does not
-// have a base, or no longer knows the form, or it says what is wrong with a span.
+// refused reports whether the server may answer differently to the same spans in JSON: it lacks a base, no longer
+// knows the form, or rejects a span.
 func refused(err error) bool {
 	switch agl.ErrorCode(err) {
 	case wire.CodeUnknownBase, agl.CodeInvalid, agl.CodeUnimplemented, agl.CodeNotFound, agl.CodeIllegalState, agl.CodeConflict:
@@ -117,7 +117,7 @@ func refused(err error) bool {
 	}
 }
 
-// keyOf reads the ids and the name of a span in its wire form. The id is empty if they cannot be read.
+// keyOf reads the ids and the name from a span's wire form. The id is empty if they cannot be read.
 func keyOf(document []byte) (attempt spandelta.Attempt, id, name string) {
 	found := 0
 	rawjson.WalkMembers(document, 0, func(m rawjson.Member) int {

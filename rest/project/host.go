@@ -19,15 +19,15 @@ import (
 // Prefix is the path below which projects are served.
 const Prefix = "/p/"
 
-// registryTTL is for how long a host goes by what the registry said of a project.
+// registryTTL is how long a host uses what the registry said about a project.
 const registryTTL = 400 * time.Millisecond
 
 // Tenant is an open project.
 type Tenant struct {
 	Handler http.Handler
-	// Drain releases the requests that wait for something.
+	// Drain ends waiting requests.
 	Drain func()
-	// Close closes the database, once no request runs.
+	// Close closes the database. No request is running then.
 	Close func(ctx context.Context) error
 }
 
@@ -36,15 +36,15 @@ type Config struct {
 	Registry *Registry
 	// Open opens the database of a project.
 	Open func(ctx context.Context, name string) (*Tenant, error)
-	// Idle is after how long without a request a project is closed. Default 10 min.
+	// Idle is how long a project stays open without requests. Default 10 min.
 	Idle time.Duration
 	// CloseTimeout bounds the closing of a project. Default 30 s.
 	CloseTimeout time.Duration
-	// Logger receives what goes wrong; nil discards it.
+	// Logger receives errors; nil discards them.
 	Logger *slog.Logger
 }
 
-// Host serves the projects of a registry. Close it.
+// Host serves the projects of a registry. The caller closes it.
 type Host struct {
 	cfg Config
 
@@ -54,13 +54,13 @@ type Host struct {
 	group    sync.WaitGroup // of closings
 }
 
-// tenancy is a project that is open, about to be, or being closed. The host's lock guards it.
+// tenancy is a project that is being opened, open, or being closed. The host's lock guards it.
 type tenancy struct {
 	name    string
 	ready   chan struct{} // closed when tenant or err is set
 	tenant  *Tenant
 	err     error
-	users   int           // requests that run
+	users   int           // running requests
 	asked   time.Time     // when the registry was asked last
 	leaving bool          // no further request may use it
 	drained bool          // its Drain has been called
@@ -106,15 +106,15 @@ func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func answer(w http.ResponseWriter, status int, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(wire.AppendError(nil, err)) // fails only if the client has left
+	_, _ = w.Write(wire.AppendError(nil, err)) // fails only if the client has disconnected
 }
 
-// split returns the name of the project, and the request without its prefix. A path that
-// another reader might resolve to another project is refused.
+// split returns the name of the project, and the request without its prefix. It rejects a path that other software
+// could resolve to another project.
 func split(r *http.Request) (name string, inner *http.Request, ok bool) {
 	rest, ok := strings.CutPrefix(r.URL.EscapedPath(), Prefix)
 	name, rest, slash := strings.Cut(rest, "/")
-	if !ok || !slash || CheckName(name) != nil {
+	if !ok || !slash || checkName(name) != nil {
 		return "", nil, false
 	}
 	segments := strings.Split(rest, "/")
@@ -136,7 +136,7 @@ func split(r *http.Request) (name string, inner *http.Request, ok bool) {
 	return name, inner, true
 }
 
-// enter returns an open project, which must be left.
+// enter returns an open project. The caller calls leave.
 func (h *Host) enter(ctx context.Context, name string) (*tenancy, error) {
 	for {
 		h.mu.Lock()
@@ -147,7 +147,7 @@ func (h *Host) enter(ctx context.Context, name string) (*tenancy, error) {
 		t := h.open[name]
 		if t != nil && t.leaving {
 			h.mu.Unlock()
-			select { // it is opened again, unless it is archived
+			select { // then it is opened again, unless it is archived
 			case <-t.gone:
 				continue
 			case <-ctx.Done():
@@ -208,7 +208,7 @@ func (h *Host) start(ctx context.Context, t *tenancy) {
 	}
 }
 
-// await returns a project that has been entered when it is open.
+// await waits until a project that was entered is open.
 func (h *Host) await(ctx context.Context, t *tenancy) (*tenancy, error) {
 	select {
 	case <-t.ready:
@@ -222,7 +222,7 @@ func (h *Host) await(ctx context.Context, t *tenancy) (*tenancy, error) {
 	return t, nil
 }
 
-// leave ends the use of a project.
+// leave ends a request's use of a project.
 func (h *Host) leave(ctx context.Context, t *tenancy) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -235,12 +235,12 @@ func (h *Host) leave(ctx context.Context, t *tenancy) {
 		t.idle.Reset(h.cfg.Idle)
 	default:
 		ctx := context.WithoutCancel(ctx)
-		t.idle = time.AfterFunc(h.cfg.Idle, func() { h.rest(ctx, t) })
+		t.idle = time.AfterFunc(h.cfg.Idle, func() { h.closeIdle(ctx, t) })
 	}
 }
 
-// rest closes a project that nobody has used for a while.
-func (h *Host) rest(ctx context.Context, t *tenancy) {
+// closeIdle closes a project that nobody has used for a while.
+func (h *Host) closeIdle(ctx context.Context, t *tenancy) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if t.users == 0 && !t.leaving {
@@ -248,7 +248,7 @@ func (h *Host) rest(ctx context.Context, t *tenancy) {
 	}
 }
 
-// end lets no further request use a project, and closes it after the last one.
+// end admits no further requests to a project, and closes it after the last one.
 func (h *Host) end(ctx context.Context, t *tenancy) {
 	if t.leaving {
 		return
@@ -260,13 +260,12 @@ func (h *Host) end(ctx context.Context, t *tenancy) {
 	h.closeIfUnused(ctx, t)
 }
 
-// closeIfUnused closes a project that is leaving, and until then releases the requests that
-// wait for something in it.
+// closeIfUnused closes a project that is leaving. While requests use it, it ends those that wait.
 func (h *Host) closeIfUnused(ctx context.Context, t *tenancy) {
 	select {
 	case <-t.ready:
 	default:
-		return // start will see that it is leaving
+		return // start handles this
 	}
 	if t.err != nil || t.closing {
 		return
@@ -285,7 +284,7 @@ func (h *Host) closeIfUnused(ctx context.Context, t *tenancy) {
 		defer cancel()
 		err := t.tenant.Close(ctx)
 		if err != nil {
-			h.cfg.Logger.Error("a project was not closed well", "project", t.name, "error", err)
+			h.cfg.Logger.Error("closing a project failed", "project", t.name, "error", err)
 		}
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -295,7 +294,7 @@ func (h *Host) closeIfUnused(ctx context.Context, t *tenancy) {
 	})
 }
 
-// Drain refuses further requests and releases those that wait for something.
+// Drain refuses further requests and ends those that wait.
 func (h *Host) Drain() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -312,7 +311,7 @@ func (h *Host) Drain() {
 	}
 }
 
-// Close closes all projects, once no request runs.
+// Close closes all projects, each once it has no running requests.
 func (h *Host) Close(ctx context.Context) error {
 	h.Drain()
 	h.mu.Lock()

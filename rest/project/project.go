@@ -1,14 +1,12 @@
-// Package project serves several stores behind one address: each project is a database of
-// its own, under /p/NAME, which is opened when somebody asks for it and closed when nobody
-// has for a while.
+// Package project serves several stores behind one address. Each project has a database of its own and is served
+// under /p/NAME. Its database is opened by the first request and closed after a while without requests.
 //
 //	projects := project.NewRegistry(documents, create)
 //	host := project.NewHost(project.Config{Registry: projects, Open: open})
 //	http.Handle("/p/", host)
 //
-// A project shares nothing with another: its keys, rollouts and events are in its database,
-// and its handler sees paths without the prefix. The package must not know what a project
-// serves.
+// A project shares nothing with others: its keys, rollouts and events are in its own database, and its handler sees
+// paths without the prefix. The package must not know what a project serves.
 package project
 
 import (
@@ -23,45 +21,45 @@ import (
 	"github.com/agl-go/agl/access"
 )
 
-// kind is the kind of the documents of projects.
+// kind is the kind of the documents that hold projects.
 const kind = "project"
 
-// Project is what is known of a project. The JSON form has times in Unix seconds.
+// Project describes a project. The JSON form has times in Unix seconds.
 type Project struct {
 	Name        string         `json:"name"`
 	CreateTime  agl.Timestamp  `json:"create_time"`
 	CreatedBy   string         `json:"created_by"`
-	ArchiveTime *agl.Timestamp `json:"archive_time"` // null: it is served
+	ArchiveTime *agl.Timestamp `json:"archive_time"` // null if the project is served
 	ArchivedBy  string         `json:"archived_by,omitzero"`
 	Limits      access.Limits  `json:"limits,omitzero"` // of all callers together
 }
 
-// names are the names of projects, which are also those of files and databases.
+// names matches the names of projects, which are also names of files and databases.
 var names = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`)
 
-// CheckName returns why a name is none for a project; CodeInvalid.
-func CheckName(name string) error {
+// checkName returns an error of CodeInvalid if name cannot be that of a project.
+func checkName(name string) error {
 	if !names.MatchString(name) {
 		return agl.Errorf(agl.CodeInvalid, "name: got %q, must be 1 to 40 of a-z, 0-9 and -, and not begin with -", name)
 	}
 	return nil
 }
 
-// Registry is the list of projects. It is safe for concurrent use, also by several servers.
+// Registry keeps the list of projects. It is safe for concurrent use, by several servers as well.
 type Registry struct {
 	documents agl.DocumentStore
 	create    func(ctx context.Context, name string) error
 }
 
-// NewRegistry returns the projects that a store keeps as documents. create makes the
-// database of a project, if there is none yet.
+// NewRegistry returns the projects that a store keeps as documents. create creates the database of a project unless
+// it exists.
 func NewRegistry(documents agl.DocumentStore, create func(ctx context.Context, name string) error) *Registry {
 	return &Registry{documents, create}
 }
 
-// Create makes a project: CodeConflict if there is one of the name.
+// Create creates a project; CodeConflict if the name is taken.
 func (r *Registry) Create(ctx context.Context, name, by string, limits access.Limits) (Project, error) {
-	if err := CheckName(name); err != nil {
+	if err := checkName(name); err != nil {
 		return Project{}, err
 	}
 	if err := limits.Validate(); err != nil {
@@ -94,7 +92,7 @@ func (r *Registry) Get(ctx context.Context, name string) (Project, error) {
 }
 
 func (r *Registry) read(ctx context.Context, name string) (p Project, version int64, err error) {
-	if err := CheckName(name); err != nil {
+	if err := checkName(name); err != nil {
 		return Project{}, 0, agl.Errorf(agl.CodeNotFound, "there is no project %q", name)
 	}
 	document, err := r.documents.GetDocument(ctx, kind, name)
@@ -123,15 +121,15 @@ func (r *Registry) List(ctx context.Context) ([]Project, error) {
 	return all, nil
 }
 
-// maxWrites bounds the writes of a document that others change, too.
+// maxWrites bounds the attempts to write a document that others change, too.
 const maxWrites = 5
 
-// Change is what [Registry.Update] changes; nil is nothing.
+// Change says what [Registry.Update] changes. Nil fields change nothing.
 type Change struct {
-	By string // who changes it
-	// Archived ends the service of the project, or resumes it. Its data stays.
+	By string // who makes the change
+	// Archived stops serving the project, or serves it again. Its data stays.
 	Archived *bool
-	// Limits replaces the limits. Every server goes by them within a second.
+	// Limits returns the new limits. They apply on every server within a second.
 	Limits func(now access.Limits) access.Limits
 }
 

@@ -11,8 +11,8 @@ import (
 // errorEvent is the name of the event that ends a stream with an error.
 const errorEvent = "error"
 
-// AppendEvent appends an event as a server-sent event: its kind is the name and its
-// document the data. An error, with which a stream ends, is an event, too.
+// AppendEvent appends an event as a server-sent event: its kind is the name, and its document is the data. The error
+// that ends a stream is an event, too.
 func AppendEvent(dst []byte, e agl.Event, err error) []byte {
 	if err != nil {
 		dst = append(dst, "event: "+errorEvent+"\ndata: "...)
@@ -32,7 +32,8 @@ type EventParser struct {
 	data []byte
 }
 
-// Line takes the next line, without its end. It returns an event that the line completes, or the error that ends the stream.
+// Line consumes the next line, without its line break. It returns the event that the line completes, if any, or the
+// error that ends the stream.
 func (p *EventParser) Line(line []byte) (*agl.Event, error) {
 	line = bytes.TrimSuffix(line, []byte("\r"))
 	if len(line) > 0 {

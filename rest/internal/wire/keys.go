@@ -11,7 +11,7 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// SpanTokenAnswer is the answer of [SpanTokenOf]. It is empty if the server asks for none.
+// SpanTokenAnswer is the answer of [SpanTokenOf]. Token is empty if the server requires none.
 type SpanTokenAnswer struct {
 	Token string `json:"token"`
 }
@@ -34,8 +34,7 @@ type RevokeAttempt struct {
 	AttemptID string `json:"attempt_id,omitzero"` // "" is every attempt of the rollout
 }
 
-// UnmarshalJSONFrom refuses members that it does not know: a misspelt attempt_id would
-// revoke the keys of the whole rollout.
+// UnmarshalJSONFrom rejects unknown members: a misspelt attempt_id would revoke the keys of the whole rollout.
 func (r *RevokeAttempt) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain RevokeAttempt
 	if err := json.UnmarshalDecode(dec, (*plain)(r), json.RejectUnknownMembers(true)); err != nil {
@@ -62,14 +61,13 @@ const maxExpire = 100 * 365 * 24 * 3600
 // AppendJSON implements [rawjson.Appender].
 func (k *NewKey) AppendJSON(dst []byte) []byte {
 	doc, err := json.Marshal(k)
-	if err != nil { // strings that are no UTF-8, or a number that is none: no server takes them
+	if err != nil { // invalid UTF-8, or NaN: no server accepts these
 		doc = []byte("null")
 	}
 	return append(dst, doc...)
 }
 
-// UnmarshalJSONFrom refuses members that it does not know: a misspelt expiry would make a
-// key that never expires.
+// UnmarshalJSONFrom rejects unknown members: a misspelt expiry would create a key that never expires.
 func (k *NewKey) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain NewKey
 	if err := json.UnmarshalDecode(dec, (*plain)(k), json.RejectUnknownMembers(true)); err != nil {
@@ -81,7 +79,7 @@ func (k *NewKey) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return nil
 }
 
-// Expire is how long the key is valid.
+// Expire returns how long the key is valid.
 func (k *NewKey) Expire() time.Duration { return time.Duration(k.ExpireSeconds * float64(time.Second)) }
 
 var _ rawjson.Appender = (*NewKey)(nil)
@@ -89,7 +87,7 @@ var _ rawjson.Appender = (*NewKey)(nil)
 // Charge is the body that posts to [KeyUsage].
 type Charge struct{ access.Charge }
 
-// UnmarshalJSONFrom refuses members that it does not know.
+// UnmarshalJSONFrom rejects unknown members.
 func (c *Charge) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	if err := json.UnmarshalDecode(dec, &c.Charge, json.RejectUnknownMembers(true)); err != nil {
 		return agl.Errorf(agl.CodeInvalid, "body: %w", err)

@@ -12,8 +12,7 @@ type GivenKey struct {
 	Key string `json:"key"`
 }
 
-// UnmarshalJSONFrom refuses members that it does not know. No error repeats what was sent,
-// which may be a secret.
+// UnmarshalJSONFrom rejects unknown members. Its error does not repeat what was sent, which may be a secret.
 func (l *GivenKey) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain GivenKey
 	if err := json.UnmarshalDecode(dec, (*plain)(l), json.RejectUnknownMembers(true)); err != nil || l.Key == "" {

@@ -11,10 +11,10 @@ import (
 	"github.com/agl-go/agl/access"
 )
 
-// Audit is the path of what callers have done.
+// Audit is the path of the audit log.
 const Audit = "/audit"
 
-// Act is the body that posts to [Audit]: what the caller has done at another server.
+// Act is the body that posts to [Audit]: what the caller did at another server.
 type Act struct {
 	From   string `json:"from"`
 	Method string `json:"method"`
@@ -22,7 +22,7 @@ type Act struct {
 	Status int    `json:"status"`
 }
 
-// UnmarshalJSONFrom refuses members that it does not know, and what is no act.
+// UnmarshalJSONFrom rejects unknown members, and values that no act has.
 func (a *Act) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain Act
 	if err := strict(json.UnmarshalDecode(dec, (*plain)(a), json.RejectUnknownMembers(true)), "from, method, path and status"); err != nil {
@@ -34,7 +34,7 @@ func (a *Act) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	case !strings.HasPrefix(a.Path, "/"):
 		return agl.Errorf(agl.CodeInvalid, "path: got %.40q, must begin with /", a.Path)
 	case a.Status < http.StatusOK || a.Status >= http.StatusBadRequest:
-		return agl.Errorf(agl.CodeInvalid, "status: got %d, must be 200 to 399: what has failed is no act", a.Status)
+		return agl.Errorf(agl.CodeInvalid, "status: got %d, must be 200 to 399: failed requests are not recorded", a.Status)
 	}
 	return nil
 }
@@ -60,13 +60,13 @@ func (p *NewProject) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return strict(json.UnmarshalDecode(dec, (*plain)(p), json.RejectUnknownMembers(true)), "name and limits")
 }
 
-// UpdateProject is the body that posts to [Project]. What it leaves out stays.
+// UpdateProject is the body that posts to [Project]. Absent members leave the project as it is.
 type UpdateProject struct {
 	Archived *bool          `json:"archived,omitzero"`
 	Limits   *UpdatedLimits `json:"limits,omitzero"`
 }
 
-// UpdatedLimits changes limits. What it leaves out stays, and 0 is no limit.
+// UpdatedLimits changes limits. Absent members leave a limit as it is, and 0 removes it.
 type UpdatedLimits struct {
 	MaxTokens   *int64   `json:"max_tokens,omitzero"`
 	MaxUSD      *float64 `json:"max_usd,omitzero"`
@@ -75,8 +75,7 @@ type UpdatedLimits struct {
 	MaxCalls    *int64   `json:"max_calls,omitzero"`
 }
 
-// Set makes the change that sets what is above 0 in limits, and removes what is above 0 in
-// removed.
+// Set makes u the change that sets the limits above 0 in limits, and removes those above 0 in removed.
 func (u *UpdatedLimits) Set(limits, removed access.Limits) {
 	for _, f := range [...]struct {
 		to            **int64

@@ -21,30 +21,30 @@ func Release(id string) string { return Releases + "/" + id }
 // ReleaseAct is the path of an act on a release.
 func ReleaseAct(id string, act release.Act) string { return Release(id) + "/" + string(act) }
 
-// ReleaseAnswer is a release and what its evidence says now.
+// ReleaseAnswer is a release with the current verdict on its evidence.
 type ReleaseAnswer struct {
 	release.Release
 
 	Now ReleaseNow `json:"now"`
 }
 
-// ReleaseNow says what the gates make of the evidence. A difference is nil, and a mean 0, as
-// long as there are too few sessions.
+// ReleaseNow is the verdict of the gates on the evidence. While there are too few sessions, a difference is nil and a
+// mean is 0.
 type ReleaseNow struct {
 	Verdict release.Verdict `json:"verdict"`
 	Reward  *[2]float64     `json:"reward"` // the bounds of the difference
 	Guards  []GuardNow      `json:"guards"` // in the order of the gates
 }
 
-// GuardNow is what is known of a guarded metric.
+// GuardNow is the evidence on a guarded metric.
 type GuardNow struct {
 	Metric     string      `json:"metric"`
-	Sessions   [2]int64    `json:"sessions"`   // with a value: stable, candidate
+	Sessions   [2]int64    `json:"sessions"`   // sessions with a value: stable, candidate
 	Means      [2]float64  `json:"means"`      // stable, candidate
-	Difference *[2]float64 `json:"difference"` // the bounds, less what is tolerated
+	Difference *[2]float64 `json:"difference"` // the bounds, minus the tolerance
 }
 
-// ReleaseOf is the answer for a release.
+// ReleaseOf returns the answer for a release.
 func ReleaseOf(r release.Release) ReleaseAnswer {
 	reward, guards := r.Gates.Bounds(&r.Evidence)
 	answer := ReleaseAnswer{Release: r, Now: ReleaseNow{Verdict: r.Gates.Decide(&r.Evidence), Reward: finite(reward), Guards: []GuardNow{}}}
@@ -77,10 +77,10 @@ type NewRelease struct {
 	Model     string          `json:"model,omitzero"`
 	Share     float64         `json:"share,omitzero"` // 0 is the default
 	Gates     release.Gates   `json:"gates,omitzero"` // zero members are the defaults
-	Suite     *release.Suite  `json:"suite,omitzero"` // what it has shown offline
+	Suite     *release.Suite  `json:"suite,omitzero"` // the offline evaluation
 }
 
-// UnmarshalJSONFrom refuses members that it does not know: a misspelt gate would be none.
+// UnmarshalJSONFrom rejects unknown members: a misspelt gate would have no effect.
 func (n *NewRelease) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain NewRelease
 	return strict(json.UnmarshalDecode(dec, (*plain)(n), json.RejectUnknownMembers(true)),

@@ -8,7 +8,7 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// NewReward is the body that posts to [RewardsOf]. It has Value or Dimensions.
+// NewReward is the body that posts to [RewardsOf]. It has either Value or Dimensions.
 type NewReward struct {
 	Value      jsontext.Value `json:"value,omitzero"`      // a number
 	Dimensions jsontext.Value `json:"dimensions,omitzero"` // an object of numbers, the primary one first
@@ -19,7 +19,7 @@ type NewReward struct {
 	Priority   *int           `json:"priority,omitzero"`
 	Message    string         `json:"message,omitzero"`
 	At         *agl.Timestamp `json:"at,omitzero"` // Unix seconds
-	// IdempotencyKey is instead of the header of that name.
+	// IdempotencyKey is an alternative to the header of that name.
 	IdempotencyKey string `json:"idempotency_key,omitzero"`
 }
 
@@ -54,14 +54,13 @@ func RewardOf(p *agl.AddRewardParams) *NewReward {
 // AppendJSON implements [rawjson.Appender].
 func (r *NewReward) AppendJSON(dst []byte) []byte {
 	doc, err := json.Marshal(r)
-	if err != nil { // strings that are no UTF-8, or a number that is none: no server takes them
+	if err != nil { // invalid UTF-8, or NaN: no server accepts these
 		doc = []byte("null")
 	}
 	return append(dst, doc...)
 }
 
-// UnmarshalJSONFrom refuses members that it does not know: a reward whose call is misspelt
-// would be that of the whole rollout.
+// UnmarshalJSONFrom rejects unknown members: with a misspelt call, the reward would be that of the whole rollout.
 func (r *NewReward) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain NewReward
 	if err := json.UnmarshalDecode(dec, (*plain)(r), json.RejectUnknownMembers(true)); err != nil {
@@ -70,7 +69,7 @@ func (r *NewReward) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return nil
 }
 
-// Params returns the arguments for a rollout. key is that of the header.
+// Params returns the arguments for a rollout. key is the header's idempotency key.
 func (r *NewReward) Params(rolloutID, key string) (p agl.AddRewardParams, err error) {
 	p = agl.AddRewardParams{RolloutID: rolloutID, Source: r.Source, Message: r.Message, IdempotencyKey: r.IdempotencyKey}
 	switch {

@@ -32,7 +32,7 @@ func QueryRuns(p *agl.QueryRunsParams) Query {
 	return Query{members: members{{"limit", &p.Limit, optional}, {"offset", &p.Offset, optional}}}
 }
 
-// QueryRunMetrics returns the parameters of a query of metrics, but for the run, which is in the path.
+// QueryRunMetrics returns the parameters of a query of metrics, except the run, which is in the path.
 func QueryRunMetrics(p *agl.QueryRunMetricsParams) Query {
 	return Query{members: members{
 		{"from", &p.From, optional},

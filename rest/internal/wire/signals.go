@@ -1,8 +1,8 @@
 package wire
 
-// SignalParams are the parameters of a request for what an adapter makes of a rollout.
+// SignalParams are the parameters of a request for what an adapter makes of a rollout's spans.
 type SignalParams struct {
-	Source string // whose spans hold the calls: proxy or tracer
+	Source string // which spans hold the calls: proxy or tracer
 }
 
 // Signal returns the parameters of such a request.

@@ -11,7 +11,8 @@ import (
 	"github.com/agl-go/agl/internal/spanjson"
 )
 
-// AppendSpans appends the body of [SpansBatch], to be answered with [StoredSpans]; list appends the list of spans.
+// AppendSpans appends the body of [SpansBatch], which asks for the answer [StoredSpans]. list appends the list of
+// spans.
 func AppendSpans(dst []byte, issueSequenceIDs bool, list func(dst []byte) []byte) []byte {
 	o := rawjson.NewObject(dst)
 	o.Bool("issue_sequence_ids", issueSequenceIDs)
@@ -81,8 +82,8 @@ func (r *AddSpans) AppendAnswer(dst []byte, result agl.AddSpansResult) []byte {
 	return o.End()
 }
 
-// appendStored appends [index, sequence id] for each span that was stored. Those
-// are some of the spans that were sent, in the same order.
+// appendStored appends [index, sequence id] for each stored span. The stored spans are some of those sent, in the
+// same order.
 func appendStored(dst []byte, sent, stored []agl.Span) []byte {
 	dst = append(dst, '[')
 	next := 0

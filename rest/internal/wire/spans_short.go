@@ -11,25 +11,24 @@ import (
 	"github.com/agl-go/agl/internal/spandelta"
 )
 
-// The body of [SpansBatch] has a second form, in which a span may be written as what it adds to
-// an earlier span of its attempt. Clients ask for it by the header SpanForm with the value
-// SpanDeltas on a request in JSON, and use it when the answer has the same header. The server
-// then has the documents of the spans that it has answered for, or finds them in its store;
-// what it cannot expand it refuses with CodeUnknownBase before it stores anything, and the client
-// sends the same spans in JSON.
+// The body of [SpansBatch] has a second, short form, in which a span may be written as what it adds to an earlier
+// span of its attempt. A client asks for it by the header SpanForm with the value SpanDeltas on a request in JSON,
+// and uses it if the answer has the same header. The server then remembers the documents of spans that it has
+// accepted, or finds them in its store. If it cannot expand a span, it rejects the request with CodeUnknownBase
+// before it stores anything, and the client sends the same spans in JSON.
 const (
 	SpanForm    = "Agl-Span-Form"
 	SpanDeltas  = "deltas"
-	ShortSpans  = "application/vnd.agl.spans" // the Content-Type of the second form
+	ShortSpans  = "application/vnd.agl.spans" // the Content-Type of the short form
 	shortForm   = 1
 	issueIDs    = 1 // a flag
 	minShortLen = 2
 )
 
-// CodeUnknownBase says that a span continues one whose document the server does not have.
+// CodeUnknownBase says that a span continues a span that the server does not have.
 const CodeUnknownBase agl.Code = "unknown_base"
 
-// ErrUnknownBase refuses spans that continue what the server does not have.
+// ErrUnknownBase rejects a span that continues a span that the server does not have.
 func ErrUnknownBase(index int, why error) *StatusError {
 	err := agl.Errorf(CodeUnknownBase, "spans[%d]: cannot be expanded: %w; send it whole", index, why)
 	o := rawjson.NewObject(nil)
@@ -39,15 +38,14 @@ func ErrUnknownBase(index int, why error) *StatusError {
 	return &StatusError{Status: http.StatusConflict, Body: o.End()}
 }
 
-// ShortSpan is a span in the second form. Bytes are its document; with a base, the delta from
-// the base's document.
+// ShortSpan is a span in the short form. Bytes is its document or, with a Base, the delta from the base's document.
 type ShortSpan struct {
 	Base  *SpanBase
 	Bytes []byte
 }
 
-// SpanBase is the document that a span continues: that of a span of the same attempt, with this
-// size in bytes and this checksum.
+// SpanBase identifies the document that a span continues: that of a span of the same attempt, with this size in bytes
+// and this checksum.
 type SpanBase struct {
 	spandelta.Attempt
 

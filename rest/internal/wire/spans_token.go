@@ -13,8 +13,8 @@ import (
 
 const spanTokenPrefix = "agl-span-"
 
-// SpanToken returns a token that may be used instead of the server's, for the spans of one attempt sent to [Traces]. It
-// names the attempt, so that a server can refuse a request before it reads the body:
+// SpanToken returns a token that is accepted in place of the server's token for the spans of one attempt, sent to
+// [Traces]. It names the attempt, so that a server can reject a request before it reads the body:
 //
 //	agl-span-{claim}.{mac}   in raw URL-safe base64
 //	claim = expiry in Unix seconds as 8 bytes, length of the rollout id as 4 bytes, rollout id, attempt id

@@ -1,6 +1,6 @@
-// Package wire defines what the server and the client of the store's HTTP API share: paths, headers, the envelopes of
-// requests and answers, the parameters of queries, the documents of errors and the form of event streams. Each has its
-// writer and its reader side by side, and a test that they agree.
+// Package wire defines what the server and the client of the store's HTTP API share: paths, headers, bodies of
+// requests and answers, query parameters, error documents and event streams. Writer and reader of each stand side by
+// side, with a test that they agree.
 //
 // The JSON forms of rollouts, spans and the other nouns are package agl's. The
 // package must not know how a request is sent, nor what a store does with it.
@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// Prefix begins the paths of the API. Those below come after it.
+	// Prefix begins all paths of the API. The constants below omit it.
 	Prefix = "/v1/agl"
-	// Traces is the path of OpenTelemetry's protocol for spans. It has no prefix.
+	// Traces is OpenTelemetry's path for spans, without the prefix.
 	Traces = "/v1/traces"
-	// Metrics is its path for metrics.
+	// Metrics is OpenTelemetry's path for metrics, without the prefix.
 	Metrics = "/v1/metrics"
 )
 
@@ -59,7 +59,7 @@ const (
 	LoginOIDCCallback    = "/login/oidc/callback"
 )
 
-// The paths with ids take them escaped by [Segment], or as the placeholders of a route.
+// Paths with ids take ids that [Segment] has escaped, or the placeholders of a route.
 
 // Rollout is the path of a rollout.
 func Rollout(id string) string { return Rollouts + "/" + id }
@@ -79,8 +79,7 @@ func Attempt(rolloutID, attemptID string) string { return Attempts(rolloutID) + 
 // RewardsOf is the path of a rollout's rewards.
 func RewardsOf(rolloutID string) string { return Rollout(rolloutID) + "/rewards" }
 
-// SignalsOf is the path of what an adapter makes of a rollout: triplets, trajectories or
-// messages.
+// SignalsOf is the path of a rollout's triplets, trajectories or messages.
 func SignalsOf(rolloutID, what string) string { return Rollout(rolloutID) + "/" + what }
 
 // SpanTokenOf is the path that makes the span token of an attempt.
@@ -106,7 +105,7 @@ func KeyUsage(id string) string { return Key(id) + "/usage" }
 
 // Segment escapes an id for a path.
 func Segment(id string) string {
-	if id == "." || id == ".." { // would be taken for a relative path
+	if id == "." || id == ".." { // it would be a relative path
 		return strings.ReplaceAll(id, ".", "%2E")
 	}
 	return url.PathEscape(id)
@@ -132,5 +131,5 @@ const (
 // MaxWait bounds how long a dequeue may block.
 const MaxWait = 60 * time.Second
 
-// EventHeartbeat is how often an event stream without events carries a comment, unless the server is configured otherwise.
+// EventHeartbeat is the default interval at which an idle event stream carries a comment.
 const EventHeartbeat = 15 * time.Second

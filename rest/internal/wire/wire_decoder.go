@@ -13,8 +13,8 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// Decoder reads request bodies one after the other. Its zero value is ready. It keeps a
-// reference to the last body until the next one.
+// Decoder reads request bodies, one after another. Its zero value is ready to use. It refers to the last body until
+// the next one.
 type Decoder struct {
 	in  bytes.Buffer
 	dec jsontext.Decoder
@@ -28,8 +28,8 @@ func (d *Decoder) Decode(body []byte, v json.UnmarshalerFrom) error {
 	return ErrBody(body, d.decode(body, v))
 }
 
-// errUTF8 names the member with the first string that is not valid UTF-8. Decoding would
-// replace its invalid bytes without a word.
+// errUTF8 returns an error for the first string that is not valid UTF-8. Decoding would silently replace its invalid
+// bytes.
 func errUTF8(body []byte) error {
 	dec := jsontext.NewDecoder(bytes.NewReader(body), jsontext.AllowDuplicateNames(true))
 	for {

@@ -14,19 +14,19 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// Envelope is the body of a request. It writes the parameters that it was made for, and reads into them.
+// Envelope is the body of a request. It encodes the parameters that it was made for, and decodes into them.
 type Envelope interface {
 	rawjson.Appender
 	json.UnmarshalerFrom
 }
 
-// members is an envelope as a list of its members: their names, and where their values are. Reading leaves the value of an
-// absent member as it is; writing leaves out unset values.
+// members is an envelope as a list of members, each with its name and a pointer to its value. Reading leaves the
+// values of absent members as they are; writing leaves out unset values.
 type members []member
 
 type member struct {
 	name string
-	to   any // a pointer of one of the types that read knows, or a codec
+	to   any // a pointer to one of the types that read handles, or a codec
 	rule rule
 }
 
@@ -48,7 +48,7 @@ func (m members) AppendJSON(dst []byte) []byte {
 	return o.End()
 }
 
-// UnmarshalJSONFrom implements [Envelope]. It ignores other members.
+// UnmarshalJSONFrom implements [Envelope]. It ignores unknown members.
 func (m members) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	in := reader(dec)
 	names := make([]string, 0, 4)
@@ -78,7 +78,7 @@ func (m members) find(name string) *member {
 	return nil
 }
 
-// reader reads an envelope. A value that it refuses is an agl.FieldError.
+// reader returns a reader of envelopes, which rejects a value with an agl.FieldError.
 func reader(dec *jsontext.Decoder) rawjson.Reader {
 	return rawjson.Reader{Decoder: dec, Reject: rejectField}
 }
@@ -138,8 +138,8 @@ func (m *member) read(in rawjson.Reader) error {
 	return in.SkipValue()
 }
 
-// write writes the member, unless its value is unset. The nil list is unset; an
-// empty one, which as a filter matches nothing, is not.
+// write writes the member, unless its value is unset. A nil list is unset. An empty list is not: as a filter it
+// matches nothing.
 func (m *member) write(o *rawjson.Object) {
 	switch to := m.to.(type) {
 	case *int:
@@ -187,7 +187,7 @@ func (m *member) write(o *rawjson.Object) {
 	case *[]agl.Label:
 		writeList(o, m, *to, func(dst []byte, l agl.Label) []byte { return rawjson.AppendString(dst, l.String()) })
 	case *agl.Null[float64]:
-		if to.Valid { // one that is not finite as text, which the server refuses
+		if to.Valid { // NaN and infinities become text, which the server rejects
 			o.Key(m.name)
 			*o = rawjson.AppendFloatText(*o, to.V)
 		}
@@ -234,7 +234,7 @@ func readLabels(in rawjson.Reader, list *[]agl.Label) error {
 	})
 }
 
-// readSeconds reads a duration in seconds of at most the given length, unless that is 0. A negative one counts as 0.
+// readSeconds reads a duration in seconds, of at most most unless that is 0. A negative one counts as 0.
 func readSeconds(in rawjson.Reader, d *time.Duration, most time.Duration) error {
 	var seconds float64
 	if err := rawjson.Float(in, &seconds); err != nil {
@@ -302,7 +302,7 @@ func (s set[T]) read(in rawjson.Reader) error {
 func (s set[T]) write(o *rawjson.Object, m *member) {
 	if *s.to != nil {
 		o.Key(m.name)
-		text, _ := json.Marshal(**s.to, rawjson.Options()) // a text, a number or a noun has a form
+		text, _ := json.Marshal(**s.to, rawjson.Options()) // texts, numbers and nouns can always be encoded
 		*o = append(*o, text...)
 	}
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// StatusOf maps the code of a store's error to a status, and to the name that Python clients know such an error by.
+// StatusOf maps the code of a store's error to an HTTP status, and to the name under which Python clients know such
+// an error.
 func StatusOf(code agl.Code) (status int, errorType string) {
 	switch code {
 	case agl.CodeInvalid, agl.CodeNotFound, agl.CodeIllegalState:
@@ -33,8 +34,8 @@ func StatusOf(code agl.Code) (status int, errorType string) {
 	return http.StatusInternalServerError, "InternalError"
 }
 
-// AppendError appends the document of a store's error: the keys of the reference,
-// and the code, from which [DecodeError] restores the error.
+// AppendError appends the document of a store's error: the reference's keys, and the code, from which [DecodeError]
+// restores the error.
 func AppendError(dst []byte, err error) []byte {
 	code := agl.ErrorCode(err)
 	_, errorType := StatusOf(code)
@@ -45,13 +46,12 @@ func AppendError(dst []byte, err error) []byte {
 	return o.End()
 }
 
-// ErrBudget is the refusal of a request for which the budget of its key has no room. Its code tells
-// clients not to repeat it.
+// ErrBudget rejects a request for which its key's budget has no room. The code tells clients not to retry.
 func ErrBudget(err error) *StatusError {
 	return &StatusError{Status: http.StatusTooManyRequests, Body: AppendError(nil, agl.Errorf(agl.CodeExhausted, "%w", err))}
 }
 
-// AppendFault appends the document of an internal error, which has only the id under which the log has the details.
+// AppendFault appends the document of an internal error. It contains only the id under which the log has the details.
 func AppendFault(dst []byte, requestID string) []byte {
 	o := rawjson.NewObject(dst)
 	o.String("detail", "Internal server error")
@@ -64,7 +64,7 @@ func AppendFault(dst []byte, requestID string) []byte {
 // longestExcerpt bounds the part of an answer that an error quotes, in bytes.
 const longestExcerpt = 500
 
-// DecodeError returns the error that an answer stands for: the store's own, where it is one.
+// DecodeError returns the error that an answer represents: the store's own error, if it is one.
 func DecodeError(op string, status int, body []byte) error {
 	var doc struct {
 		Detail jsontext.Value `json:"detail"`
@@ -105,7 +105,7 @@ func DecodeError(op string, status int, body []byte) error {
 	return agl.Errorf(code, "%s: the store's server answered %d %s: %s", op, status, http.StatusText(status), message)
 }
 
-// codeOf derives the code of an answer that has none, such as one from a Python server or from a proxy in between.
+// codeOf returns the code for an answer without one, such as that of a Python server, or of a proxy in between.
 func codeOf(status int, errorType string) agl.Code {
 	switch {
 	case errorType == "RuntimeError":

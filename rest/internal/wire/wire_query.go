@@ -13,11 +13,11 @@ import (
 	"github.com/agl-go/agl/search"
 )
 
-// Query is the parameters of a query. They are the body of a search, or a query string.
+// Query holds the parameters of a query, which are either the body of a search or a query string.
 type Query struct {
 	members
-	paging *agl.Paging // nil if there are no pages
-	sortBy string      // by default
+	paging *agl.Paging // nil if the result has no pages
+	sortBy string      // the default of paging.SortBy
 }
 
 // QueryRollouts returns the parameters of a query of rollouts.
@@ -54,7 +54,7 @@ func FindRollouts(p *search.Params) Query {
 	}}
 }
 
-// QueryAttempts returns the parameters of a query of attempts, but for the rollout, which is in the path.
+// QueryAttempts returns the parameters of a query of attempts, except the rollout, which is in the path.
 func QueryAttempts(p *agl.QueryAttemptsParams) Query {
 	return newQuery(&p.Paging, "sequence_id", nil)
 }
@@ -67,8 +67,7 @@ func QueryResources(p *agl.QueryResourcesParams) Query {
 	})
 }
 
-// GetResources returns the parameters of a request for a bundle, but for its id, which is
-// in the path.
+// GetResources returns the parameters of a request for a bundle, except its id, which is in the path.
 func GetResources(p *agl.GetResourcesParams) Query {
 	return Query{members: members{{"version", &p.Version, optional}, {"rollout_id", &p.RolloutID, optional}}}
 }
@@ -113,14 +112,14 @@ func newQuery(p *agl.Paging, sortBy string, filters members) Query {
 	)}
 }
 
-// UnmarshalJSONFrom reads the body of a search. What is absent gets the defaults of the wire.
+// UnmarshalJSONFrom reads the body of a search. Absent members get the defaults of the HTTP API.
 func (q Query) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	if q.paging == nil {
 		return q.members.UnmarshalJSONFrom(dec)
 	}
 	q.paging.Limit, q.paging.SortBy = -1, q.sortBy
 	err := q.members.UnmarshalJSONFrom(dec)
-	if err == nil && q.paging.Limit == 0 { // which means all to a store
+	if err == nil && q.paging.Limit == 0 { // which a store would take for all
 		err = ErrDetail(http.StatusBadRequest, "Limit must be greater than 0 or -1 for no limit")
 	}
 	return err
@@ -153,8 +152,8 @@ func (q Query) Parse(query string, d *Decoder) error {
 	return errQuery(doc, d.decode(doc, q))
 }
 
-// parse turns a query string into the body of a search in which all values are
-// strings. If a name repeats, the last value counts, except for lists.
+// parse turns a query string into the body of a search, with all values as strings. If a name repeats, the last value
+// counts, except for lists.
 func (q Query) parse(query string) (doc []byte, err error) {
 	values, err := url.ParseQuery(query)
 	if err != nil {

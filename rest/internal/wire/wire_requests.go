@@ -34,7 +34,7 @@ func WaitForRollouts(p *agl.WaitForRolloutsParams) Envelope {
 // StartRollout is the body that posts to [Rollouts].
 func StartRollout(p *agl.StartRolloutParams) Envelope { return (*startRollout)(p) }
 
-// startRollout is a rollout to enqueue with one more member.
+// startRollout is a rollout to enqueue, with the member worker_id.
 type startRollout agl.StartRolloutParams
 
 func (p *startRollout) worker() members { return members{{"worker_id", &p.WorkerID, optional}} }
@@ -72,7 +72,7 @@ func ReserveSequenceIDsOf(p *[]agl.ReserveSequenceIDsParams) Envelope {
 	return members{{"attempts", list[agl.ReserveSequenceIDsParams]{p, ReserveSequenceIDs}, required}}
 }
 
-// UpdateRollout is the body that posts to [Rollout]. An absent member leaves its field, which null clears.
+// UpdateRollout is the body that posts to [Rollout]. An absent member leaves its field as it is; null clears it.
 func UpdateRollout(p *agl.UpdateRolloutParams) Envelope {
 	return members{
 		{"input", (*raw)(&p.Input), optional},
@@ -84,7 +84,7 @@ func UpdateRollout(p *agl.UpdateRolloutParams) Envelope {
 	}
 }
 
-// UpdateAttempt is the body that posts to [Attempt]. An absent member leaves its field.
+// UpdateAttempt is the body that posts to [Attempt]. An absent member leaves its field as it is.
 func UpdateAttempt(p *agl.UpdateAttemptParams) Envelope {
 	return members{
 		{"status", setEnum[agl.AttemptStatus]{&p.Status, agl.AttemptStatuses}, notNull},

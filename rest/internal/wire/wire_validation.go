@@ -14,7 +14,7 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// StatusError is an error whose answer the protocol prescribes.
+// StatusError is an error with the exact answer that the protocol prescribes.
 type StatusError struct {
 	Status int
 	Body   []byte // a JSON document
@@ -31,11 +31,10 @@ func ErrDetail(status int, message string) error {
 	return &StatusError{status, o.End()}
 }
 
-// invalid is the one entry in the list of a 422 answer: what is wrong with the
-// request, in the form of pydantic, which Python clients know.
+// invalid is the single entry in the list of a 422 answer, in pydantic's form, which Python clients know.
 type invalid struct {
 	kind    string
-	loc     []byte // a JSON array: body or query, and the way down to the value
+	loc     []byte // a JSON array: body or query, and the path to the value
 	message string
 	input   []byte // a JSON value
 	context []byte // a JSON object, or nil
@@ -45,7 +44,7 @@ func (v invalid) err() error {
 	return &StatusError{http.StatusUnprocessableEntity, v.appendJSON(nil, "")}
 }
 
-// appendJSON appends the document of the answer. A code of ours is left out where it is empty.
+// appendJSON appends the document of the answer. An empty code is left out.
 func (v invalid) appendJSON(dst []byte, code agl.Code) []byte {
 	o := rawjson.NewObject(dst)
 	o.Key("detail")
@@ -62,25 +61,25 @@ func (v invalid) appendJSON(dst []byte, code agl.Code) []byte {
 	return o.End()
 }
 
-// ErrNoBody refuses a request without the body that it needs.
+// ErrNoBody rejects a request without a required body.
 func ErrNoBody() error {
 	return invalid{kind: "missing", loc: []byte(`["body"]`), message: "Field required"}.err()
 }
 
-// ErrNotJSON refuses a body of another content type.
+// ErrNotJSON rejects a body with a content type other than JSON.
 func ErrNotJSON(body []byte) error {
 	const message = "Input should be a valid dictionary or object to extract fields from"
 	return invalid{kind: "model_attributes_type", loc: []byte(`["body"]`), message: message, input: quote(string(body))}.err()
 }
 
-// ErrKeyConflict refuses an idempotency key that was used for another request.
+// ErrKeyConflict rejects an idempotency key that was used for another request.
 func ErrKeyConflict(key string, err error) error {
 	v := invalid{kind: "idempotency_conflict", loc: []byte(`["header","` + IdempotencyKey + `"]`), message: err.Error(), input: quote(key)}
 	return &StatusError{http.StatusUnprocessableEntity, v.appendJSON(nil, agl.CodeConflict)}
 }
 
-// ErrBody turns the error of decoding a body into the answer that refuses the body.
-// It returns nil, and errors that say nothing about the body, unchanged.
+// ErrBody turns an error of decoding a body into the answer that rejects the body. It returns nil, and errors that do
+// not concern the body, unchanged.
 func ErrBody(body []byte, err error) error {
 	if field, ok := errors.AsType[*agl.FieldError](err); ok {
 		return fieldInvalid("body", body, field).err()
@@ -116,8 +115,8 @@ func errQuery(doc []byte, err error) error {
 	return err
 }
 
-// fieldInvalid describes a field error in the part of the request that where names.
-// Where a member is missing, the input is the object that lacks it.
+// fieldInvalid describes a field error in the part of the request named where. If a member is missing, the input is
+// the object that lacks it.
 func fieldInvalid(where string, doc []byte, field *agl.FieldError) invalid {
 	loc, parent, value := locate(where, doc, field.Pointer)
 	v := invalid{kind: field.Type, loc: loc, message: field.Message, input: field.Input}
@@ -136,8 +135,8 @@ func fieldInvalid(where string, doc []byte, field *agl.FieldError) invalid {
 	return v
 }
 
-// nonFinite returns the literal NaN, Infinity or -Infinity, which Python writes and
-// JSON does not know, if that is what the decoder stopped at.
+// nonFinite returns the literal NaN, Infinity or -Infinity, which Python writes but JSON lacks, if the decoder
+// stopped at one; otherwise "".
 func nonFinite(body []byte, at int) string {
 	if at > 0 && body[at-1] == '-' {
 		at--
@@ -150,8 +149,8 @@ func nonFinite(body []byte, at int) string {
 	return ""
 }
 
-// locate returns a pointer as a loc, in which the indices of arrays are numbers, together with the value that it names and
-// the object or array around that. Both are nil where doc has none.
+// locate returns a pointer as a loc, in which array indices are numbers, with the value that it names and the object
+// or array around that value. Both are nil if doc does not have them.
 func locate(where string, doc []byte, pointer jsontext.Pointer) (loc, parent, value []byte) {
 	loc = append([]byte(`[`), quote(where)...)
 	start := rawjson.SkipSpace(doc, 0)
