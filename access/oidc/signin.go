@@ -86,7 +86,7 @@ func (s *SignIn) Finish(ctx context.Context, keep string, returned url.Values) (
 		err = json.Unmarshal(doc, &f)
 	}
 	if err != nil || f.State == "" || subtle.ConstantTimeCompare([]byte(f.State), []byte(returned.Get("state"))) != 1 {
-		return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "this browser did not start to sign in, or did so too long ago; start again")
+		return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "this browser did not begin to sign in, or did so too long ago; begin again")
 	}
 	if failure := returned.Get("error"); failure != "" {
 		return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "the identity provider refused: %.100q", failure)
