@@ -16,9 +16,8 @@ import (
 	"github.com/agl-go/agl/store/internal/spanchain"
 )
 
-// committer runs commands in batches, by flat combining: the caller that finds
-// nobody leading runs its own command at once, and commands that arrive meanwhile
-// become the next batch (docs/adr/0003).
+// committer runs commands in batches, by flat combining: a caller that finds no leader runs its own command at once,
+// and commands that arrive meanwhile become the next batch (docs/adr/0003).
 type committer struct {
 	driver   driver.Driver
 	clock    Clock
@@ -27,16 +26,16 @@ type committer struct {
 
 	mu      sync.Mutex
 	pending []command // not yet in a batch
-	leading bool      // a caller runs a batch
+	leading bool      // a caller is running a batch
 
-	// Of the goroutine that leads; handed over with mu.
+	// Owned by the leading goroutine, and handed over under mu.
 	batch   []command
 	work    unitOfWork
 	chains  *spanchain.Shortener
 	waiters waiters
 	outage  bool // the last batch failed, so heartbeats may be lost
 
-	// What to tell after a commit.
+	// To be notified after a commit.
 	deadlines deadlines
 	finishes  finishWaits
 	signal    signal
@@ -60,8 +59,7 @@ func newCommitter(config *Config) *committer {
 const (
 	// maxBatch bounds how many commands share one commit.
 	maxBatch = 256
-	// leadFor is how long a caller runs batches of others after its own, before it
-	// hands over.
+	// leadFor is how long a caller runs batches of other callers after its own, before it hands over.
 	leadFor = 100 * time.Microsecond
 )
 
@@ -85,9 +83,8 @@ func (c *committer) submit(ctx context.Context, cmd command) error {
 	return h.err
 }
 
-// lead runs batches until there is none left or another caller should take over. It
-// is called with mu locked and returns with mu unlocked. A batch that has begun is
-// completed even if the leader's ctx ends: others wait for it.
+// lead runs batches until none is left or another caller should take over. It is called with mu locked and returns
+// with mu unlocked. A batch that has begun is completed even if the leader's ctx ends, because others wait for it.
 func (c *committer) lead(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	start := time.Now()
@@ -147,8 +144,7 @@ func (c *committer) runBatch(ctx context.Context, batch []command) (committed bo
 }
 
 func (c *committer) tryBatch(ctx context.Context, batch []command) (err error) {
-	// A panic fails the batch. Otherwise its other callers would wait for ever, and
-	// later writes for a leader that is gone.
+	// A panic fails the batch. Otherwise its other callers would wait for ever, and so would later writes.
 	defer func() {
 		if v := recover(); v != nil {
 			c.log.ErrorContext(ctx, "a write panicked; its batch is undone", "panic", v, "stack", string(debug.Stack()))
@@ -210,8 +206,8 @@ func (c *committer) begin(ctx context.Context) (driver.Tx, error) {
 	return tx, err
 }
 
-// markStale makes the background goroutine compare what is in memory with the
-// database: a write that was reported to have failed may have been committed.
+// markStale makes the background goroutine compare memory with the database: a write that was reported to have failed
+// may have been committed.
 func (c *committer) markStale() {
 	select {
 	case c.stale <- struct{}{}:
@@ -219,7 +215,7 @@ func (c *committer) markStale() {
 	}
 }
 
-// publish wakes everybody who waits for what was committed. It cannot fail the batch.
+// publish wakes everybody who waits for the committed changes. It cannot fail the batch.
 func (c *committer) publish(ctx context.Context, w *unitOfWork) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -229,7 +225,7 @@ func (c *committer) publish(ctx context.Context, w *unitOfWork) {
 	}()
 	for _, e := range w.changedRollouts {
 		switch {
-		case e.cur == nil && e.was == nil: // made and deleted in one batch
+		case e.cur == nil && e.was == nil: // created and deleted in one batch
 			continue
 		case e.cur == nil:
 			c.deadlines.remove(e.was.RolloutID)
@@ -251,7 +247,7 @@ func (c *committer) publish(ctx context.Context, w *unitOfWork) {
 	if len(w.changes.Events) > 0 && c.readers.Load() > 0 {
 		c.signal.broadcast()
 	}
-	c.waiters.tell(w)
+	c.waiters.publish(w)
 }
 
 func (c *committer) resetDeadline(e *rolloutEntry) {

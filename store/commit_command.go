@@ -7,14 +7,13 @@ type command interface {
 	head() *header
 	// load names what run needs.
 	load(want *driver.LoadParams)
-	// run applies the command to the unit of work, or returns an error and leaves it
-	// unchanged. A batch may be run again (see driver.ErrRetry), so run first resets
-	// the answer of an earlier run and does not modify the arguments.
+	// run applies the command to the unit of work, or returns an error and leaves it unchanged. A batch may be run
+	// again (see driver.ErrRetry), so run first resets the answer of an earlier run, and it does not modify the
+	// arguments.
 	run(w *unitOfWork) error
 }
 
-// finisher is a command that acts after the dequeues of its batch have made their
-// claims.
+// finisher is a command that acts after the dequeues of its batch have claimed rollouts.
 type finisher interface {
 	finish(w *unitOfWork)
 }

@@ -45,9 +45,9 @@ type unitOfWork struct {
 	spanLayouts      []*spandelta.Layout // of changes.Spans
 	lateSpans        []lateSpans
 
-	// For the dequeues that block. They are answered after the commit.
+	// Blocked dequeues, which are answered after the commit.
 	served   []*waiter // got an answer in this batch
-	blocked  []*waiter // begin to wait with this batch
+	blocked  []*waiter // start to wait with this batch
 	released bool      // the queue is closed: every waiter gets its answer
 
 	rolloutEntries  arena[rolloutEntry]
@@ -68,7 +68,7 @@ type rolloutEntry struct {
 type attemptEntry struct {
 	was, cur *agl.Attempt
 	changed  bool
-	returned bool // its claim was returned
+	returned bool // the claim was returned
 }
 
 type workerEntry struct {
@@ -83,7 +83,7 @@ type sequenceEntry struct {
 	changed bool
 }
 
-// reset makes w the unit of work of a new batch in the memory of the last one.
+// reset prepares w for a new batch, reusing the memory of the last one.
 func (w *unitOfWork) reset(now agl.Timestamp, l limits) {
 	*w = unitOfWork{
 		now:    now,
@@ -135,20 +135,20 @@ func (w *unitOfWork) reset(now agl.Timestamp, l limits) {
 	}
 }
 
-// arena hands out zero values from memory that emptied takes back all at once.
+// arena allocates zero values from memory that emptied reclaims all at once.
 type arena[T any] []T
 
 func (a *arena[T]) next() *T {
 	n := len(*a)
-	if n == cap(*a) { // earlier values stay in the chunk that they are in
+	if n == cap(*a) { // earlier values stay in their old chunk
 		*a, n = make(arena[T], 0, max(2*n, 16)), 0
 	}
 	*a = (*a)[:n+1]
 	return &(*a)[n]
 }
 
-// maxKeptSlice and maxKeptMap are the sizes up to which memory is kept for the next
-// batch. Clearing a map costs what it has ever held.
+// maxKeptSlice and maxKeptMap are the largest sizes for which memory is kept for the next batch. Clearing a map takes
+// time proportional to the most that it ever held.
 const (
 	maxKeptSlice = 1024
 	maxKeptMap   = 64
@@ -192,8 +192,7 @@ func (w *unitOfWork) emptyLoaded() *driver.Loaded {
 	return &w.loaded
 }
 
-// add adds what was loaded, except for what the batch knows already: a second load
-// must not undo what the batch has done so far.
+// add adds what was loaded, except what the batch already has: a second load must not undo the batch's changes.
 func (w *unitOfWork) add(got *driver.Loaded) {
 	for _, a := range got.Attempts {
 		key := driver.AttemptKey{RolloutID: a.RolloutID, AttemptID: a.AttemptID}
@@ -315,8 +314,7 @@ func (w *unitOfWork) setAttempt(e *attemptEntry, a *agl.Attempt) {
 	}
 }
 
-// worker returns a worker; one that does not exist is made, but not stored until
-// setWorker.
+// worker returns a worker. One that does not exist is created, but not stored before setWorker.
 func (w *unitOfWork) worker(id string) *workerEntry {
 	e := w.workers[id]
 	if e == nil {
@@ -349,7 +347,7 @@ func (w *unitOfWork) syncWorker(a *agl.Attempt) {
 	}
 }
 
-// releaseWorker takes a worker off an attempt that is no longer its own.
+// releaseWorker frees a worker from an attempt that is no longer its own.
 func (w *unitOfWork) releaseWorker(id string, a *agl.Attempt) {
 	if id == "" {
 		return
@@ -377,7 +375,7 @@ func (w *unitOfWork) liveAttempts(e *workerEntry) int {
 	return n
 }
 
-// lastID is the last sequence id; e may be nil.
+// lastID returns the last sequence id; e may be nil.
 func (e *sequenceEntry) lastID() int64 {
 	if e == nil {
 		return 0
@@ -403,7 +401,7 @@ func (w *unitOfWork) setSequence(e *sequenceEntry, last int64) {
 	}
 }
 
-// attempted is the snapshot that callers get.
+// attempted returns the snapshot for callers.
 func (e *rolloutEntry) attempted() agl.AttemptedRollout {
 	out := agl.AttemptedRollout{Rollout: *e.cur}
 	if e.latest != nil {
@@ -434,8 +432,7 @@ func (w *unitOfWork) countLate(r *agl.Rollout, one lateSpans) {
 	w.lateSpans = append(w.lateSpans, one)
 }
 
-// collect turns the entries into the changes to apply, with one event for each
-// status that differs from the one before the batch.
+// collect turns the entries into the changes to apply, with an event for each status that the batch changed.
 func (w *unitOfWork) collect() *driver.Changes {
 	c := &w.changes
 	c.Now = w.now
@@ -493,7 +490,7 @@ func (w *unitOfWork) collect() *driver.Changes {
 	return c
 }
 
-// eventDeleted is the status in the event of something that was deleted.
+// eventDeleted is the status in an event about a deletion.
 const eventDeleted = "deleted"
 
 // dirty reports whether there is anything to apply.

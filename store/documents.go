@@ -17,7 +17,7 @@ type documentEntry struct {
 	key      driver.DocumentKey
 	was, cur *agl.Document // nil if it does not exist
 	changed  bool
-	told     bool // a write wants an event
+	event    bool // a write asks for an event
 }
 
 func documentKey(d *agl.Document) driver.DocumentKey {
@@ -36,17 +36,17 @@ func (w *unitOfWork) document(key driver.DocumentKey) *documentEntry {
 // setDocument stores a document, or deletes it if d is nil.
 func (w *unitOfWork) setDocument(e *documentEntry, d *agl.Document, quiet bool) {
 	e.cur = d
-	e.told = e.told || !quiet
+	e.event = e.event || !quiet
 	if !e.changed {
 		e.changed = true
 		w.changedDocuments = append(w.changedDocuments, e)
 	}
 }
 
-// The statuses in the events of documents.
+// eventWritten is the status in the event of a document that was written.
 const eventWritten = "written"
 
-// collect adds what has become of the document.
+// collect adds the change of the document, and its event.
 func (e *documentEntry) collect(c *driver.Changes) {
 	status := eventWritten
 	switch {
@@ -55,10 +55,10 @@ func (e *documentEntry) collect(c *driver.Changes) {
 	case e.was != nil:
 		c.DeletedDocuments = append(c.DeletedDocuments, e.key)
 		status = eventDeleted
-	default: // made and deleted in one batch
+	default: // created and deleted in one batch
 		return
 	}
-	if e.told {
+	if e.event {
 		c.Events = append(c.Events, agl.Event{Kind: agl.EventDocument, Document: e.key.Kind + "/" + e.key.ID, Status: status})
 	}
 }
@@ -67,7 +67,7 @@ type documentsCommand struct {
 	header
 
 	writes []agl.DocumentWrite
-	bodies []jsontext.Value // copies of the callers'
+	bodies []jsontext.Value // copies of the callers' bodies
 	result []agl.Document
 }
 

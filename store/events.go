@@ -10,14 +10,15 @@ import (
 )
 
 const (
-	// eventPage is how many events are read at once.
+	// eventPage is the number of events in one query.
 	eventPage = 512
-	// fewEvents is how many are told one by one to readers that only want to know whether to look again.
+	// fewEvents is the largest number of events that are sent one by one to readers that only want to know when to
+	// look again.
 	fewEvents = 128
 )
 
-// Events implements agl.Store. Without Since it yields what happens after the call, not after the first read: who tells others
-// that a stream has begun can say so before it is read.
+// Events implements agl.Store. Without Since it yields changes after this call, not after the first read, so a caller
+// may announce the stream before it reads from it.
 func (s *Store) Events(ctx context.Context, p agl.EventsParams) iter.Seq2[agl.Event, error] {
 	start := time.Now()
 	var newest driver.EventList
@@ -96,8 +97,9 @@ func awaitEvents[T any](ctx context.Context, s *Store, again <-chan T) error {
 	}
 }
 
-// ReadEvents returns up to limit events after the one with the id since, and does not wait for more. If events are missing
-// after that id, because it is too old or unknown, the only one is an agl.EventReset, with the id of the newest event.
+// ReadEvents returns up to limit events after the one with the id since, without waiting for more. If events after
+// that id are missing, because it is too old or unknown, it returns a single agl.EventReset with the id of the newest
+// event.
 func (s *Store) ReadEvents(ctx context.Context, since string, limit int) ([]agl.Event, error) {
 	return do(ctx, s, "ReadEvents", func() ([]agl.Event, error) {
 		if since == "" || limit < 1 {

@@ -12,14 +12,14 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
-// idempotencyKey is the key of a command; nil when it has none.
+// idempotencyKey is the key of a command; nil if it has none.
 type idempotencyKey struct {
 	scope       string
 	fingerprint string
 }
 
-// newKey makes the key of an operation. path holds the ids that belong to its scope,
-// appendArgs writes the arguments that a repeat must not change.
+// newKey returns the key of an operation. path holds the ids that belong to its scope; appendArgs writes the
+// arguments that a repeat must not change.
 func newKey(operation, key string, path []string, appendArgs func([]byte) []byte) *idempotencyKey {
 	if key == "" {
 		return nil
@@ -31,7 +31,7 @@ func newKey(operation, key string, path []string, appendArgs func([]byte) []byte
 	}
 }
 
-// dequeueKey makes the key of a dequeue. A repeat may have another timeout.
+// dequeueKey returns the key of a dequeue. A repeat may have another timeout.
 func dequeueKey(p agl.DequeueRolloutsParams) *idempotencyKey {
 	return newKey("dequeue", p.IdempotencyKey, nil, func(dst []byte) []byte {
 		dst = strconv.AppendInt(dst, int64(p.Limit), 10)
@@ -45,8 +45,8 @@ func (k *idempotencyKey) load(want *driver.LoadParams) {
 	}
 }
 
-// replay returns the record of the first command with the key, nil when this is the
-// first, ErrConflict when the first had other arguments.
+// replay returns the record of the first command with the key: nil if this is the first, ErrConflict if the first had
+// other arguments.
 func (k *idempotencyKey) replay(w *unitOfWork) (*driver.IdempotencyRecord, error) {
 	if k == nil {
 		return nil, nil //nolint:nilnil // no record is no error
@@ -85,8 +85,8 @@ func (k *idempotencyKey) recordAttempts(w *unitOfWork, made []agl.AttemptedRollo
 	k.record(w, driver.IdempotencyRecord{Made: keys})
 }
 
-// revokedFingerprint marks the record of a revoked key: whatever the arguments,
-// the operation with the key has made nothing and makes nothing.
+// revokedFingerprint marks the record of a revoked key: whatever the arguments, the operation with this key has
+// created nothing and never will.
 const revokedFingerprint = ""
 
 func (k *idempotencyKey) revoke(w *unitOfWork) {

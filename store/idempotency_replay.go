@@ -7,8 +7,8 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
-// replayAttempts reads what the command of an idempotency record made, as it is
-// now, and leaves out what has been deleted since.
+// replayAttempts reads what the command of an idempotency record created, in its current state, without what has been
+// deleted since.
 func (s *Store) replayAttempts(ctx context.Context, record *driver.IdempotencyRecord) ([]agl.AttemptedRollout, error) {
 	if len(record.Made) == 0 {
 		return nil, nil
@@ -49,7 +49,7 @@ func (s *Store) replayAttempts(ctx context.Context, record *driver.IdempotencyRe
 	return out, nil
 }
 
-// replayAttempt is replayAttempts for a command that made one rollout.
+// replayAttempt is replayAttempts for a command that created one rollout.
 func (s *Store) replayAttempt(ctx context.Context, record *driver.IdempotencyRecord) (agl.AttemptedRollout, error) {
 	found, err := s.replayAttempts(ctx, record)
 	switch {

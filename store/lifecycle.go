@@ -69,7 +69,7 @@ func setStatus(r agl.Rollout, status agl.RolloutStatus, now agl.Timestamp) agl.R
 	return r
 }
 
-// beginAttempt gives a rollout its next attempt; prior is the number of the last one.
+// beginAttempt returns a rollout with its next attempt. prior is the number of the last attempt.
 func beginAttempt(r agl.Rollout, prior int, attemptID string, worker agl.Null[string], now agl.Timestamp) (agl.Rollout, agl.Attempt) {
 	r.Status = agl.RolloutPreparing
 	r.EndTime = agl.Null[agl.Timestamp]{}
@@ -83,9 +83,8 @@ func beginAttempt(r agl.Rollout, prior int, attemptID string, worker agl.Null[st
 	}
 }
 
-// returnable reports whether a claim can be undone: nobody has worked on it. A
-// heartbeat does not count as work, since the attempt also gets the heartbeats of a
-// worker that never learned of its claim.
+// returnable reports whether a claim can be undone because nobody has worked on it. A heartbeat does not count as
+// work, since an attempt also gets heartbeats of a worker that never learned of its claim.
 func returnable(r *agl.Rollout, latest *agl.Attempt, attemptID string) bool {
 	return r.Status == agl.RolloutPreparing && latest != nil && latest.AttemptID == attemptID && latest.Status == agl.AttemptPreparing
 }
@@ -122,8 +121,7 @@ func revive(a agl.Attempt, status agl.AttemptStatus) agl.Attempt {
 	return a
 }
 
-// statusReported sets the attempt status that a runner reports. metadata, if not
-// nil, replaces the attempt's.
+// statusReported sets the status that a runner reports for an attempt. metadata, if not nil, replaces the attempt's.
 func statusReported(
 	r agl.Rollout, a agl.Attempt, latest bool, status agl.AttemptStatus, metadata jsontext.Value, now agl.Timestamp,
 ) (agl.Rollout, agl.Attempt) {
@@ -177,8 +175,7 @@ func replaceMetadata(a *agl.Attempt, status agl.RolloutStatus, metadata jsontext
 	return metadata
 }
 
-// rolloutStatusSet sets a status that UpdateRollout was given. latest is nil when
-// there is no attempt.
+// rolloutStatusSet sets the status given to UpdateRollout. latest is nil if there is no attempt.
 func rolloutStatusSet(
 	r agl.Rollout, latest *agl.Attempt, status agl.RolloutStatus, now agl.Timestamp,
 ) (agl.Rollout, *agl.Attempt, error) {
@@ -194,8 +191,8 @@ func rolloutStatusSet(
 	return setStatus(r, status, now), latest, nil
 }
 
-// statusRevised sets a status that ReviseRollout was given, also of the latest
-// attempt. latest is nil when there is no attempt.
+// statusRevised sets the status given to ReviseRollout, for the latest attempt as well. latest is nil if there is no
+// attempt.
 func statusRevised(
 	r agl.Rollout, latest *agl.Attempt, status agl.RolloutStatus, now agl.Timestamp,
 ) (agl.Rollout, *agl.Attempt, error) {
@@ -233,13 +230,13 @@ func cancel(r agl.Rollout, latest *agl.Attempt, now agl.Timestamp) (agl.Rollout,
 // store: the default interval of heartbeats.
 const gracePeriod = 10 * time.Second
 
-// limits holds what the engine adds to the limits in a rollout's config.
+// limits holds the engine's additions to the limits in a rollout's config.
 type limits struct {
-	unresponsive time.Duration // for rollouts without unresponsive_seconds; 0 is none
-	outageEnd    agl.Timestamp // heartbeats could be stored since then
+	unresponsive time.Duration // for rollouts without unresponsive_seconds; 0 means none
+	outageEnd    agl.Timestamp // when heartbeats could be stored again
 }
 
-// unresponsiveSeconds is how long an attempt may go without a heartbeat.
+// unresponsiveSeconds returns how long an attempt may go without a heartbeat.
 func (l limits) unresponsiveSeconds(c *agl.RolloutConfig) agl.Null[float64] {
 	if c.UnresponsiveSeconds.Valid || l.unresponsive == 0 {
 		return c.UnresponsiveSeconds
@@ -247,9 +244,8 @@ func (l limits) unresponsiveSeconds(c *agl.RolloutConfig) agl.Null[float64] {
 	return agl.Some(l.unresponsive.Seconds())
 }
 
-// deadline returns the time after which the latest attempt is ended. An attempt
-// whose last heartbeat came before an outage of the store has a grace period from
-// the outage's end; a timeout is not extended.
+// deadline returns the time after which the latest attempt is ended. If its last heartbeat came before an outage of
+// the store, it has a grace period after the outage. A timeout is not extended.
 func deadline(r *agl.Rollout, a *agl.Attempt, l limits) (at agl.Timestamp, ok bool) {
 	if r.Status != agl.RolloutPreparing && r.Status != agl.RolloutRunning || !a.Status.Live() {
 		return 0, false
@@ -358,8 +354,8 @@ func worksOn(w *agl.Worker, a *agl.Attempt) bool {
 	return w.CurrentAttemptID.Valid && w.CurrentAttemptID.V == a.AttemptID && w.CurrentRolloutID.V == a.RolloutID
 }
 
-// workerReleased clears a worker's current attempt. Its status becomes idle, or
-// unknown when the store gave the attempt up.
+// workerReleased clears a worker's current attempt. Its status becomes idle, or unknown if the store ended the
+// attempt.
 func workerReleased(w agl.Worker, status agl.WorkerStatus, now agl.Timestamp) agl.Worker {
 	w.Status = status
 	w.LastIdleTime = agl.Some(now)

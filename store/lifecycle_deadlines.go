@@ -18,8 +18,8 @@ type deadlines struct {
 	items []*deadlineItem
 	byID  map[string]*deadlineItem
 	edits int64         // counts the calls of set
-	first atomic.Int64  // the earliest deadline in Unix nanoseconds; 0 is none
-	wake  chan struct{} // capacity 1: there is an earlier deadline
+	first atomic.Int64  // the earliest deadline in Unix nanoseconds; 0 if there is none
+	wake  chan struct{} // capacity 1; signals an earlier deadline
 	rules atomic.Pointer[limits]
 }
 
@@ -86,7 +86,7 @@ func (d *deadlines) set(r *agl.Rollout, latest *agl.Attempt) {
 	d.setRead(r, latest, math.MaxInt64)
 }
 
-// watermark is taken before the database is read and given to setRead together with
+// watermark returns the number of the last edit. Take it before reading the database, and pass it to setRead with
 // what was read.
 func (d *deadlines) watermark() int64 {
 	d.mu.Lock()
@@ -94,8 +94,8 @@ func (d *deadlines) watermark() int64 {
 	return d.edits
 }
 
-// setRead is set for what was read from the database. A deadline that was set after the
-// watermark is newer and stays.
+// setRead is set for a rollout that was read from the database. A deadline that was set after the watermark is newer
+// and stays.
 func (d *deadlines) setRead(r *agl.Rollout, latest *agl.Attempt, watermark int64) {
 	at, ok := deadline(r, latest, d.limits())
 	if !ok {
@@ -123,7 +123,7 @@ func (d *deadlines) setRead(r *agl.Rollout, latest *agl.Attempt, watermark int64
 
 func (d *deadlines) remove(rolloutID string) { d.removeRead(rolloutID, math.MaxInt64) }
 
-// removeRead is remove for what was read from the database after the watermark.
+// removeRead is remove for a rollout that was read from the database.
 func (d *deadlines) removeRead(rolloutID string, watermark int64) {
 	if d.first.Load() == 0 {
 		return

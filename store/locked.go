@@ -12,15 +12,13 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Locked makes a store that is not safe for concurrent use so: it calls s from one
-// goroutine at a time. Waiting holds no lock: DequeueRollouts and WaitForRollouts ask s
-// without waiting, again after each write through the returned store, and every 100 ms in
-// case somebody else writes. Events is ErrUnimplemented, as a stream that waits would hold
-// the lock. Capabilities are those of s; methods that s has beside agl.Store, such as those
-// of agl.DocumentStore, are hidden.
+// Locked makes a store safe for concurrent use that is not: it calls s from one goroutine at a time. Waiting does not
+// hold the lock: DequeueRollouts and WaitForRollouts poll s after each write through the returned store, and every
+// 100 ms in case somebody else writes. Events is ErrUnimplemented, because a waiting stream would hold the lock.
+// Capabilities are those of s. Methods of s beyond agl.Store, such as those of agl.DocumentStore, are hidden.
 func Locked(s agl.Store) agl.Store { return &locked{inner: s, changed: make(chan struct{})} }
 
-// lockedPoll is how often a waiting call asks again.
+// lockedPoll is how often a waiting call polls.
 const lockedPoll = 100 * time.Millisecond
 
 type locked struct {
@@ -56,8 +54,8 @@ func (l *locked) do(call func() error) error {
 	return err
 }
 
-// until asks until there is an answer, or for d; less than 0 is for ever. A call that
-// claims something is one that writes.
+// until calls ask until it has an answer or d has passed; a negative d waits for ever. A call that claims something
+// counts as a write.
 func until[T any](ctx context.Context, l *locked, d time.Duration, ask func() (answer T, done bool, err error)) (T, error) {
 	deadline := time.Now().Add(d)
 	for {

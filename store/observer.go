@@ -21,7 +21,7 @@ type Observer interface {
 	ObserveRollout(status agl.RolloutStatus, mode agl.Mode, d time.Duration)
 }
 
-// panicObserver keeps an Observer's panic from failing the operation that it observes.
+// panicObserver recovers the panics of an Observer, so that they do not fail the operation that it observes.
 type panicObserver struct {
 	observer Observer
 	log      *slog.Logger
@@ -51,7 +51,7 @@ func (o panicObserver) ObserveRollout(status agl.RolloutStatus, mode agl.Mode, d
 	o.observer.ObserveRollout(status, mode, d)
 }
 
-// callPanicObserver is a panicObserver of calls, too.
+// callPanicObserver is a panicObserver that also observes model calls.
 type callPanicObserver struct {
 	panicObserver
 
@@ -64,8 +64,8 @@ func (o callPanicObserver) ObserveCall(version string, promptTokens, replyTokens
 	o.calls.ObserveCall(version, promptTokens, replyTokens)
 }
 
-// guarded returns an observer whose panics fail no operation.
-func guarded(o Observer, log *slog.Logger) Observer {
+// withoutPanics returns an observer whose panics are logged.
+func withoutPanics(o Observer, log *slog.Logger) Observer {
 	if calls, ok := o.(CallObserver); ok {
 		return callPanicObserver{panicObserver{o, log}, calls}
 	}

@@ -7,14 +7,14 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// CallObserver is an [Observer] that counts calls of models, too.
+// CallObserver is an [Observer] that also counts model calls.
 type CallObserver interface {
-	// ObserveCall reports a new span of a model call: the version of the weights that answered, else the model, and the
-	// tokens. What the span does not say is empty or zero.
+	// ObserveCall reports a new span of a model call: the version of the weights that answered, or else the model,
+	// and the numbers of tokens. What the span lacks is empty or zero.
 	ObserveCall(version string, promptTokens, replyTokens int64)
 }
 
-// observeCalls reports the calls among new spans.
+// observeCalls reports the model calls among new spans.
 func (s *Store) observeCalls(spans []agl.Span) {
 	o, ok := s.observer.(CallObserver)
 	if !ok {
@@ -27,8 +27,8 @@ func (s *Store) observeCalls(spans []agl.Span) {
 	}
 }
 
-// observedCall finds the members without reading the messages between them. A quote within a string is escaped, so that
-// no text can pass for a name.
+// observedCall finds the members without parsing the messages between them. A quote within a string is escaped, so
+// text cannot be mistaken for a name.
 func observedCall(attributes agl.Attributes) (version string, promptTokens, replyTokens int64) {
 	return firstText(attributes, agl.AttrModelVersion, agl.AttrGenAIResponseModel, agl.AttrGenAIRequestModel),
 		firstCount(attributes, agl.AttrGenAIPromptTokens, agl.AttrGenAIInputTokens),

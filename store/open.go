@@ -13,13 +13,13 @@ import (
 
 // Options say how [Open] opens a store. The zero value is usable.
 type Options struct {
-	// Config is the engine's; its Driver is ignored. Its Logger is the driver's
-	// too, unless that has one of its own.
+	// Config configures the engine; its Driver is ignored. Its Logger is also used by a driver that has none of its
+	// own.
 	Config
-	// Lifetimes are the driver's; those of its own Config are ignored.
+	// Lifetimes apply to the driver; those in its own Config are ignored.
 	driver.Lifetimes
-	// Memory, SQLite and Postgres are the options of the driver that the DSN names;
-	// the others are ignored, as are SQLite.Path and Postgres.URL.
+	// Memory, SQLite and Postgres configure the driver that the DSN names; the others are ignored, and so are
+	// SQLite.Path and Postgres.URL.
 	Memory   memory.Config
 	SQLite   sqlite.Config
 	Postgres postgres.Config
@@ -71,8 +71,8 @@ func OpenDriver(ctx context.Context, dsn string, options Options) (driver.Driver
 	return nil, agl.Errorf(agl.CodeInternal, "store: no driver for %s", name)
 }
 
-// OpenDatabase opens a database to inspect or maintain it. It neither creates nor
-// migrates anything. Memory has no database: ErrInvalid.
+// OpenDatabase opens a database to inspect or maintain it. It neither creates nor migrates anything. A memory store
+// has no database: ErrInvalid.
 func OpenDatabase(ctx context.Context, dsn string) (driver.Database, error) {
 	name, err := ParseDSN(dsn)
 	if err != nil {

@@ -17,13 +17,12 @@ const (
 	Postgres Kind = "postgres"
 )
 
-// DefaultDSN is the database of a program unless another is given: a file in its
-// working directory.
+// DefaultDSN is the database that programs use by default: a file in the working directory.
 const DefaultDSN = "sqlite:agl.db"
 
 const allowedDSN = `must be sqlite:PATH such as sqlite:agl.db, postgres://USER:PASSWORD@HOST/DATABASE, or memory: (which loses everything with its process)`
 
-// DSN names a database. [ParseDSN] makes it.
+// DSN is a parsed name of a database, see [ParseDSN].
 type DSN struct {
 	Kind Kind
 	Path string // of SQLite's file, absolute or relative to the working directory

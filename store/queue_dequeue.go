@@ -6,8 +6,8 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// DequeueRollouts implements agl.Store. When ctx ends during the wait, claims that
-// were made for the call are returned and the error is ctx's.
+// DequeueRollouts implements agl.Store. If ctx ends during the wait, claims that were made for the call are returned
+// to the queue, and the error is that of ctx.
 func (s *Store) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams) (_ agl.DequeueResult, err error) {
 	call, err := s.begin(ctx, "DequeueRollouts")
 	if err != nil {
@@ -74,8 +74,8 @@ func (s *Store) awaitClaim(ctx context.Context, c *dequeueCommand) (agl.DequeueR
 	}
 }
 
-// leaveQueue ends a blocked dequeue whose caller has gone, and returns the claims that
-// were made for it, perhaps by a commit that was reported to have failed.
+// leaveQueue ends a blocked dequeue whose caller is gone, and returns its claims to the queue; even a commit that was
+// reported to have failed may have made some.
 func (s *Store) leaveQueue(ctx context.Context, c *dequeueCommand) error {
 	leave := &leaveCommand{waiters: &s.waiters, waiter: &c.waiter}
 	if err := s.submit(ctx, leave); err != nil {

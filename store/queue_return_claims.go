@@ -33,8 +33,7 @@ func (s *Store) ReturnClaims(ctx context.Context, p agl.ReturnClaimsParams) (err
 	return s.submit(ctx, c)
 }
 
-// claimsOf returns what the dequeue with the key has claimed. With revoke, a key
-// that has not been used is revoked.
+// claimsOf returns the claims of the dequeue with this key. With revoke, a key that was not used yet is revoked.
 func (s *Store) claimsOf(ctx context.Context, key *idempotencyKey, revoke bool) ([]driver.AttemptKey, error) {
 	if !revoke { // revoking does not wait: it also stops a dequeue in flight
 		unlock, err := s.lockKey(ctx, key)
@@ -103,8 +102,7 @@ func attemptKeys(claims []agl.Claim) []driver.AttemptKey {
 	return keys
 }
 
-// returnClaims undoes the claims on which nobody has worked. It reports whether there
-// were any.
+// returnClaims undoes the claims on which nobody has worked, and reports whether there were any.
 func (w *unitOfWork) returnClaims(claims []driver.AttemptKey) (some bool) {
 	for _, claim := range claims {
 		e := w.rollout(claim.RolloutID)

@@ -15,17 +15,16 @@ type waiter struct {
 	key    *idempotencyKey
 	place  *list.Element
 	result agl.DequeueResult         // not valid if the batch failed
-	replay *driver.IdempotencyRecord // instead of result: the key was used before
-	failed error                     // instead of result: the key was used with other arguments
-	ready  chan struct{}             // capacity 1: the answer is there
+	replay *driver.IdempotencyRecord // instead of result if the key was used before
+	failed error                     // instead of result if the key was used with other arguments
+	ready  chan struct{}             // capacity 1; signals the answer
 }
 
 // waiters is the list of blocked dequeues, the longest waiting first. Only the
 // goroutine that runs a batch uses it.
 type waiters struct {
 	list list.List
-	// recheck says that the queue may hold something that the waiters were not
-	// offered.
+	// recheck says that the queue may hold rollouts that were not offered to the waiters.
 	recheck bool
 }
 
@@ -58,7 +57,7 @@ func (ws *waiters) runDequeues(ctx context.Context, tx driver.Tx, w *unitOfWork,
 	return nil
 }
 
-// serve makes claims for the blocked dequeues, in their order.
+// serve claims rollouts for the blocked dequeues, in order.
 func (ws *waiters) serve(ctx context.Context, q *claimer) error {
 	w := q.w
 	limit := len(w.queued)
@@ -74,8 +73,8 @@ func (ws *waiters) serve(ctx context.Context, q *claimer) error {
 	for ; e != nil && n > 0; e = e.Next() {
 		n--
 		waiting := waiterOf(e)
-		// A commit that was reported to have failed may have served it, and its caller
-		// may have asked again elsewhere.
+		// A commit that was reported to have failed may have served this waiter, and its caller may have asked again
+		// elsewhere.
 		if waiting.replay, waiting.failed = waiting.key.replay(w); waiting.replay != nil || waiting.failed != nil {
 			w.served = append(w.served, waiting)
 			replayed = true
@@ -117,9 +116,8 @@ func (ws *waiters) load(ctx context.Context, q *claimer, limit int) (n int, err 
 	return n, nil
 }
 
-// tell answers the dequeues that the committed batch served, and adds those that begin to
-// wait.
-func (ws *waiters) tell(w *unitOfWork) {
+// publish answers the dequeues that the committed batch served, and adds those that start to wait.
+func (ws *waiters) publish(w *unitOfWork) {
 	for _, waiting := range w.served {
 		ws.wake(waiting)
 	}
@@ -150,8 +148,8 @@ func (ws *waiters) remove(waiting *waiter) bool {
 	return true
 }
 
-// claimer takes rollouts off the queue for the dequeues of one batch: first those
-// that the driver knows, then those that the batch itself has queued.
+// claimer takes rollouts off the queue for the dequeues of one batch: first those that the driver has, then those
+// that the batch itself has queued.
 type claimer struct {
 	tx     driver.Tx
 	w      *unitOfWork
@@ -160,8 +158,7 @@ type claimer struct {
 	queued int      // index into w.queued
 }
 
-// minClaim is how many rollouts are asked for at least, so that several dequeues of
-// a batch share a read.
+// minClaim is the least number of rollouts that one read asks for, so that several dequeues of a batch share a read.
 const minClaim = 16
 
 // next returns the head of the queue, nil when it is empty.
@@ -244,7 +241,7 @@ func (w *unitOfWork) startAttempt(e *rolloutEntry, worker agl.Null[string]) *agl
 	return w.addAttempt(e, &a).cur
 }
 
-// dequeueCommand claims what is queued, or becomes a waiter.
+// dequeueCommand claims queued rollouts, or becomes a waiter.
 type dequeueCommand struct {
 	header
 	waiter
@@ -259,7 +256,7 @@ func (c *dequeueCommand) load(want *driver.LoadParams) {
 	}
 }
 
-// run only resets: claims are made after all other commands have run.
+// run only resets: dequeues claim after all other commands have run.
 func (c *dequeueCommand) run(*unitOfWork) error {
 	c.result, c.replay, c.failed = agl.DequeueResult{}, nil, nil
 	c.blocked = false
@@ -309,8 +306,7 @@ type leaveCommand struct {
 
 func (c *leaveCommand) load(want *driver.LoadParams) { c.waiter.key.load(want) }
 
-// leave is called even if the batch fails: the list is in memory, and nobody waits
-// for the answer any longer.
+// leave runs even if the batch fails: the list is in memory, and nobody waits for the answer any more.
 func (c *leaveCommand) leave() {
 	c.unserved = c.waiters.remove(c.waiter) || c.unserved
 }

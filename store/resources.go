@@ -13,14 +13,14 @@ import (
 // Earlier versions of a bundle are documents: the series of its id, by version.
 const (
 	versionKind  = "resources-version"
-	keptVersions = 64 // of each bundle; those of a bundle in use stay beyond that
+	keptVersions = 64 // of each bundle; a bundle in use keeps more
 )
 
 func versionKey(id string, version int) driver.DocumentKey {
 	return driver.DocumentKey{Kind: versionKind, ID: id + "@" + strconv.Itoa(version)}
 }
 
-// keepVersion keeps a bundle that is about to be replaced.
+// keepVersion stores the version of a bundle that is about to be replaced.
 func (w *unitOfWork) keepVersion(old *agl.ResourcesUpdate) {
 	key := versionKey(old.ResourcesID, old.Version)
 	w.changes.Documents = append(w.changes.Documents, &agl.Document{
@@ -42,7 +42,7 @@ func errVersion(id string, version int) error {
 	return agl.Errorf(agl.CodeNotFound, "Resources %s have no version %d", id, version)
 }
 
-// resources returns a bundle as p asks for it.
+// resources returns the version of a bundle that p asks for.
 func (s *Store) resources(ctx context.Context, p agl.GetResourcesParams) (agl.ResourcesUpdate, error) {
 	if p.Version.Valid && p.RolloutID != "" {
 		return agl.ResourcesUpdate{}, agl.Errorf(agl.CodeInvalid, "version, rollout_id: got %d and %.100q, must be one of them", p.Version.V, p.RolloutID)
@@ -68,7 +68,7 @@ func (s *Store) resources(ctx context.Context, p agl.GetResourcesParams) (agl.Re
 		if missing != nil && !errors.Is(missing, agl.ErrNotFound) {
 			err = missing
 		}
-		return missing == nil && earlier.UpdateTime > rollout.StartTime // those that are not kept any more are older
+		return missing == nil && earlier.UpdateTime > rollout.StartTime // versions that are gone are older
 	})
 	if err != nil {
 		return agl.ResourcesUpdate{}, err
@@ -91,8 +91,7 @@ func (s *Store) version(ctx context.Context, id string, version int) (u agl.Reso
 	return u, nil
 }
 
-// resourcesCommand stores a bundle: under a new id, or under the given one with
-// upsert.
+// resourcesCommand stores a bundle: under a new id or, with upsert, under the given one.
 type resourcesCommand struct {
 	header
 
@@ -140,7 +139,7 @@ func (c *resourcesCommand) run(w *unitOfWork) (err error) {
 func (s *Store) putResources(ctx context.Context, c *resourcesCommand) (agl.ResourcesUpdate, error) {
 	for _, n := range c.resources {
 		if n.Resource == nil {
-			return agl.ResourcesUpdate{}, agl.Errorf(agl.CodeInvalid, "resources.%s: got nothing, must be a resource", n.Name)
+			return agl.ResourcesUpdate{}, agl.Errorf(agl.CodeInvalid, "resources.%s: got nil, must be a resource", n.Name)
 		}
 	}
 	if err := checkResourcesUTF8(c.resources); err != nil {

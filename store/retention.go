@@ -9,37 +9,35 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
-// Retention bounds what a store keeps. Beyond a bound the oldest records are removed, but
-// nothing that unfinished work needs: only finished rollouts, workers that are not busy,
-// and bundles that are neither the latest nor named by an unfinished rollout.
+// Retention bounds what a store keeps. Beyond a bound it removes the oldest records, but nothing that unfinished work
+// needs: it removes only finished rollouts, workers that are not busy, and bundles that are neither the latest nor
+// named by an unfinished rollout.
 //
-// By default rollouts, spans and bundles, the results of runs, are kept for ever. Every
-// run also leaves workers and sequences of unknown rollouts behind; of each, at most the
-// last 10,000 of the last 30 days are kept.
+// By default rollouts, spans and bundles are kept for ever, because they are the results of runs. Every run also
+// leaves workers, and sequences of unknown rollouts, behind: of each, at most the last 10,000 of the last 30 days are
+// kept.
 type Retention struct {
-	// Spans are evicted, by the end of their rollouts; the rollouts stay.
+	// Spans are evicted by the end time of their rollouts; the rollouts stay.
 	Spans SpanBound
-	// Rollouts are deleted with their attempts and spans, by their end.
+	// Rollouts are deleted by end time, with their attempts and spans.
 	Rollouts Bound
 	// Workers are deleted by their last contact.
 	Workers Bound
 	// Resources are deleted by their last update.
 	Resources Bound
-	// Sequences of rollouts that do not exist are deleted by their last use. The next
-	// id of such a rollout is 1 again.
+	// Sequences of rollouts that do not exist are deleted by their last use. The ids of such a rollout then start at
+	// 1 again.
 	Sequences Bound
 }
 
-// Bound limits the age and the number of records. 0 is the default of their kind, which
-// [Retention] names; a negative value is no bound.
+// Bound limits the age and the number of records. 0 is the default in [Retention]; a negative value means no bound.
 type Bound struct {
 	Age   time.Duration
 	Count int
 }
 
-// SpanBound limits the age of spans, and the size of all of them together, in bytes as
-// they were sent. Spans of unfinished rollouts count, but are not removed. 0 or less is no
-// bound.
+// SpanBound limits the age of spans, and the size of all of them together, in bytes as sent. Spans of unfinished
+// rollouts count, but are not removed. 0 or less means no bound.
 type SpanBound struct {
 	Age   time.Duration
 	Bytes int64
@@ -50,18 +48,18 @@ const (
 	defaultRetentionCount = 10_000
 	// retentionInterval is the pause between two searches for records to remove.
 	retentionInterval = 10 * time.Second
-	// retentionPage is how many records are listed at once, and retentionBatch how many
-	// one transaction removes, so that other writes do not wait long.
+	// retentionPage is the number of records in one list, and retentionBatch the number that one transaction removes,
+	// so that other writes do not wait long.
 	retentionPage  = 4096
 	retentionBatch = 64
 )
 
-// rule is the bounds of one kind.
+// rule holds the bounds of one kind of records.
 type rule struct {
 	kind  driver.Removable
-	age   time.Duration // 0 is no bound
-	count int           // 0 is no bound
-	bytes int64         // 0 is no bound
+	age   time.Duration // 0 means no bound
+	count int           // 0 means no bound
+	bytes int64         // 0 means no bound
 }
 
 func (r Retention) rules() []rule {
@@ -101,7 +99,7 @@ func (r rule) beyond(list driver.OldestList, now agl.Timestamp) []driver.Oldest 
 	return list.Items
 }
 
-// retain is the background goroutine that removes what exceeds the bounds.
+// retain is the background goroutine that removes records beyond the bounds.
 func (s *Store) retain(ctx context.Context, rules []rule) {
 	for {
 		timer, stop := s.clock.NewTimer(retentionInterval)
@@ -119,7 +117,7 @@ func (s *Store) retain(ctx context.Context, rules []rule) {
 	}
 }
 
-// enforce removes everything of one kind that exceeds the bounds now.
+// enforce removes all records of one kind that are beyond the bounds now.
 func (s *Store) enforce(ctx context.Context, r rule) error {
 	for {
 		list, err := s.driver.Oldest(ctx, r.kind, retentionPage)

@@ -12,7 +12,7 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
-// newRollout validates a request and makes a rollout of it; admit completes it.
+// newRollout validates a request and returns its rollout, which admit completes.
 func newRollout(e *agl.EnqueueRollout) (r agl.Rollout, err error) {
 	if err := checkDocument("input", e.Input); err != nil {
 		return r, err
@@ -51,8 +51,8 @@ func newRollout(e *agl.EnqueueRollout) (r agl.Rollout, err error) {
 	return r, nil
 }
 
-// admit adds a copy of a new rollout, with its times, status and, by default, the
-// latest resources. If its id exists already, it draws another.
+// admit adds a copy of a new rollout, with its times, status and, by default, the latest resources. If its id is
+// taken, it draws another.
 func (w *unitOfWork) admit(given *agl.Rollout, status agl.RolloutStatus) *rolloutEntry {
 	r := *given
 	for w.rollouts[r.RolloutID] != nil {

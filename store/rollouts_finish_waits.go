@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// finishWaits are the calls that are blocked until rollouts have finished.
+// finishWaits holds the calls that are blocked until rollouts have finished.
 type finishWaits struct {
 	mu   sync.Mutex
 	byID map[string][]*finishWait
@@ -40,7 +40,7 @@ func (ws *finishWaits) ids() []string {
 	return slices.Collect(maps.Keys(ws.byID))
 }
 
-// finished tells every wait for the rollout.
+// finished notifies every wait for the rollout.
 func (ws *finishWaits) finished(id string) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

@@ -25,7 +25,7 @@ type addSpansCommand struct {
 	chains  *spanchain.Shortener
 	layouts []*spandelta.Layout // of their payloads; nil for those that stay whole
 	rewards []agl.Null[agl.AttemptReward]
-	posted  []bool // whether each is what somebody else than the agent says: a reward, or what a learner has computed
+	posted  []bool // of each span: it is not the agent's, but a posted reward or what a learner computed
 	issue   bool
 	byTime  bool
 
@@ -81,8 +81,7 @@ func (c *addSpansCommand) run(w *unitOfWork) error {
 	return nil
 }
 
-// checkIssued makes sure that there are enough sequence ids left for the spans that
-// have none.
+// checkIssued checks that there are enough sequence ids left for the spans without one.
 func (c *addSpansCommand) checkIssued(w *unitOfWork) error {
 	if !c.issue || !slices.ContainsFunc(c.spans, func(s agl.Span) bool { return s.SequenceID <= 0 }) {
 		return nil
@@ -146,9 +145,8 @@ func (c *addSpansCommand) add(w *unitOfWork, i int) {
 	w.setAttempt(ae, &attempt)
 }
 
-// issued returns the sequence id of a span that brings none: next, or with byTime the
-// one that was next when the span ended. A span that ended before its attempt was
-// claimed has the time of another clock.
+// issued returns the sequence id for a span without one: next or, with byTime, the id that was next when the span
+// ended. A span that ended before its attempt was claimed has the time of another clock, so it gets next.
 func (c *addSpansCommand) issued(w *unitOfWork, i int, attempt *agl.Attempt, next int64) int64 {
 	span := &c.spans[i]
 	ended := cmp.Or(span.EndTime, span.StartTime)
@@ -187,7 +185,7 @@ func withSequenceID(payload jsontext.Value, id int64) jsontext.Value {
 }
 
 const (
-	// maxSequenceID is the largest sequence id: every JSON reader takes it exactly.
+	// maxSequenceID is the largest sequence id. Every JSON reader represents it exactly.
 	maxSequenceID = 1<<53 - 1
 	maxDigits     = len("9007199254740991")
 	// maxReserved bounds one reservation, so that no call can use up a rollout's ids.
@@ -207,14 +205,14 @@ func checkSpan(s *agl.Span) error {
 		time  agl.Null[agl.Timestamp]
 	}{{"start_time", s.StartTime}, {"end_time", s.EndTime}} {
 		if at.time.Valid && at.time.V > maxTimestamp {
-			return agl.Errorf(agl.CodeInvalid, "%s: got %g, must be in seconds since 1970, at most %g; nanoseconds are to be divided by 1e9", at.field, float64(at.time.V), float64(maxTimestamp))
+			return agl.Errorf(agl.CodeInvalid, "%s: got %g, must be in seconds since 1970, at most %g; divide nanoseconds by 1e9", at.field, float64(at.time.V), float64(maxTimestamp))
 		}
 	}
 	return checkIDs(givenID{"span_id", s.SpanID})
 }
 
-// maxTimestamp is the end of the year 9999, the last that every client's dates know. The
-// present in milliseconds is later.
+// maxTimestamp is the end of the year 9999, the last one that the dates of all clients support. The current time in
+// milliseconds exceeds it.
 const maxTimestamp = 253402300799
 
 // AddSpans implements agl.Store.
@@ -256,8 +254,8 @@ func (s *Store) AddSpans(ctx context.Context, p agl.AddSpansParams) (_ agl.AddSp
 // maxBuffer bounds the memory of a pooled buffer.
 const maxBuffer = 1 << 20
 
-// encode makes the records of the spans. A payload whose sequence id is yet to be
-// issued has room for it. A span with invalid UTF-8 is refused.
+// encode makes the records of the spans. A payload has room for a sequence id that is issued later. A span with
+// invalid UTF-8 is rejected.
 func (s *Store) encode(c *addSpansCommand) (err error) {
 	buffer, _ := s.buffers.Get().(*[]byte)
 	for i := range c.spans {
@@ -283,7 +281,7 @@ func (s *Store) encode(c *addSpansCommand) (err error) {
 	return err
 }
 
-// inSpans adds to an error which of several spans it is about.
+// inSpans adds the index of the span to an error, if there are several spans.
 func inSpans(spans []agl.Span, i int, err error) error {
 	if len(spans) > 1 {
 		return agl.Errorf(agl.CodeInvalid, "spans[%d]: %w", i, err)
@@ -300,8 +298,8 @@ func (s *Store) querySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Pag
 	return readSpans(ctx, s, p, s.chains.Expand)
 }
 
-// readSpans returns what read makes of the spans of a query. Spans may be deleted between the
-// page and the bases of those in it; the second query sees that.
+// readSpans returns the result of read for the spans of a query. Spans may be deleted after the page was read and
+// before their bases are; a second query then sees that.
 func readSpans[T any](
 	ctx context.Context, s *Store, p agl.QuerySpansParams,
 	read func(ctx context.Context, chains spanchain.Chains, spans []driver.StoredSpan) ([]T, error),

@@ -7,9 +7,8 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// issueTimes remembers when sequence ids were reserved, so that a span which arrives
-// late, in a batch of its exporter, can get the place of the moment at which it ended.
-// It is a cache of recent rollouts in memory: after a restart, late spans get the next
+// issueTimes remembers when sequence ids were reserved, so that a span that an exporter sends late can get the id of
+// the moment at which it ended. It is a cache of recent rollouts in memory: after a restart, late spans get the next
 // ids. Only the goroutine that runs a batch uses it.
 type issueTimes struct {
 	rollouts map[string]*list.Element
@@ -32,8 +31,8 @@ const (
 	maxIssueMarks     = 1 << 12 // of a rollout
 )
 
-// note remembers that ids from first on were reserved. A reservation whose batch failed
-// is replaced when its ids are issued again.
+// note records that the ids from first on were reserved. A reservation whose batch failed is replaced when its ids
+// are issued again.
 func (t *issueTimes) note(rolloutID string, first int64, at agl.Timestamp) {
 	element := t.rollouts[rolloutID]
 	if element == nil {
@@ -52,7 +51,7 @@ func (t *issueTimes) note(rolloutID string, first int64, at agl.Timestamp) {
 	for n := len(ids.marks); n > 0 && ids.marks[n-1].first >= first; n-- {
 		ids.marks = ids.marks[:n-1]
 	}
-	// After a step of the clock backwards, earlier reservations were made at the latest now.
+	// If the clock was set back, earlier reservations were made now at the latest.
 	for n := len(ids.marks); n > 0 && ids.marks[n-1].at > at; n-- {
 		ids.marks[n-1].at = at
 	}
@@ -62,7 +61,7 @@ func (t *issueTimes) note(rolloutID string, first int64, at agl.Timestamp) {
 	ids.marks = append(ids.marks, issueMark{first, at})
 }
 
-// nextAt returns the id that was reserved next after a time; false if none was.
+// nextAt returns the first id that was reserved after a time; false if none was.
 func (t *issueTimes) nextAt(rolloutID string, at agl.Timestamp) (id int64, ok bool) {
 	element := t.rollouts[rolloutID]
 	if element == nil {

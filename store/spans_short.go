@@ -14,7 +14,7 @@ import (
 // QueryShortSpans implements agl.Store.
 func (s *Store) QueryShortSpans(ctx context.Context, p agl.QueryShortSpansParams) (agl.ShortSpans, error) {
 	if p.Attributes == nil {
-		return agl.ShortSpans{}, agl.Errorf(agl.CodeInvalid, "attributes: got nil, must say which attributes the spans are to have")
+		return agl.ShortSpans{}, agl.Errorf(agl.CodeInvalid, "attributes: got nil, must be a function that selects attributes")
 	}
 	selected := func(name string) bool { return slices.Contains(p.Values, name) || p.Attributes(name) }
 	page, err := readSpans(ctx, s, p.QuerySpansParams,

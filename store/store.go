@@ -14,18 +14,18 @@ import (
 type Config struct {
 	// Driver keeps the data; required. Store.Close closes it.
 	Driver driver.Driver
-	// Clock is the source of time; nil is the system's when the store is opened, and the
-	// time that has passed since.
+	// Clock is the source of time. Nil is the system's time when the store is opened, plus the time that has passed
+	// since.
 	Clock Clock
 	// Logger receives what an operator should know; nil discards it.
 	Logger *slog.Logger
 	// Observer is called for every operation, and a [CallObserver] for every new span of a model call; may be nil.
 	Observer Observer
-	// DefaultUnresponsive is the time without a heartbeat after which an attempt is
-	// ended if its rollout has no unresponsive_seconds. It also ends attempts whose claim
-	// never reached the runner; 0 is never. Clients do not see it in any config.
+	// DefaultUnresponsive is the time without a heartbeat after which an attempt is ended if its rollout has no
+	// unresponsive_seconds. It also ends attempts whose claim never reached the runner. 0 means never. It does not
+	// appear in any rollout's config.
 	DefaultUnresponsive time.Duration
-	// Retention bounds what is kept; see there what the zero value keeps.
+	// Retention bounds what is kept. Its zero value has defaults, too.
 	Retention Retention
 
 	notesClock bool // the database outlives the process; Open sets it
@@ -39,7 +39,7 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Observer != nil {
-		c.Observer = guarded(c.Observer, c.Logger)
+		c.Observer = withoutPanics(c.Observer, c.Logger)
 	}
 	return c
 }
@@ -47,15 +47,14 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	switch {
 	case c.Driver == nil:
-		return agl.Errorf(agl.CodeInvalid, "store.Config.Driver is required")
+		return agl.Errorf(agl.CodeInvalid, "store.Config.Driver: got nil, must be a driver")
 	case c.DefaultUnresponsive < 0:
 		return agl.Errorf(agl.CodeInvalid, "store.Config.DefaultUnresponsive: got %v, must not be negative", c.DefaultUnresponsive)
 	}
 	return nil
 }
 
-// Store is the engine: an [agl.Store] over a [driver.Driver]. Make one with [New] or
-// [Open].
+// Store is the engine: an [agl.Store] over a [driver.Driver]. Create one with [New] or [Open].
 type Store struct {
 	agl.UnimplementedStore // the optional methods for stores behind a network
 	*committer
@@ -100,8 +99,8 @@ type call struct {
 	start  time.Time // zero without an observer
 }
 
-// begin is called first by every operation. It ends attempts whose deadline has
-// passed, so that nobody sees them as live. If it succeeds, the caller defers end.
+// begin is the first call of every operation. It ends attempts whose deadline has passed, so that nobody sees them as
+// live. If it succeeds, the caller defers end.
 func (s *Store) begin(ctx context.Context, method string) (call, error) {
 	c := call{store: s, method: method}
 	if s.observer != nil {

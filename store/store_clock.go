@@ -33,8 +33,7 @@ func newSteadyClock() *steadyClock { return &steadyClock{start: time.Now(), upti
 
 func (c *steadyClock) Now() time.Time { return c.start.Add(c.offset + time.Since(c.start)) }
 
-// notBefore sets the clock to a time if that is ahead of it. It is called before the
-// clock is shared.
+// notBefore advances the clock to t if t is ahead. It is called before the clock is shared.
 func (c *steadyClock) notBefore(t time.Time) { c.offset += max(0, t.Sub(c.Now())) }
 
 func (*steadyClock) NewTimer(d time.Duration) (<-chan time.Time, func()) {
@@ -42,20 +41,20 @@ func (*steadyClock) NewTimer(d time.Duration) (<-chan time.Time, func()) {
 	return t.C, func() { t.Stop() }
 }
 
-// clockTolerance is by how much the system's clock may be off before a store notices that it was set.
+// clockTolerance is how far the system's clock may be off before a store concludes that it was set.
 const clockTolerance = time.Second
 
-// clockNote is what a store notes of its clock for the next process: what it showed when the machine
-// was booted. Who sets the system's clock changes neither that nor how long the machine has run.
+// clockNote is a note about a store's clock for the next process: the time that it showed when the machine booted.
+// Setting the system's clock changes neither that time nor the machine's uptime.
 type clockNote struct {
 	Boot  string `json:"boot"`  // the id of the machine's boot
 	Start int64  `json:"start"` // in nanoseconds of Unix time
 }
 
-// resumeClock sets a clock of our own to the one that the database's times come from, if attempts are
-// live: setting the system's clock between two processes must neither end them nor keep them alive.
-// Where clocks are noted, a process on the same boot of the machine knows how much time has passed.
-// Another one knows only that the clock is not behind the latest time of a live attempt.
+// resumeClock sets the store's own clock to the one that the times in the database come from, if attempts are live,
+// so that setting the system's clock between two processes neither ends them nor keeps them alive. If there is a note
+// from the same boot of the machine, the time that has passed is known. Otherwise it is only known that the clock is
+// not behind the latest time of a live attempt.
 func (s *Store) resumeClock(ctx context.Context, live []agl.AttemptedRollout, notes bool) error {
 	clock, own := s.clock.(*steadyClock)
 	if !own {
@@ -80,7 +79,7 @@ func (s *Store) resumeClock(ctx context.Context, live []agl.AttemptedRollout, no
 		if off := time.Unix(0, noted.Start).Add(up).Sub(system); boot != "" && noted.Boot == boot && off.Abs() > clockTolerance {
 			clock.offset += off
 		}
-		clock.notBefore(latest.Time().Add(deadlineSlack)) // later, so that what was heard then has grace
+		clock.notBefore(latest.Time().Add(deadlineSlack)) // later, so that the last heartbeats get the grace period
 		if by := clock.Now().Sub(system); by.Abs() > clockTolerance {
 			s.log.WarnContext(ctx, "the system's clock was set while the store was closed; the store goes on from its own as long as attempts run", "ahead", by)
 		}

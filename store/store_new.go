@@ -8,8 +8,8 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
-// New starts a Store over config.Driver. ctx bounds the start only; its values are
-// passed on to the background work. Close the store after use.
+// New starts a Store over config.Driver. ctx bounds only the start; its values are passed on to background work. The
+// caller closes the store.
 func New(ctx context.Context, config Config) (*Store, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	return s, nil
 }
 
-// checkImported refuses a database that holds a part of an export.
+// checkImported rejects a database that holds only a part of an export.
 func checkImported(ctx context.Context, d driver.Driver) error {
 	unfinished, err := d.Document(ctx, driver.UnfinishedImport())
 	switch {

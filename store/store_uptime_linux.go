@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// uptime returns how long this machine has run since it was booted, and the id of that boot; "" if
-// they cannot be found out.
+// uptime returns how long this machine has been running since it booted, and the id of that boot; "" if they are
+// unknown.
 func uptime() (boot string, up time.Duration) {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	var at unix.Timespec

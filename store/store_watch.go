@@ -9,26 +9,24 @@ import (
 )
 
 const (
-	// deadlineSlack is added to every deadline: a limit must be exceeded, and a
-	// float64 timestamp rounds to a quarter of a microsecond.
+	// deadlineSlack is added to every deadline, because a limit must be exceeded, and a float64 timestamp is exact
+	// only to a quarter of a microsecond.
 	deadlineSlack = time.Millisecond
-	// watchRetry is the pause after a failure of the driver, and the least time
-	// between two resyncs.
+	// watchRetry is the pause after a failure of the driver, and the shortest time between two resyncs.
 	watchRetry = time.Second
-	// resyncPage is how many rollouts one read asks for.
+	// resyncPage is the number of rollouts in one query.
 	resyncPage = 512
 )
 
-// watch is the background goroutine that ends attempts at their deadlines and passes
-// on what other processes have changed.
+// watch is the background goroutine that ends attempts at their deadlines, and passes on changes of other processes.
 func (s *Store) watch(ctx context.Context) {
 	notices := s.driver.Capabilities().Notices
 	var plan watchPlan
-	failing := "" // with this error, since it was logged
+	failing := "" // the error that was logged last
 	for {
 		timer, stop := s.watchTimer(&plan)
 		var err error
-		worked := false // it has done or tried something
+		worked := false // something was done or attempted
 		select {
 		case <-ctx.Done():
 			stop()
@@ -69,7 +67,7 @@ type watchPlan struct {
 	expireFrom time.Time // not earlier
 }
 
-// watchTimer fires when something is to be done.
+// watchTimer fires when the next step of the plan is due.
 func (s *Store) watchTimer(plan *watchPlan) (timer <-chan time.Time, stop func()) {
 	now := s.clock.Now()
 	at, found := s.deadlines.next()
@@ -112,7 +110,7 @@ func (c *recheckCommand) run(*unitOfWork) error {
 	return nil
 }
 
-// notice passes on what another process has committed.
+// notice passes on a change that another process has committed.
 func (s *Store) notice(ctx context.Context, n driver.Notice) error {
 	for len(n.Rollouts) > 0 {
 		page := n.Rollouts[:min(len(n.Rollouts), resyncPage)]
@@ -128,8 +126,8 @@ func (s *Store) notice(ctx context.Context, n driver.Notice) error {
 	return nil
 }
 
-// refresh reads rollouts that another process may have changed, sets their deadlines
-// and tells the waits for those that have finished.
+// refresh reads rollouts that another process may have changed, sets their deadlines, and notifies the waits for
+// those that have finished.
 func (s *Store) refresh(ctx context.Context, ids []string) error {
 	watermark := s.deadlines.watermark()
 	found, err := s.driver.Rollouts(ctx, ids)
@@ -156,8 +154,8 @@ func (s *Store) refresh(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// resync compares everything that somebody in this process waits for with the
-// database: all deadlines, all blocked waits and dequeues, all readers of events.
+// resync compares everything that this process waits for with the database: all deadlines, all blocked waits and
+// dequeues, all readers of events.
 func (s *Store) resync(ctx context.Context) error {
 	watermark := s.deadlines.watermark()
 	live, err := s.driver.Live(ctx)

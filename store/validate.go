@@ -43,7 +43,7 @@ func newID(prefix string, n int) string {
 	return string(hex.AppendEncode([]byte(prefix), raw[:n]))
 }
 
-// maxIDBytes bounds ids and keys: every database can index so many bytes.
+// maxIDBytes bounds ids and keys. Every database can index this many bytes.
 const maxIDBytes = 1024
 
 // givenID is an id that a caller gave, with the name of its field.
@@ -61,7 +61,7 @@ func checkIDs(ids ...givenID) error {
 	return nil
 }
 
-// checkDocument rejects what is not one JSON document; nil passes.
+// checkDocument rejects anything but one JSON document; nil passes.
 func checkDocument(field string, raw jsontext.Value) error {
 	if raw != nil && !raw.IsValid(rawjson.Options()) {
 		return agl.Errorf(agl.CodeInvalid, "%s: got %.100q, must be a JSON document", field, raw)
@@ -69,7 +69,7 @@ func checkDocument(field string, raw jsontext.Value) error {
 	return checkUTF8(field, raw)
 }
 
-// checkObject rejects what is not a JSON object; nil passes, and null if nullable.
+// checkObject rejects anything but a JSON object; nil passes, and null if nullable.
 func checkObject(field string, raw jsontext.Value, nullable bool) error {
 	if raw == nil {
 		return nil
@@ -96,13 +96,12 @@ func checkMode(field string, m agl.Mode) error {
 	return nil
 }
 
-// The fields that queries can be sorted by: the scalar ones by their wire names, in
-// the order of the type.
+// The fields that queries can be sorted by: the wire names of the scalar fields, in the order of the type.
 func sortableRollouts() []string {
 	return []string{"rollout_id", "start_time", "end_time", "mode", "resources_id", "status", "reward"}
 }
 
-// checkRolloutFilters validates what rollouts are filtered by beside their status.
+// checkRolloutFilters validates the filters of a query of rollouts, except the status.
 func checkRolloutFilters(p *agl.QueryRolloutsParams) error {
 	for _, m := range p.ModeIn {
 		if !m.Valid() {

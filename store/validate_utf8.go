@@ -38,10 +38,10 @@ func checkUTF8(field string, raw []byte) error {
 	}
 }
 
-// replacement is what a wire form has in the place of each invalid byte of a Go string.
+// replacement is what a wire form contains for each invalid byte of a Go string.
 const replacement = string(utf8.RuneError)
 
-// checkTexts finds the string that is not valid UTF-8.
+// checkTexts returns an error for the first string that is not valid UTF-8.
 func checkTexts(texts []givenID) error {
 	for _, text := range texts {
 		if !utf8.ValidString(text.id) {

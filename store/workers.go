@@ -29,10 +29,9 @@ func (c *heartbeatCommand) run(w *unitOfWork) error {
 	if r == nil || r.latest == nil || !worksOn(e.cur, r.latest.cur) {
 		return nil
 	}
-	// Several processes may use one worker id: then a heartbeat does not say which of
-	// their attempts is alive. Neither does a heartbeat of a worker that has asked for
-	// work since it got this attempt: it is another process with that id, or a restarted
-	// one.
+	// Several processes may use one worker id; then a heartbeat does not say which of their attempts is alive.
+	// Neither does the heartbeat of a worker that has asked for work since it got this attempt: it is another process
+	// with the same id, or a restarted one.
 	asked := e.cur.LastDequeueTime.V > e.cur.LastBusyTime.V
 	if a := *r.latest.cur; a.Status.Live() && a.WorkerID.V == c.params.WorkerID && !asked && w.liveAttempts(e) == 1 {
 		a.LastHeartbeatTime = agl.Some(w.now)

@@ -21,12 +21,12 @@ import (
 	"github.com/agl-go/agl/store/internal/spanchain"
 )
 
-// importScope is the prefix of the scope of the idempotency record by which an import
-// recognises its own earlier run; Export leaves such records out.
+// importScope is the prefix of the scope of the idempotency record by which an import recognises its own earlier run.
+// Export leaves out such records.
 const importScope = "import "
 
-// Export writes a snapshot of everything but the event log to w. A rollout whose spans
-// were evicted has no spans in it, even if more arrived since.
+// Export writes a snapshot of everything except the event log to w. A rollout whose spans were evicted is exported
+// without spans, even if more have arrived since.
 func Export(ctx context.Context, d driver.Exporter, w io.Writer) (Counts, error) {
 	stats, err := d.Statistics(ctx)
 	if err != nil {

@@ -5,7 +5,7 @@
 //	counts, err := archive.Export(ctx, database, file)
 //	counts, err = archive.Import(ctx, otherDriver, file, nil)
 //
-// It must not know how a driver stores anything, nor any rule of a rollout's lifecycle.
+// The package must not know how a driver stores anything, nor any rule of a rollout's lifecycle.
 package archive
 
 import (
@@ -137,7 +137,7 @@ func appendChecksum(dst []byte, sum uint32) []byte {
 type line struct {
 	number int
 	kind   string
-	value  jsontext.Value // memory of its own
+	value  jsontext.Value // in its own memory
 }
 
 func (l *line) decode(v any) error {
@@ -192,7 +192,7 @@ type lineReader struct {
 	read   int64 // bytes
 }
 
-// maxLine limits the memory that reading a file that is not an export can take.
+// maxLine bounds the memory for reading a file that is not an export.
 const maxLine = 1 << 29
 
 func newLineReader(r io.Reader) *lineReader {

@@ -16,23 +16,19 @@ import (
 	"github.com/agl-go/agl/store/internal/spanchain"
 )
 
-// One commit of an import writes at most about batchBytes of values and
-// batchRecords records; that bounds the import's memory too.
+// One commit of an import writes at most about batchBytes of values and batchRecords records, which also bounds the
+// memory that the import takes.
 const (
 	batchBytes   = 4 << 20
 	batchRecords = 2000
 )
 
-// Import reads an export into a database, in batches that are each committed on
-// their own; progress, if not nil, is called after each with what has been read so
-// far. An interrupted import continues when it is run again with the same export;
-// records that are already there are skipped. Until then no engine opens the database.
-// A database that holds anything else is refused with ErrConflict. A damaged or missing
-// line is ErrInvalid and named by its number. No server may use the database during the
-// import.
+// Import reads an export into a database, in batches that are committed one by one; progress, if not nil, is called
+// after each with the counts so far. Run again with the same export, it continues an interrupted import and skips
+// records that are there. Until it has completed, no engine opens the database, and no server may use it. A database
+// that holds anything else is ErrConflict. A damaged or missing line is ErrInvalid; the error has the line's number.
 //
-// The orders of creation and of the queue are kept. Events are not: their readers
-// get a reset.
+// The orders of creation and of the queue are kept. Events are not: readers of events get a reset.
 func Import(ctx context.Context, d driver.Driver, r io.Reader, progress func(Counts)) (Counts, error) {
 	if progress == nil {
 		progress = func(Counts) {}
@@ -67,8 +63,7 @@ type heldRollout struct {
 	end    agl.Null[agl.Timestamp]
 }
 
-// hold marks a queued rollout as held back: it is preparing and has an end time, which no
-// rollout of an engine does.
+// hold marks a queued rollout as held back: it is preparing and has an end time, which no rollout of an engine has.
 func hold(r agl.Rollout) *agl.Rollout {
 	r.Status = agl.RolloutPreparing
 	r.EndTime = agl.Some(r.StartTime)
@@ -154,10 +149,10 @@ func (im *importer) begin(ctx context.Context) error {
 	})
 }
 
-// importDone is in the record of an import that has completed.
+// importDone marks the record of a completed import.
 const importDone = "done"
 
-// marker is the document that a database has while it holds a part of this export.
+// marker returns the document that a database has while it holds a part of this export.
 func (im *importer) marker() *agl.Document {
 	key := driver.UnfinishedImport()
 	return &agl.Document{
@@ -167,7 +162,7 @@ func (im *importer) marker() *agl.Document {
 
 func (im *importer) scope() string { return importScope + im.header.ExportID }
 
-// notEmpty is the error that names what the database holds.
+// notEmpty returns an error that names what the database holds.
 func (im *importer) notEmpty(ctx context.Context, stats *agl.Statistics) error {
 	one := agl.Paging{Limit: 1}
 	first := ""
@@ -202,7 +197,7 @@ func (im *importer) notEmpty(ctx context.Context, stats *agl.Statistics) error {
 		stats.TotalRollouts, stats.TotalResources, stats.TotalWorkers, first)
 }
 
-// noDocuments refuses a database that holds documents besides that of its clock.
+// noDocuments rejects a database that holds documents other than the note of its clock.
 func (im *importer) noDocuments(ctx context.Context) error {
 	page, err := im.driver.QueryDocuments(ctx, agl.QueryDocumentsParams{Limit: 2}) //nolint:mnd // one, and that of the clock
 	if err != nil {
@@ -320,8 +315,8 @@ func (im *importer) flush(ctx context.Context) error {
 	return nil
 }
 
-// commit runs one transaction: fill adds what is to be written, given what was
-// found. Every commit also writes the record by which the import recognises itself.
+// commit runs one transaction. fill adds the changes, given what was found. Every commit also writes the record by
+// which the import recognises itself.
 func (im *importer) commit(ctx context.Context, want *driver.LoadParams, fill func(got *driver.Loaded, changes *driver.Changes) error) error {
 	want.Keys = append(want.Keys, im.scope())
 	want.Documents = append(want.Documents, driver.UnfinishedImport())
@@ -436,8 +431,7 @@ func (im *importer) release(ctx context.Context, part []heldRollout) error {
 	})
 }
 
-// verify checks that the database has kept everything: one in memory may have
-// evicted spans.
+// verify checks that the database has kept everything: a memory store may have evicted spans.
 func (im *importer) verify(ctx context.Context) error {
 	stats, err := im.driver.Statistics(ctx)
 	if err != nil {

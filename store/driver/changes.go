@@ -22,8 +22,8 @@ type LoadParams struct {
 	Now      agl.Timestamp // idempotency records that have expired by then are left out
 	Rollouts []string
 	Attempts []AttemptKey
-	// SpanAttempts are the attempts that spans are added to. They come as Attempts do, but
-	// need not come with their workers, which spans leave alone.
+	// SpanAttempts are the attempts that spans are added to. They are loaded like Attempts, but need not come with
+	// their workers, which spans do not change.
 	SpanAttempts []AttemptKey
 	Workers      []string
 	Resources    []string
@@ -42,7 +42,7 @@ type Loaded struct {
 	Attempts  []*agl.Attempt
 	Workers   []LoadedWorker
 	Resources []*agl.ResourcesUpdate
-	Sequences []Sequence // of those that have one
+	Sequences []Sequence // of the rollouts that have one
 	Spans     []SpanKey  // those that exist
 	Keys      []IdempotencyRecord
 	Documents []*agl.Document
@@ -50,8 +50,8 @@ type Loaded struct {
 
 	LatestResources agl.Null[string]
 	QueueClosed     bool
-	// SpanRoom is how many more bytes of payloads fit, after evicting all that can be
-	// evicted; null is no limit.
+	// SpanRoom is how many more bytes of payloads fit, after evicting everything that can be evicted; null means no
+	// limit.
 	SpanRoom agl.Null[int64]
 }
 
@@ -61,9 +61,9 @@ type LoadedRollout struct {
 	Latest  string // the latest attempt's id, "" when there is none
 }
 
-// LoadedWorker is a worker before the transaction. LiveAttempts counts the live
-// attempts, each the latest of its rollout, that carry the worker's id. A worker that
-// does not exist is included, with a nil Worker, when it has any.
+// LoadedWorker is a worker before the transaction. LiveAttempts is the number of live attempts, each the latest of
+// its rollout, that carry the worker's id. If that is not 0, a worker that does not exist is included with a nil
+// Worker.
 type LoadedWorker struct {
 	Worker       *agl.Worker
 	WorkerID     string
@@ -76,30 +76,29 @@ type Sequence struct {
 	Last      int64
 }
 
-// Changes is everything that a transaction writes. A rollout is in the queue exactly
-// while its status is queuing or requeuing: one that becomes so goes to the back, in
-// the order of Rollouts, and leaves the queue when its status changes.
+// Changes is everything that a transaction writes. A rollout is in the queue exactly while its status is queuing or
+// requeuing: one that gets such a status goes to the back, in the order of Rollouts, and leaves the queue when its
+// status changes.
 type Changes struct {
 	Now              agl.Timestamp
 	Rollouts         []RolloutChange
 	Attempts         []AttemptChange
-	ReturnedAttempts []AttemptKey // of returned claims: to be removed
+	ReturnedAttempts []AttemptKey // attempts of returned claims, to be removed
 	Workers          []*agl.Worker
 	Resources        []*agl.ResourcesUpdate
-	LatestResources  agl.Null[string] // the id of the latest bundle from now on; null leaves it
+	LatestResources  agl.Null[string] // the id of the new latest bundle; null changes nothing
 	Spans            []SpanRecord
 	Sequences        []Sequence
 	QueueClosed      agl.Null[bool]
-	// Keys replace the records of their scopes. When another process has written one
-	// since Load did not find it, Apply fails with ErrRetry, so that two servers never
-	// act on one key.
+	// Keys replace the records of their scopes. If another process has written a record that Load did not find, Apply
+	// fails with ErrRetry, so that two servers never act on one key.
 	Keys          []IdempotencyRecord
 	ForgottenKeys []string
 	// Documents are created or replaced. Their events are among Events.
 	Documents []*agl.Document
 	Events    []agl.Event // without ids: the driver issues them in this order
 
-	// What is removed, after everything else was written.
+	// Removed after everything else was written.
 	EvictedRollouts  []string // their spans; a query for them returns ErrEvicted from now on
 	DeletedRollouts  []string // with attempts, spans and sequence
 	DeletedWorkers   []string
@@ -112,7 +111,7 @@ type Changes struct {
 type RolloutChange struct {
 	Rollout *agl.Rollout
 	New     bool
-	// Front queues it at the head instead of the back, the first of several first.
+	// Front queues the rollout at the head instead of the back. Several keep their order.
 	Front bool
 }
 
@@ -139,7 +138,7 @@ type SpanRecord struct {
 	Payload jsontext.Value // the wire form; with a Base, what package spandelta makes of it
 }
 
-// StoredSpan is what a query returns of a span.
+// StoredSpan is a span as a query returns it.
 type StoredSpan struct {
 	SpanKey
 
@@ -147,8 +146,8 @@ type StoredSpan struct {
 	Payload jsontext.Value // as in SpanRecord
 }
 
-// NewSpanRecord makes the record of a span whose payload is its wire form. It copies
-// the columns, so that a short id does not keep a large document in memory.
+// NewSpanRecord returns the record of a span whose payload is its wire form. It copies the columns, so that a short
+// id does not keep a large document in memory.
 func NewSpanRecord(span *agl.Span, payload jsontext.Value) SpanRecord {
 	return SpanRecord{
 		SpanKey:    SpanKey{span.RolloutID, span.AttemptID, strings.Clone(span.SpanID)},
@@ -162,8 +161,8 @@ func NewSpanRecord(span *agl.Span, payload jsontext.Value) SpanRecord {
 	}
 }
 
-// IdempotencyRecord remembers what a write with an idempotency key has made. Drivers
-// keep it for as long as they promise: 10 minutes in memory, a day in a database.
+// IdempotencyRecord records what a write with an idempotency key has created. Drivers keep it for
+// Lifetimes.IdempotencyTTL.
 type IdempotencyRecord struct {
 	Scope       string // the operation, the ids of its path, and the key
 	Fingerprint string // of the arguments; "" for a revoked key

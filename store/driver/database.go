@@ -6,18 +6,16 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Database is what an operator does with a store's database besides serving it. Each
-// SQL driver has one. Its methods work while servers use the database, unless they
-// say otherwise.
+// Database is what an operator can do with a store's database besides serving it. Each SQL driver has one. Its
+// methods work while servers use the database, unless they say otherwise.
 type Database interface {
 	// Status describes the database. It changes nothing, whatever the schema.
 	Status(ctx context.Context) (DatabaseStatus, error)
-	// Migrate brings the schema to the version that this program knows, and creates it
-	// when there is none; ErrIllegalState when the database's version is newer.
+	// Migrate brings the schema to the version that this program knows, and creates it if there is none;
+	// ErrIllegalState if the database's version is newer.
 	Migrate(ctx context.Context) (from, to int, err error)
-	// Check reads everything, verifies checksums and consistency, and reports what is
-	// wrong. Its error says that the check could not continue, not that it found
-	// something.
+	// Check reads everything, verifies checksums and consistency, and reports what is wrong. An error means that the
+	// check could not continue, not that it found something.
 	Check(ctx context.Context, report func(Problem)) error
 	// Vacuum returns free space to the system; ErrIllegalState where that needs
 	// exclusive use and a server uses the database.

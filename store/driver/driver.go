@@ -1,8 +1,7 @@
-// Package driver is the seam between the engine in package store and the databases
-// that keep its data. [Driver] is what a database implements to serve a store,
-// [Database] what an operator does with it. The drivers are packages store/memory,
-// store/sqlite and store/postgres; package store/drivertest holds the suite that
-// every driver must pass.
+// Package driver is the seam between the engine in package store and the databases that keep its data. A database
+// implements [Driver] to serve a store, and [Database] for an operator's work on it. The drivers are packages
+// store/memory, store/sqlite and store/postgres; package store/drivertest holds the suite that every driver must
+// pass.
 //
 // A write is one transaction: the engine calls [Driver.Begin], then [Tx.Load] for
 // every row that its commands name, decides in memory, and calls [Tx.Apply] with
@@ -21,12 +20,10 @@ import (
 
 // Driver keeps the data of a store.
 //
-// A Driver is safe for concurrent use. Values behind pointers that it hands out or
-// receives are immutable from then on, for both sides; slices in params and results
-// belong to the caller after the call. Errors are *agl.Error where a code applies:
-// CodeUnavailable when the database is unreachable. Paging is validated by the
-// caller: Limit is positive or -1 for all, SortBy is empty or the wire name of a
-// scalar field.
+// A Driver is safe for concurrent use. Values behind pointers that it returns or receives are immutable from then on,
+// for both sides; slices in params and results belong to the caller after the call. Errors are *agl.Error where a
+// code applies: CodeUnavailable if the database is unreachable. The caller validates Paging: Limit is positive or -1
+// for all, SortBy is empty or the wire name of a scalar field.
 type Driver interface {
 	Capabilities() Capabilities
 	// Begin opens a transaction. An engine has one open at a time; the driver isolates
@@ -66,8 +63,8 @@ type Driver interface {
 	// bases of those, and so on, each once and in any order. Unknown ids are left out.
 	SpanChains(ctx context.Context, attempt AttemptKey, ids []string) ([]StoredSpan, error)
 
-	// QueryDocuments finds documents, those of a series in its order, otherwise by kind
-	// and id. An empty Kind is every kind. Limit is positive or -1.
+	// QueryDocuments finds documents: those of a series in its order, others by kind and id. An empty Kind means
+	// every kind. Limit is positive or -1.
 	QueryDocuments(ctx context.Context, p agl.QueryDocumentsParams) (agl.Page[agl.Document], error)
 	// Document returns a document; ErrNotFound.
 	Document(ctx context.Context, key DocumentKey) (agl.Document, error)
@@ -75,8 +72,7 @@ type Driver interface {
 	// Events returns up to limit events after the one with that id. Ids are in the
 	// order of commits.
 	Events(ctx context.Context, after string, limit int) (EventList, error)
-	// Oldest returns up to limit of the records that retention may remove, the oldest
-	// first, as they are at one moment.
+	// Oldest returns up to limit of the records that retention may remove, the oldest first, in one consistent view.
 	Oldest(ctx context.Context, kind Removable, limit int) (OldestList, error)
 	// Ping reports whether the driver can read and write: CodeUnavailable when its
 	// database is unreachable, CodeExhausted when its storage is full.
@@ -87,31 +83,29 @@ type Driver interface {
 	Exporter
 }
 
-// Exporter is what an export reads: a Driver, or a Database beside the servers that
-// use it.
+// Exporter is what an export reads: a Driver, or a Database that servers may be using.
 type Exporter interface {
-	// Export yields everything but the event log, as it is at one moment: the
-	// resources in the order of their creation, the workers, the rollouts in the order
-	// of theirs, each followed by its attempts and by its spans in the order of
-	// insertion, then the sequences, the documents by kind and id, the idempotency records, and one State at the end.
+	// Export yields everything except the event log, in one consistent view: the resources in the order of creation;
+	// the workers; the rollouts in the order of creation, each followed by its attempts and by its spans in the order
+	// of insertion; the sequences; the documents by kind and id; the idempotency records; and one State at the end.
 	// It stops after the first error.
 	Export(ctx context.Context) iter.Seq2[Record, error]
 	// Statistics counts what is stored; the engine sets the uptime.
 	Statistics(ctx context.Context) (agl.Statistics, error)
 }
 
-// UnfinishedImport is the document that a database has from the first commit of an import
-// to its last: nobody may serve it meanwhile, and no sequence ids are given out.
+// UnfinishedImport names the document that a database has from the first commit of an import to its last. Meanwhile
+// nobody may serve the database, and no sequence ids are issued.
 func UnfinishedImport() DocumentKey { return DocumentKey{Kind: "import", ID: "unfinished"} }
 
-// ClockNote is the document in which a store notes its clock for the next process. It belongs to the
-// machine, so that it is in no export.
+// ClockNote names the document in which a store notes its clock for the next process. It belongs to the machine, so
+// exports leave it out.
 func ClockNote() DocumentKey { return DocumentKey{Kind: "clock", ID: "machine"} }
 
 // Capabilities says what a driver can do. The zero value is the least capable.
 type Capabilities struct {
-	// Notices receives what other processes have committed to the same database; nil
-	// when there are none.
+	// Notices receives changes that other processes have committed to the same database; nil if there are no other
+	// processes.
 	Notices <-chan Notice
 }
 
@@ -125,15 +119,13 @@ type Notice struct {
 // Tx is one transaction: Load and Claim read, locking the rows where the database
 // has locks, and Apply writes everything in one commit.
 type Tx interface {
-	// Load appends what want names to got. The rows are locked until the transaction
-	// ends. Each rollout comes with its latest attempt, each worker with the attempt
-	// that it works on and that attempt's rollout, each attempt with its rollout and
-	// its worker. Unknown ids are left out.
+	// Load appends what want names to got. The rows are locked until the transaction ends. Each rollout comes with
+	// its latest attempt, each worker with its current attempt and that attempt's rollout, each attempt with its
+	// rollout and its worker. Unknown ids are left out.
 	Load(ctx context.Context, want *LoadParams, got *Loaded) error
-	// Claim appends the next rollouts of the queue to got, up to limit, as Load would,
-	// and returns their ids. It sees the queue as it was before the transaction; a
-	// second call continues behind the first. Rows that another process holds are
-	// skipped.
+	// Claim appends the next rollouts of the queue to got, up to limit, as Load would, and returns their ids. It sees
+	// the queue as it was before the transaction; a second call continues after the first. It skips rows that another
+	// process has locked.
 	Claim(ctx context.Context, limit int, got *Loaded) (claimed []string, err error)
 	// Apply commits the changes and ends the transaction.
 	Apply(ctx context.Context, changes *Changes) error
@@ -163,12 +155,12 @@ const (
 	RemovableSequences Removable = "sequences" // sequences of rollouts that do not exist, by their last use
 )
 
-// OldestList is what retention may remove of a kind.
+// OldestList lists records of one kind that retention may remove.
 type OldestList struct {
 	Items []Oldest
 	Count int // how many records there are of the kind
-	// SpanBytes is the size of the payloads of all stored spans, those of unfinished
-	// rollouts too. Only RemovableSpans has it.
+	// SpanBytes is the size of the payloads of all stored spans, including those of unfinished rollouts. Only
+	// RemovableSpans has it.
 	SpanBytes int64
 }
 

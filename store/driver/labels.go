@@ -9,12 +9,12 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// Labels are what a rollout is found by, see [agl.Label]. SQL drivers keep Run and Step in an index and search Text, whose form
-// is the same in all of them.
+// Labels are the labels of a rollout, see [agl.Label]. SQL drivers keep Run and Step in an index and search Text,
+// which has the same form in all of them.
 type Labels struct {
 	Run, Step agl.Null[string]
-	// Text has a line for each label: its name and value as JSON strings. A line break is in no JSON string, so [LabelLine]
-	// is in it only if the rollout has the label.
+	// Text has a line for each label: its name and value as JSON strings. JSON strings contain no line breaks, so
+	// Text contains a label's [LabelLine] only if the rollout has the label.
 	Text string
 }
 
@@ -44,7 +44,7 @@ func LabelsOf(metadata jsontext.Value) (l Labels) {
 			ok = true
 		}
 		if !ok || name == "" || len(name) > MaxLabelName || len(given) > MaxLabelValue || strings.Contains(text.String(), labelName(name)) {
-			continue // of members with one name the first counts
+			continue // the first of several members with one name counts
 		}
 		n++
 		text.WriteString(LabelLine(agl.Label{Name: name, Value: given}))
@@ -59,7 +59,7 @@ func LabelsOf(metadata jsontext.Value) (l Labels) {
 	return l
 }
 
-// LabelLine is what [Labels].Text holds of a label.
+// LabelLine returns the line of a label in [Labels].Text.
 func LabelLine(l agl.Label) string {
 	return string(append(rawjson.AppendString([]byte(labelName(l.Name)), l.Value), '\n'))
 }
@@ -68,5 +68,5 @@ func labelName(name string) string {
 	return string(append(rawjson.AppendString([]byte{'\n'}, name), ':'))
 }
 
-// Has reports whether a label is among them.
+// Has reports whether the rollout has a label.
 func (l *Labels) Has(label agl.Label) bool { return strings.Contains(l.Text, LabelLine(label)) }

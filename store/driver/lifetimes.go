@@ -6,11 +6,9 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Lifetimes bound the records that every driver deletes by itself. The zero value of
-// each field is its default.
+// Lifetimes bounds the records that every driver deletes by itself. The zero value of each field is its default.
 type Lifetimes struct {
-	// IdempotencyTTL is the lifetime of idempotency keys; 0 is 24 hours, in memory
-	// 10 minutes.
+	// IdempotencyTTL is the lifetime of idempotency keys; 0 is 24 hours, or 10 minutes for a memory store.
 	IdempotencyTTL time.Duration
 	// EventTTL and MaxEvents bound the event log; 0 is an hour and 100,000. A driver
 	// may keep a few more.

@@ -8,9 +8,8 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// ErrRetry is in the error of a Begin, Load, Claim or Apply that another process
-// interfered with (a deadlock, a serialization failure, the same new row). The
-// transaction has changed nothing and is run again; see [Retry].
+// ErrRetry is wrapped by the error of a Begin, Load, Claim or Apply that another process interfered with (a deadlock,
+// a serialization failure, the same new row). The transaction has changed nothing and is run again; see [Retry].
 var ErrRetry = errors.New("another process changed the same rows")
 
 const (
@@ -21,10 +20,9 @@ const (
 	retryMost = 100 * time.Millisecond
 )
 
-// Retry calls f until it returns something other than ErrRetry, with pauses that
-// grow and are random, so that two servers which met once do not meet again. After
-// 13 calls, about half a second, it returns ErrUnavailable. The pauses are real
-// time: a clock that a test moves would never end them.
+// Retry calls f until it returns anything but ErrRetry. The pauses grow and are random, so that two servers that
+// collided once do not collide again. After 13 calls, about half a second, it returns ErrUnavailable. The pauses are
+// real time: a test's manual clock would never end them.
 func Retry(f func() error) error {
 	for n := 0; ; n++ {
 		err := f()

@@ -11,7 +11,7 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
-// reader reads the spans of several attempts, those of each with an Expander or Outlines.
+// reader reads the spans of several attempts, each attempt with its own Expander or Outlines.
 type reader[R any] struct {
 	stored   map[driver.SpanKey]driver.StoredSpan
 	attempts map[driver.AttemptKey]R
@@ -55,7 +55,7 @@ func (r *reader[R]) addAll(ctx context.Context, chains Chains, spans []driver.St
 	return nil
 }
 
-// of returns what reads the spans of the attempt of a span.
+// of returns the R for the attempt of a span.
 func (r *reader[R]) of(s *driver.StoredSpan) R {
 	attempt := driver.AttemptKey{RolloutID: s.RolloutID, AttemptID: s.AttemptID}
 	opened, known := r.attempts[attempt]
@@ -89,8 +89,8 @@ type Chains interface {
 	SpanChains(ctx context.Context, attempt driver.AttemptKey, ids []string) ([]driver.StoredSpan, error)
 }
 
-// IsMissing reports whether a base was not found. That is so when the spans of the rollout were
-// deleted while they were being read, and otherwise the database is damaged.
+// IsMissing reports whether a base was not found: either the spans of the rollout were deleted while they were being
+// read, or the database is damaged.
 func IsMissing(err error) bool {
 	_, missing := errors.AsType[*spandelta.MissingError](err)
 	return missing
@@ -120,15 +120,15 @@ func (s *Shortener) Expand(ctx context.Context, chains Chains, spans []driver.St
 	return documents, nil
 }
 
-// Outline is what was read of a span.
+// Outline is what was read from a span.
 type Outline struct {
 	spandelta.Outline
 	// Document is the whole document if no outline of it could be made.
 	Document jsontext.Value
 }
 
-// Outline returns the outlines of spans that were read from chains, with the selected members of an object in their documents.
-// It takes time in proportion to what is stored.
+// Outline returns the outlines of spans that were read from chains; their documents have the selected members of one
+// object. It takes time proportional to the stored size.
 func (s *Shortener) Outline(
 	ctx context.Context, chains Chains, spans []driver.StoredSpan, object string, selected func(name string) bool,
 ) ([]Outline, error) {

@@ -1,7 +1,7 @@
-// Package spanchain decides which spans are stored as deltas from others, and expands them
-// when they are read. It is what the engine and archives share.
+// Package spanchain decides which spans are stored as deltas from others, and expands them when they are read. The
+// engine and package archive share it.
 //
-// It must not know how a driver stores anything, nor what the members of a span mean.
+// The package must not know how a driver stores anything, nor what the members of a span mean.
 package spanchain
 
 import (
@@ -17,7 +17,7 @@ type Shortener struct {
 	batch *spandelta.Batch // of the last Shorten; nil if it had no layouts
 }
 
-// New returns a Shortener that uses about so many bytes for what it remembers.
+// New returns a Shortener that remembers spans in about memory bytes.
 func New(memory int) *Shortener {
 	codec := spandelta.NewCodec()
 	heads := spandelta.NewHeads(codec, memory)
@@ -27,8 +27,8 @@ func New(memory int) *Shortener {
 // Layout returns the layout of a document for Shorten, nil for one that stays as it is.
 func (s *Shortener) Layout(document []byte) *spandelta.Layout { return s.heads.Layout(document) }
 
-// Shorten makes deltas of new spans that are about to be stored, in their order and in one
-// commit. Layouts are those of the spans. Committed must be called when they are stored.
+// Shorten turns new spans into deltas where possible. They are about to be stored in this order in one commit;
+// layouts are theirs. Committed must be called once they are stored.
 func (s *Shortener) Shorten(spans []driver.SpanRecord, layouts []*spandelta.Layout) {
 	s.batch = nil
 	for i := range spans {

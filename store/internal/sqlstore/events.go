@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// EventID is the id of an event of the database with this identity. A copy of the
-// database has another identity, so it does not accept the ids of the original.
+// EventID returns the id of an event in the database with this identity. A copy of the database has another identity,
+// so it rejects ids of the original.
 func EventID(identity string, number int64) string {
 	return identity + "-" + strconv.FormatInt(number, 10)
 }

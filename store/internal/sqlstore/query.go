@@ -11,7 +11,7 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
-// Dialect is a database's way to write SQL.
+// Dialect is a dialect of SQL.
 type Dialect int
 
 // The dialects.
@@ -20,21 +20,20 @@ const (
 	Postgres
 )
 
-// Condition is one of a driver's own: SQL with a ? for each argument, whatever
-// the dialect.
+// Condition is a condition that a driver adds: SQL with a ? for each argument, in either dialect.
 type Condition struct {
 	SQL  string
 	Args []any
 }
 
-// Query is what follows the FROM of a statement.
+// Query is the part of a statement after FROM.
 type Query struct {
 	Where    string // " WHERE …", or nothing
 	OrderBy  string // " ORDER BY …"
 	Limit    string // " LIMIT … OFFSET …", or nothing
 	Args     []any  // of Where; lists are a JSON array in SQLite, a []string in PostgreSQL
-	PageArgs []any  // of Limit, numbered behind Args
-	// Filtered says that there are conditions beside those that always hold.
+	PageArgs []any  // of Limit, numbered after Args
+	// Filtered says that there are conditions besides those in always.
 	Filtered bool
 }
 
@@ -77,8 +76,7 @@ func (d Dialect) Rollouts(p agl.QueryRolloutsParams, always ...Condition) Query 
 	return b.build(always, p.Logic, append(order, "r.ordinal"), p.Paging)
 }
 
-// Attempts builds a query of attempts, table alias a. That they are those of
-// p.RolloutID is for the driver to say.
+// Attempts builds a query of attempts, table alias a. The driver adds the condition on p.RolloutID.
 func (d Dialect) Attempts(p agl.QueryAttemptsParams, always ...Condition) Query {
 	b := builder{dialect: d}
 	var order []string
@@ -95,8 +93,7 @@ func (d Dialect) Attempts(p agl.QueryAttemptsParams, always ...Condition) Query 
 	return b.build(always, agl.FilterAnd, append(order, "a.ordinal"), p.Paging)
 }
 
-// Spans builds a query of spans, table alias s. That they are those of
-// p.RolloutID and p.AttemptID is for the driver to say.
+// Spans builds a query of spans, table alias s. The driver adds the conditions on p.RolloutID and p.AttemptID.
 func (d Dialect) Spans(p agl.QuerySpansParams, always ...Condition) Query {
 	b := builder{dialect: d}
 	b.exactly("s.trace_id", p.TraceID)
@@ -123,7 +120,7 @@ func (d Dialect) Spans(p agl.QuerySpansParams, always ...Condition) Query {
 	return b.build(always, p.Logic, append(order, "s.ordinal"), p.Paging)
 }
 
-// spanTies orders spans that share a sequence id, before their insertion does.
+// spanTies returns the order of spans with the same sequence id, before the order of insertion.
 func spanTies() []string {
 	return append(byTime("s.start_time", agl.Ascending), byTime("s.end_time", agl.Ascending)...)
 }
@@ -162,7 +159,7 @@ func (d Dialect) Workers(p agl.QueryWorkersParams, always ...Condition) Query {
 	return b.build(always, p.Logic, append(order, "w.ordinal"), p.Paging)
 }
 
-// builder gathers the conditions that the filter logic joins.
+// builder collects the conditions that the filter logic joins.
 type builder struct {
 	dialect    Dialect
 	conditions []Condition
@@ -179,8 +176,8 @@ func (b *builder) exactly(column, value string) {
 	}
 }
 
-// contains adds a condition unless the value is empty. LIKE would give % and _
-// a meaning, and ignore the case in SQLite.
+// contains adds a condition unless the value is empty. It does not use LIKE, which gives % and _ a meaning, and
+// ignores case in SQLite.
 func (b *builder) contains(column, value string) {
 	if value == "" {
 		return
@@ -210,7 +207,7 @@ func within[S ~string](b *builder, list []S, column string) {
 	b.add(column+" IN (SELECT value FROM json_each(?))", string(array))
 }
 
-// after is the condition that a rollout comes behind p.After in the order of the query.
+// after returns the condition that a rollout comes after p.After in the order of the query.
 func after(p agl.QueryRolloutsParams) Condition {
 	const of = "(SELECT k.%s FROM rollouts AS k WHERE k.rollout_id = ?)"
 	start, ordinal := fmt.Sprintf(of, "start_time"), fmt.Sprintf(of, "ordinal")
@@ -221,12 +218,12 @@ func after(p agl.QueryRolloutsParams) Condition {
 	if p.Order == agl.Descending {
 		later = "<"
 	}
-	// The first of these finds the place in the index.
+	// The first comparison finds the position in the index.
 	return Condition{"r.start_time " + later + "= " + start + " AND (r.start_time " + later + " " + start + " OR r.ordinal > " + ordinal + ")", []any{p.After, p.After, p.After}}
 }
 
-// labels adds conditions on the columns of [driver.Labels]. PostgreSQL has them beside the rollout; SQLite has them in a table
-// of their own, labels, since it writes a whole row for every change of a status.
+// labels adds conditions on the columns of [driver.Labels]. PostgreSQL keeps them in the rollout's row; SQLite keeps
+// them in a table of their own, labels, since it rewrites a whole row for every change of a status.
 func (b *builder) labels(list []agl.Label, logic agl.FilterLogic) {
 	prefix := "r."
 	if b.dialect == SQLite {
@@ -316,7 +313,7 @@ func (b *builder) build(always []Condition, logic agl.FilterLogic, order []strin
 	}
 	switch {
 	case p.Limit >= 0 && b.dialect == SQLite:
-		// For each value of a plain parameter here, SQLite prepares the statement anew.
+		// SQLite would prepare the statement anew for each value of a plain parameter here.
 		q.Limit, q.PageArgs = " LIMIT ? + 0 OFFSET ?", []any{p.Limit, p.Offset}
 	case p.Limit >= 0:
 		q.Limit, q.PageArgs = " LIMIT ? OFFSET ?", []any{p.Limit, p.Offset}
