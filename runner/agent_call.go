@@ -21,7 +21,7 @@ type panicError struct {
 
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
-// ExceptionType is that of the value, for the exception span.
+// ExceptionType returns the type of the value, for the exception span.
 func (e *panicError) ExceptionType() string { return fmt.Sprintf("%T", e.value) }
 
 // Unwrap returns the value if it is an error.
@@ -45,17 +45,15 @@ func catchPanic(f func() error) (err error) {
 	return f()
 }
 
-// agentAnswer is what an agent returned, and why its context had ended by then; nil
-// when it had not.
+// agentAnswer is what an agent returned, and why its context had ended by then; nil if it had not.
 type agentAnswer struct {
 	result agl.Result
 	err    error
 	ended  error
 }
 
-// callAgent runs the agent and waits for its answer, at most a grace period longer
-// than ctx lasts. An agent that has not returned by then is counted as abandoned
-// until it does.
+// callAgent runs the agent and waits for its answer, for at most a grace period after ctx ends. An agent that has not
+// returned by then counts as abandoned until it does.
 func (s *shared) callAgent(ctx context.Context, task agl.Task, log *slog.Logger) agentAnswer {
 	if ctx.Err() != nil { // the attempt ended while it was prepared
 		return agentAnswer{err: ctx.Err(), ended: context.Cause(ctx)}

@@ -31,11 +31,11 @@ type attempt struct {
 	hooks   hooks
 	cancel  context.CancelCauseFunc
 	lost    atomic.Bool    // the store has ended the attempt
-	begun   sync.WaitGroup // the report that the agent runs
+	begun   sync.WaitGroup // the report that the agent is running
 }
 
-// newAttempt returns the attempt of a claimed rollout, and the context of its agent,
-// which ends before ctx's reports do. stop releases the context.
+// newAttempt returns the attempt of a claimed rollout, and the context of its agent. Reports may outlive that
+// context. stop releases it.
 func newAttempt(ctx context.Context, s *shared, workerID string, rollout agl.AttemptedRollout) (a *attempt, life context.Context, stop func()) {
 	life, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stopShutdown := context.AfterFunc(ctx, func() { cancel(errShutdown) })
@@ -84,7 +84,7 @@ func (a *attempt) execute(ctx, life context.Context) error {
 	return err
 }
 
-// conclude reports the attempt, unless the store has ended it: it then knows the outcome already, and a report would
+// conclude reports the attempt, unless the store has ended it: the store then knows the outcome, and a report would
 // replace it. The error says why the attempt failed.
 func (a *attempt) conclude(ctx context.Context, outcome agl.Outcome) (agl.Outcome, error) {
 	a.begun.Wait()
@@ -116,7 +116,7 @@ func (a *attempt) run(ctx, hooked context.Context, task agl.Task) (context.Conte
 	return hooked, end
 }
 
-// resources fetches the resources that the rollout is to run with.
+// resources fetches the resources for the rollout.
 func (a *attempt) resources(ctx context.Context) (agl.Resources, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.ReportTimeout)
 	defer cancel()
@@ -135,7 +135,7 @@ func (a *attempt) resources(ctx context.Context) (agl.Resources, error) {
 	case !errors.Is(err, agl.ErrNotFound):
 		return nil, fmt.Errorf("fetch resources: %w", err)
 	case a.rollout.ResourcesID.Valid:
-		return nil, fmt.Errorf("the rollout asks for resources %q, which the store does not have: %w", a.rollout.ResourcesID.V, err)
+		return nil, fmt.Errorf("the rollout names the resources %q, which the store does not have: %w", a.rollout.ResourcesID.V, err)
 	default:
 		return nil, fmt.Errorf("the rollout names no resources and the store has none; add resources before rollouts are run: %w", err)
 	}
@@ -178,7 +178,7 @@ func (a *attempt) traced(ctx, hooked context.Context, task agl.Task) (context.Co
 	return traceCtx, ended(outcome, spans)
 }
 
-// ended is the end of an attempt with an outcome.
+// ended returns the end of an attempt with an outcome.
 func ended(outcome agl.Outcome, spans []agl.Span) agl.AttemptEnd {
 	return agl.AttemptEnd{Outcome: outcome, Status: statusOf(outcome), Spans: spans}
 }
@@ -189,8 +189,8 @@ func (a *attempt) startTrace(ctx context.Context) (context.Context, agl.Trace, e
 	})
 }
 
-// rolloutEnd runs OnRolloutEnd with every span of the attempt. The trace goes on for the hooks, so that what they emit
-// still counts.
+// rolloutEnd runs OnRolloutEnd with all spans of the attempt. The trace continues for the hooks, so that what they
+// emit still counts.
 func (a *attempt) rolloutEnd(ctx, hooked context.Context, task agl.Task, end agl.AttemptEnd) agl.AttemptEnd {
 	reportCtx, cancel := a.reportContext(ctx)
 	defer cancel()
@@ -215,9 +215,8 @@ func (a *attempt) rolloutEnd(ctx, hooked context.Context, task agl.Task, end agl
 	return ended(end.Outcome, slices.Concat(end.Spans, late))
 }
 
-// outcomeAfter returns the outcome of what returned err. When the attempt had been ended
-// from outside by then, ended says why, and that is the outcome, whatever came back: it
-// may be incomplete.
+// outcomeAfter returns the outcome of an agent that returned err. ended says why the attempt was ended from outside,
+// if it was; that is then the outcome, whatever the agent returned, because it may be incomplete.
 func outcomeAfter(ended, err error, otherwise agl.OutcomeKind) agl.Outcome {
 	detail := ""
 	if err != nil && !errors.Is(err, ended) && !agl.IsContextError(err) {
@@ -236,8 +235,8 @@ func outcomeAfter(ended, err error, otherwise agl.OutcomeKind) agl.Outcome {
 	return outcome
 }
 
-// incomplete is the outcome of an attempt of whose record a part is missing. Such a
-// record says nothing about the agent, so an outcome that would count is replaced.
+// incomplete returns the outcome of an attempt whose record is incomplete. Such a record says nothing about the
+// agent, so an outcome that would count is replaced.
 func incomplete(outcome agl.Outcome, kind agl.OutcomeKind, err error) agl.Outcome {
 	if outcome.Kind.Masked() {
 		return outcome
@@ -245,7 +244,7 @@ func incomplete(outcome agl.Outcome, kind agl.OutcomeKind, err error) agl.Outcom
 	return agl.Outcome{Kind: kind, Message: err.Error()}
 }
 
-// lossKind says who is to blame for spans that could not be stored.
+// lossKind returns the outcome for spans that could not be stored, by who is to blame.
 func lossKind(err error) agl.OutcomeKind {
 	if errors.Is(err, agl.ErrInvalid) {
 		return agl.OutcomeAgentError
@@ -253,8 +252,8 @@ func lossKind(err error) agl.OutcomeKind {
 	return agl.OutcomeSetupError
 }
 
-// flush waits until the proxies that the attempt called have stored its calls: a
-// reader of a finished attempt must find all of them.
+// flush waits until the proxies that the attempt called have stored its calls, because a reader of a finished attempt
+// must find all of them.
 func (a *attempt) flush(ctx context.Context, endpoints []string, outcome agl.Outcome) agl.Outcome {
 	if len(endpoints) == 0 || a.lost.Load() {
 		return outcome
@@ -271,8 +270,8 @@ func (a *attempt) flush(ctx context.Context, endpoints []string, outcome agl.Out
 	return incomplete(outcome, agl.OutcomeSetupError, err)
 }
 
-// reportRunning tells the store that the agent starts, while it starts. conclude waits for the answer, so that it cannot
-// overtake the final report. A failure costs nothing: spans and heartbeats say the same.
+// reportRunning reports that the agent is running, in parallel to it. conclude waits for the answer, so that it
+// cannot overtake the final report. A failure does no harm: spans and heartbeats say the same.
 func (a *attempt) reportRunning(ctx, agent context.Context) {
 	if agent.Err() != nil {
 		return
@@ -294,7 +293,7 @@ func (a *attempt) reportRunning(ctx, agent context.Context) {
 	})
 }
 
-// report tells the store how the attempt ended.
+// report reports to the store how the attempt ended.
 func (a *attempt) report(ctx context.Context, outcome agl.Outcome) error {
 	reportCtx, cancel := a.reportContext(ctx)
 	defer cancel()
@@ -312,7 +311,7 @@ func (a *attempt) report(ctx context.Context, outcome agl.Outcome) error {
 	return nil
 }
 
-// statusOf is the status with which an outcome is reported.
+// statusOf returns the status that is reported for an outcome.
 func statusOf(outcome agl.Outcome) agl.AttemptStatus {
 	switch outcome.Kind {
 	case agl.OutcomeOK:

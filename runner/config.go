@@ -23,29 +23,26 @@ type Config struct {
 	Tracer agl.Tracer
 	// Hooks watch the attempts, in this order.
 	Hooks []agl.Hook
-	// Workers is how many attempts run at once; 0 is 1.
+	// Workers is the number of attempts that run at once; 0 is 1.
 	Workers int
-	// WorkerPrefix and FirstWorker make the worker ids prefix-n-run: n counts from
-	// FirstWorker, and run is random, anew for each Run. The empty prefix is
-	// host-pid.
+	// WorkerPrefix and FirstWorker determine the worker ids, prefix-n-run: n counts from FirstWorker, and run is
+	// random and new for each Run. The empty prefix is host-pid.
 	WorkerPrefix string
 	FirstWorker  int
-	// MaxRollouts ends Run after so many rollouts, over all workers; 0 is no limit.
+	// MaxRollouts ends Run after this many rollouts, over all workers; 0 means no limit.
 	MaxRollouts int
 	// DequeueWait is how long one request for work may block; 0 is 30 s.
 	DequeueWait time.Duration
-	// PollInterval is the pause before the next request for work when a store
-	// answers without waiting; 0 is 1 s.
+	// PollInterval is the pause before the next request for work if a store answers without blocking; 0 is 1 s.
 	PollInterval time.Duration
-	// MaxOutage ends Run with an error when requests for work have failed for so
-	// long; 0 is 5 minutes, a negative one never.
+	// MaxOutage ends Run with an error when requests for work have failed for this long; 0 is 5 minutes, a negative
+	// one means never.
 	MaxOutage time.Duration
-	// HeartbeatInterval is the pause between two heartbeats of a worker; 0 is
-	// 10 s. A negative one sends none: then a cancelled rollout is noticed only when
-	// spans are stored.
+	// HeartbeatInterval is the pause between two heartbeats of a worker; 0 is 10 s. A negative one sends none: a
+	// cancelled rollout is then noticed only when spans are stored.
 	HeartbeatInterval time.Duration
-	// Snapshot returns what heartbeats say about the system: an object. Nil is
-	// [SystemSnapshot].
+	// Snapshot returns what heartbeats say about the system, as an object. Nil reports CPU, memory, disk and network
+	// as the Python runner does.
 	Snapshot func(ctx context.Context) (jsontext.Value, error)
 	// GracePeriod is how long an agent may take to return once its context has
 	// ended, and how long the last reports to the store may take when the runner
@@ -55,16 +52,15 @@ type Config struct {
 	// spans, flush and report) is retried while the server is unavailable; 0 is 1
 	// minute.
 	ReportTimeout time.Duration
-	// Flusher is called before an attempt is reported whose resources name a proxy,
-	// so that all its model calls are stored. Nil asks each of these proxies by
-	// POST /admin/attempts/flush; a proxy without that path is another product, and
-	// is not asked again.
+	// Flusher is called before an attempt is reported whose resources name a proxy, so that all its model calls are
+	// stored. Nil asks each of these proxies by POST /admin/attempts/flush. A proxy without that path is another
+	// product, and is not asked again.
 	Flusher Flusher
-	// ProxyToken is the bearer token for that request, if the proxy wants one.
+	// ProxyToken is the bearer token for that request, if the proxy requires one.
 	ProxyToken string
-	// HTTPClient makes that request; nil is [http.DefaultClient].
+	// HTTPClient sends that request; nil is [http.DefaultClient].
 	HTTPClient *http.Client
-	// Logger is told about failed attempts and lost connections; nil discards.
+	// Logger logs failed attempts and lost connections; nil discards.
 	Logger *slog.Logger
 }
 
@@ -93,10 +89,10 @@ func (c Config) withDefaults() Config {
 
 func (c Config) validate() error {
 	if c.Store == nil {
-		return agl.Errorf(agl.CodeInvalid, "runner: Config.Store is nil, a store is required")
+		return agl.Errorf(agl.CodeInvalid, "runner: Config.Store: got nil, must be a store")
 	}
 	if c.Agent == nil {
-		return agl.Errorf(agl.CodeInvalid, "runner: Config.Agent is nil, an agent is required")
+		return agl.Errorf(agl.CodeInvalid, "runner: Config.Agent: got nil, must be an agent")
 	}
 	for _, f := range []struct {
 		name  string

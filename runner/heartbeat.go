@@ -8,8 +8,8 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// heartbeat tells the store that a worker is alive, and learns from the answers
-// whether the attempt of the worker still is.
+// heartbeat tells the store that a worker is alive, and learns from the answers whether the worker's attempt still
+// is.
 type heartbeat struct {
 	*shared
 
@@ -44,9 +44,8 @@ func (h *heartbeat) start(ctx context.Context) (stop func()) {
 	return func() { cancel(); <-done }
 }
 
-// beat sends one heartbeat. The store answers with the attempt that the worker
-// should be working on: another one, or none, means that the store has ended the
-// current one. It is false if the store knows no workers.
+// beat sends one heartbeat. The store answers with the attempt that the worker should be working on: another one, or
+// none, means that the store has ended the current one. It returns false if the store does not know workers.
 func (h *heartbeat) beat(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, max(h.cfg.HeartbeatInterval, time.Second))
 	defer cancel()
@@ -67,7 +66,7 @@ func (h *heartbeat) beat(ctx context.Context) bool {
 		}
 		return true
 	}
-	// An answer that crossed the begin or the end of an attempt says nothing about it.
+	// An answer that crossed the start or the end of an attempt says nothing about that attempt.
 	if before == nil || before != h.current.Load() || answer.CurrentAttemptID.V == before.attempt.AttemptID {
 		return true
 	}

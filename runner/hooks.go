@@ -19,7 +19,7 @@ type hooks struct {
 
 type lineageKey struct{}
 
-// start calls a start method of every hook. It returns ctx with what they have added.
+// start calls a start method of every hook, and returns ctx with what they have added.
 func (h *hooks) start(ctx context.Context, name string, call func(context.Context, agl.Hook) (context.Context, error)) context.Context {
 	for i := range h.all {
 		ctx = h.startOne(ctx, i, name, call) //nolint:fatcontext // one layer for each hook
@@ -33,7 +33,7 @@ func (h *hooks) startOne(ctx context.Context, i int, name string, call func(cont
 		next, err = call(context.WithValue(ctx, lineageKey{}, lineage), hook) //nolint:fatcontext // called once
 		if next != nil && next.Value(lineageKey{}) != lineage {
 			err = errors.Join(err, errors.New("it returned a context that is not derived from its own, which is ignored"))
-			next = nil //nolint:contextcheck // the one before stays
+			next = nil //nolint:contextcheck // the previous context stays
 		}
 		return err
 	})
@@ -57,8 +57,8 @@ func (h *hooks) call(ctx context.Context, i int, name string, call func(context.
 	log.ErrorContext(ctx, "hook failed", "hook", fmt.Sprintf("%d (%T)", i, hook), "method", name, "error", err)
 }
 
-// end calls an end method of every hook. ctx is that of the agent, whose values they get for a grace period if it
-// has ended.
+// end calls an end method of every hook. ctx is the agent's context. If it has ended, hooks get its values for a
+// grace period.
 func (h *hooks) end(ctx context.Context, name string, call func(context.Context, agl.Hook) error) {
 	if len(h.all) == 0 {
 		return

@@ -66,7 +66,7 @@ func TestOutcomes(t *testing.T) {
 		{"all at once", result(agl.Result{Rewards: []agl.Reward{{}}, Spans: []agl.Span{{Name: "x"}}, Drafts: []agl.SpanDraft{{Name: "y"}}}), agl.OutcomeOK, "", []string{"x", "y", agl.SpanAnnotation}},
 		{"NaN reward", result(agl.RewardResult(math.NaN())), agl.OutcomeAgentError, "got NaN, must be a finite number", nil},
 		{"span of another attempt", result(agl.Result{Spans: []agl.Span{{Name: "x", AttemptID: "at-0"}}}), agl.OutcomeAgentError, `attempt_id: got "at-0"`, nil},
-		{"draft without a name", result(agl.Result{Drafts: []agl.SpanDraft{{}}}), agl.OutcomeAgentError, "name: is empty", nil},
+		{"draft without a name", result(agl.Result{Drafts: []agl.SpanDraft{{}}}), agl.OutcomeAgentError, "name: empty", nil},
 		{"error", fails(errors.New("lost my way")), agl.OutcomeAgentError, "lost my way", nil},
 		{"typed error", fails(fmt.Errorf("turn 3: %w", &agl.OutcomeError{Kind: agl.OutcomeContextOverflow, Err: errors.New("too long")})), agl.OutcomeContextOverflow, "turn 3: too long", nil},
 		{"error with a kind that is none", fails(&agl.OutcomeError{Kind: agl.OutcomeOK, Err: errors.New("odd")}), agl.OutcomeAgentError, "odd", nil},

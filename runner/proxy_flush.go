@@ -15,9 +15,8 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Flusher is an LLM proxy whose record can be waited for: FlushAttempt returns once
-// every model call that the attempt has begun is stored. It fails when one of them
-// was lost.
+// Flusher is an LLM proxy. FlushAttempt returns once every model call that the attempt has begun is stored, and fails
+// if one of them was lost.
 type Flusher interface {
 	FlushAttempt(ctx context.Context, rolloutID, attemptID string) error
 }
@@ -33,8 +32,7 @@ func proxies(resources agl.Resources) []string {
 	return endpoints
 }
 
-// proxyFlusher waits for the records of proxies, by the flusher if there is one, else
-// over HTTP.
+// proxyFlusher waits for the records of proxies: through the flusher if there is one, otherwise over HTTP.
 type proxyFlusher struct {
 	flusher     Flusher
 	client      *http.Client

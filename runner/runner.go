@@ -21,7 +21,7 @@ type Runner struct {
 
 	suffix      string // of the ids of step workers
 	stepMu      sync.Mutex
-	idleSteps   []int // numbers of step workers that are free
+	idleSteps   []int // numbers of idle step workers
 	stepWorkers int
 }
 
@@ -53,8 +53,8 @@ func New(cfg Config) (*Runner, error) {
 
 type runnerKey struct{}
 
-// FromContext returns the runner that runs an attempt, in the context of its agent and its hooks; nil in others. A custom
-// runner that contains a Runner is known by that one.
+// FromContext returns the runner that runs an attempt, from the context of its agent or its hooks; nil for other
+// contexts. For a custom runner that contains a Runner it returns that Runner.
 func FromContext(ctx context.Context) *Runner {
 	r, _ := ctx.Value(runnerKey{}).(*Runner)
 	return r
@@ -69,29 +69,25 @@ func (r *Runner) Tracer() agl.Tracer { return r.shared.cfg.Tracer }
 // Store returns the store that the runner takes rollouts from.
 func (r *Runner) Store() agl.Store { return r.shared.cfg.Store }
 
-// newSuffix makes worker ids unique. Process ids are not: containers may share a
-// host name, and a process may have two runs. A worker that shared its id would take
-// the attempts of the other for its own.
+// newSuffix returns a random suffix that makes worker ids unique. Process ids are not: containers may share a host
+// name, and a process may have two runs. Workers with the same id would take each other's attempts for their own.
 func newSuffix() string {
 	const length = 8
 	return strings.ToLower(rand.Text()[:length])
 }
 
-// Abandoned returns how many agents are still running although their attempts
-// ended and their grace period passed.
+// Abandoned returns the number of agents that are still running although their attempts have ended and their grace
+// periods have passed.
 func (r *Runner) Abandoned() int { return int(r.shared.abandoned.Load()) }
 
-// Drain is the gentle stop: no worker takes another rollout, and Run returns once
-// those under way have ended by themselves. It does not wait. A drained runner
-// stays drained.
+// Drain makes workers take no further rollouts, and Run return once those in progress have ended by themselves. It
+// does not wait. A drained runner stays drained.
 func (r *Runner) Drain() { r.drainOnce.Do(func() { close(r.drain) }) }
 
-// Run takes rollouts and executes them until the queue is closed, MaxRollouts
-// are done or the runner is drained; it then returns nil. When ctx ends, the
-// contexts of the agents end, too, and Run returns nil once their attempts are
-// reported as failed with the outcome cancelled. That takes at most two grace
-// periods. An error means that the store refuses the runner, or has been
-// unavailable for MaxOutage.
+// Run takes rollouts and executes them until the queue is closed, MaxRollouts are done or the runner is drained, and
+// then returns nil. When ctx ends, the contexts of the agents end, too, and Run returns nil once their attempts are
+// reported as failed with the outcome cancelled. That takes at most two grace periods. An error means that the store
+// rejects the runner, or was unavailable for MaxOutage.
 func (r *Runner) Run(ctx context.Context) error {
 	cfg := &r.shared.cfg
 	quota := &rolloutQuota{unlimited: cfg.MaxRollouts == 0}
@@ -120,9 +116,10 @@ type StepParams struct {
 	Resources agl.Resources
 }
 
-// Step executes one rollout past the queue and returns it as it ended. While its retry condition wants another attempt,
-// Step runs that, too. When the last attempt failed, the error wraps an [agl.OutcomeError]. The end of ctx cancels the
-// attempt; if the rollout is then queued for another one, or if another runner took that, the error says so.
+// Step executes one rollout, bypassing the queue, and returns it as it ended. If its retry condition asks for another
+// attempt, Step runs that, too. If the last attempt failed, the error wraps an [agl.OutcomeError]. The end of ctx
+// cancels the attempt; if the rollout is then queued for another one, or if another runner took that, the error says
+// so.
 func (r *Runner) Step(ctx context.Context, p StepParams) (agl.AttemptedRollout, error) {
 	store := r.shared.cfg.Store
 	if p.Resources != nil {
@@ -188,8 +185,8 @@ func (r *Runner) StepAttempt(ctx context.Context, rollout agl.AttemptedRollout) 
 	return final, failure
 }
 
-// attempt executes an attempt, with heartbeats, and returns the rollout as it is then, and why the attempt failed. err is
-// why the rollout could not be read.
+// attempt executes an attempt, with heartbeats, and returns the resulting rollout and why the attempt failed. err
+// says why the rollout could not be read.
 func (r *Runner) attempt(ctx context.Context, workerID string, rollout agl.AttemptedRollout) (final agl.AttemptedRollout, failure, err error) {
 	w := newWorker(&r.shared, workerID)
 	stop := w.start(ctx)
@@ -204,8 +201,8 @@ func (r *Runner) attempt(ctx context.Context, workerID string, rollout agl.Attem
 	return final, failure, nil
 }
 
-// stepWorker lends a worker id. Steps that run at once need one each, but the store
-// should not see a new worker for each step.
+// stepWorker lends a worker id. Concurrent steps need one each, but the store should not see a new worker for every
+// step.
 func (r *Runner) stepWorker() (id string, release func()) {
 	r.stepMu.Lock()
 	defer r.stepMu.Unlock()

@@ -574,8 +574,8 @@ func TestConfigRejects(t *testing.T) {
 	t.Parallel()
 	agent := agl.AgentFunc(done)
 	for want, cfg := range map[string]runner.Config{
-		"Config.Store is nil":                              {Agent: agent},
-		"Config.Agent is nil":                              {Store: agl.UnimplementedStore{}},
+		"Config.Store: got nil":                            {Agent: agent},
+		"Config.Agent: got nil":                            {Store: agl.UnimplementedStore{}},
 		"Config.Workers: got -1, must not be negative":     {Store: agl.UnimplementedStore{}, Agent: agent, Workers: -1},
 		"Config.GracePeriod: got -1000000000, must not be": {Store: agl.UnimplementedStore{}, Agent: agent, GracePeriod: -time.Second},
 	} {

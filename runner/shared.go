@@ -24,18 +24,17 @@ func (s *shared) attemptLog(rolloutID, attemptID string) *slog.Logger {
 	return s.cfg.Logger.With("rollout_id", rolloutID, "attempt_id", attemptID)
 }
 
-// reportContext returns the context for what has to be reported about an attempt: it
-// outlives ctx, by a grace period at most.
+// reportContext returns the context for reports about an attempt. It outlives ctx by at most a grace period.
 func (s *shared) reportContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ReportTimeout)
 	stop := context.AfterFunc(ctx, func() {
-		_ = backoff.Sleep(out, s.cfg.GracePeriod) // out ends earlier when nobody needs it any more
+		_ = backoff.Sleep(out, s.cfg.GracePeriod) // out ends earlier when it is no longer needed
 		cancel()
 	})
 	return out, func() { stop(); cancel() }
 }
 
-// storeBackoff is the schedule of tries while the store is unavailable.
+// storeBackoff returns the schedule of retries while the store is unavailable.
 func storeBackoff() backoff.Exponential {
 	return backoff.Exponential{First: 100 * time.Millisecond, Max: 5 * time.Second, Jitter: 0.5}
 }

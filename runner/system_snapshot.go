@@ -21,8 +21,8 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// systemSnapshot is what a heartbeat says about the machine: sizes in GiB and MiB,
-// shares in percent. A value that cannot be read is zero.
+// systemSnapshot is what a heartbeat says about the machine: sizes in GiB and MiB, shares in percent. Values that
+// cannot be read are zero.
 type systemSnapshot struct {
 	Timestamp   agl.Timestamp `json:"timestamp"`
 	Host        string        `json:"host"`
@@ -41,8 +41,8 @@ type systemSnapshot struct {
 	BytesRecvMB float64       `json:"bytes_recv_mb"`
 }
 
-// SystemSnapshot describes the machine in the form of the Python runner's
-// heartbeats. It fails only when nothing can be read.
+// SystemSnapshot describes the machine in the form of the Python runner's heartbeats. It fails only if nothing
+// can be read.
 func SystemSnapshot(ctx context.Context) (jsontext.Value, error) {
 	const mb, gb = 1 << 20, 1 << 30
 	s := systemSnapshot{Timestamp: agl.TimestampOf(time.Now()), OS: runtime.GOOS, CPUThreads: runtime.NumCPU()}
@@ -85,8 +85,8 @@ func SystemSnapshot(ctx context.Context) (jsontext.Value, error) {
 	return json.Marshal(s)
 }
 
-// platform is the name and version of the operating system, such as "debian 12". On
-// Linux it is read here, because gopsutil would start a program for it.
+// platform returns the name and version of the operating system, such as "debian 12". On Linux it reads them itself,
+// because gopsutil would start a program for that.
 func platform(ctx context.Context) (string, error) {
 	if runtime.GOOS != "linux" {
 		name, _, version, err := host.PlatformInformationWithContext(ctx)

@@ -11,7 +11,7 @@ import (
 	"github.com/agl-go/agl/internal/backoff"
 )
 
-// worker executes rollouts, one after the other, under a worker id of its own.
+// worker executes rollouts, one after another, under its own worker id.
 type worker struct {
 	heartbeat
 }
@@ -49,7 +49,7 @@ func (w *worker) run(ctx context.Context, drain <-chan struct{}, quota *rolloutQ
 		if err := w.execute(ctx, rollout); err != nil {
 			outcome, level := agl.OutcomeOf(err).Kind, slog.LevelWarn
 			if outcome == agl.OutcomeCancelled {
-				level = slog.LevelInfo // it was asked to end
+				level = slog.LevelInfo // the runner was asked to stop
 			}
 			w.attemptLog(rollout.RolloutID, rollout.Attempt.AttemptID).Log(ctx, level, "attempt failed",
 				"worker_id", w.workerID, "outcome", outcome, "error", err)
@@ -61,7 +61,7 @@ func (w *worker) run(ctx context.Context, drain <-chan struct{}, quota *rolloutQ
 // claim waits for a rollout. It returns false when there will be none: ctx has
 // ended or the queue is closed.
 func (w *worker) claim(ctx context.Context) (agl.AttemptedRollout, bool, error) {
-	var failing time.Time // since when
+	var failing time.Time // when dequeues began to fail
 	failures := 0
 	for {
 		begin := time.Now()
@@ -93,14 +93,13 @@ func (w *worker) claim(ctx context.Context) (agl.AttemptedRollout, bool, error) 
 		if w.cfg.MaxOutage >= 0 && time.Since(failing) >= w.cfg.MaxOutage {
 			return agl.AttemptedRollout{}, false, fmt.Errorf("worker %s: dequeue has failed for %s: %w", w.workerID, w.cfg.MaxOutage, err)
 		}
-		// If ctx ends, the next dequeue says so.
+		// If ctx ends, the next dequeue reports it.
 		_ = storeBackoff().Wait(ctx, failures)
 		failures++
 	}
 }
 
-// giveBack returns a claim that arrived when the runner was stopping already, if
-// the store can take it back.
+// giveBack returns a claim that arrived when the runner was already stopping, if the store can take it back.
 func (w *worker) giveBack(ctx context.Context, rollout agl.AttemptedRollout) bool {
 	if !w.cfg.Store.Capabilities().ReturnClaims {
 		return false
@@ -123,8 +122,8 @@ func (w *worker) execute(ctx context.Context, rollout agl.AttemptedRollout) erro
 	return a.execute(ctx, life)
 }
 
-// rolloutQuota is how many rollouts may still be taken. A worker takes one before it
-// asks for a rollout, and keeps it until it gets one.
+// rolloutQuota is the number of rollouts that may still be taken. A worker takes one from it before it asks for a
+// rollout, and keeps it until it gets a rollout.
 type rolloutQuota struct {
 	left      atomic.Int64
 	unlimited bool

@@ -56,7 +56,7 @@ func (c Config) withDefaults() Config {
 
 func (c Config) validate() error {
 	if c.Store == nil {
-		return agl.Errorf(agl.CodeInvalid, "tracer: Config.Store is nil, a store is required")
+		return agl.Errorf(agl.CodeInvalid, "tracer: Config.Store: got nil, must be a store")
 	}
 	for _, f := range []struct {
 		name  string

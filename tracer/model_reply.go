@@ -18,7 +18,7 @@ type modelReply struct {
 	choices []jsontext.Value
 }
 
-// parseReply reads the body of a reply. What could be read is returned beside an error.
+// parseReply reads the body of a reply. With an error it returns what could be read.
 func parseReply(form record.Form, body []byte, streamed bool) (r modelReply, err error) {
 	r.object = body
 	if streamed {

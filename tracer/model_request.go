@@ -27,7 +27,7 @@ func requestAttrs(form record.Form, body []byte) []agl.Attr {
 		return attrs
 	}
 	messages := 0
-	// Instructions stand before all messages, wherever the body has them.
+	// Instructions come before all messages, wherever they are in the body.
 	for _, first := range []bool{true, false} {
 		for name, value := range agl.Attributes(body).All() {
 			instructions := form != record.Chat && (name == "system" || name == "instructions")

@@ -12,7 +12,7 @@ import (
 	"github.com/agl-go/agl/proxy/record"
 )
 
-// accumulator puts the events of a stream together.
+// accumulator joins the events of a stream.
 type accumulator interface {
 	Add(event []byte)
 	Done() bool
@@ -31,8 +31,8 @@ func newAccumulator(form record.Form) accumulator {
 	return new(openai.Accumulator)
 }
 
-// unstreamed returns the reply that the server-sent events of a streamed one add up to. Beside an error it returns what
-// could be read.
+// unstreamed returns the reply that the events of a streamed one add up to. With an error it returns what could be
+// read.
 func unstreamed(form record.Form, body []byte) (jsontext.Value, error) {
 	var (
 		events openai.Events

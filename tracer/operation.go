@@ -22,8 +22,7 @@ func Provider(ctx context.Context) trace.TracerProvider {
 	return noop.NewTracerProvider()
 }
 
-// Start begins an OpenTelemetry span of the attempt; outside of a trace the
-// span records nothing. The caller ends it.
+// Start begins an OpenTelemetry span of the attempt. Outside of a trace the span records nothing. The caller ends it.
 func Start(ctx context.Context, name string, attrs ...attribute.KeyValue) (context.Context, trace.Span) {
 	return Provider(ctx).Tracer(scopeName).Start(ctx, name, trace.WithAttributes(attrs...)) //nolint:spancheck // the caller ends it
 }

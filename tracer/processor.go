@@ -20,22 +20,20 @@ func keyOf(sc trace.SpanContext) spanKey { return spanKey{sc.TraceID(), sc.SpanI
 // spanOwner is a trace, which OpenTelemetry spans belong to.
 type spanOwner interface {
 	id() trace.TraceID
-	over() bool      // no span counts any more
+	over() bool      // whether the trace accepts no more spans
 	logAttrs() []any // of the attempt, for the log
 	spanEnded(s sdktrace.ReadOnlySpan)
 	watchedBy(p *processor) // forget is called when the trace ends
 }
 
-// processor passes ended OpenTelemetry spans to the trace that they belong to: the
-// one in the context that the span was started with, or else the one with the
-// span's trace id (when the context was made anew from a span context).
+// processor passes ended OpenTelemetry spans to the trace that they belong to: the one in the context in which the
+// span was started, or else the one with the span's trace id (if the context was created anew from a span context).
 //
 // The SDK passes the context only at the start of a span, so open spans are
 // remembered until they end.
 type processor struct {
 	logger *slog.Logger
-	// owner finds the trace in a context; traced is whether there is one, which may
-	// be another tracer's.
+	// owner returns the trace in a context. traced says whether there is one; it may be another tracer's.
 	owner func(ctx context.Context) (owner spanOwner, traced bool)
 
 	mu     sync.Mutex
@@ -108,10 +106,10 @@ func (p *processor) forget(t spanOwner) (unfinished int) {
 	return unfinished
 }
 
-// NewSpanProcessor returns a span processor for an OpenTelemetry provider that exists already, beside the processors that
-// it has: a span that is started with the context of an attempt, or below such a span, is recorded in the attempt's trace,
-// whichever [Tracer] that is of. Other spans are left alone. The provider decides with its sampler and its limits what there
-// is to record.
+// NewSpanProcessor returns a span processor for an existing OpenTelemetry provider, beside its other processors. A
+// span that is started with the context of an attempt, or below such a span, is recorded in the attempt's trace,
+// whichever [Tracer] that belongs to. Other spans are ignored. The provider's sampler and limits decide what there is
+// to record.
 func NewSpanProcessor() sdktrace.SpanProcessor {
 	return newProcessor(slog.New(slog.DiscardHandler), func(ctx context.Context) (spanOwner, bool) {
 		t, ok := FromContext(ctx)
@@ -122,7 +120,7 @@ func NewSpanProcessor() sdktrace.SpanProcessor {
 	})
 }
 
-// Shutdown does nothing: traces are ended by those who started them.
+// Shutdown does nothing: whoever started a trace ends it.
 func (p *processor) Shutdown(context.Context) error { return nil }
 
 // ForceFlush does nothing: see Trace.Flush.

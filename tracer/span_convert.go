@@ -16,8 +16,8 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// FromOTel converts an ended OpenTelemetry span. The result is of no attempt yet: [Trace.Add] and the spans of an
-// [agl.Result] give it one. Maps among its attributes are flattened with dots, and mixed lists by index.
+// FromOTel converts an ended OpenTelemetry span. The result does not belong to an attempt yet: [Trace.Add] and the
+// spans of an [agl.Result] set that. Maps among its attributes are flattened with dots, and mixed lists by index.
 func FromOTel(s sdktrace.ReadOnlySpan) agl.Span {
 	sc := s.SpanContext()
 	span := agl.Span{

@@ -8,8 +8,7 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// fromDraft returns the span that a draft describes, with ids and times that the
-// draft leaves out.
+// fromDraft returns the span that a draft describes, with generated ids and times where the draft has none.
 func fromDraft(d agl.SpanDraft) agl.Span {
 	if d.TraceID == "" {
 		d.TraceID = newID(16)

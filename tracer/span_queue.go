@@ -13,7 +13,7 @@ import (
 	"github.com/agl-go/agl/internal/backoff"
 )
 
-// storeBackoff is the schedule of tries while the store is unavailable.
+// storeBackoff returns the schedule of retries while the store is unavailable.
 func storeBackoff() backoff.Exponential {
 	return backoff.Exponential{First: 50 * time.Millisecond, Max: 2 * time.Second, Jitter: 0.5}
 }
@@ -40,7 +40,7 @@ type spanQueue struct {
 	pending  []agl.Span
 	oldest   time.Time // when pending became non-empty
 	size     int       // bytes of pending
-	heldSize int       // bytes of the spans that are pending or being sent
+	heldSize int       // bytes of spans pending or being sent
 	queued   int       // spans so far
 	numbered int       // spans so far that have a sequence id, or were lost without
 	settled  int       // spans so far that are stored or lost
@@ -73,8 +73,8 @@ func spanSize(s *agl.Span) int {
 	return n
 }
 
-// add queues a span and returns how many were queued by then. It blocks while the
-// queue is full, until cancel is closed; nil never is.
+// add queues a span and returns the number of spans queued so far. It blocks while the queue is full, until cancel is
+// closed; a nil cancel never is.
 func (q *spanQueue) add(cancel <-chan struct{}, span agl.Span) (place int, err error) {
 	size := spanSize(&span)
 	q.mu.Lock()
@@ -112,11 +112,10 @@ func (q *spanQueue) add(cancel <-chan struct{}, span agl.Span) (place int, err e
 	return place, nil
 }
 
-// number fetches the sequence ids of the spans up to a place of the queue, so that
-// whatever the agent does next gets a larger one. While the store does not answer it
-// returns without: the spans then get their ids when they are stored. The end of ctx
-// changes nothing: the wait is short, and a span without its id would stand behind the
-// agent's next call.
+// number fetches the sequence ids of the spans up to a place in the queue, so that whatever the agent does next gets
+// a larger one. If the store does not answer, number returns without them, and the spans get their ids when they are
+// stored. The end of ctx does not matter: the wait is short, and a span without its id would come after the agent's
+// next call.
 func (q *spanQueue) number(ctx context.Context, place int) {
 	if _, missing := q.unnumbered(place); missing == 0 {
 		return
@@ -130,7 +129,7 @@ func (q *spanQueue) number(ctx context.Context, place int) {
 		return
 	}
 	defer func() { <-q.order }()
-	// Spans that were queued while others held the order share one request.
+	// Spans that were queued while another call held order share one request.
 	before, want := q.unnumbered(place)
 	if want == 0 {
 		return
@@ -141,7 +140,7 @@ func (q *spanQueue) number(ctx context.Context, place int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if err != nil {
-		// A store that refuses says so again when the spans are stored.
+		// A store that rejects the spans does so again when they are stored.
 		q.away = ctx.Err() != nil || agl.Transient(err)
 		return
 	}
@@ -157,16 +156,15 @@ func (q *spanQueue) number(ctx context.Context, place int) {
 	q.numbered += want
 }
 
-// untraced returns the values of ctx without its trace and without its end: what an
-// instrumented client of the store records of the queue's own requests must not come
-// back into the queue, which would wait for itself when it is full.
+// untraced returns ctx's values without its trace and its end: what an instrumented client of the store records about
+// the queue's own requests must not enter the queue, which would wait for itself when it is full.
 func untraced(ctx context.Context) context.Context {
 	ctx = context.WithValue(context.WithoutCancel(ctx), traceKey{}, nil)
 	return trace.ContextWithSpanContext(ctx, trace.SpanContext{})
 }
 
-// unnumbered returns how many spans are numbered and how many are not; none when
-// those up to the place are, or the store is away.
+// unnumbered returns how many spans are numbered and how many are not; none if those up to the place are, or if the
+// store is away.
 func (q *spanQueue) unnumbered(place int) (numbered, missing int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -274,8 +272,8 @@ func (q *spanQueue) take() (batch []agl.Span, last int) {
 	return batch, q.queued - len(q.pending)
 }
 
-// send writes a batch, with retries while the store is unavailable. A batch that the
-// store rejects is written span by span, so that one bad span does not cost others.
+// send writes a batch, and retries while the store is unavailable. A batch that the store rejects is written span by
+// span, so that one bad span does not cost others.
 func (q *spanQueue) send(ctx context.Context, batch []agl.Span) {
 	begin := time.Now()
 	for try := 0; ; try++ {
@@ -368,7 +366,7 @@ func (q *spanQueue) loseAll(err error) {
 	}
 }
 
-// release makes room for as many spans as the batch had and wakes those who wait.
+// release frees the room of the batch's spans and wakes those who wait for it.
 func (q *spanQueue) release(batch []agl.Span) {
 	for i := range batch {
 		q.heldSize -= spanSize(&batch[i])
@@ -412,7 +410,7 @@ func (q *spanQueue) lossError() error {
 	return agl.Errorf(agl.ErrorCode(q.lostErr), "%d of %d spans of attempt %s were not stored: %w", q.lost, q.queued, q.attempt, q.lostErr)
 }
 
-// close lets the goroutine end when all spans are settled; no span is taken any more.
+// close lets the goroutine end when all spans are settled. The queue accepts no more spans.
 func (q *spanQueue) close() {
 	q.mu.Lock()
 	q.closed = true

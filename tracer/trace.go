@@ -23,8 +23,7 @@ type core struct {
 	provider  *sdktrace.TracerProvider
 }
 
-// owner returns the trace in ctx, if there is one. It is nil when the trace belongs
-// to another tracer.
+// owner returns the trace in ctx, if there is one. It is nil if the trace belongs to another tracer.
 func (c *core) owner(ctx context.Context) (owner spanOwner, traced bool) {
 	t, ok := FromContext(ctx)
 	if !ok || t.core != c {
@@ -49,11 +48,11 @@ type Trace struct {
 	traceID trace.TraceID
 
 	watchMu  sync.Mutex
-	watchers []*processor // beside that of the tracer, which have open spans of this trace
+	watchers []*processor // others than the tracer's that have open spans of this trace
 
 	hasRoot bool                             // the root span is stored; valid once ended is set
 	ending  atomic.Bool                      // End was called
-	ended   atomic.Bool                      // no span counts any more
+	ended   atomic.Bool                      // no more spans are accepted
 	failure atomic.Pointer[agl.OutcomeError] // of the last model call
 }
 
@@ -79,10 +78,10 @@ func newTrace(c *core, p agl.TraceParams) (*Trace, error) {
 	}, nil
 }
 
-// begin starts the queue and opens the root span. When ctx carries a trace of the
-// same attempt that has ended, the root of that one serves instead.
+// begin starts the queue and opens the root span. If ctx carries a trace of the same attempt that has ended, the root
+// of that trace is used instead.
 func (t *Trace) begin(ctx context.Context) context.Context {
-	// Spans must reach the store after the agent was cancelled, too.
+	// Spans must reach the store even after the agent was cancelled.
 	queueCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	t.cancel = cancel
 	go t.queue.run(queueCtx)
@@ -104,9 +103,9 @@ func (t *Trace) begin(ctx context.Context) context.Context {
 // TraceID returns the id of the trace in hex.
 func (t *Trace) TraceID() string { return t.traceID.String() }
 
-// Add implements [agl.Trace]. A span without an id gets a random one, and a span
-// without a resource that of the trace. If a span is of another rollout or attempt,
-// or has no name, the error has code agl.CodeInvalid and no span is added.
+// Add implements [agl.Trace]. A span without an id gets a random one, and a span without a resource gets the trace's.
+// If a span belongs to another rollout or attempt, or has no name, the error has code agl.CodeInvalid and no span is
+// added.
 func (t *Trace) Add(ctx context.Context, spans ...agl.Span) error {
 	for i := range spans {
 		if err := t.check(&spans[i]); err != nil {
@@ -139,7 +138,7 @@ func (t *Trace) check(s *agl.Span) error {
 		}
 	}
 	if s.Name == "" {
-		return agl.Errorf(agl.CodeInvalid, "name: is empty, a span needs one")
+		return agl.Errorf(agl.CodeInvalid, "name: empty, must be the name of the span")
 	}
 	if s.EndTime.Valid && s.StartTime.Valid && s.EndTime.V < s.StartTime.V {
 		return agl.Errorf(agl.CodeInvalid, "end_time: got %v, which is before start_time %v", s.EndTime.V, s.StartTime.V)
@@ -175,7 +174,7 @@ func (t *Trace) End(ctx context.Context) ([]agl.Span, error) {
 		return nil, agl.Errorf(agl.CodeIllegalState, "trace of attempt %s: ended twice", t.attemptID)
 	}
 	if t.root != nil {
-		// A root without children says nothing: it is dropped when ended is set first.
+		// A root without children is useless; setting ended first drops it.
 		t.hasRoot = !t.queue.empty()
 		t.ended.Store(!t.hasRoot)
 		t.root.End()
@@ -282,7 +281,7 @@ func (t *Trace) record(d agl.SpanDraft) error {
 	return t.added(err)
 }
 
-// parentOf returns the current span of ctx, or the root if that is of another trace.
+// parentOf returns the current span of ctx, or the root if that span belongs to another trace.
 func (t *Trace) parentOf(ctx context.Context) string {
 	if sc := trace.SpanContextFromContext(ctx); sc.TraceID() == t.traceID {
 		return sc.SpanID().String()
@@ -290,9 +289,9 @@ func (t *Trace) parentOf(ctx context.Context) string {
 	return t.rootID.SpanID().String()
 }
 
-// SpanFromDraft returns the span that a draft describes. Missing ids are those of the
-// trace and the current span in ctx, or random; a zero start is now, and a zero end is
-// the start. If ctx has a trace, the span belongs to its attempt.
+// SpanFromDraft returns the span that a draft describes. Missing ids are those of the trace and the current span in
+// ctx, or random; a zero start is now, and a zero end is the start. If ctx has a trace, the span belongs to its
+// attempt.
 func SpanFromDraft(ctx context.Context, d agl.SpanDraft) agl.Span {
 	if t, ok := FromContext(ctx); ok {
 		return t.draft(ctx, d)

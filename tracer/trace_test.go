@@ -292,7 +292,7 @@ func TestAddChecksSpans(t *testing.T) {
 	for want, bad := range map[string]agl.Span{
 		`rollout_id: got "ro-2", must be "ro-1"`: {RolloutID: "ro-2", Name: "x"},
 		`attempt_id: got "at-2", must be "at-1"`: {AttemptID: "at-2", Name: "x"},
-		`name: is empty`:                         {},
+		`name: empty`:                            {},
 		`end_time: got 1, which is before`:       {Name: "x", StartTime: agl.Some[agl.Timestamp](2), EndTime: agl.Some[agl.Timestamp](1)},
 	} {
 		err := open.Add(ctx, span("good"), bad)
@@ -495,7 +495,7 @@ func TestCancellation(t *testing.T) {
 func TestConfigRejects(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]tracer.Config{
-		"Config.Store is nil":         {},
+		"Config.Store: got nil":       {},
 		"Config.MaxBatchSpans: got -": {Store: &spanStore{}, MaxBatchSpans: -1},
 	} {
 		if _, err := tracer.New(cfg); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), want) {

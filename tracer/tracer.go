@@ -28,17 +28,15 @@ func New(cfg Config) (*Tracer, error) {
 	return t, nil
 }
 
-// TracerProvider returns the OpenTelemetry provider whose spans reach the store. A
-// span belongs to the attempt whose trace is in the context that it was started
-// with; one that was started outside of any attempt is not recorded. Give the
+// TracerProvider returns the OpenTelemetry provider whose spans reach the store. A span belongs to the attempt whose
+// trace is in the context in which the span was started. A span outside of any attempt is not recorded. Give the
 // provider to an instrumentation, or make it the global one, to record existing code.
 func (t *Tracer) TracerProvider() trace.TracerProvider { return t.core.provider }
 
-// Start begins the trace of an attempt. It opens a root span of the name given,
-// which is stored when the trace ends, unless it would be the only one. When ctx
-// carries a trace of the same attempt that has ended, the new one continues it:
-// its spans join the same trace id and root. The trace outlives the cancellation
-// of ctx: it ends with [Trace.End], which must be called.
+// Start begins the trace of an attempt. It opens a root span with the given name, which is stored when the trace
+// ends, unless it is the only span. If ctx carries a trace of the same attempt that has ended, the new one continues
+// it with the same trace id and root. The trace survives the cancellation of ctx: it ends with [Trace.End], which the
+// caller must call.
 func (t *Tracer) Start(ctx context.Context, p agl.TraceParams) (context.Context, agl.Trace, error) {
 	if p.RolloutID == "" || p.AttemptID == "" {
 		return ctx, nil, agl.Errorf(agl.CodeInvalid, "trace of rollout %q, attempt %q: both ids are required", p.RolloutID, p.AttemptID)

@@ -18,12 +18,13 @@ import (
 )
 
 // Transport is an [http.RoundTripper] that records the model calls of an attempt, streamed or not: Chat Completions,
-// Completions and Responses of OpenAI, and Messages of Anthropic. Requests and replies are passed on byte for byte. Each
-// call becomes a span named openai.chat.completion, whatever its API, so that adapters find it; messages, tools and
-// choices are described as those of a chat completion, and gen_ai.system and gen_ai.operation.name tell the APIs apart. It
-// has one child per tool call that the model asks for. The span is queued before the agent sees the end of the reply.
+// Completions and Responses of OpenAI, and Messages of Anthropic. Requests and replies pass through byte for byte.
+// Each call becomes a span named openai.chat.completion, whatever its API, so that adapters find it; messages, tools
+// and choices are described as those of a chat completion, and gen_ai.system and gen_ai.operation.name say which API
+// it was. It has one child for each tool call that the model asks for. The span is queued before the agent sees the
+// end of the reply.
 //
-// Requests without a trace in their context, and other requests, are only passed on.
+// Requests without a trace in their context, and other requests, only pass through.
 //
 //	client := openai.NewClient(option.WithHTTPClient(&http.Client{Transport: &tracer.Transport{}}))
 type Transport struct {
@@ -86,10 +87,9 @@ func formOf(path string) record.Form {
 	return ""
 }
 
-// ModelFailure returns how the last model call of the trace in ctx failed; nil if it
-// did not, or if there was none. With it a runner tells a failure of the agent from
-// one of its model, whatever SDK the agent uses. A call that the server rejected as
-// malformed is a failure of the agent: it returns nil.
+// ModelFailure returns how the last model call of the trace in ctx failed; nil if it did not, or if there was none.
+// It lets a runner distinguish a failure of the agent from one of its model, whatever SDK the agent uses. A call that
+// the server rejected as malformed is a failure of the agent: it returns nil.
 func ModelFailure(ctx context.Context) *agl.OutcomeError {
 	if t, ok := FromContext(ctx); ok {
 		return t.failure.Load()
@@ -97,7 +97,7 @@ func ModelFailure(ctx context.Context) *agl.OutcomeError {
 	return nil
 }
 
-// modelCall is what is known of one model call.
+// modelCall is the record of one model call.
 type modelCall struct {
 	form      record.Form
 	trace     *Trace
@@ -197,9 +197,8 @@ func (c *modelCall) replyBytes() []byte {
 	return plain
 }
 
-// outcome reads the reply and says why the call failed, if it did: an
-// [agl.OutcomeError] if the model is to blame. err is how the exchange ended: nil and
-// io.EOF are successes.
+// outcome reads the reply and returns why the call failed, if it did: an [agl.OutcomeError] if the model is to blame.
+// err is how the exchange ended: nil and io.EOF are successes.
 func (c *modelCall) outcome(err error) (modelReply, error) {
 	body := c.replyBytes()
 	switch {
@@ -216,13 +215,13 @@ func (c *modelCall) outcome(err error) (modelReply, error) {
 		return modelReply{}, statusFailure(c.status, body)
 	}
 	reply, parseErr := parseReply(c.form, body, c.streamed)
-	if parseErr != nil && !c.truncated && err != nil { // the whole reply came
+	if parseErr != nil && !c.truncated && err != nil { // the whole reply arrived
 		return reply, modelFailure(parseErr)
 	}
 	return reply, nil
 }
 
-// modelFailure is the failure of a call for which the model is to blame.
+// modelFailure returns an error that blames the model for a failed call.
 func modelFailure(cause error) error {
 	return &agl.OutcomeError{Kind: agl.OutcomeModelError, Err: cause}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/agl-go/agl/tracer"
 )
 
-// Agent runs attempts in processes. It is safe for concurrent use: there are as
-// many processes as there are calls of Run. Close it after use.
+// Agent runs attempts in processes. It is safe for concurrent use: there are as many processes as calls of Run. The
+// caller closes it.
 type Agent struct {
 	cfg      Config
 	launcher launcher
@@ -58,14 +58,14 @@ func find(program, dir string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// Close ends the kept processes. No call of Run may be under way, or follow.
+// Close ends the kept processes. No call of Run may be in progress or follow.
 func (a *Agent) Close() { a.pool.close() }
 
 // errTimeLimit is the cause when Config.Timeout ends an attempt.
-var errTimeLimit = errors.New("the agent's time limit is over")
+var errTimeLimit = errors.New("the agent's time limit has passed")
 
-// Run implements [agl.Agent]. When ctx ends, the process is ended and the error is the cause of ctx. The outcome is timeout
-// after the time limit of the configuration, and setup_error when the process cannot be started.
+// Run implements [agl.Agent]. When ctx ends, it ends the process and returns the cause of ctx. The outcome is timeout
+// after Config.Timeout, and setup_error if the process cannot be started.
 func (a *Agent) Run(ctx context.Context, task agl.Task) (agl.Result, error) {
 	if a.cfg.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -124,7 +124,7 @@ func (a *Agent) once(ctx context.Context, f attemptFolder, vars variables) (resu
 	return reported, err
 }
 
-// serve has a kept process do the task of an attempt.
+// serve passes the task of an attempt to a kept process.
 func (a *Agent) serve(ctx context.Context, task agl.Task, f attemptFolder, vars variables) (result, error) {
 	line, err := stdioLine(task, vars)
 	if err != nil {
@@ -163,7 +163,7 @@ func (a *Agent) serve(ctx context.Context, task agl.Task, f attemptFolder, vars 
 // AttrStream names the output stream that a message span holds.
 const AttrStream = "agentlightning.message.stream"
 
-// record stores the output streams as messages of the attempt, which may have been cancelled meanwhile.
+// record stores the output streams as messages of the attempt, even if it was cancelled meanwhile.
 func (a *Agent) record(ctx context.Context, stdout, stderr *output) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()

@@ -17,15 +17,15 @@ import (
 	"github.com/agl-go/agl/internal/procgroup"
 )
 
-// pipeGrace bounds how long the output of a process that has ended is still read,
-// in case something that survived it holds the pipe open.
+// pipeGrace bounds how long the output of an ended process is read, in case something that survived it holds the pipe
+// open.
 const pipeGrace = 2 * time.Second
 
-// agentProcess is one process of an agent, the leader of a group of its own.
+// agentProcess is one process of an agent, the leader of its own process group.
 type agentProcess struct {
 	reaper *Reaper
 	log    *slog.Logger
-	grace  time.Duration // between the request to end and the kill
+	grace  time.Duration // between SIGTERM and SIGKILL
 	hurry  <-chan struct{}
 	cmd    *exec.Cmd
 	group  *procgroup.Group
@@ -39,7 +39,7 @@ type agentProcess struct {
 	waitErr error
 }
 
-// launcher is what processes are started from.
+// launcher starts processes.
 type launcher struct {
 	argv    []string
 	environ []string
@@ -127,8 +127,8 @@ func (c *agentProcess) copy(from *os.File, to io.Writer) {
 	})
 }
 
-// await waits until the process has ended, and for its streams. When ctx ends, the
-// process is asked to end, and killed if it does not within its grace period.
+// await waits until the process and its streams have ended. When ctx ends, the process is asked to end, and killed if
+// it does not within its grace period.
 func (c *agentProcess) await(ctx context.Context) {
 	select {
 	case <-c.exited:
@@ -150,7 +150,7 @@ func (c *agentProcess) spare() {
 	}
 }
 
-// end kills the process, if it still runs, and all that it has started.
+// end kills the process, if it is still running, and everything that it has started.
 func (c *agentProcess) end() {
 	c.group.Kill()
 	<-c.exited
@@ -165,7 +165,7 @@ func (c *agentProcess) end() {
 	c.closePipes()
 }
 
-// failure says why a process that has ended failed; nil when it succeeded.
+// failure returns why an ended process failed; nil if it succeeded.
 func (c *agentProcess) failure(stderr *output) error {
 	if c.waitErr == nil {
 		return nil

@@ -28,49 +28,49 @@ type Config struct {
 	Command []string
 	// Environ is the environment that the program starts from, usually os.Environ(); the attempt's own variables are added.
 	Environ []string
-	// Env are more variables, NAME=VALUE. They override Environ, and those of the attempt override them.
+	// Env are more variables, NAME=VALUE. They override Environ; those of the attempt override Env.
 	Env []string
-	// User runs the program as another user, who cannot read this process's memory and files; nil is this process's user.
-	// It takes the privilege to change users, as root has it. Only on Unix.
+	// User runs the program as another user, who cannot read this process's memory and files; nil is this process's
+	// user. It requires the privilege to change users, such as root's. Only on Unix.
 	User *User
 	// Dir is the working directory. Empty is a new folder for each attempt, which is removed afterwards.
 	Dir string
 	// TempDir is where the folders of attempts are made; empty is os.TempDir().
 	TempDir string
-	// Keep leaves the folders of attempts in place.
+	// Keep keeps the folders of attempts.
 	Keep bool
 
-	// StoreURL is given to the program; without it the variables of OpenTelemetry are left out, too.
+	// StoreURL is the store's URL for the program. Without it the program gets no OpenTelemetry variables either.
 	StoreURL string
 	// SpanToken makes the token with which the program may store the attempt's spans, and nothing else; nil sends none.
 	SpanToken func(ctx context.Context, rolloutID, attemptID string) (string, error)
-	// AllowEnv names variables of Environ that the resources of a rollout may name as the model's API key, env:NAME. Who
-	// writes resources chooses where that key is sent, so every other name fails the attempt, and so does AGL_*.
+	// AllowEnv names variables of Environ that the resources of a rollout may name as the model's API key, env:NAME.
+	// Whoever writes resources decides where that key is sent, so any other name fails the attempt, and so does
+	// AGL_*.
 	AllowEnv []string
-	// Withhold names variables of Environ that the program does not get, besides those that are for agl's own programs.
+	// Withhold names variables of Environ that the program does not get, in addition to those for agl's own programs.
 	Withhold []string
 
-	// Timeout bounds one attempt, besides the rollout's own limit; 0 is none.
+	// Timeout bounds one attempt, in addition to the rollout's own limit; 0 means no bound.
 	Timeout time.Duration
 	// GracePeriod is the time between SIGTERM and SIGKILL; 0 is 5 s. The grace period
 	// of the runner should be longer, or it leaves the agent behind.
 	GracePeriod time.Duration
-	// Hurry ends the grace periods when it is closed, those that have begun and later
-	// ones; nil is never closed.
+	// Hurry, once closed, ends all grace periods, those in progress and later ones; nil is never closed.
 	Hurry <-chan struct{}
-	// OutputBytes is how much of each output stream is kept; 0 is 1 MiB.
+	// OutputBytes bounds what is kept of each output stream; 0 is 1 MiB.
 	OutputBytes int
 	// MemoryBytes bounds the address space of each process; 0 is no limit. It needs a Unix shell.
 	MemoryBytes int64
 
 	// Keepalive keeps processes for many attempts.
 	Keepalive Keepalive
-	// MaxIdle is how many idle processes are kept; 0 is 64.
+	// MaxIdle is the number of idle processes that are kept; 0 is 64.
 	MaxIdle int
 
 	// Reaper ends processes that leave their process group; nil ends groups only.
 	Reaper *Reaper
-	// Logger is told about output and folders that are lost; nil discards.
+	// Logger logs lost output and folders; nil discards.
 	Logger *slog.Logger
 }
 
@@ -91,7 +91,7 @@ func (c Config) withDefaults() Config {
 
 func (c *Config) validate() error {
 	if len(c.Command) == 0 || c.Command[0] == "" {
-		return agl.Errorf(agl.CodeInvalid, "process: Command: is empty, must name the agent's program")
+		return agl.Errorf(agl.CodeInvalid, "process: Command: empty, must name the agent's program")
 	}
 	for _, f := range []struct {
 		name  string

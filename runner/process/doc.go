@@ -1,6 +1,9 @@
-// Package process runs a program in any language as the agent of a runner: one process for each attempt, or processes that
-// serve many ([KeepaliveStdio]). [New] makes the agent from a [Config]. The program needs no library: its environment has
-// everything that it needs, under names that SDKs read already.
+// Package process runs a program in any language as the agent of a runner: one process for each attempt, or processes
+// that serve many ([KeepaliveStdio]). The program needs no library: its environment contains everything, under names
+// that SDKs already read.
+//
+//	agent, err := process.New(process.Config{Command: []string{"python", "agent.py"}, Environ: os.Environ()})
+//	defer agent.Close()
 //
 // A variable names the file in which the program may leave its result; without the file, the last line of standard output
 // counts if it is a JSON object with reward, rewards or error. A non-zero exit fails the attempt whatever the result. Both

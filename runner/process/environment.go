@@ -12,17 +12,18 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// markVariable tells whose child a process is: everything that an agent starts inherits it.
+// markVariable identifies the process that an agent's children descend from: everything that the process starts
+// inherits it.
 const markVariable = "AGL_PROCESS_ID"
 
-// maxVariable is the longest value that is passed in a variable. Systems limit them
-// (Linux to 128 KiB); longer values are in files.
+// maxVariable is the longest value that is passed in a variable. Systems limit them (Linux to 128 KiB); longer values
+// are passed in files.
 const maxVariable = 64 << 10
 
 // metadataSeed is the metadata key of a rollout's seed. An agent that samples with it makes a run repeatable.
 const metadataSeed = "seed"
 
-// variableName is a resource's name as a part of a variable's name.
+// variableName returns a resource's name as a part of a variable's name.
 func variableName(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
@@ -36,14 +37,14 @@ func variableName(name string) string {
 type variables []string
 
 func (v *variables) add(name, value string) {
-	// No program can be started with a NUL in a variable.
+	// A program cannot be started with a NUL in a variable.
 	if value != "" && !strings.ContainsRune(value, 0) {
 		*v = append(*v, name+"="+value)
 	}
 }
 
-// withheld reports whether agents do not inherit a variable: those of execution roles, and
-// tokens, keys and addresses with passwords that are for agl's own programs.
+// withheld reports whether agents do not inherit a variable: variables of execution roles, and tokens, keys and
+// addresses with passwords for agl's own programs.
 func withheld(name string) bool {
 	return slices.Contains([]string{
 		"AGL_TOKEN", "AGL_PROXY_TOKEN", "AGL_PROXY_API_KEY", "AGL_SERVE_API_KEY", "AGL_OIDC_CLIENT_SECRET", "AGL_DB", "AGL_STORE_URL",
@@ -66,7 +67,7 @@ func (c *Config) inherited() []string {
 	return all
 }
 
-// attemptVariables are the variables of one attempt.
+// attemptVariables returns the variables of one attempt.
 func (c *Config) attemptVariables(ctx context.Context, task agl.Task, f attemptFolder) (variables, error) {
 	var v variables
 	rolloutID, attemptID := task.Rollout.RolloutID, task.Attempt.AttemptID
@@ -111,7 +112,7 @@ func (c *Config) modelVariables(v *variables, task agl.Task) error {
 		return err
 	}
 	if key == "" {
-		// SDKs refuse to start without a key; a proxy on the way asks for none.
+		// SDKs do not start without a key, even if the proxy requires none.
 		key = "none"
 	}
 	base := strings.TrimSuffix(strings.TrimRight(llm.Endpoint, "/"), "/v1")
@@ -134,8 +135,8 @@ func (c *Config) apiKey(llm agl.LLM) (string, error) {
 	return llm.APIKey.V, nil
 }
 
-// emitVariables adds where the attempt takes emissions: at the first proxy among the
-// resources, which is not always the model to ask.
+// emitVariables adds the URL for the attempt's emissions: the first proxy among the resources, which is not always
+// the model to call.
 func (c *Config) emitVariables(v *variables, task agl.Task) error {
 	for _, n := range task.Resources {
 		p, ok := n.Resource.(agl.ProxyLLM)
@@ -165,7 +166,7 @@ func (c *Config) allowed(name string) (string, error) {
 			return value, nil
 		}
 	}
-	return "", agl.Errorf(agl.CodeInvalid, "the model's API key is taken from the environment variable %s, which is not set where the runner is", name)
+	return "", agl.Errorf(agl.CodeInvalid, "the model's API key is taken from the environment variable %s, which is not set in the runner's environment", name)
 }
 
 // telemetryVariables make an instrumented agent store its spans in its attempt.

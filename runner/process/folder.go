@@ -8,7 +8,7 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// attemptFolder is what an attempt has on disk.
+// attemptFolder holds the files of an attempt.
 type attemptFolder struct {
 	root string // holds the rest
 	work string // the working directory
@@ -58,7 +58,7 @@ func (f attemptFolder) give(to User, work bool) error {
 	return nil
 }
 
-// removeFolder removes the folder of an attempt unless it is to be kept.
+// removeFolder removes the folder of an attempt, unless Keep is set.
 func (c *Config) removeFolder(f attemptFolder) {
 	if c.Keep {
 		return
@@ -68,7 +68,7 @@ func (c *Config) removeFolder(f attemptFolder) {
 	}
 }
 
-// fileName is an id as a part of a file name.
+// fileName returns an id as a part of a file name.
 func fileName(id string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {

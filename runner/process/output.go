@@ -7,8 +7,7 @@ import (
 	"sync"
 )
 
-// output keeps the beginning and the end of a stream, so that a program that writes
-// without end needs a bounded amount of memory.
+// output keeps the beginning and the end of a stream, so that a program that writes endlessly needs bounded memory.
 type output struct {
 	mu      sync.Mutex
 	head    []byte
@@ -34,7 +33,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// end returns the last bytes of the stream, at most as many as its half, and how many bytes before them are dropped.
+// end returns the last bytes of the stream, at most limit, and the number of dropped bytes before them.
 func (o *output) end() (tail []byte, dropped int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -45,7 +44,7 @@ func (o *output) end() (tail []byte, dropped int64) {
 	return slices.Clone(o.tail[over:]), dropped
 }
 
-// text is what is kept of the stream.
+// text returns what is kept of the stream.
 func (o *output) text() string {
 	tail, dropped := o.end()
 	if dropped > 0 {

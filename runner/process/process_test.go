@@ -357,7 +357,7 @@ func TestKeysThatAreNotAllowed(t *testing.T) {
 	for name, want := range map[string]string{
 		"OTHER":     `environment variable OTHER, which this runner does not allow; allowed by --allow-env, or allow_env in a run file: ["KEY" "AGL_TOKEN" "UNSET"]`,
 		"AGL_TOKEN": "environment variable AGL_TOKEN, which this runner does not allow",
-		"UNSET":     "environment variable UNSET, which is not set where the runner is",
+		"UNSET":     "environment variable UNSET, which is not set in the runner's environment",
 	} {
 		w := newWorld(t)
 		cfg := shell("env")
@@ -394,7 +394,7 @@ func TestRelativeProgram(t *testing.T) {
 func TestBadConfig(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]process.Config{
-		"Command: is empty":          {},
+		"Command: empty":             {},
 		"executable file not found":  {Command: []string{"no-such-program-anywhere"}},
 		"Timeout: got -1":            {Command: []string{"true"}, Timeout: -1},
 		`Keepalive: got "http"`:      {Command: []string{"true"}, Keepalive: "http"},

@@ -19,8 +19,8 @@ import (
 // result is what a program reports about its attempt.
 type result struct {
 	rewards []agl.Reward
-	err     string // what failed; empty for nothing
-	given   bool   // it reports anything
+	err     string // what failed; empty if nothing did
+	given   bool   // the program reported something
 }
 
 // maxResult bounds a result file.
@@ -29,8 +29,8 @@ const maxResult = 1 << 20
 // wantedResult describes a result in messages.
 const wantedResult = `a JSON object with "reward", "rewards" or "error", such as {"reward": 0.7}`
 
-// readResult reads a result file. One that does not exist reports nothing. As the file
-// has no other use, a number in it is the reward.
+// readResult reads a result file. A missing file reports nothing. Since the file has no other use, a number in it is
+// the reward.
 func readResult(path string) (result, error) {
 	data, err := readFile(path)
 	switch {
@@ -64,8 +64,8 @@ func readFile(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// printedResult reads the result from standard output: from its last line or, if that
-// is something else, from the only line before that reports a reward.
+// printedResult reads the result from standard output: from its last line or, if that is something else, from the
+// only earlier line that reports a reward.
 func printedResult(output []byte) (result, error) {
 	output = bytes.TrimSpace(output)
 	end := bytes.LastIndexByte(output, '\n') + 1
@@ -78,7 +78,7 @@ func printedResult(output []byte) (result, error) {
 	}
 	found := 0
 	for line := range bytes.Lines(output[:end]) {
-		// What is no result there is ordinary output, and so is an error.
+		// Earlier lines without a result, or with an error, are ordinary output.
 		if earlier, err := parseLine(bytes.TrimSpace(line)); err == nil && len(earlier.rewards) > 0 {
 			found++
 			r = earlier
@@ -100,13 +100,12 @@ func IsReward(line string) bool {
 var (
 	// rewardText matches a reward that is written as text; see parseLine.
 	rewardText = regexp.MustCompile(`^(?i)["']?reward["']?\s*[:=]\s*(.*)$`)
-	// rewardMember matches a member for a reward, in JSON and what is mistaken for it.
+	// rewardMember matches a member with a reward, in JSON and in what people mistake for JSON.
 	rewardMember = regexp.MustCompile(`(?i)[{,\s"']rewards?["']?\s*[:=]`)
 )
 
-// parseLine reads a line that may be a result: a JSON object, or "reward: 0.7". A line
-// that means to report a reward and cannot be read is an error; any other line reports
-// nothing.
+// parseLine reads a line that may be a result: a JSON object, or "reward: 0.7". A line that is meant to report a
+// reward but cannot be read is an error; any other line reports nothing.
 func parseLine(line []byte) (result, error) {
 	switch {
 	case bytes.HasPrefix(line, []byte("{")):
@@ -132,7 +131,7 @@ func parseNumber(text string) (number float64, ok bool) {
 	return number, err == nil && !math.IsNaN(number) && !math.IsInf(number, 0) && !strings.ContainsAny(text, "xX_")
 }
 
-// primary is a result of one reward.
+// primary returns a result with one reward.
 func primary(number float64) result {
 	return result{rewards: []agl.Reward{{Name: "primary", Value: number}}, given: true}
 }

@@ -1,11 +1,10 @@
-// Package memory is the [driver.Driver] that keeps everything in this process: for
-// tests, for debugging, and for runs whose results need not outlive it.
+// Package memory is the [driver.Driver] that keeps everything in this process: for tests, for debugging, and for runs
+// whose results need not outlive it.
 //
 //	d, err := memory.New(memory.Config{})
 //	s, err := store.New(ctx, store.Config{Driver: d})
 //
-// It must not know any rule of a rollout's lifecycle: the engine in package store
-// decides.
+// The package must not know any rule of a rollout's lifecycle: the engine in package store decides.
 package memory
 
 import (
@@ -21,8 +20,8 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
-// Limit is an amount of memory: a number of bytes or, when Bytes is 0, a share of
-// something larger. The zero value means the default.
+// Limit is an amount of memory: a number of bytes or, if Bytes is 0, a share of something larger. The zero value
+// means the default.
 type Limit struct {
 	Bytes int64
 	Ratio float64
@@ -35,9 +34,9 @@ func (l Limit) of(whole int64) int64 {
 	return int64(l.Ratio * float64(whole))
 }
 
-// Config says how much a driver keeps. Its zero value is usable.
+// Config says how much memory a driver uses. Its zero value is usable.
 type Config struct {
-	// CapacityBytes is the memory of which limits are a share; 0 is the machine's.
+	// CapacityBytes is the memory that shares refer to; 0 is the machine's.
 	CapacityBytes int64
 	// EvictionThreshold is the size of all spans above which those of finished
 	// rollouts are evicted, oldest rollouts first: bytes, or a share of the
@@ -89,14 +88,14 @@ func (c Config) validate() error {
 	return c.Validate("memory.Config")
 }
 
-// Driver is a driver.Driver in memory. Make one with [New].
+// Driver is a driver.Driver in memory. Create one with [New].
 type Driver struct {
 	config    Config
 	evictAt   int64 // bytes of spans above which to evict
 	evictDown int64 // bytes of spans down to which to evict
 
 	mu         sync.RWMutex
-	ordinal    int64 // counts everything that has an order of creation
+	ordinal    int64 // the last number in the order of creation
 	rollouts   map[string]*rollout
 	ordered    []*rollout // by creation
 	unsorted   bool       // whether one of ordered has an earlier start than the one before it
@@ -130,7 +129,7 @@ type rollout struct {
 	spans    spanList
 	bytes    int64 // of spans
 	evicted  bool
-	heapAt   int // its place among those to evict, counted from 1; 0 is none
+	heapAt   int // its index in the heap of evictable rollouts plus 1; 0 if it is not there
 }
 
 type attempt struct {
@@ -172,7 +171,7 @@ func New(config Config) (*Driver, error) {
 	d.evictDown = config.SafeThreshold.of(d.evictAt)
 	d.documents.init()
 	d.keys.init(config.IdempotencyTTL)
-	// The epoch keeps event ids of another process from being taken for ours.
+	// The epoch distinguishes event ids from those of other processes.
 	d.events.init(strconv.FormatInt(time.Now().UnixNano(), 36), config.EventTTL, config.MaxEvents)
 	d.tx.driver = d
 	return d, nil

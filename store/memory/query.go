@@ -11,8 +11,8 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
-// directed returns compare for the given sort order. Ties keep their order, so a
-// descending page is not an ascending one reversed.
+// directed returns compare for a sort order. Ties keep their order, so a descending page is not an ascending one
+// reversed.
 func directed[E any](compare func(a, b E) int, order agl.SortOrder) func(a, b E) int {
 	if compare == nil || order != agl.Descending {
 		return compare
@@ -180,8 +180,8 @@ func labelled(label agl.Label) func(*rollout) bool {
 	return func(r *rollout) bool { return strings.Contains(r.labels.Text, line) }
 }
 
-// newestFirst returns rollouts that are in the order of their start from the last one on. Those that started at the same time
-// keep their order.
+// newestFirst yields rollouts, which are ordered by their start, from the last one on. Those that started at the same
+// time keep their order.
 func newestFirst(all []*rollout) iter.Seq[*rollout] {
 	return func(yield func(*rollout) bool) {
 		for end := len(all); end > 0; {
@@ -199,8 +199,8 @@ func newestFirst(all []*rollout) iter.Seq[*rollout] {
 	}
 }
 
-// pick returns a page of the rollouts that match (nil matches all), in the order in which they come. If total, the number of those
-// that match, is not -1, it looks at no more than the page needs.
+// pick returns a page of the rollouts that match (nil matches all), in the given order. total is the number of
+// matches or -1; if it is known, pick reads no more than the page needs.
 func pick(all iter.Seq[*rollout], p agl.Paging, match func(*rollout) bool, total int) agl.Page[agl.AttemptedRollout] {
 	page := agl.Page[agl.AttemptedRollout]{Limit: p.Limit, Offset: p.Offset, Items: []agl.AttemptedRollout{}}
 	full := func() bool { return p.Limit >= 0 && len(page.Items) >= p.Limit }
@@ -219,7 +219,7 @@ func pick(all iter.Seq[*rollout], p agl.Paging, match func(*rollout) bool, total
 	return page
 }
 
-// behind returns the condition that a rollout matches and comes behind another one, which is nil if it does not exist.
+// behind returns the condition that a rollout matches and comes after other, which is nil if it does not exist.
 func behind(other *rollout, compare func(a, b *rollout) int, match func(*rollout) bool) func(*rollout) bool {
 	return func(r *rollout) bool {
 		if other == nil || match != nil && !match(r) {
@@ -233,7 +233,7 @@ func behind(other *rollout, compare func(a, b *rollout) int, match func(*rollout
 	}
 }
 
-// reward is that of the latest attempt.
+// reward returns the reward of the latest attempt.
 func (r *rollout) reward() agl.Null[agl.AttemptReward] {
 	if a := r.latest(); a != nil {
 		return a.cur.Reward
@@ -258,7 +258,7 @@ func rewardOrder(order agl.SortOrder) func(a, b *rollout) int {
 	}
 }
 
-// named returns the rollouts of these ids in the order of their creation.
+// named returns the rollouts with these ids, in the order of creation.
 func (d *Driver) named(ids []string) []*rollout {
 	var out []*rollout
 	for _, id := range ids {
@@ -304,7 +304,7 @@ func attemptOrder(field string) func(a, b *attempt) int {
 		"status":              func(a, b *attempt) int { return cmp.Compare(a.cur.Status, b.cur.Status) },
 		"worker_id":           func(a, b *attempt) int { return cmp.Compare(a.cur.WorkerID.V, b.cur.WorkerID.V) },
 		"last_heartbeat_time": func(a, b *attempt) int { return compareTimes(a.cur.LastHeartbeatTime, b.cur.LastHeartbeatTime) },
-	}[field] // rollout_id has none: all the same
+	}[field] // nil for rollout_id, which is the same for all
 }
 
 // Resources implements driver.Driver.

@@ -4,7 +4,7 @@ package memory
 // its rollout holds the same ticket; others are skipped, and removed when they reach the
 // head or become the majority.
 type queue struct {
-	front []place // returned to the head; the last one is the first in the queue
+	front []place // returned to the head; the last one is next
 	back  []place
 	head  int // of back
 	stale int // places whose rollout no longer holds their ticket
@@ -36,7 +36,7 @@ func (q *queue) at(i int) *place {
 	return nil
 }
 
-// left notes that a rollout has given its ticket up.
+// left notes that a rollout has given up its ticket.
 func (q *queue) left() { q.stale++ }
 
 // minStale keeps short queues from being compacted all the time.

@@ -12,7 +12,7 @@ import (
 // tx implements driver.Tx. The engine has one open at a time, so it is reused.
 type tx struct {
 	driver *Driver
-	cursor int // how many places of the queue were looked at
+	cursor int // the number of places in the queue that were examined
 }
 
 // Begin implements driver.Driver.
@@ -101,7 +101,7 @@ const (
 	withoutWorkers = false
 )
 
-// loadRollout adds a rollout with its latest attempt and that one's worker.
+// loadRollout adds a rollout with its latest attempt and that attempt's worker.
 func (d *Driver) loadRollout(r *rollout, workers bool, got *driver.Loaded) {
 	loaded := driver.LoadedRollout{Rollout: r.cur}
 	if a := r.latest(); a != nil {
@@ -259,7 +259,7 @@ func (d *Driver) countStatus(r *agl.Rollout, n int) {
 	}
 }
 
-// checkOrder notes whether rollouts still start in the order of their creation, as they do unless they are imported.
+// checkOrder notes whether rollouts still start in the order of their creation, which only imports can break.
 func (d *Driver) checkOrder(r *rollout, next *agl.Rollout) {
 	switch last := len(d.ordered) - 1; {
 	case r.cur != nil:

@@ -17,7 +17,7 @@ func Open(tb testing.TB) *store.Store {
 	return OpenWith(tb, store.Config{})
 }
 
-// OpenWith is Open with a configuration, of which the driver is left out.
+// OpenWith is Open with a configuration, whose Driver is ignored.
 func OpenWith(tb testing.TB, config store.Config) *store.Store {
 	tb.Helper()
 	driver, err := memory.New(memory.Config{CapacityBytes: 1 << 30})
