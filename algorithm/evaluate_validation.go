@@ -94,11 +94,7 @@ func (s *Session) StartValidation(ctx context.Context) error {
 	if s.p.Input.Val == nil {
 		return nil
 	}
-	sampling := s.p.Training.Validation.Sampling
-	if sampling == nil {
-		sampling = jsontext.Value("{}")
-	}
-	resources, err := SamplingVersion(ctx, s.p.Input.Store, s.p.Input.InitialResources, sampling, "")
+	resources, err := s.addValidationResources(ctx, s.p.Input.InitialResources)
 	if err != nil {
 		return fmt.Errorf("validate: %w", err)
 	}
@@ -121,6 +117,15 @@ func (s *Session) StartValidation(ctx context.Context) error {
 		v.result.Seconds = time.Since(start).Seconds()
 	}()
 	return nil
+}
+
+// addValidationResources adds resources of their own for the rollouts of one validation.
+func (s *Session) addValidationResources(ctx context.Context, resources agl.Resources) (id string, err error) {
+	sampling := s.p.Training.Validation.Sampling
+	if sampling == nil {
+		sampling = jsontext.Value("{}")
+	}
+	return SamplingVersion(ctx, s.p.Input.Store, resources, sampling, "")
 }
 
 // EndValidation returns the result of [Session.StartValidation], and counts its rollouts. It is nil if none was started, or if it still

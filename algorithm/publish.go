@@ -15,7 +15,7 @@ import (
 	"github.com/agl-go/agl/tinker"
 )
 
-// Publication is a snapshot of the model that agents are to call.
+// Publication is a snapshot of the model for agents to call.
 type Publication struct {
 	// Snapshot is its path in the engine, for tinker.Service.NewSamplingClient.
 	Snapshot string
@@ -96,7 +96,7 @@ func (s *Session) publishStep(ctx context.Context, step int) error {
 	return nil
 }
 
-// serve makes the newest snapshots those that agents call, and returns what is pinned beside them.
+// serve publishes the newest snapshots, and returns the publication with what is pinned.
 func (s *Session) serve(ctx context.Context, newest publishedSnapshots) (Publication, error) {
 	id := newest.resourcesID
 	publication := Publication{Snapshot: newest.paths[0], Version: id, ResourcesID: id, Pinned: s.pinned(id)}
@@ -189,7 +189,7 @@ func (s *Session) readVersions() error {
 	return nil
 }
 
-// publishSnapshot makes a snapshot of a model the one that agents call, if there is a publisher.
+// publishSnapshot publishes a snapshot of a model, if there is a publisher.
 func (s *Session) publishSnapshot(ctx context.Context, publisher Publisher, calls *PolicyCalls, p Publication) error {
 	if publisher == nil {
 		return nil

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/tinker"
@@ -20,7 +18,7 @@ type Releaser interface {
 	Serve(ctx context.Context, p Publication) error
 	// Withdraw stops serving a version. If a session still uses the version, it does nothing and returns false.
 	Withdraw(ctx context.Context, version string) (gone bool, err error)
-	// Model is the name of the model by which a version can be asked for.
+	// Model returns the model name under which a version can be requested.
 	Model(version string) string
 	// Propose begins a release of a version that is served. If a release of the version has begun already, it does nothing.
 	// While another release has a canary, it returns agl.ErrIllegalState.
@@ -229,11 +227,7 @@ func (s *Session) suite(ctx context.Context, version string) ([]*float64, error)
 			resources[i].Resource = llm
 		}
 	}
-	sampling := s.p.Training.Validation.Sampling
-	if sampling == nil {
-		sampling = jsontext.Value("{}")
-	}
-	id, err := SamplingVersion(ctx, s.p.Input.Store, resources, sampling, "")
+	id, err := s.addValidationResources(ctx, resources)
 	if err != nil {
 		return nil, err
 	}

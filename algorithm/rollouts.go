@@ -111,9 +111,9 @@ func (p RolloutsParams) await(ctx context.Context, groups map[int][]string) (res
 	}
 }
 
-// Await waits until rollouts have finished, flushes their calls (a nil flusher does nothing), and reads them (a nil read is
-// [Read]), in the order of the ids. A rollout of which calls were lost gets the outcome setup_error; the others are not affected. A flusher that
-// is unavailable (agl.ErrUnavailable) is an error.
+// Await waits until rollouts have finished, flushes their calls (a nil flusher does nothing), and reads them (a nil read is [Read]), in the
+// order of the ids. A rollout that has lost calls gets the outcome setup_error; the others are not affected. A flusher that is unavailable
+// (agl.ErrUnavailable) is an error.
 func Await(ctx context.Context, store agl.Store, flusher Flusher, read Reader, ids []string) ([]Episode, error) {
 	if _, err := store.WaitForRollouts(ctx, agl.WaitForRolloutsParams{RolloutIDs: ids}); err != nil {
 		return nil, fmt.Errorf("wait for rollouts: %w", err)

@@ -37,7 +37,8 @@ type SessionParams struct {
 	// Pinned returns the resources of rollouts that are still running and keep the version of the model that they were enqueued with. It
 	// may be called by any goroutine. Nil pins none: calls follow the newest version.
 	Pinned func() []string
-	// State returns the algorithm's own members of a checkpoint, an object; nil has none. See [Session.Own].
+	// State returns the algorithm's own members of a checkpoint, an object; nil means that it has none. See
+	// [Session.Own].
 	State func() (any, error)
 	// Release tries the weights in releases; nil gives them to all users.
 	Release *ReleaseParams
@@ -281,7 +282,7 @@ func openMetrics(path string, step int) (*Lines, error) {
 			Step *int `json:"step"`
 		}
 		if err := json.Unmarshal(line, &head); err != nil || head.Step == nil {
-			return false, nil //nolint:nilerr // a damaged line ends what is kept
+			return false, nil //nolint:nilerr // the lines before a damaged one are kept
 		}
 		return step > 0 && *head.Step <= step, nil
 	})

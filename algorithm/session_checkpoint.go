@@ -64,7 +64,7 @@ type Checkpoints struct {
 }
 
 // OpenCheckpoints opens or creates the directory and removes unfinished files. The service is asked to delete the weights of
-// old checkpoints; the logger gets its failures, and a nil one discards them.
+// old checkpoints; the logger gets failures to do so, and nil discards them.
 func OpenCheckpoints(dir string, service tinker.Service, logger *slog.Logger) (*Checkpoints, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)

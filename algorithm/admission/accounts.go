@@ -5,6 +5,14 @@
 // sampled that would then be too old to use. With MaxStaleness 0 the accounts are those of a run that samples, trains, and
 // samples again.
 //
+//	a, err := admission.New(admission.Config{Groups: 16, Steps: 100, MaxStaleness: 1}, admission.State{})
+//	for range a.Room() {
+//		g := a.Admit()            // start its rollouts; a.Done(g.ID) when they have finished
+//	}
+//	if batch := a.Batch(); batch != nil {
+//		stale := a.Trained()      // after a step on the batch; the next groups get its weights
+//	}
+//
 // [Accounts] is pure: it knows no clock, store or engine, and starts no goroutine.
 package admission
 

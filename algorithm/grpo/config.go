@@ -21,8 +21,8 @@ type Config struct {
 	// TrainingConfig.CheckpointEvery defaults to 25, and to 1 in a live run.
 	algorithm.TrainingConfig
 	// Roles are the agents of a rollout that are trained, each with a model of its own on the engine of TrainingConfig. They replace
-	// its Model, InitialWeights, Publisher and ModelName; none means that these describe the only one. A live run has none. Each role
-	// has its own groups, advantages and optimizer: a rollout of which one cannot be trained on still teaches the others.
+	// its Model, InitialWeights, Publisher and ModelName; no roles means that these describe the only one. A live run has none. Each
+	// role has its own groups, advantages and optimizer: a rollout that one role cannot be trained on still teaches the others.
 	Roles []algorithm.Role
 	// Source supplies the tasks; nil goes through the train dataset, in a new order each epoch.
 	Source Source
@@ -135,7 +135,7 @@ func Pins() []Pin { return []Pin{PinCall, PinRollout} }
 // parts is the number of parts in which a step's data come.
 func (c Config) parts() int { return max(c.Async.Minibatches, 1) }
 
-// String identifies what is not the default, for checkpoints.
+// String identifies the settings in checkpoints; empty for the defaults.
 func (a Async) String() string {
 	if a == (Async{OnStale: admission.Train, Pin: PinCall}) {
 		return ""

@@ -85,7 +85,7 @@ type feeder interface {
 	// collect waits for the groups of a step. They stay with the feeder until trained.
 	collect(ctx context.Context, step int) (stepBatch, error)
 	trained(ctx context.Context)
-	// save returns what a checkpoint holds: the position in what is learned from, and what is
+	// save returns what a checkpoint holds: the position in the tasks or rollouts, and the groups
 	// under way.
 	save() (position jsontext.Value, underWay *savedPump, err error)
 	close(ctx context.Context)

@@ -136,7 +136,7 @@ func (l *liveFeeder) collect(ctx context.Context, step int) (b stepBatch, err er
 // allowing is the number of concurrent calls of Live.Allow.
 const allowing = 8
 
-// allow returns the rollouts that Live.Allow lets pass.
+// allow returns the rollouts that Live.Allow accepts.
 func (l *liveFeeder) allow(ctx context.Context, ready []agl.CollectedRollout, b *stepBatch, left passedOver) ([]agl.CollectedRollout, error) {
 	if l.cfg.Live.Allow == nil {
 		return ready, nil

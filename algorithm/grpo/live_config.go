@@ -9,9 +9,9 @@ import (
 	"github.com/agl-go/agl/algorithm"
 )
 
-// Live makes a run learn from rollouts that others start, such as the sessions of a
-// service, instead of starting any. A step takes what has become ready since the step
-// before; a checkpoint holds how far it has read, so that no rollout is learned from twice.
+// Live makes a run learn from rollouts that others start, such as the sessions of a service,
+// instead of starting any. A step takes the rollouts that became ready since the step before; a
+// checkpoint holds how far it has read, so that no rollout is learned from twice.
 //
 // Rollouts with the same member MetadataGroup in their metadata are one group, as they
 // would be of a training step. Any other is compared with what rollouts of its kind have
@@ -20,11 +20,10 @@ import (
 //	Â = (R − m)/(√v + 1e-4),   then  m ← m + α·(R − m),   v ← (1 − α)·(v + α·(R − m)²)
 //
 // or R − m with Config.PlainAdvantage, which is REINFORCE with a baseline (Williams 1992, Machine Learning 8, §4; Sutton and
-// Barto 2018, §13.4): m does not depend on what the rollout did, so the gradient is
-// unbiased. Mean and variance are exponentially weighted (West 1979, CACM 22:9; Finch 2009,
-// "Incremental calculation of weighted mean and variance", §9), so that they follow users
-// whose taste drifts. A kind of which fewer than Warm rollouts were seen uses the baseline of
-// all kinds; while that has seen fewer, too, rollouts only teach the baselines.
+// Barto 2018, §13.4): m does not depend on what the rollout did, so the gradient is unbiased. Mean and variance are
+// exponentially weighted (West 1979, CACM 22:9; Finch 2009, "Incremental calculation of weighted mean and variance", §9), so
+// that they follow users whose taste drifts. A kind with fewer than Warm rollouts so far uses the baseline of all kinds.
+// While that has fewer, too, rollouts only update the baselines.
 type Live struct {
 	// Collector hands out the rollouts. Required.
 	Collector agl.Collector
@@ -44,12 +43,13 @@ type Live struct {
 	// MaxStaleness is how many versions old the weights that answered a call may be. Rollouts with
 	// an older call are left out. Zero means 8. See also Config.Correction.
 	MaxStaleness int
-	// PerUser is how many rollouts of one user, the member MetadataUser, a step learns from; further ones are passed over, so
+	// PerUser is how many rollouts of one user, the member MetadataUser, a step learns from; further ones are skipped, so
 	// that no single user decides what the model becomes. Zero is no limit.
 	PerUser int
-	// Releaser tries what was learned on a share of the users, and decides whether all get it; nil gives it to all after each step.
-	// While a candidate is tried, learning goes on until the weights are MaxStaleness versions ahead of those that are stable,
-	// and then waits. After a rollback it begins again from the stable weights, without the sessions of what was rolled back.
+	// Releaser tries new weights on a share of the users, and decides whether all get them; nil gives them to all after each step.
+	// While a candidate is tried, learning goes on until the weights are MaxStaleness versions ahead of those that are stable, and
+	// then waits. After a rollback, learning begins again from the stable weights, without the sessions of the candidate that was
+	// rolled back.
 	Releaser algorithm.Releaser
 	// ReleaseEvery is how many steps make a candidate, at most MaxStaleness; zero means 4, or MaxStaleness if that is less.
 	ReleaseEvery int

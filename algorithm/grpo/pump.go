@@ -56,7 +56,8 @@ func (p *pump) start(ctx context.Context) {
 	p.workers.Go(func() { p.run(ctx) })
 }
 
-// close cancels the rollouts that are still open and waits for all goroutines. A nil pump, or one that was not started, has none.
+// close cancels the rollouts that are still open and waits for all goroutines. On a nil pump, or one that was not started, it
+// does nothing.
 func (p *pump) close(ctx context.Context) {
 	if p == nil || p.stop == nil {
 		return
@@ -106,7 +107,7 @@ func (p *pump) admit(ctx context.Context) error {
 	return p.enqueue(ctx, append(restart, opened...))
 }
 
-// open takes tasks for all groups that there is room for.
+// open takes tasks for as many groups as there is room for.
 func (p *pump) open(ctx context.Context) (opened []*liveGroup, err error) {
 	p.opening.Lock()
 	defer p.opening.Unlock()

@@ -28,7 +28,7 @@ type sample struct {
 	truncated  bool
 	failed     bool     // the agent ended with an error
 	lostTokens int      // sampled in a rollout that failed
-	offPolicy  string   // the call because of which the rollout is masked
+	offPolicy  string   // why the rollout is masked: the call that must not be trained on
 	dimensions []string // of the final reward, if the role learns from one of them
 	sequences  []adapter.Trajectory
 	turns      []turn // the calls in sequences, in order

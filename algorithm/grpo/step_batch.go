@@ -18,7 +18,7 @@ type stepBatch struct {
 	stopped int // rollouts without which their group was complete
 	// Rollouts that count, in a live run: those that are new, and those of earlier steps.
 	learned, replayed []string
-	stale             int // rollouts that were passed over, in a live run
+	stale             int // rollouts that were skipped as too old, in a live run
 	crowded           int // likewise, because of Live.PerUser
 	// withheld counts those that Live.Allow rejected.
 	withheld int

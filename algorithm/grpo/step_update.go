@@ -50,7 +50,7 @@ type update struct {
 	all     comparison // of what the correction has seen
 	total   int        // tokens that it has seen
 	refused int        // of these
-	// computed is what is known of each sequence, by its first token.
+	// computed holds what is known about each sequence, by the address of its first token.
 	computed map[*int32]*computed
 }
 

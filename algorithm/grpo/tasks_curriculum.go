@@ -41,7 +41,7 @@ const (
 // leastProgress is added to the progress of every task, so that all are drawn alike where there is next to none.
 const leastProgress = 0.01
 
-// pace is what is known of a task.
+// pace holds the moving averages of a task's pass rate.
 type pace struct {
 	Groups int     `json:"groups"`
 	Fast   float64 `json:"fast"`

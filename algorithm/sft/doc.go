@@ -6,6 +6,9 @@
 // sampling, as RFT of Yuan et al. 2023, arXiv:2308.01825, and expert iteration). The model learns the tokens that were
 // sampled, not prompts or the output of tools.
 //
+//	source, err := sft.NewShuffled(demonstrations, 32, seed)
+//	result, err := sft.Train(ctx, sft.TrainConfig{Service: engine, Source: source, Steps: 200, Schedule: algorithm.Schedule{Peak: 1e-3}})
+//
 // If the engine is deterministic and agents sample with the seed that they are given, the result depends only on the
 // configuration, the tasks and the stored rollouts, even if the run was killed and resumed.
 //

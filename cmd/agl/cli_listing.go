@@ -59,7 +59,7 @@ func (f *listFlags) Validate() error {
 	return nil
 }
 
-// document prints what was read from JSON as that.
+// document prints a value that was decoded from JSON as JSON again.
 type document struct{ of any }
 
 func (d document) AppendJSON(dst []byte) []byte {

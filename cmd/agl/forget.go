@@ -47,7 +47,7 @@ func (c *forgetCommand) use(ctx context.Context, out *console.Console, store agl
 		return err
 	}
 	table := console.Table{Headers: []string{"RUN", "STEPS", "SESSIONS", "FIRST SNAPSHOT"}}
-	for _, dir := range c.Run { // before anything is deleted, since they are found by what is there
+	for _, dir := range c.Run { // before anything is deleted: the list is made from the sessions that exist
 		seen, err := learnedFrom(dir, sessions)
 		if err != nil {
 			return err

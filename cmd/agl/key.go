@@ -135,7 +135,7 @@ func used(k *access.Key) string {
 	return strings.Join(parts, ", ")
 }
 
-// limitsText lists limits, with what is used of them if that is known.
+// limitsText lists limits, with the usage of each if it is known.
 func limitsText(l *access.Limits, usage *access.Usage) string {
 	var parts []string
 	add := func(used, limit int64, unit string) {

@@ -40,7 +40,7 @@ type trainCommand struct {
 	flags.Trust
 	flags.Log `set:"logLevel=warn"` // the progress display says the rest
 
-	kept []byte // the run file of the run that another one is to continue; nil without one
+	kept []byte // the run file of the run that a corrected one continues; nil without a corrected one
 }
 
 func (trainCommand) Help() string {

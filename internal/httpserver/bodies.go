@@ -21,8 +21,8 @@ const (
 	bodyUnit = 256 << 10
 )
 
-// ErrBusy is the error of reading a body for which a server has no memory now. It is to be
-// answered with 503; the request may be repeated.
+// ErrBusy is the error of reading a body for which a server has no memory now. Answer it with 503;
+// the request may be repeated.
 var ErrBusy = errors.New("bodies of other requests hold the memory that this server has for them")
 
 // arriving counts the memory of bodies that have not arrived completely.

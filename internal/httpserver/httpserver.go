@@ -14,8 +14,8 @@ import (
 const (
 	// headerTimeout bounds how long a client may take to send a request's header.
 	headerTimeout = 10 * time.Second
-	// idleTimeout is how long a connection may wait for its next request. It is
-	// longer than that of our clients (90 s), so that it is they who close.
+	// idleTimeout is how long a connection may wait for its next request. It is longer than that of
+	// our clients (90 s), so that the clients close first.
 	idleTimeout = 2 * time.Minute
 	// maxHeaderBytes leaves room for long query strings.
 	maxHeaderBytes = 256 << 10

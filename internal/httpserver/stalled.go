@@ -47,7 +47,7 @@ func (c *stallConn) SetWriteDeadline(t time.Time) error {
 	return c.Conn.SetWriteDeadline(t)
 }
 
-// others notes a deadline of others, or that there is none any more.
+// others records that a handler has set a deadline, or removed it.
 func (c *stallConn) others(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

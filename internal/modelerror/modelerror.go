@@ -11,7 +11,7 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// maxMessage bounds the bytes of a body that stand in for its message, where it has none.
+// maxMessage bounds the bytes of a body that replace a missing message.
 const maxMessage = 500
 
 // Outcome returns the outcome of an agent that fails after a reply of this status and body: OutcomeContextOverflow,

@@ -52,7 +52,7 @@ func (r Reader) Missing(name string) error {
 }
 
 // Object reads an object that has fields. It calls member for each member with its name, which is valid until member reads
-// or skips the value. An object that lacks one of required, of which there may be 64, is rejected.
+// or skips the value. An object that lacks one of required (at most 64 names) is rejected.
 func (r Reader) Object(member func(name []byte) error, required ...string) error {
 	if r.PeekKind() != '{' {
 		return r.Refuse("model_attributes_type", notAModel)

@@ -62,7 +62,7 @@ func (h *heads) memory() int {
 	return n
 }
 
-// NewHeads returns Heads that use about so many bytes.
+// NewHeads returns Heads that use about memory bytes.
 func NewHeads(codec *Codec, memory int) *Heads {
 	return &Heads{codec: codec, seed: maphash.MakeSeed(), limit: memory, attempts: map[Attempt]*list.Element{}}
 }

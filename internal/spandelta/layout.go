@@ -21,8 +21,8 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// Layout is what is remembered of a document in order to write others as deltas from it:
-// the place and the hash of each of its parts, but not its text. It is immutable.
+// Layout is what is remembered about a document in order to write others as deltas from it: the
+// place and the hash of each of its parts, but not its text. It is immutable.
 type Layout struct {
 	seed  maphash.Seed
 	size  int

@@ -29,7 +29,7 @@ func NewOutlines(codec *Codec, object string, selected func(name string) bool, s
 	return &Outlines{NewExpander(codec, stored), newSums(), object, selected, map[*node]*outline{}}
 }
 
-// Outline is what was read of a document.
+// Outline is what was read from a document.
 type Outline struct {
 	// Head is the document up to the first member of the object, and Tail what comes after the last.
 	Head, Tail []byte
@@ -47,7 +47,7 @@ type Member struct {
 var errForm = errors.New("the document has another form")
 
 // Outline returns the outline of a span's document. Ok is false if the document does not have the form that outlines are made
-// of, and is to be read with Expand.
+// of; read it with Expand.
 func (o *Outlines) Outline(id string) (_ Outline, ok bool, err error) {
 	n, err := o.node(id)
 	if err != nil {
@@ -80,7 +80,8 @@ func (o *Outlines) Outline(id string) (_ Outline, ok bool, err error) {
 	return out, true, nil
 }
 
-// outline is what is known of a document: its pieces, and the places of the members of the object.
+// outline is what is known about a document: its pieces, and the places of the members of the
+// object.
 type outline struct {
 	base     *outline
 	size     int
@@ -416,7 +417,7 @@ func (w *outliner) walkObject(at int) (end int, err error) {
 	}
 }
 
-// copied is membersFrom of the base, for what is copied up to a limit and ends in the document at end.
+// copied is membersFrom of the base, for a piece that is copied up to a limit and ends in the document at end.
 func (w *outliner) copied(from, limit, end int) (inBase int, next byte) {
 	inBase, next = w.base.membersFrom(from, limit)
 	if inBase < limit || inBase == from {
@@ -447,8 +448,8 @@ func (w *outliner) add(m *member, at int) {
 	}
 }
 
-// longer adds a member of which the first bytes are those of one of the base. It returns the end of the member, or its place
-// if it is to be read as any other.
+// longer adds a member that begins with the bytes of a member of the base. It returns the end of the member, or its place if
+// it must be read like any other.
 func (w *outliner) longer(base *member, at, same int) (end int, err error) {
 	shared := same - base.valueStart()
 	if shared < 1 || shared >= base.value.Size() {

@@ -67,8 +67,8 @@ func parse(doc []byte, s *agl.Span) bool {
 	return parseObject(doc, 16, func(name, value []byte) (int, bool) { return parseField(s, name, value) })
 }
 
-// parseObject calls field for each member of an object and reports whether each of so many fields was given. field returns
-// the index of the field; ok is false if it is not of the usual form.
+// parseObject calls field for each member of an object and reports whether each of the fields was given. field returns the
+// index of the field; ok is false if it is not of the usual form.
 func parseObject(object []byte, fields int, field func(name, value []byte) (index int, ok bool)) bool {
 	given := 0
 	for name, value := range rawjson.Members(object) {

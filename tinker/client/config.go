@@ -49,7 +49,7 @@ type Config struct {
 	TLS *tls.Config
 	// Transport makes the requests; nil means a connection pool of the client's own.
 	Transport http.RoundTripper
-	// Logger receives what is retried and why; nil discards.
+	// Logger receives retries and their reasons; nil discards them.
 	Logger *slog.Logger
 }
 

@@ -7,11 +7,11 @@
 // # Lost answers
 //
 // Some servers run a call twice that they receive twice. A call that changes the model is therefore sent again only if the
-// server cannot have run it (it refused the connection, or answered 429 or 503), or if the engine is known to run a
-// repeat once ([engines.Engine].Idempotent). Where the answer to ForwardBackward or OptimStep is lost otherwise, the call
-// fails with [ErrInDoubt], and so does every later training call of that model until LoadWeights has replaced its state:
-// no gradient is ever applied twice, and none is silently missing. The same holds for a call that ends with its context,
-// and for a batch that is sent in several requests of which a later one fails.
+// server cannot have run it (it refused the connection, or answered 429 or 503), or if the engine is known to run a repeat
+// once ([engines.Engine].Idempotent). Where the answer to ForwardBackward or OptimStep is lost otherwise, the call fails
+// with [ErrInDoubt], and so does every later training call of that model until LoadWeights has replaced its state: no
+// gradient is ever applied twice, and none is silently missing. The same holds for a call that ends with its context, and
+// for a batch that is sent in several requests when a later one fails.
 //
 // # Limits of engines
 //

@@ -14,7 +14,7 @@ import (
 	"github.com/agl-go/agl/tinker/wire"
 )
 
-// outcome is what is known of a submitted call.
+// outcome is what is known about a submitted call.
 type outcome struct {
 	reply
 	taken   bool // the server accepted the submit, and its sequence id with it

@@ -30,7 +30,7 @@ type model struct {
 	seq      int64 // sequence id of the next call, from 1
 	seqTaken bool  // the server may have accepted a call with that id already
 	step     int64
-	gradient bool  // there may be a gradient of which no step was made
+	gradient bool  // there may be a gradient that no step has applied
 	doubt    error // why the state is unknown, or nil
 	unloaded bool
 }

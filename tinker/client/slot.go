@@ -23,7 +23,7 @@ const everything = math.MaxInt64
 
 func newSlot() *slot { return &slot{users: semaphore.NewWeighted(everything)} }
 
-// slots keep the samples and the training of each model apart. The zero value has none.
+// slots keep the samples and the training of each model apart. The zero value holds no slot.
 type slots struct {
 	mu     sync.Mutex
 	byHost map[string]*slot // of loaded models that published, by the model in their snapshots' paths

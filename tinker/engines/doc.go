@@ -1,5 +1,5 @@
-// Package engines is the table of what is known of each engine that speaks the Tinker protocol: the embedded policy,
-// SkyRL, TuFT, Open-RL and Tinker itself.
+// Package engines is the table of the known engines that speak the Tinker protocol, and what each can do: the embedded
+// policy, SkyRL, TuFT, Open-RL and Tinker itself.
 //
 // The protocol leaves much open: which losses there are, how a batch becomes one number, whether a published snapshot
 // stays as it is, what happens to a call that is sent twice. Few engines say so themselves. An [Engine] says it; [Find]

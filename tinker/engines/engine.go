@@ -55,7 +55,7 @@ type Engine struct {
 	Encoding Encoding
 	// Order says how it treats sequence ids.
 	Order Order
-	// SelfDescribing is true when the engine says itself, in its answer to get_server_capabilities, what is below.
+	// SelfDescribing is true when the engine reports the fields below itself, in its answer to get_server_capabilities.
 	SelfDescribing bool
 
 	// Losses are the losses that it has; nil is unknown.
@@ -67,8 +67,8 @@ type Engine struct {
 	// Idempotent is true when a call that is sent again with the same ids and body runs once, and both are answered
 	// with its result.
 	Idempotent bool
-	// LoadDiscardsGradient is true when load_weights drops a gradient of which no step was made. Elsewhere it stays,
-	// and may even outlive its model.
+	// LoadDiscardsGradient is true when load_weights drops a gradient that no step has applied. Elsewhere the gradient
+	// stays, and may even outlive its model.
 	LoadDiscardsGradient bool
 	// AdvantagesOnly is true when the losses of policies take advantages and no weights: a client multiplies them.
 	AdvantagesOnly bool
@@ -114,17 +114,17 @@ func (e Engine) SumsLosses() bool {
 	return e.Normalization == Sum || e.Normalization == DatumMean && slices.Contains(e.Losses, tinker.ImportanceSampling)
 }
 
-// TrainableLosses are the losses of which a client can obtain the gradient of the sum. Dro is not linear in the
-// advantages, so that nothing makes up for an engine that averages.
+// TrainableLosses returns the losses whose summed gradient a client can obtain. DRO is not linear in the advantages, so
+// a client cannot make up for an engine that averages it.
 func (e Engine) TrainableLosses() []tinker.LossName {
 	return slices.DeleteFunc(slices.Clone(e.Losses), func(l tinker.LossName) bool {
 		return l == tinker.DRO && e.Normalization == DatumMean
 	})
 }
 
-// Seed returns a seed as the engine takes it, for a number of samples of which the i-th is drawn with seed+i. An engine
-// of 31 bits fails all samples that it draws together with one whose seed is too large, so that a larger seed is
-// replaced by 30 bits made of all of its bits.
+// Seed returns a seed as the engine takes it, for several samples; sample i is drawn with seed+i. An engine of 31 bits
+// fails all samples that it draws together with one whose seed is too large, so that a larger seed is replaced by 30
+// bits made of all of its bits.
 func (e Engine) Seed(seed uint64, samples int) uint64 {
 	if e.WideSeeds || seed <= math.MaxInt32-uint64(max(samples, 1)) {
 		return seed

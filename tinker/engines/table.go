@@ -17,7 +17,7 @@ const (
 	SkyRL = "skyrl"
 	// TuFT is TuFT 0.2.2, from its source.
 	TuFT = "tuft"
-	// OpenRL is Google's Open-RL, of which only its description is known.
+	// OpenRL is Google's Open-RL, known only from its description.
 	OpenRL = "open-rl"
 	// Tinker is the service of Thinking Machines, from the documentation of its SDK.
 	Tinker = "tinker"

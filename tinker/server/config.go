@@ -38,7 +38,7 @@ type Config struct {
 	LongPoll time.Duration
 	// MaxResults and MaxResultBytes bound the results that are kept for repeated reads, by number and by memory; zero
 	// means 1024 and 256 MiB. The oldest are dropped first, and the newest is always kept. A request for a dropped result
-	// gets 410, upon which clients submit the call again.
+	// gets 410; clients then submit the call again.
 	MaxResults     int
 	MaxResultBytes int64
 	// SessionTimeout is how long a session may be idle; zero means 5 min. Its creation, heartbeats, and the calls of its models

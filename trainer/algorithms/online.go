@@ -23,8 +23,8 @@ type Online struct {
 
 	live   grpo.Live
 	anchor grpo.Anchor
-	demos  string // the anchor's file; empty has none
-	// release is how candidates are tried; nil gives what was learned to everybody.
+	demos  string // the anchor's file; empty is no anchor
+	// release is how candidates are tried; nil gives new weights to all users.
 	release *release.Proposal
 	// redaction says which sessions may be learned from; nil lets all pass.
 	redaction *Redaction

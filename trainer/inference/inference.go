@@ -2,6 +2,10 @@
 // program, waits until it answers, starts it again when it dies, and ends it with
 // everything that it has started.
 //
+//	server, err := inference.Start(ctx, inference.Config{Command: []string{"vllm", "serve", model}, BaseURL: "http://127.0.0.1:8000/v1"})
+//	defer server.Close()
+//	client := &http.Client{Transport: server.Transport(http.DefaultTransport)} // its requests wait while the server is started again
+//
 // It knows processes and one HTTP route. It must not know what the server serves, nor
 // who calls it.
 package inference

@@ -74,7 +74,7 @@ func (t *trials) propose(ctx context.Context, version, model string, candidate r
 	return err
 }
 
-// standing returns what has become of a candidate, if there is one, and what sessions are served by.
+// standing returns the state of a candidate, if there is one, and the versions that serve sessions.
 func (t *trials) standing(ctx context.Context, candidate string) (s algorithm.Standing, current release.Current, err error) {
 	b, err := t.book()
 	if err != nil {

@@ -1,5 +1,7 @@
 // Package plot draws the curves of a run as SVG files for browsers, on light and on dark pages, without scripts or fonts.
 //
+//	svg := plot.Chart{Title: "Reward", XLabel: "step", Series: []plot.Series{{Points: points, Smooth: true}}}.SVG()
+//
 // It must not know what the numbers mean.
 package plot
 

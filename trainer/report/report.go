@@ -98,7 +98,7 @@ func WriteRollout(b *strings.Builder, title string, r *Rollout) {
 	}
 }
 
-// said shows a text of bounded length, and who it is from.
+// said writes a text of bounded length, with the role of its speaker.
 func said(b *strings.Builder, role, text string) {
 	fmt.Fprintf(b, "<div class=\"said\"><span class=\"role\">%s</span> %s</div>\n", html.EscapeString(role), clipped(strings.TrimSpace(text)))
 }

@@ -1,6 +1,8 @@
 // Package runfile reads the file that `agl train` runs: agent, data, resources,
 // proxy, engine, algorithm, store and output folder in one YAML file.
 //
+//	file, err := runfile.Read("agl.yaml", runfile.Options{})
+//
 // [Read] returns a [File], or an [Error] with every mistake and its line. The
 // algorithms that a file can name come from package algorithms. The package knows the
 // settings of the parts; it must not know how they are run.

@@ -1,6 +1,13 @@
 // Package tracker copies the metrics of a run to where people look at them: TensorBoard event files and MLflow servers.
 //
-// A [Tracker] gets the lines of metrics.jsonl as they are written. It must not know which algorithm wrote them.
+// A [Set] takes the lines of metrics.jsonl as they are written, and gives their numbers to each [Tracker]:
+//
+//	board, err := tracker.NewTensorBoard("board")
+//	set := tracker.NewSet(logger, board)
+//	set.Line(ctx, line)
+//	set.Close(ctx, nil)
+//
+// The package must not know which algorithm wrote the lines.
 package tracker
 
 import (

@@ -95,8 +95,8 @@ func (t *turns) extend(tok *tokenizer.Tokenizer, text string) Continuation {
 	return c
 }
 
-// find returns the longest turn with which the text begins, and the longest one of which it contains only the prompt. The
-// lock is held.
+// find returns the longest turn that the text begins with, and the longest turn whose prompt, but not reply, it begins
+// with. The lock is held.
 func (t *turns) find(text string) (best, broken *turn) {
 	for e := t.recent.Front(); e != nil; e = e.Next() {
 		c := e.Value.(*turn)

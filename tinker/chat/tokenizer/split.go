@@ -146,7 +146,7 @@ func digitGroups(table *charClasses, text string) int {
 	return span(table, text, number, true)
 }
 
-// digits returns the length of the digits at the start of text, of which there are at most limit.
+// digits returns the length of the digits at the start of text, counting at most limit of them.
 func digits(table *charClasses, text string, limit int) (n int) {
 	for range limit {
 		c, size := at(text[n:])

@@ -47,8 +47,8 @@ func RedactJSON(doc []byte) ([]byte, error) {
 	}
 }
 
-// redactValue returns what is shown instead of a member's value, if that is a secret. A
-// reference to an environment variable is none.
+// redactValue returns what is shown instead of a member's value, if that is a secret. A reference
+// to an environment variable is not a secret.
 func redactValue(name string, value jsontext.Value) (shown jsontext.Value, changed bool) {
 	var text string
 	switch value.Kind() {

@@ -77,8 +77,8 @@ func runsTypeScript(ctx context.Context, path string, args []string) bool {
 // interpreterTimeout is how long an interpreter may take to say what it is.
 const interpreterTimeout = 10 * time.Second
 
-// interpreter asks a known interpreter for its version; empty means that it is none,
-// or does not say.
+// interpreter asks a known interpreter for its version; empty for other programs, and if it does
+// not answer.
 func (d *Doctor) interpreter(ctx context.Context, path string) string {
 	flag := "--version"
 	switch name := strings.TrimRight(filepath.Base(path), "0123456789."); name {

@@ -37,7 +37,7 @@ func (f *Trust) TLS() (*tls.Config, error) {
 	return settings, nil
 }
 
-// AgentEnv are the variables by which programs trust the CA, too. These add to what a program
+// AgentEnv returns the variables that make programs trust the CA, too. These add to what a program
 // trusts. Those of Python replace it, and are left to the operator.
 func (f *Trust) AgentEnv() []string {
 	if f.CA == "" {

@@ -60,7 +60,7 @@ func (s *Size) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Count is the limit of a number; 0, which no flag can say, is none.
+// Count limits a number; 0, which no flag can set, is no limit.
 type Count int64
 
 // String writes the number as a flag takes it.
@@ -76,7 +76,7 @@ func (c *Count) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Dollars is an amount of money; 0, which no flag can say, is none.
+// Dollars limits an amount of money; 0, which no flag can set, is no limit.
 type Dollars float64
 
 // mostDollars is the highest limit of a budget.
