@@ -42,7 +42,17 @@ func (c *configSchemaCommand) run(_ context.Context, out *console.Console) error
 
 type configCheckCommand struct {
 	kindFlags
-	Files []string `arg:"" name:"file" help:"The files."`
+	Files []string `arg:"" optional:"" name:"file" help:"The files. Default: ${runfile}."`
+}
+
+func (c *configCheckCommand) Validate() error {
+	if len(c.Files) == 0 {
+		if c.Proxy {
+			return errors.New("give the proxy's file")
+		}
+		c.Files = []string{defaultFile}
+	}
+	return nil
 }
 
 func (configCheckCommand) Help() string {
