@@ -14,6 +14,9 @@ let bearer = "";
 // unauthorized is true when the store asked for a key that it has not been given.
 export const unauthorized = signal(false);
 
+// lapsed is true when a sign-in has ended by itself: its key has expired or was revoked, or its session is over.
+export const lapsed = signal(false);
+
 // signIns counts changes of who is signed in: what was read before is somebody else's.
 export const signIns = signal(0);
 
@@ -32,7 +35,7 @@ export async function signIn(key) {
     bearer = key;
     await learn();
   }
-  unauthorized.value = false;
+  unauthorized.value = lapsed.value = false;
   signIns.value++;
 }
 
@@ -41,7 +44,16 @@ export async function signOut() {
   else await post("logout", {});
   session.value = { ...session.value, identity: null };
   unauthorized.value = true;
+  lapsed.value = false;
   signIns.value++;
+}
+
+// refused notes that the store knows nobody who has made a request.
+function refused() {
+  lapsed.value ||= Boolean(bearer || session.value?.identity);
+  bearer = "";
+  if (session.value) session.value = { ...session.value, identity: null };
+  unauthorized.value = true;
 }
 
 // oidcLogin is the page that leads to the identity provider.
@@ -64,6 +76,7 @@ async function call(method, path, { params, body, signal: abort } = {}) {
   const headers = { "X-Requested-With": "agl" }; // or the browser shows a dialog of its own after 401
   if (bearer) headers.Authorization = "Bearer " + bearer;
   if (body !== undefined) headers["Content-Type"] = "application/json";
+  const by = signIns.value;
   let response;
   try {
     response = await fetch(url, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal: abort, credentials: "same-origin" });
@@ -72,7 +85,7 @@ async function call(method, path, { params, body, signal: abort } = {}) {
     throw new APIError(0, "the store cannot be reached");
   }
   if (!response.ok) {
-    if (response.status === 401 && path !== "login") unauthorized.value = true;
+    if (response.status === 401 && path !== "login" && by === signIns.value) refused();
     throw new APIError(response.status, await errorText(response));
   }
   return response;
@@ -125,6 +138,7 @@ export async function* spans(rolloutID, attemptID, abort) {
 // stream begins with the event "reset", since what happened before is not told. So does
 // each half second in which there were too many changes to tell.
 export async function* events(since, abort) {
+  const by = signIns.value;
   const response = await call("GET", "events", { params: { since, every: 0.5 }, signal: abort });
   if (!since) yield { kind: "reset" };
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -138,7 +152,8 @@ export async function* events(since, abort) {
       const data = block.split("\n").filter((line) => line.startsWith("data:")).map((line) => line.slice(5)).join("\n");
       if (!data) continue;
       const event = JSON.parse(data);
-      if (!event.kind) throw new APIError(500, event.detail || "the store ended the stream");
+      if (event.code === "unauthorized" && by === signIns.value) refused();
+      if (!event.kind) throw new APIError(event.code === "unauthorized" ? 401 : 500, event.detail || "the store ended the stream");
       yield event;
     }
   }

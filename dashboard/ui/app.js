@@ -3,7 +3,7 @@ import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "./lib/html.js";
 import { go, href, route, settle } from "./route.js";
-import { learn, oidcLogin, session, signIn, signOut, unauthorized } from "./api.js";
+import { lapsed, learn, oidcLogin, session, signIn, signOut, unauthorized } from "./api.js";
 import { connection, follow } from "./live.js";
 import { useKeys } from "./hooks.js";
 import { Empty } from "./components/basic.js";
@@ -28,7 +28,7 @@ const views = [
   { path: "keys", name: "Access", page: Keys, key: "5" },
 ];
 
-const connectionWords = { live: "live", connecting: "connecting", paused: "paused", lost: "connection lost" };
+const connectionWords = { live: "live", connecting: "connecting", paused: "paused", lost: "connection lost", ended: "signed out" };
 
 function App() {
   const { path } = route.value;
@@ -80,6 +80,7 @@ function SignIn() {
   };
   return html`<form class="sign-in" onSubmit=${submit}>
     <h1>Sign in</h1>
+    ${lapsed.value && html`<p class="notice" role="alert">Your sign-in has ended: its key has expired or was revoked, or the session is over. Sign in to go on where you were.</p>`}
     ${session.value?.methods.includes("oidc") && html`<p><a class="button" href=${oidcLogin}>Sign in with your organisation</a></p>`}
     <p>This store asks for a key. It is the value of <code>AGL_TOKEN</code> with which the store was started, or a key that its operator made for you.</p>
     <label>Key <input type="password" autocomplete="current-password" value=${value} onInput=${(e) => setValue(e.target.value)} required autofocus /></label>

@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import { events, signIns } from "./api.js";
 
-// connection is "live", "connecting", "paused" (the tab is hidden) or "lost".
+// connection is "live", "connecting", "paused" (the tab is hidden), "lost" or "ended" (with the sign-in).
 export const connection = signal("connecting");
 
 const listeners = new Set();
@@ -35,7 +35,7 @@ async function run(controller) {
     if (controller.signal.aborted) return;
     if (err.status !== 0 && err.status !== 503) since = "";
     if (err.status === 401) {
-      connection.value = "lost";
+      connection.value = "ended";
       return; // until the reader has signed in
     }
   }

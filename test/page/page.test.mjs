@@ -65,6 +65,35 @@ test("a reader without a key signs in", async () => {
   await done();
 });
 
+test("a sign-in that ends by itself while a page is open is told, and nothing is shown or asked until the next one", async () => {
+  for (let seconds = 2; ; seconds *= 2) { // until this machine shows the page before the key expires
+    const { key } = await api("keys", { method: "POST", body: JSON.stringify({ name: "short", scopes: ["read"], expire_seconds: seconds }) });
+    const { page, done } = await open("rollouts", { key });
+    const stream = page.waitForEvent("requestfinished", { predicate: (r) => r.url().includes("/events"), timeout: 0 }).catch(() => null); // the page may close first
+    const signedIn = page.getByRole("button", { name: "Sign out" });
+    await signedIn.or(page.getByLabel("Key")).waitFor();
+    if (!(await signedIn.count())) {
+      await done();
+      continue;
+    }
+    await page.getByText("Your sign-in has ended").waitFor({ timeout: 1000 * seconds + 15_000 });
+    await page.getByText("signed out", { exact: true }).waitFor();
+    await stream;
+    assert.equal(await page.getByRole("region", { name: "Rollouts" }).count() + (await signedIn.count()), 0);
+    const asked = [];
+    page.on("request", (r) => asked.push(r.url()));
+    const [rollout] = await api("queues/rollouts/enqueue", { method: "POST", body: JSON.stringify({ rollouts: [{ input: "after the end" }] }) });
+    await page.getByLabel("Key").fill(token);
+    assert.deepEqual(asked, []);
+    await page.getByRole("button", { name: "Sign in" }).click();
+    await page.getByRole("link", { name: rollout.rollout_id }).waitFor();
+    assert.equal(await page.getByText("Your sign-in has ended").count(), 0);
+    await api(`rollouts/${rollout.rollout_id}/cancel`, { method: "POST" });
+    await done();
+    return;
+  }
+});
+
 test("the overview shows calls and tokens per second, and the versions that answer, as they come", async () => {
   const { page, done } = await open("");
   const tiles = page.getByRole("region", { name: "Model calls" });
