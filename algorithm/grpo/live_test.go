@@ -59,6 +59,23 @@ func traffic(ctx context.Context, s agl.Store) error {
 	return nil
 }
 
+// firstPublish tells when a model is served.
+type firstPublish struct {
+	algorithm.Publisher
+
+	once sync.Once
+	done chan struct{}
+}
+
+// Publish implements [algorithm.Publisher].
+func (p *firstPublish) Publish(ctx context.Context, publication algorithm.Publication) error {
+	err := p.Publisher.Publish(ctx, publication)
+	if err == nil {
+		p.once.Do(func() { close(p.done) })
+	}
+	return err
+}
+
 // learnLive trains a model that a service calls, and returns the reports.
 func learnLive(t *testing.T, s *store.Store, model *engine.Engine, dir string, steps int, live grpo.Live) (reports []grpo.StepReport) {
 	t.Helper()
@@ -70,20 +87,34 @@ func learnLive(t *testing.T, s *store.Store, model *engine.Engine, dir string, s
 	config := grpo.Config{Steps: steps, Live: &live}
 	live.Collector, live.Rollouts, live.Filter = collector, 32, agl.CollectFilter{Metadata: map[string]string{grpo.MetadataKind: "say"}}
 	config.Seed, config.Flusher, config.OutDir = 1, llm, dir
-	config.Service, config.Publisher, config.Schedule.Peak = model.Service, model.Publisher(llm), 0.02
+	publisher := &firstPublish{Publisher: model.Publisher(llm), done: make(chan struct{})}
+	config.Service, config.Publisher, config.Schedule.Peak = model.Service, publisher, 0.02
 	config.Schedule.Floor = 0.02
-	config.OnStep = func(r grpo.StepReport) { reports = append(reports, r) }
+	endTraffic := func() {}
+	config.OnStep = func(r grpo.StepReport) {
+		if reports = append(reports, r); r.Step == steps {
+			endTraffic() // before the model is unloaded: calls would fail at once from then on
+		}
+	}
 	learn, err := grpo.New(config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	beside := agl.AlgorithmFunc(func(ctx context.Context, in agl.AlgorithmInput) error {
 		ctx, stop := context.WithCancel(ctx)
+		served, end := context.WithCancel(ctx)
+		endTraffic = end
 		var service sync.WaitGroup
 		var failed error
 		service.Go(func() {
-			failed = traffic(ctx, in.Store)
-			stop()
+			select {
+			case <-publisher.done: // until then each call fails at once, and thousands of rollouts would have no tokens
+				failed = traffic(served, in.Store)
+			case <-served.Done():
+			}
+			if failed != nil && !agl.IsContextError(failed) {
+				stop()
+			}
 		})
 		err := learn.Run(ctx, in)
 		stop()
