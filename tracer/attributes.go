@@ -11,9 +11,8 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// flatten returns a Go value as attributes: its JSON form with the names of nested
-// objects joined by dots. A list of strings, of numbers or of booleans stays a list,
-// any other list is expanded by index, and null is left out.
+// flatten returns a Go value as attributes: the members of its JSON form, the names of nested ones joined by dots. A
+// list of strings, of numbers or of booleans stays a list, any other list is expanded by index, and null is left out.
 func flatten(prefix string, value any) ([]agl.Attr, error) {
 	raw, err := encode(value)
 	if err != nil {
@@ -22,8 +21,8 @@ func flatten(prefix string, value any) ([]agl.Attr, error) {
 	return flattenJSON(nil, prefix, raw), nil
 }
 
-// encode returns the JSON form of a value. Floats keep their decimal point, and those
-// that JSON lacks are strings, as in [agl.NewAttributes].
+// encode returns the JSON form of a value. Floats keep their decimal point, and NaN and infinities become strings, as
+// in [agl.NewAttributes].
 func encode(value any) (jsontext.Value, error) {
 	if raw, ok := value.(jsontext.Value); ok {
 		if !raw.IsValid() {
@@ -60,7 +59,7 @@ func flattenJSON(dst []agl.Attr, prefix string, raw jsontext.Value) []agl.Attr {
 		}
 		return dst
 	case '"':
-		// Requests may have invalid UTF-8, which text replaces.
+		// A request may hold invalid UTF-8, which text replaces.
 		return append(dst, agl.Attr{Key: prefix, Value: text(raw)})
 	default:
 		return append(dst, agl.Attr{Key: prefix, Value: raw})
@@ -74,7 +73,7 @@ func join(prefix, name string) string {
 	return prefix + "." + name
 }
 
-// text returns the value of a raw string, and any other value's JSON text.
+// text returns a JSON string unquoted, and any other JSON value as it is.
 func text(raw jsontext.Value) string {
 	if raw.Kind() != '"' {
 		return string(raw)

@@ -16,9 +16,9 @@ type Store interface {
 	ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceIDsParams) (first int64, err error)
 }
 
-// Config configures a [Tracer]. Every zero value but Store's has a default.
+// Config configures a [Tracer]. A zero field means its default; only Store is required.
 type Config struct {
-	// Store takes the spans. Required.
+	// Store receives the spans. Required.
 	Store Store
 	// Name is the attribute agentlightning.tracer.name of every span's resource;
 	// the default is "agl".
@@ -27,8 +27,7 @@ type Config struct {
 	// are 256 spans and 4 MiB.
 	MaxBatchSpans int
 	MaxBatchBytes int
-	// MaxBatchDelay is how long an ended span may wait for others to be stored
-	// with; the default is 100 ms.
+	// MaxBatchDelay is how long an ended span may wait to be stored in a batch with others; the default is 100 ms.
 	MaxBatchDelay time.Duration
 	// MaxQueueSpans and MaxQueueBytes bound the spans of one trace that are not
 	// stored yet; ending a span beyond them blocks. The defaults are 4096 spans
@@ -38,7 +37,7 @@ type Config struct {
 	// RetryBudget is how long one batch is retried while the store is unavailable
 	// or full; the default is 30 s, a negative one does not retry.
 	RetryBudget time.Duration
-	// Logger is told about dropped spans; nil discards.
+	// Logger logs dropped spans; nil discards.
 	Logger *slog.Logger
 }
 

@@ -26,17 +26,17 @@ func WithAttributes(attrs ...agl.Attr) Option {
 	return func(e *emission) { e.attrs = append(e.attrs, attrs...) }
 }
 
-// WithTags adds tags: strings of any form, which [Tags] reads.
+// WithTags adds tags, which are any strings; [Tags] reads them.
 func WithTags(tags ...string) Option {
 	return func(e *emission) { e.tags = append(e.tags, tags...) }
 }
 
-// WithLinks says which other spans the span is about; see [LinkedSpans].
+// WithLinks names the other spans that the span is about; see [LinkedSpans].
 func WithLinks(links ...Link) Option {
 	return func(e *emission) { e.links = append(e.links, links...) }
 }
 
-// WithoutPropagation returns the span without recording it. It needs no trace.
+// WithoutPropagation makes an emitter return the span without recording it. The context needs no trace then.
 func WithoutPropagation() Option { return func(e *emission) { e.local = true } }
 
 func newEmission(opts []Option) emission {
@@ -53,7 +53,7 @@ func (e emission) attributes(attrs []agl.Attr) []agl.Attr {
 	return append(attrs, TagAttributes(e.tags...)...)
 }
 
-// emit records a span that begins and ends now.
+// emit records a span that starts and ends now.
 func emit(ctx context.Context, d agl.SpanDraft, attrs []agl.Attr, opts []Option) (agl.Span, error) {
 	e := newEmission(opts)
 	attributes, err := agl.NewAttributes(e.attributes(attrs)...)
@@ -90,9 +90,8 @@ func EmitReward(ctx context.Context, value float64, opts ...Option) (agl.Span, e
 	return EmitRewards(ctx, []agl.Reward{{Name: "primary", Value: value}}, opts...)
 }
 
-// EmitRewards records a reward of several dimensions. The first is the primary one,
-// which algorithms use by default. No dimension, a repeated name or a value that is
-// not finite is agl.ErrInvalid.
+// EmitRewards records a reward of several dimensions. The first is the primary one, which algorithms use by default.
+// An empty list, a repeated name or a value that is not finite is agl.ErrInvalid.
 func EmitRewards(ctx context.Context, rewards []agl.Reward, opts ...Option) (agl.Span, error) {
 	attrs, err := rewardAttrs(rewards)
 	if err != nil {
@@ -101,7 +100,7 @@ func EmitRewards(ctx context.Context, rewards []agl.Reward, opts ...Option) (agl
 	return emit(ctx, agl.SpanDraft{Name: agl.SpanAnnotation}, attrs, opts)
 }
 
-// RewardDraft is the reward span that [EmitRewards] records.
+// RewardDraft returns the draft of the span that [EmitRewards] records, with the same errors.
 func RewardDraft(rewards ...agl.Reward) (agl.SpanDraft, error) {
 	attrs, err := rewardAttrs(rewards)
 	if err != nil {
@@ -115,7 +114,7 @@ func rewardAttrs(rewards []agl.Reward) ([]agl.Attr, error) {
 	for i, r := range rewards {
 		for _, earlier := range rewards[:i] { // there are few dimensions
 			if earlier.Name == r.Name {
-				return nil, agl.Errorf(agl.CodeInvalid, "reward %q: is given twice, each dimension needs a name of its own", r.Name)
+				return nil, agl.Errorf(agl.CodeInvalid, "reward %q: given twice, names must be unique", r.Name)
 			}
 		}
 	}
@@ -136,7 +135,7 @@ func EmitAnnotation(ctx context.Context, annotation any, opts ...Option) (agl.Sp
 	return emit(ctx, agl.SpanDraft{Name: agl.SpanAnnotation}, flattenJSON(nil, "", raw), opts)
 }
 
-// EmitMessage records a message for people, such as a log line.
+// EmitMessage records a message for people to read, such as a log line.
 func EmitMessage(ctx context.Context, body string, opts ...Option) (agl.Span, error) {
 	return emit(ctx, agl.SpanDraft{Name: agl.SpanMessage}, []agl.Attr{{Key: agl.AttrMessageBody, Value: body}}, opts)
 }
@@ -177,15 +176,15 @@ func literalOf(value any) (kind, literal string, ok bool) {
 	}
 }
 
-// EmitException records an error, with a stack trace unless it is empty.
+// EmitException records an error and, unless empty, a stack trace. A nil error is agl.ErrInvalid.
 func EmitException(ctx context.Context, cause error, stack string, opts ...Option) (agl.Span, error) {
 	if cause == nil {
-		return agl.Span{}, agl.Errorf(agl.CodeInvalid, "exception: the error is nil")
+		return agl.Span{}, agl.Errorf(agl.CodeInvalid, "exception: got nil, must be an error")
 	}
 	return emit(ctx, exceptionDraft(cause), exceptionAttributes(cause, stack, false), opts)
 }
 
-// ExceptionDraft is the exception span that [EmitException] records.
+// ExceptionDraft returns the draft of the span that [EmitException] records. cause must not be nil.
 func ExceptionDraft(cause error, stack string) (agl.SpanDraft, error) {
 	d := exceptionDraft(cause)
 	var err error
@@ -212,8 +211,8 @@ func exceptionAttributes(cause error, stack string, escaped bool) []agl.Attr {
 	return attrs
 }
 
-// exceptionType is the type of an error, or what the error itself says: an error that stands for something else, such as
-// a panic, has the type of that.
+// exceptionType returns the Go type of an error, or the type that its ExceptionType method returns: that of a panic's
+// value, for example.
 func exceptionType(cause error) string {
 	if e, ok := cause.(interface{ ExceptionType() string }); ok {
 		return e.ExceptionType()

@@ -90,12 +90,12 @@ func TestEmittersReject(t *testing.T) {
 	for name, emit := range map[string]func() (agl.Span, error){
 		`reward "primary": got NaN, must be a finite number`: func() (agl.Span, error) { return tracer.EmitReward(ctx, math.NaN()) },
 		`reward: no dimension given`:                         func() (agl.Span, error) { return tracer.EmitRewards(ctx, nil) },
-		`reward "a": is given twice`: func() (agl.Span, error) {
+		`reward "a": given twice`: func() (agl.Span, error) {
 			return tracer.EmitRewards(ctx, []agl.Reward{{Name: "a"}, {Name: "a"}})
 		},
 		`annotation: got a []int, must be a map or a struct`: func() (agl.Span, error) { return tracer.EmitAnnotation(ctx, []int{1}) },
 		`object: a chan int has no JSON form`:                func() (agl.Span, error) { return tracer.EmitObject(ctx, make(chan int)) },
-		`exception: the error is nil`:                        func() (agl.Span, error) { return tracer.EmitException(ctx, nil, "") },
+		`exception: got nil, must be an error`:               func() (agl.Span, error) { return tracer.EmitException(ctx, nil, "") },
 		`attribute "k": a struct {} cannot be an attribute`: func() (agl.Span, error) {
 			return tracer.EmitMessage(ctx, "", tracer.WithAttributes(agl.Attr{Key: "k", Value: struct{}{}}))
 		},

@@ -14,19 +14,19 @@ import (
 //nolint:gochecknoglobals // it stands for globals of other packages
 var instrumentation struct {
 	mu sync.Mutex
-	// own is the provider for programs that have set none. There is one for all time, because tracers that a program got
-	// before the first provider was set stay with that one.
+	// own is used in programs that have set no provider. It is created once and kept: a tracer that a program
+	// obtained before the first SetTracerProvider stays with the first provider.
 	own *sdktrace.TracerProvider
 }
 
-// Instrument records what agents do with process-wide means, without a line in them: the model calls of HTTP clients that
-// use [http.DefaultTransport], which becomes a [Transport], and the spans of the global OpenTelemetry provider, which gets
-// the processor of [NewSpanProcessor]. A provider of another kind than the SDK's is replaced. What belongs to no attempt,
-// by the context of its request or span, is left alone.
+// Instrument records agents that contain no tracing code: the model calls of HTTP clients that use
+// [http.DefaultTransport], which becomes a [Transport], and the spans of the global OpenTelemetry provider, which
+// gets the processor of [NewSpanProcessor]. A provider that is not the SDK's is replaced. Requests and spans whose
+// context has no trace are not recorded.
 //
-// undo restores what was there, unless it was changed meanwhile, and may be called several times. Instrument and undo write
-// variables of other packages: call them while no request and no span begins, at the start of a program and at its end.
-// Code that asserts the type of http.DefaultTransport must be given a Transport instead.
+// undo restores the previous values, unless they have been changed since, and may be called several times. Instrument
+// and undo write variables of other packages: call them at the start and end of a program, while it makes no request
+// and starts no span. Code that asserts the type of http.DefaultTransport must be given a Transport instead.
 func Instrument() (undo func()) {
 	before := http.DefaultTransport
 	transport := &Transport{Base: before}
@@ -63,8 +63,8 @@ func instrumentSpans() (undo func()) {
 	}
 }
 
-// newProvider returns a provider that records everything in full: the SDK's limits (128 attributes a span) would cut long
-// chats.
+// newProvider returns a provider that records spans in full: the SDK's limits (128 attributes a span) would truncate
+// long chats.
 func newProvider(processors ...sdktrace.SpanProcessor) *sdktrace.TracerProvider {
 	options := []sdktrace.TracerProviderOption{
 		sdktrace.WithSampler(sdktrace.AlwaysSample()),

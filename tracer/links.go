@@ -8,14 +8,14 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Link refers to another span, of which Key has the value Value. The keys trace_id and
-// span_id stand for the span's ids, any other key for an attribute.
+// Link refers to the spans whose Key has the value Value. The keys trace_id and span_id stand for the span's ids, any
+// other key for a string attribute.
 type Link struct {
 	Key   string
 	Value string
 }
 
-// LinkTo returns the links that name a span by its ids.
+// LinkTo returns the links that identify a span by its ids.
 func LinkTo(span agl.Span) []Link {
 	return []Link{{Key: "trace_id", Value: span.TraceID}, {Key: "span_id", Value: span.SpanID}}
 }
@@ -44,7 +44,7 @@ func Links(span agl.Span) []Link {
 	}
 }
 
-// LinkedSpans returns the spans that every link matches, in order; without links, all.
+// LinkedSpans returns the spans that match every link, in order; without links, all of them.
 func LinkedSpans(spans []agl.Span, links []Link) []agl.Span {
 	return slices.DeleteFunc(slices.Clone(spans), func(span agl.Span) bool {
 		return slices.ContainsFunc(links, func(l Link) bool { return !l.matches(&span) })

@@ -50,7 +50,7 @@ func (r *Reaper) serve() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if unix.Gettid() == unix.Getpid() {
-		// While this goroutine is locked to the first thread, the other one gets another.
+		// This goroutine holds the first thread until Close, so the new one gets another.
 		go r.serve()
 		<-r.done
 		return
@@ -74,13 +74,13 @@ func (r *Reaper) Close() error {
 	return nil
 }
 
-// start starts a process and notes its mark.
+// start starts a process and records its mark as running.
 func (r *Reaper) start(cmd *exec.Cmd, mark string) error {
 	if r == nil {
 		return cmd.Start()
 	}
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
-	// An orphan of it may be found before Start has returned.
+	// A sweep may find an orphan of this process before Start has returned.
 	r.note(mark, true)
 	started := make(chan error, 1)
 	r.jobs <- func() { started <- cmd.Start() }
@@ -91,7 +91,7 @@ func (r *Reaper) start(cmd *exec.Cmd, mark string) error {
 	return err
 }
 
-// note notes whether the process of a mark is running.
+// note records whether the process of a mark is running.
 func (r *Reaper) note(mark string, running bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,8 +106,8 @@ func (r *Reaper) note(mark string, running bool) {
 // killed process may wait long for the processor.
 const sweepTime = 10 * time.Second
 
-// sweep ends the processes that the process of a mark, which has ended, has left behind, and returns how many of them had
-// left its group. Those in the group were killed with it, and may not be dead yet.
+// sweep ends what the process of a mark, which has ended, left behind, and returns how many of these processes had
+// left its group. Those in the group were killed with it, but may not be dead yet.
 func (r *Reaper) sweep(mark string, group int) int {
 	if r == nil {
 		return 0
@@ -125,18 +125,18 @@ func (r *Reaper) sweep(mark string, group int) int {
 	return len(killed)
 }
 
-// pass kills the orphans that belong to the mark and reaps all that are dead. It
-// returns how many there were of either, and of orphans whose mark is unknown yet.
+// pass kills the orphans that belong to the mark and reaps all that are dead. left counts both, and the orphans whose
+// mark is not known yet.
 func (r *Reaper) pass(mark string, group int, killed map[int]bool) (left int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	here := orphans()
+	current := orphans()
 	for pid := range r.strays {
-		if !slices.Contains(here, pid) {
+		if !slices.Contains(current, pid) {
 			delete(r.strays, pid)
 		}
 	}
-	for _, pid := range here {
+	for _, pid := range current {
 		if reaped, err := syscall.Wait4(pid, nil, syscall.WNOHANG, nil); reaped == pid || err != nil {
 			left++ // its children may have become ours after the list was read
 			continue
@@ -153,19 +153,20 @@ func (r *Reaper) pass(mark string, group int, killed map[int]bool) (left int) {
 			if in, err := unix.Getpgid(pid); err != nil || in != group {
 				killed[pid] = true
 			}
-			_ = syscall.Kill(pid, syscall.SIGKILL) // its number cannot be another's: it is our child, and not reaped
+			_ = syscall.Kill(pid, syscall.SIGKILL) // the pid cannot have been reused: the child has not been reaped
 		}
 	}
 	return left
 }
 
-// starting reports whether a process is in an execve(2): it has neither arguments nor an environment then, and so no mark.
+// starting reports whether a process is inside execve(2): until that returns, the process shows neither arguments nor
+// an environment, and so no mark.
 func starting(pid int) bool {
 	arguments, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 	return err == nil && len(arguments) == 0
 }
 
-// belongs reports whether an orphan is ended with the process of the mark, and whether that is known yet.
+// belongs reports whether an orphan descends from the process of the mark, and whether that is known yet.
 func (r *Reaper) belongs(pid int, mark string) (belongs, known bool) {
 	environ, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
 	if err == nil {

@@ -4,7 +4,7 @@ package process
 
 import "os/exec"
 
-// Reaper finds what agents have started and left behind. It needs Linux.
+// Reaper ends processes that agents leave behind. It needs Linux: on this system it does nothing.
 type Reaper struct{}
 
 // NewReaper returns nil on this system: only process groups are ended.

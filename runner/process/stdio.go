@@ -16,8 +16,9 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// StdioTask is the line that a kept process gets for a task. It answers with a line that holds a result as in the result
-// file, or {} for none; an attempt_id in it must be the task's. Its other lines are ordinary output.
+// StdioTask is the line of JSON that a kept process reads for each task. The process replies with a line that holds a result
+// in the form of the result file, or {} for no result; an attempt_id in it must be the task's. Its other lines are
+// ordinary output.
 type StdioTask struct {
 	RolloutID string            `json:"rollout_id"`
 	AttemptID string            `json:"attempt_id"`
@@ -34,14 +35,14 @@ type kept struct {
 	turn *turn // nil between attempts
 }
 
-// turn is an attempt of a kept process.
+// turn is the attempt that a kept process is serving.
 type turn struct {
 	attemptID      string
 	stdout, stderr *output
 	reply          chan []byte // capacity 1
 }
 
-// startKept starts a process to be kept.
+// startKept starts a process that is kept after its attempt.
 func startKept(l *launcher, dir string) (*kept, error) {
 	p, err := l.start(dir, variables{"AGL_KEEPALIVE=" + string(KeepaliveStdio)}, true)
 	if err != nil {
@@ -66,7 +67,7 @@ func (f writerFunc) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// read reads the lines of standard output, which are replies and others.
+// read passes on the lines of standard output, which are replies or ordinary output.
 func (k *kept) read() {
 	lines := bufio.NewReader(k.stdout)
 	for {
@@ -88,7 +89,7 @@ func (k *kept) line(line []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.turn == nil {
-		return // output of no attempt
+		return // output between attempts
 	}
 	if repliesTo(line, k.turn.attemptID) {
 		select {
@@ -107,7 +108,7 @@ func repliesTo(line []byte, attemptID string) bool {
 		return false
 	}
 	if !value.IsValid(rawjson.Options()) {
-		return rewardMember.Match(value) // who waits for another line may wait forever
+		return rewardMember.Match(value) // a broken reply: the process may never write another line
 	}
 	var reply map[string]jsontext.Value
 	if err := rawjson.Unmarshal(value, &reply); err != nil {
@@ -132,9 +133,9 @@ func (k *kept) setTurn(t *turn) {
 	k.turn = t
 }
 
-// retire ends an idle process: the end of its input asks it to end, within the grace period.
+// retire closes the input of an idle process, which should make it exit, and ends it after the grace period.
 func (k *kept) retire() {
-	_ = k.stdin.Close() // an idle process reads no more of it
+	_ = k.stdin.Close() // the process reads the end of its input
 	k.spare()
 	k.end()
 }

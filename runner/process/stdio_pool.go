@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// pool keeps idle processes, the one that was used last on top.
+// pool holds the idle processes, the most recently used last.
 type pool struct {
 	mu       sync.Mutex
 	idle     []*kept
@@ -13,7 +13,8 @@ type pool struct {
 	watchers sync.WaitGroup
 }
 
-// take returns an idle process, or nil. What has ended is left to its watcher.
+// take removes and returns the most recently used idle process, or returns nil. It skips processes that have ended:
+// watch removes them.
 func (p *pool) take() *kept {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -26,7 +27,7 @@ func (p *pool) take() *kept {
 	return nil
 }
 
-// give takes a process back; false when it is not to be kept.
+// give returns a process to the pool. It returns false if the process must end instead.
 func (p *pool) give(k *kept, most int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -37,7 +38,7 @@ func (p *pool) give(k *kept, most int) bool {
 	return true
 }
 
-// watch removes a process that ends while it is idle, and ends what it leaves behind.
+// watch removes a process that ends while it is idle, and ends the processes that it leaves behind.
 func (p *pool) watch(k *kept) {
 	p.watchers.Go(func() {
 		<-k.exited
@@ -48,7 +49,7 @@ func (p *pool) watch(k *kept) {
 		}
 		p.mu.Unlock()
 		if i >= 0 {
-			k.end() // otherwise whoever has taken it does
+			k.end() // otherwise the caller of take does
 		}
 	})
 }

@@ -9,7 +9,7 @@ import (
 
 const canChangeUser = true
 
-// become makes a command run as a user, in no other group than the user's own.
+// become makes a command run as a user, in no group but the user's own.
 func become(cmd *exec.Cmd, user User) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}

@@ -1,5 +1,4 @@
-// Package runnertest runs runners beside a test. It must not know what they are
-// tested with.
+// Package runnertest runs runners in the background of a test.
 package runnertest
 
 import (
@@ -10,7 +9,7 @@ import (
 	"github.com/agl-go/agl/runner"
 )
 
-// Serve runs runners until the test is over, and fails it when they fail.
+// Serve starts a runner that runs until the test ends, and fails the test if Run returns an error.
 func Serve(tb testing.TB, cfg runner.Config) {
 	tb.Helper()
 	r, err := runner.New(cfg)

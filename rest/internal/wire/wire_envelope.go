@@ -234,7 +234,7 @@ func readLabels(in rawjson.Reader, list *[]agl.Label) error {
 	})
 }
 
-// readSeconds reads a duration in seconds, of at most most unless that is 0. A negative one counts as 0.
+// readSeconds reads a duration in seconds, bounded by most unless most is 0. A negative one counts as 0.
 func readSeconds(in rawjson.Reader, d *time.Duration, most time.Duration) error {
 	var seconds float64
 	if err := rawjson.Float(in, &seconds); err != nil {
