@@ -40,6 +40,7 @@ import (
 type options struct {
 	Seed      uint64        `default:"1" help:"Decides the model's first weights, the order of the questions and the sampling."`
 	Steps     int           `default:"${steps}" help:"Steps of reinforcement learning, 128 questions each."`
+	WarmStart int           `default:"${warmStart}" help:"Steps of supervised training that come first."`
 	Questions int           `default:"1" help:"Questions of each training rollout, one conversation after the other; a step has 128 questions."`
 	Credit    string        `default:"trajectory" enum:"trajectory,turn" help:"What rewards are credited to: the rollout, which gets the mean over its questions, or each question's own calls (${enum})."`
 	Validate  int           `default:"0" help:"Steps between tests with the held-out questions, besides before the first and after the last; 0 has none in between."`
@@ -66,7 +67,7 @@ func main() {
 	parser := kong.Must(&opt,
 		kong.Name("calculator"),
 		kong.Description("Trains a small language model to use a calculator, inside a real agent."),
-		kong.Vars{"steps": strconv.Itoa(recipe.Steps)},
+		kong.Vars{"steps": strconv.Itoa(recipe.Steps), "warmStart": strconv.Itoa(recipe.WarmStartSteps)},
 		kong.UsageOnError())
 	_, err := parser.Parse(os.Args[1:])
 	if err == nil {
@@ -91,6 +92,8 @@ func (o options) validate() error {
 	switch {
 	case o.Steps < 1:
 		return fmt.Errorf("--steps: got %d, must be at least 1", o.Steps)
+	case o.WarmStart < 1:
+		return fmt.Errorf("--warm-start: got %d, must be at least 1", o.WarmStart)
 	case o.Staleness < 0:
 		return fmt.Errorf("--staleness: got %d, must not be negative", o.Staleness)
 	case o.Tool < 0:

@@ -11,16 +11,17 @@ func TestWrongOptions(t *testing.T) {
 	const shared, processes = "shared-memory", "client-server"
 	for want, o := range map[string]options{
 		"--steps: got 0":                       {Runners: 1, Strategy: shared},
-		"--trainer: got -1s":                   {Steps: 1, Trainer: -time.Second, Runners: 1, Strategy: shared},
-		"--runners: got 0":                     {Steps: 1, Strategy: shared},
-		"--store: got http://agl:xxxxx@h with": {Steps: 1, Runners: 1, Strategy: shared, Store: "http://agl:s3cret@h"},
-		"--store: got ftp://agl:xxxxx@h":       {Steps: 1, Runners: 1, Strategy: processes, Store: "ftp://agl:s3cret@h"},
-		"--engine: got ftp://agl:xxxxx@h":      {Steps: 1, Runners: 1, Strategy: shared, Engine: "ftp://agl:s3cret@h"},
-		"--engine: got ,":                      {Steps: 1, Runners: 1, Strategy: shared},
-		`--db: got "x.db"`:                     {Steps: 1, Runners: 1, Strategy: shared, Engine: engineEmbedded, DB: "x.db"},
-		"--summary: got /no/where":             {Steps: 1, Runners: 1, Strategy: shared, Engine: engineHTTP, DB: "memory:", Summary: "/no/where/s.json"},
-		"--questions: got 3, must divide 16":   {Steps: 1, Runners: 1, Strategy: shared, Engine: engineHTTP, DB: "memory:", Questions: 3},
-		"--validate: got -1":                   {Steps: 1, Runners: 1, Strategy: shared, Engine: engineHTTP, DB: "memory:", Questions: 1, Validate: -1},
+		"--trainer: got -1s":                   {Steps: 1, WarmStart: 1, Trainer: -time.Second, Runners: 1, Strategy: shared},
+		"--warm-start: got 0":                  {Steps: 1, Runners: 1, Strategy: shared},
+		"--runners: got 0":                     {Steps: 1, WarmStart: 1, Strategy: shared},
+		"--store: got http://agl:xxxxx@h with": {Steps: 1, WarmStart: 1, Runners: 1, Strategy: shared, Store: "http://agl:s3cret@h"},
+		"--store: got ftp://agl:xxxxx@h":       {Steps: 1, WarmStart: 1, Runners: 1, Strategy: processes, Store: "ftp://agl:s3cret@h"},
+		"--engine: got ftp://agl:xxxxx@h":      {Steps: 1, WarmStart: 1, Runners: 1, Strategy: shared, Engine: "ftp://agl:s3cret@h"},
+		"--engine: got ,":                      {Steps: 1, WarmStart: 1, Runners: 1, Strategy: shared},
+		`--db: got "x.db"`:                     {Steps: 1, WarmStart: 1, Runners: 1, Strategy: shared, Engine: engineEmbedded, DB: "x.db"},
+		"--summary: got /no/where":             {Steps: 1, WarmStart: 1, Runners: 1, Strategy: shared, Engine: engineHTTP, DB: "memory:", Summary: "/no/where/s.json"},
+		"--questions: got 3, must divide 16":   {Steps: 1, WarmStart: 1, Runners: 1, Strategy: shared, Engine: engineHTTP, DB: "memory:", Questions: 3},
+		"--validate: got -1":                   {Steps: 1, WarmStart: 1, Runners: 1, Strategy: shared, Engine: engineHTTP, DB: "memory:", Questions: 1, Validate: -1},
 	} {
 		if err := o.validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: error is %v, want %q in it", o, err, want)

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -18,6 +20,7 @@ import (
 	"github.com/agl-go/agl/trainer/algorithms"
 	"github.com/agl-go/agl/trainer/display"
 	"github.com/agl-go/agl/trainer/engine"
+	"github.com/agl-go/agl/trainer/tracker"
 )
 
 // training is the algorithm of the run: it serves the policy as a chat model behind the
@@ -58,15 +61,21 @@ func newTraining(ctx context.Context, opt options, log *slog.Logger) (*training,
 }
 
 // Run implements agl.Algorithm.
-func (t *training) Run(ctx context.Context, in agl.AlgorithmInput) error {
+func (t *training) Run(ctx context.Context, in agl.AlgorithmInput) (failed error) {
+	run, err := tracker.NewRun(ctx, in.Runs, agl.StartRunParams{RunID: t.runID(), Name: "calculator", Algorithm: "grpo"})
+	if err != nil {
+		return err
+	}
+	metrics := tracker.NewSet(t.log, run)
+	defer func() { metrics.Close(context.WithoutCancel(ctx), failed) }()
 	weights, err := recipe.WarmStart{
-		Engine: t.engine, Seed: t.opt.Seed, OutDir: subdir(t.opt.Out, "warmstart"), OnStep: algorithms.ShowWarmStart(t.display), Logger: t.log,
+		Engine: t.engine, Seed: t.opt.Seed, Steps: t.opt.WarmStart, OutDir: subdir(t.opt.Out, "warmstart"), OnStep: algorithms.ShowWarmStart(t.display), Logger: t.log,
 	}.Train(ctx)
 	if err != nil {
 		return err
 	}
 	config := grpo.Config{
-		RunConfig: algorithm.RunConfig{Flusher: t.proxy, Seed: t.opt.Seed, OutDir: subdir(t.opt.Out, "grpo"), Logger: t.log},
+		RunConfig: algorithm.RunConfig{Flusher: t.proxy, Seed: t.opt.Seed, RunID: run.ID(), OutDir: subdir(t.opt.Out, "grpo"), OnMetrics: metrics.Line, Logger: t.log},
 		TrainingConfig: algorithm.TrainingConfig{
 			Service: slowTrainer{t.engine.Service, t.opt.Trainer}, Model: recipe.Model(t.opt.Seed), InitialWeights: weights,
 			Publisher: t.engine.Publisher(t.proxy), Schedule: recipe.Schedule(t.opt.Steps), Form: formOf,
@@ -88,6 +97,15 @@ func (t *training) Run(ctx context.Context, in agl.AlgorithmInput) error {
 		return err
 	}
 	return t.collectSamples(ctx, in.Store)
+}
+
+// runID is the id of the run in its store: that of the folder, if it has one to be resumed from; empty makes one.
+func (t *training) runID() string {
+	if t.opt.Out == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(t.opt.Out)) // an absolute path
+	return "ru-" + hex.EncodeToString(sum[:6])
 }
 
 func formOf(task jsontext.Value) string {

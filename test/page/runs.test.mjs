@@ -29,7 +29,7 @@ test("a run's curves follow it, and runs are drawn over each other", async () =>
   await page.goBack();
   await page.getByRole("heading", { name: "Runs" }).waitFor();
   await page.getByRole("checkbox", { name: "Compare other" }).check();
-  await page.getByRole("checkbox", { name: "Compare run" }).check();
+  await page.getByRole("checkbox", { name: "Compare calculator" }).check();
   await page.getByRole("link", { name: "Show 2 runs over each other" }).click();
   await page.locator("figure.chart", { hasText: "Training reward: reward_mean" }).waitFor();
   await done();
@@ -119,7 +119,7 @@ test("questions of users are answered within four clicks from the overview", asy
   await ask("Is one run better than another?", async () => {
     await view("Runs");
     await click(page.getByRole("checkbox", { name: "Compare other" }));
-    await click(page.getByRole("checkbox", { name: "Compare run" }));
+    await click(page.getByRole("checkbox", { name: "Compare calculator" }));
     await click(page.getByRole("link", { name: "Show 2 runs over each other" }));
     await page.locator("figure.chart", { hasText: "Training reward: reward_mean" }).waitFor();
   });
@@ -219,7 +219,8 @@ test("what a step has computed of its tokens is shown with them, and in their gr
   const siblings = page.getByRole("region", { name: "Siblings", exact: true }).locator("tbody tr");
   const [id, reward, advantage] = await siblings.first().locator("td").allInnerTexts();
   const { items } = await api(`spans?rollout_id=${id}&name=agentlightning.training`);
-  const [call] = JSON.parse(items[0].attributes["agentlightning.training.calls"]);
+  const calls = JSON.parse(items[0].attributes["agentlightning.training.calls"]);
+  const [call] = calls;
   assert.equal(advantage, String(Number(call.advantage.toPrecision(4))), "the reward is " + reward);
   assert.equal(items[0].attributes["agentlightning.training.step"], 1);
   await page.goto(base + `#/rollouts/${id}?by=ratio`);
@@ -232,7 +233,7 @@ test("what a step has computed of its tokens is shown with them, and in their gr
   const learn = (step, value) => {
     const { sequence_id: _, ...span } = items[0];
     Object.assign(span, { span_id: String(step).padStart(16, "0"), start_time: span.start_time + step, end_time: span.end_time + step });
-    span.attributes = { ...span.attributes, "agentlightning.training.step": step, "agentlightning.training.calls": JSON.stringify([{ span_id: call.span_id, advantage: value }]) };
+    span.attributes = { ...span.attributes, "agentlightning.training.step": step, "agentlightning.training.calls": JSON.stringify(calls.map((c) => ({ span_id: c.span_id, advantage: value }))) };
     return api("spans/batch", { method: "POST", body: JSON.stringify({ issue_sequence_ids: true, spans: [{ ...span, sequence_id: 0 }] }) });
   };
   await page.goBack();
@@ -240,9 +241,9 @@ test("what a step has computed of its tokens is shown with them, and in their gr
   await learn(101, 0.4375);
   await siblings.first().getByText("0.4375", { exact: true }).waitFor();
   await page.goForward();
-  await page.getByText("trained on in step 101, advantage 0.4375").waitFor();
+  await page.getByText("trained on in step 101, advantage 0.4375").first().waitFor();
   await learn(102, -0.3125);
-  await page.getByText("trained on in step 102, advantage -0.3125").waitFor();
+  await page.getByText("trained on in step 102, advantage -0.3125").first().waitFor();
   await done();
 });
 

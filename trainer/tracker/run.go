@@ -25,6 +25,9 @@ func NewRun(ctx context.Context, runs agl.Runs, p agl.StartRunParams) (*Run, err
 	return &Run{runs, started.RunID}, nil
 }
 
+// ID returns the id of the run.
+func (r *Run) ID() string { return r.id }
+
 // Log implements [Tracker].
 func (r *Run) Log(ctx context.Context, step int, values map[string]float64) error {
 	_, err := r.runs.AddRunMetrics(ctx, agl.AddRunMetricsParams{RunID: r.id, Metrics: []agl.RunMetrics{{Step: step, Values: values}}})
