@@ -96,7 +96,7 @@ func (d *direct) step(ctx context.Context, step int, tasks []grpo.Task) error {
 			all = append(all, t.Input)
 		}
 	}
-	episodes, err := d.rollouts(ctx, all, fmt.Sprint("train", step))
+	episodes, err := d.rollouts(ctx, all, fmt.Sprint("train", step), 1)
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (d *direct) publish(ctx context.Context, step int) error {
 }
 
 func (d *direct) evaluate(ctx context.Context, tasks agl.Tasks) (float64, error) {
-	episodes, err := d.rollouts(ctx, tasks, "evaluate")
+	episodes, err := d.rollouts(ctx, tasks, "evaluate", recipe.ValidationTemperature)
 	if err != nil {
 		return 0, err
 	}
@@ -146,7 +146,7 @@ func (d *direct) evaluate(ctx context.Context, tasks agl.Tasks) (float64, error)
 }
 
 // rollouts runs the tasks on as many goroutines as there are runners.
-func (d *direct) rollouts(ctx context.Context, tasks agl.Tasks, label string) ([]episode, error) {
+func (d *direct) rollouts(ctx context.Context, tasks agl.Tasks, label string, temperature float64) ([]episode, error) {
 	episodes := make([]episode, len(tasks))
 	errs := make([]error, d.opt.Runners)
 	var next atomic.Int64
@@ -158,7 +158,7 @@ func (d *direct) rollouts(ctx context.Context, tasks agl.Tasks, label string) ([
 				if i >= len(tasks) || errs[w] != nil {
 					return
 				}
-				episodes[i], errs[w] = d.rollout(ctx, tasks[i], algorithm.DeriveSeed(d.opt.Seed, label, i))
+				episodes[i], errs[w] = d.rollout(ctx, tasks[i], algorithm.DeriveSeed(d.opt.Seed, label, i), temperature)
 			}
 		})
 	}
@@ -171,7 +171,7 @@ func (d *direct) rollouts(ctx context.Context, tasks agl.Tasks, label string) ([
 	return episodes, nil
 }
 
-func (d *direct) rollout(ctx context.Context, input []byte, seed uint64) (episode, error) {
+func (d *direct) rollout(ctx context.Context, input []byte, seed uint64, temperature float64) (episode, error) {
 	var q arithmetic.Question
 	if err := rawjson.Unmarshal(input, &q); err != nil {
 		return episode{}, err
@@ -179,7 +179,7 @@ func (d *direct) rollout(ctx context.Context, input []byte, seed uint64) (episod
 	var e episode
 	messages, err := arithmetic.Converse(q.Question, func(messages []arithmetic.Message) (string, error) {
 		seed++
-		return d.complete(ctx, &e, messages, seed)
+		return d.complete(ctx, &e, messages, seed, temperature)
 	})
 	if err != nil {
 		return episode{}, err
@@ -189,13 +189,13 @@ func (d *direct) rollout(ctx context.Context, input []byte, seed uint64) (episod
 }
 
 // complete samples a reply and appends the new tokens to the episode.
-func (d *direct) complete(ctx context.Context, e *episode, messages []arithmetic.Message, seed uint64) (string, error) {
+func (d *direct) complete(ctx context.Context, e *episode, messages []arithmetic.Message, seed uint64, temperature float64) (string, error) {
 	prompt, err := d.engine.Renderer.Prompt(chat.PromptParams{Messages: recipe.ChatMessages(messages)})
 	if err != nil {
 		return "", err
 	}
 	res, err := d.sampler.Sample(ctx, tinker.SampleParams{
-		Prompt: prompt, NumSamples: 1, MaxTokens: arithmetic.MaxReplyTokens, Temperature: 1, Stop: d.engine.Renderer.Stop(), Seed: &seed,
+		Prompt: prompt, NumSamples: 1, MaxTokens: arithmetic.MaxReplyTokens, Temperature: temperature, Stop: d.engine.Renderer.Stop(), Seed: &seed,
 	})
 	if err != nil {
 		return "", err

@@ -110,13 +110,17 @@ func sheets(lines []byte, n int) ([]byte, error) {
 
 // complete makes one call of the model.
 func (c calculator) complete(ctx context.Context, llm agl.LLM, chat []arithmetic.Message, seed int64) (string, error) {
+	temperature, set := agl.Attributes(llm.SamplingParameters).GetFloat("temperature")
+	if !set {
+		temperature = 1
+	}
 	body, err := json.Marshal(struct {
 		Model       string               `json:"model"`
 		Messages    []arithmetic.Message `json:"messages"`
 		MaxTokens   int                  `json:"max_tokens"`
 		Temperature float64              `json:"temperature"`
 		Seed        int64                `json:"seed"`
-	}{llm.Model, chat, arithmetic.MaxReplyTokens, 1, seed})
+	}{llm.Model, chat, arithmetic.MaxReplyTokens, temperature, seed})
 	if err != nil {
 		return "", err
 	}

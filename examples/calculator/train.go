@@ -79,6 +79,7 @@ func (t *training) Run(ctx context.Context, in agl.AlgorithmInput) (failed error
 		TrainingConfig: algorithm.TrainingConfig{
 			Service: slowTrainer{t.engine.Service, t.opt.Trainer}, Model: recipe.Model(t.opt.Seed), InitialWeights: weights,
 			Publisher: t.engine.Publisher(t.proxy), Schedule: recipe.Schedule(t.opt.Steps), Form: formOf,
+			Validation: algorithm.Validation{Sampling: jsontext.Value(fmt.Sprintf(`{"temperature":%d}`, recipe.ValidationTemperature))},
 		},
 		Steps: t.opt.Steps, PromptsPerStep: recipe.PromptsPerStep / t.opt.Questions, GroupSize: recipe.GroupSize,
 		Credit: grpo.Credit(t.opt.Credit), Discount: t.opt.discount(), ValidateEvery: t.opt.Validate,

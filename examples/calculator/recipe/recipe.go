@@ -30,6 +30,9 @@ const (
 	PromptsPerStep = 16
 	GroupSize      = 8
 	learningRate   = 1e-3
+
+	// ValidationTemperature is that of the held-out questions: each gets the most likely answer. Training samples at 1.
+	ValidationTemperature = 0
 )
 
 // NewEngine makes an engine that keeps its checkpoints in dir; empty keeps them in memory.
