@@ -23,7 +23,7 @@ import (
 const (
 	WarmStartSteps = 1200
 	warmStartBatch = 32
-	warmStartPeak  = 2e-3 // at 3e-3 about one seed in twenty never learns to copy a result of four digits
+	warmStartPeak  = 2e-3 // at 3e-3 some seeds never learn to copy a result of four digits (docs/benchmarks.md)
 	warmStartRise  = 100
 
 	Steps          = 120
