@@ -314,49 +314,39 @@ func TestCallOutcome(t *testing.T) {
 
 func TestMessagesInParts(t *testing.T) {
 	t.Parallel()
-	span := agl.Span{SpanID: "s1", Attributes: attributesOf(t,
-		agl.Attr{Key: "gen_ai.prompt.0.role", Value: "user"},
-		agl.Attr{Key: "gen_ai.prompt.0.content.0.type", Value: "text"},
-		agl.Attr{Key: "gen_ai.prompt.0.content.0.text", Value: "look"},
-		agl.Attr{Key: "gen_ai.prompt.1.role", Value: "assistant"},
-		agl.Attr{Key: "gen_ai.prompt.1.tool_calls.0.id", Value: "c1"},
-		agl.Attr{Key: "gen_ai.prompt.1.tool_calls.0.name", Value: "f"},
-		agl.Attr{Key: "gen_ai.prompt.1.tool_calls.0.arguments.x", Value: 1},
-	)}
-	conversations, err := Messages{}.Adapt([]agl.Span{span})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := json.Marshal(conversations)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := `[{"messages":[{"role":"user","content":[{"type":"text","text":"look"}]},` +
-		`{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}}]}],"tools":null}]`
-	if string(got) != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-}
-
-// TestMessagesOfOtherEngines: what engines take besides OpenAI's messages is shown and exported as it was sent.
-func TestMessagesOfOtherEngines(t *testing.T) {
-	t.Parallel()
-	span := agl.Span{SpanID: "s1", Attributes: attributesOf(t,
-		agl.Attr{Key: "gen_ai.prompt.0.role", Value: "tool"},
-		agl.Attr{Key: "gen_ai.prompt.0.content", Value: "84"},
-		agl.Attr{Key: "gen_ai.prompt.1.role", Value: "observation"},
-		agl.Attr{Key: "gen_ai.prompt.1.content", Value: "a door"},
-	)}
-	conversations, err := Messages{}.Adapt([]agl.Span{span})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := json.Marshal(conversations)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := `[{"messages":[{"role":"tool","content":"84"},{"role":"observation","content":"a door"}],"tools":null}]`; string(got) != want {
-		t.Errorf("got  %s\nwant %s", got, want)
+	for _, tc := range []struct {
+		name  string
+		attrs []agl.Attr
+		want  string
+	}{
+		{"parts and calls", []agl.Attr{
+			{Key: "gen_ai.prompt.0.role", Value: "user"},
+			{Key: "gen_ai.prompt.0.content.0.type", Value: "text"},
+			{Key: "gen_ai.prompt.0.content.0.text", Value: "look"},
+			{Key: "gen_ai.prompt.1.role", Value: "assistant"},
+			{Key: "gen_ai.prompt.1.tool_calls.0.id", Value: "c1"},
+			{Key: "gen_ai.prompt.1.tool_calls.0.name", Value: "f"},
+			{Key: "gen_ai.prompt.1.tool_calls.0.arguments.x", Value: 1},
+		}, `[{"messages":[{"role":"user","content":[{"type":"text","text":"look"}]},` +
+			`{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}}]}],"tools":null}]`},
+		{"what other engines take besides OpenAI's messages", []agl.Attr{
+			{Key: "gen_ai.prompt.0.role", Value: "tool"},
+			{Key: "gen_ai.prompt.0.content", Value: "84"},
+			{Key: "gen_ai.prompt.1.role", Value: "observation"},
+			{Key: "gen_ai.prompt.1.content", Value: "a door"},
+		}, `[{"messages":[{"role":"tool","content":"84"},{"role":"observation","content":"a door"}],"tools":null}]`},
+	} {
+		conversations, err := Messages{}.Adapt([]agl.Span{{SpanID: "s1", Attributes: attributesOf(t, tc.attrs...)}})
+		if err != nil {
+			t.Fatalf("%s: %v", tc.name, err)
+		}
+		got, err := json.Marshal(conversations)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != tc.want {
+			t.Errorf("%s: got  %s\nwant %s", tc.name, got, tc.want)
+		}
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// Trained is what a step has computed of a rollout, for people who look at it.
+// Trained records what a step has computed for a rollout, for people who look at it.
 type Trained struct {
 	RolloutID, AttemptID string
 	Run, Role            string // Role is empty in runs with one
@@ -25,7 +25,7 @@ type Trained struct {
 	Calls                []TrainedCall // those that were trained on
 }
 
-// TrainedCall is what is written of one call: see agl.AttrTrainingCalls.
+// TrainedCall is one call in agl.AttrTrainingCalls, which says what its members mean.
 type TrainedCall struct {
 	SpanID     string   `json:"span_id"`
 	Advantage  *float64 `json:"advantage,omitzero"`
@@ -34,7 +34,7 @@ type TrainedCall struct {
 	LeftOut    string   `json:"left_out,omitzero"`
 }
 
-// MaxTrainedTokens bounds what is written of the tokens of a rollout, to about 0.7 MB. Further calls have only their advantage, and
+// MaxTrainedTokens bounds the tokens of a rollout that numbers are written for, which takes about 0.7 MB. Further calls have only their advantage, and
 // only if it is the same for all their tokens.
 const MaxTrainedTokens = 1 << 17
 

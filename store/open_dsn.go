@@ -17,7 +17,7 @@ const (
 	Postgres Kind = "postgres"
 )
 
-// DefaultDSN is the database that programs use by default: a file in the working directory.
+// DefaultDSN is the database of agl store, and of [Open] without a name: a file in the working directory.
 const DefaultDSN = "sqlite:agl.db"
 
 const allowedDSN = `must be sqlite:PATH such as sqlite:agl.db, postgres://USER:PASSWORD@HOST/DATABASE, or memory: (which loses everything with its process)`

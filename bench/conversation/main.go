@@ -10,6 +10,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -144,8 +145,7 @@ func openDatabase(ctx context.Context, kind string) (*database, error) {
 		}
 		dsn, err := pg.NewDatabase(ctx)
 		if err != nil {
-			_ = pg.Close(ctx)
-			return nil, err
+			return nil, errors.Join(err, pg.Close(ctx))
 		}
 		return &database{dsn: dsn, size: func(ctx context.Context) (size int64, err error) {
 			conn, err := pgx.Connect(ctx, dsn)

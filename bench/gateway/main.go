@@ -165,6 +165,6 @@ func serveBackend() error {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, reply)
+		_, _ = io.WriteString(w, reply) // the caller reports an incomplete reply
 	}))
 }
