@@ -42,11 +42,11 @@ func TestKeys(t *testing.T) {
 	agent := create(t, keys, access.NewKey{Name: "agent", Scopes: access.Agent, Attempt: agl.Some(attempt)})
 
 	caller, err := keys.Check(t.Context(), reader.Text)
-	if err != nil || caller.KeyID != reader.ID || caller.Name != "reader" || caller.Scopes != access.Read|access.Ingest || !caller.Speaks(attempt) {
+	if err != nil || caller.KeyID != reader.ID || caller.Name != "reader" || caller.Scopes != access.Read|access.Ingest || !caller.MayActFor(attempt) {
 		t.Errorf("got %+v, %v", caller, err)
 	}
 	caller, err = keys.Check(t.Context(), agent.Text)
-	if err != nil || !caller.Speaks(attempt) || caller.Speaks(agl.Claim{RolloutID: "ro-1", AttemptID: "at-2"}) {
+	if err != nil || !caller.MayActFor(attempt) || caller.MayActFor(agl.Claim{RolloutID: "ro-1", AttemptID: "at-2"}) {
 		t.Errorf("got %+v, %v", caller, err)
 	}
 	secret := reader.Text[strings.LastIndex(reader.Text, "_")+1:]

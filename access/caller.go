@@ -114,8 +114,8 @@ func (c *Caller) Allow(route Scope) error {
 	return &ForbiddenError{who + " has the scopes (" + c.Scopes.String() + ") and needs one of (" + (route | Admin).String() + ")"}
 }
 
-// Speaks reports whether a caller may act for an attempt.
-func (c *Caller) Speaks(attempt agl.Claim) bool { return !c.Attempt.Valid || c.Attempt.V == attempt }
+// MayActFor reports whether a caller may act for an attempt.
+func (c *Caller) MayActFor(attempt agl.Claim) bool { return !c.Attempt.Valid || c.Attempt.V == attempt }
 
 // Checker identifies the caller that a key belongs to. An unknown, expired or revoked key is CodeUnauthorized. Its
 // methods are safe for concurrent use.

@@ -37,7 +37,7 @@ func (g *Guard) Allow(r *http.Request, scope Scope) (err error) {
 		return nil
 	}
 	given := cmp.Or(r.Header.Get("X-Api-Key"), Given(r))
-	isKey := g.Keys != nil && Is(given)
+	isKey := g.Keys != nil && IsKey(given)
 	wait := g.Failed.Admit(r.RemoteAddr, given != "", !isKey, func() bool {
 		err = g.allow(r, given, isKey, scope)
 		return agl.ErrorCode(err) != agl.CodeUnauthorized
@@ -70,7 +70,7 @@ func (g *Guard) allow(r *http.Request, given string, isKey bool, scope Scope) er
 // KeyOf returns the key, known to Keys, that let a request in; "" if another credential did.
 func (g *Guard) KeyOf(r *http.Request) string {
 	given := cmp.Or(r.Header.Get("X-Api-Key"), Given(r))
-	if g.Keys == nil || !Is(given) || g.isOwn(given) {
+	if g.Keys == nil || !IsKey(given) || g.isOwn(given) {
 		return ""
 	}
 	return given

@@ -12,8 +12,8 @@ const (
 	maxName  = 200 // bytes of the name of a key or a model, and of the secret in a key
 )
 
-// Is reports whether a text has the form of a key.
-func Is(text string) bool {
+// IsKey reports whether a text has the form of a key.
+func IsKey(text string) bool {
 	_, ok := keyID(text)
 	return ok
 }

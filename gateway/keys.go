@@ -57,7 +57,7 @@ func (g *Gateway) gone(r *http.Request) func(ctx context.Context) error {
 }
 
 // isKey reports whether a text has the form of a key that Access may know.
-func (g *Gateway) isKey(text string) bool { return g.cfg.Access != nil && access.Is(text) }
+func (g *Gateway) isKey(text string) bool { return g.cfg.Access != nil && access.IsKey(text) }
 
 // whose returns the caller that one of the credentials belongs to.
 func (g *Gateway) whose(r *http.Request, given []string) (access.Caller, error) {

@@ -64,7 +64,7 @@ func (k *keys) authorize(r *http.Request, rt route, scope access.Scope) (by call
 	if refused := k.errKeyInURL(r); refused != nil {
 		return caller{}, refused
 	}
-	ofStore := k.access != nil && access.Is(key)
+	ofStore := k.access != nil && access.IsKey(key)
 	root := access.Root()
 	switch err := root.Allow(scope); {
 	case err != nil: // the route declares no scope
@@ -152,7 +152,7 @@ func (k *keys) allow(r *http.Request, key string, rt route, scope access.Scope) 
 	switch {
 	case err != nil:
 		return caller{}, admin.AccessError(err)
-	case !found.Speaks(agl.Claim{RolloutID: rt.rolloutID, AttemptID: rt.attemptID}):
+	case !found.MayActFor(agl.Claim{RolloutID: rt.rolloutID, AttemptID: rt.attemptID}):
 		return caller{}, errKey("the API key is that of another attempt")
 	}
 	return caller{&found, func(ctx context.Context) error {
@@ -213,7 +213,7 @@ func (k *keys) in(value string) (key string, ours bool) {
 // isOurs reports whether a text is the proxy's token or has the form of a key of the proxy or
 // the store.
 func (k *keys) isOurs(text string) bool {
-	return runkey.IsVirtual(text) || session.Is(text) || k.access != nil && access.Is(text) || k.isToken(text)
+	return runkey.IsVirtual(text) || session.IsKey(text) || k.access != nil && access.IsKey(text) || k.isToken(text)
 }
 
 // isToken compares digests, so that the time it takes reveals neither the token nor its length.

@@ -183,7 +183,7 @@ func (c *keyRevokeCommand) Validate() error {
 	if (len(c.Keys) > 0) == (c.Rollout != "") || c.Attempt != "" && c.Rollout == "" {
 		return errors.New("give ids of keys, or --rollout, with or without --attempt")
 	}
-	if slices.ContainsFunc(c.Keys, access.Is) {
+	if slices.ContainsFunc(c.Keys, access.IsKey) {
 		return errors.New("got a whole key, must be its id, the part between the underscores: command lines are seen by others")
 	}
 	return nil

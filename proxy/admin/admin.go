@@ -185,7 +185,7 @@ func (h *Handler) allowed(r *http.Request, scope access.Scope, found bool) (key 
 		return "", AccessError(root.Allow(scope))
 	}
 	given := access.Given(r)
-	ofStore := h.Access != nil && access.Is(given)
+	ofStore := h.Access != nil && access.IsKey(given)
 	if !ofStore && h.Token == "" {
 		return "", localOnly(r)
 	}

@@ -399,8 +399,8 @@ func errEnded(rolloutID string) error {
 	return agl.Errorf(agl.CodeIllegalState, "the session of rollout %s has ended", rolloutID)
 }
 
-// Is reports whether a key begins with KeyPrefix.
-func Is(key string) bool { return strings.HasPrefix(key, KeyPrefix) }
+// IsKey reports whether a text begins with KeyPrefix.
+func IsKey(text string) bool { return strings.HasPrefix(text, KeyPrefix) }
 
 // ByKey returns the session of a key. found is false, without an error, if the key neither
 // begins with KeyPrefix nor was chosen for an open session. The error is ErrUnauthorized if

@@ -33,7 +33,7 @@ func SpanTokens(store Config) (func(ctx context.Context, rolloutID, attemptID st
 	switch {
 	case store.Token == "":
 		return nil, nil
-	case !access.Is(store.Token) && !isProject(store.URL):
+	case !access.IsKey(store.Token) && !isProject(store.URL):
 		return func(_ context.Context, rolloutID, attemptID string) (string, error) {
 			return SpanToken(store.Token, rolloutID, attemptID, time.Now().Add(spanTokenLife)), nil
 		}, nil

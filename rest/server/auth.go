@@ -70,7 +70,7 @@ const (
 
 func (a *auth) kind(given string) credential {
 	switch {
-	case a.keys != nil && access.Is(given):
+	case a.keys != nil && access.IsKey(given):
 		return asKey
 	case a.tokens != nil && !a.isToken(given) && strings.Count(given, ".") == 2: //nolint:mnd // header, payload, signature
 		return asSigned
@@ -177,7 +177,7 @@ func (x *exchange) allow(scope access.Scope) error {
 // admitSpans rejects spans of attempts that the caller may not act for.
 func (x *exchange) admitSpans(spans []agl.Span) error {
 	for i := range spans {
-		if s := &spans[i]; !x.caller.Speaks(agl.Claim{RolloutID: s.RolloutID, AttemptID: s.AttemptID}) {
+		if s := &spans[i]; !x.caller.MayActFor(agl.Claim{RolloutID: s.RolloutID, AttemptID: s.AttemptID}) {
 			return agl.Errorf(agl.CodeUnauthorized, "the token is that of attempt %s, not that of attempt %s of rollout %s", x.caller.Attempt.V.AttemptID, s.AttemptID, s.RolloutID)
 		}
 	}

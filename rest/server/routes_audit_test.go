@@ -232,7 +232,7 @@ func TestSecretsStayIn(t *testing.T) {
 		r.SetBasicAuth("agl", "basic-canary")
 		g.ServeHTTP(httptest.NewRecorder(), r)
 	}
-	if !access.Is(made) {
+	if !access.IsKey(made) {
 		t.Fatalf("no key was made: %q", made)
 	}
 	secrets = append(secrets, made[17:])
