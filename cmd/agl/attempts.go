@@ -10,9 +10,8 @@ import (
 )
 
 type attemptsCommand struct {
-	flags.Store
-
-	rolloutArgs
+	rolloutArg
+	flags.StoreOrRun `set:"order= It may come first."`
 
 	JSON bool `help:"Print JSON, one attempt a line, instead of a table."`
 }
@@ -22,12 +21,7 @@ func (attemptsCommand) Help() string {
 }
 
 // Validate puts the arguments in order.
-func (c *attemptsCommand) Validate() error { return c.order() }
-
-// Open opens the store of the run, or that of the flags.
-func (c *attemptsCommand) Open(ctx context.Context) (agl.Store, func(), error) {
-	return c.OpenRun(ctx, c.Run)
-}
+func (c *attemptsCommand) Validate() error { return c.Order(&c.Rollout, "latest", "rollout") }
 
 func (c *attemptsCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
 	// The query returns no attempts for an unknown rollout, as for one in the queue.
@@ -36,7 +30,7 @@ func (c *attemptsCommand) use(ctx context.Context, out *console.Console, store a
 		return c.Wrap(err)
 	}
 	return (&listing[agl.Attempt, *agl.Attempt]{
-		flags:   listFlags{Store: c.Store, JSON: c.JSON},
+		flags:   listFlags{StoreOrRun: c.StoreOrRun, JSON: c.JSON},
 		headers: []string{"ATTEMPT", "ID", "STATUS", "OUTCOME", "WORKER", "STARTED", "TOOK", "HEARTBEAT", "MESSAGE"},
 		status:  2,
 		drop:    []string{"HEARTBEAT", "STARTED", "WORKER", "TOOK"},

@@ -102,7 +102,7 @@ func newParser(commands *cli, stdout, stderr io.Writer) (*kong.Kong, error) {
 		kong.Name("agl"),
 		kong.Description("Trains AI agents: a task queue and trace store in the middle, agents on one side, learning algorithms on the other."),
 		kong.Vars{
-			"releaseshare":    strconv.FormatFloat(release.DefaultShare, 'g', -1, 64),
+			"order": "", "releaseshare": strconv.FormatFloat(release.DefaultShare, 'g', -1, 64),
 			"rolloutStatuses": commaList(agl.RolloutStatuses()), "workerStatuses": commaList(agl.WorkerStatuses()), "attemptStatuses": commaList(agl.AttemptStatuses()),
 			"database": store.DefaultDSN, "runfile": defaultFile, "gatewayModel": gateway.DefaultModel,
 		},

@@ -44,9 +44,9 @@ func pages[T any](ctx context.Context, limit int, fetch func(context.Context, ag
 	}
 }
 
-// listFlags are the flags of a command that lists items, which sets the variable limit.
+// listFlags are the flags of a command that lists items, which sets the variable limit, and order as [flags.StoreOrRun] has it.
 type listFlags struct {
-	flags.Store
+	flags.StoreOrRun
 
 	Limit int  `default:"${limit}" help:"List at most this many; 0 is all."`
 	JSON  bool `help:"Print JSON, one item a line, instead of a table."`

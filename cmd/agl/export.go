@@ -20,10 +20,10 @@ import (
 )
 
 type exportCommand struct {
-	flags.Store
+	File string `arg:"" help:"The new file, or - for standard output."`
 
-	File    string              `arg:"" help:"The new file, or - for standard output."`
-	Run     string              `arg:"" optional:"" help:"Folder of a run, whose store is read; no server is needed. It may come first."`
+	flags.StoreOrRun `set:"order= It may come first."`
+
 	What    string              `required:"" enum:"triplets,trajectories,messages,batch" help:"What to make of the spans: triplets, trajectories, messages or batch."`
 	Format  string              `enum:"auto,jsonl,parquet,npz" default:"auto" help:"jsonl, parquet or, for a batch, npz. Default: as the file's name ends, else jsonl."`
 	Source  rows.Source         `enum:"proxy,tracer" default:"proxy" help:"Whose spans hold the calls of triplets, trajectories and batches: proxy or tracer. Default: ${default}."`
@@ -46,8 +46,8 @@ func (exportCommand) Help() string {
 
 // Validate puts the arguments in order.
 func (c *exportCommand) Validate() error {
-	if flags.IsRun(c.File) {
-		c.Run, c.File = c.File, c.Run
+	if err := c.Order(&c.File, "", "file"); err != nil {
+		return err
 	}
 	if c.What != "batch" && (c.Prompt != 0 || c.Reply != 0 || c.Pad != 0 || c.format() == "npz") {
 		return errors.New("--prompt-length, --response-length, --pad-token and npz need --what batch")
@@ -56,11 +56,6 @@ func (c *exportCommand) Validate() error {
 		return errors.New("no file is given; name a new one, or - for standard output")
 	}
 	return nil
-}
-
-// Open opens the store of the run, or that of the flags.
-func (c *exportCommand) Open(ctx context.Context) (agl.Store, func(), error) {
-	return c.OpenRun(ctx, c.Run)
 }
 
 func (c *exportCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {

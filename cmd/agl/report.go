@@ -14,22 +14,17 @@ import (
 )
 
 type reportCommand struct {
-	flags.Store
+	File string `arg:"" placeholder:"FILE.html" help:"The file to write, which must not exist; - is standard output."`
 
-	File   string `arg:"" placeholder:"FILE.html" help:"The file to write, which must not exist; - is standard output."`
-	Folder string `arg:"" optional:"" help:"Folder of a run, whose store is read; no server is needed."`
-	ID     string `name:"run" default:"latest" placeholder:"RUN" help:"Id of the run; ${default} is the one that started last."`
+	flags.StoreOrRun
+
+	ID string `name:"run" default:"latest" placeholder:"RUN" help:"Id of the run; ${default} is the one that started last."`
 }
 
 func (reportCommand) Help() string {
 	return "The page needs no other file: it has the curves of the run, the groups of its last step with training rollouts, and what some of them said. " +
 		"Keys in inputs are left out, those in the text of messages are not.\n\n" +
 		"Examples:\n  agl report run.html\n  agl report run.html runs/agl\n  agl report run.html --run ru-1f0c5a9d7e42"
-}
-
-// Open opens the store of the run, or that of the flags.
-func (c *reportCommand) Open(ctx context.Context) (agl.Store, func(), error) {
-	return c.OpenRun(ctx, c.Folder)
 }
 
 func (c *reportCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {

@@ -8,14 +8,12 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
-	"github.com/agl-go/agl/cmd/agl/internal/flags"
 )
 
 type resourcesCommand struct {
 	ID        string `arg:"" optional:"" help:"Show this bundle, each resource on a line of its own: its id, or latest."`
-	Run       string `arg:"" optional:"" help:"Folder of a run, whose store is read; no server is needed. It may come first."`
 	Contains  string `placeholder:"TEXT" help:"Only bundles with this in their id."`
-	listFlags `set:"limit=100"`
+	listFlags `kong:"set='limit=100',set='order= It may come first.'"`
 }
 
 func (resourcesCommand) Help() string {
@@ -24,21 +22,13 @@ func (resourcesCommand) Help() string {
 
 // Validate puts the arguments in order.
 func (c *resourcesCommand) Validate() error {
-	if flags.IsRun(c.ID) {
-		if flags.IsRun(c.Run) {
-			return fmt.Errorf("%s and %s are both folders; give one run, and a bundle", c.ID, c.Run)
-		}
-		c.ID, c.Run = c.Run, c.ID
+	if err := c.Order(&c.ID, "", "bundle"); err != nil {
+		return err
 	}
 	if c.ID != "" && c.Contains != "" {
 		return fmt.Errorf("--contains=%s: has no meaning with the id of one bundle", c.Contains)
 	}
 	return c.listFlags.Validate()
-}
-
-// Open opens the store of the run, or that of the flags.
-func (c *resourcesCommand) Open(ctx context.Context) (agl.Store, func(), error) {
-	return c.OpenRun(ctx, c.Run)
 }
 
 func (c *resourcesCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {

@@ -11,24 +11,11 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
-	"github.com/agl-go/agl/cmd/agl/internal/flags"
 )
 
-// rolloutArgs are the arguments of a command about one rollout.
-type rolloutArgs struct {
+// rolloutArg is the argument of a command about one rollout.
+type rolloutArg struct {
 	Rollout string `arg:"" optional:"" default:"latest" help:"Id of the rollout or its beginning, or latest, worst or best. Default: ${default}."`
-	Run     string `arg:"" optional:"" help:"Folder of a run, whose store is read; no server is needed. It may come first."`
-}
-
-// order puts the arguments in order.
-func (a *rolloutArgs) order() error {
-	if flags.IsRun(a.Rollout) {
-		if flags.IsRun(a.Run) {
-			return fmt.Errorf("%s and %s are both folders; give one run, and a rollout", a.Rollout, a.Run)
-		}
-		a.Rollout, a.Run = cmp.Or(a.Run, "latest"), a.Rollout
-	}
-	return nil
 }
 
 // rolloutFacts is what the spans of a rollout's latest attempt say.

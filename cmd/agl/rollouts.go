@@ -14,7 +14,6 @@ import (
 )
 
 type rolloutsCommand struct {
-	Run         string              `arg:"" optional:"" help:"Folder of a run, whose store is read; no server is needed."`
 	Status      []agl.RolloutStatus `enum:"${rolloutStatuses}" placeholder:"STATUS" help:"Only rollouts of this status; repeat it or separate several by commas: ${enum}."`
 	Label       []agl.Label         `sep:"none" placeholder:"NAME=VALUE" help:"Only rollouts with this member in their metadata, such as run=ru-0123456789ab or step=3. If repeated, all must match."`
 	RewardBelow *float64            `placeholder:"REWARD" help:"Only rollouts with a reward below this one."`
@@ -39,11 +38,6 @@ func (c *rolloutsCommand) Validate() error {
 		return fmt.Errorf("--reward-below=%g: must be a finite number", *c.RewardBelow)
 	}
 	return c.listFlags.Validate()
-}
-
-// Open opens the store of the run, or that of the flags.
-func (c *rolloutsCommand) Open(ctx context.Context) (agl.Store, func(), error) {
-	return c.OpenRun(ctx, c.Run)
 }
 
 func (c *rolloutsCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -20,16 +19,10 @@ type runsCommand struct {
 }
 
 type runsListCommand struct {
-	Folder    string `arg:"" optional:"" help:"Folder of a run, whose store is read; no server is needed."`
 	listFlags `set:"limit=100"`
 }
 
 func (runsListCommand) Help() string { return "Examples:\n  agl runs\n  agl runs list runs/agl --json" }
-
-// Open opens the store of the run, or that of the flags.
-func (c *runsListCommand) Open(ctx context.Context) (agl.Store, func(), error) {
-	return c.OpenRun(ctx, c.Folder)
-}
 
 func (c *runsListCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
 	runs, err := runsOf(store)
@@ -91,24 +84,19 @@ func stepText(step agl.Null[int]) string {
 }
 
 type runsShowCommand struct {
-	flags.Store
+	ID string `arg:"" optional:"" name:"run" default:"latest" help:"Id of the run; ${default} is the one that started last."`
 
-	ID     string `arg:"" optional:"" name:"run" default:"latest" help:"Id of the run; ${default} is the one that started last."`
-	Folder string `arg:"" optional:"" help:"Folder of a run, whose store is read; no server is needed."`
-	JSON   bool   `help:"Print JSON instead: the run, and then a line for each step."`
+	flags.StoreOrRun
+
+	JSON bool `help:"Print JSON instead: the run, and then a line for each step."`
 }
 
 func (runsShowCommand) Help() string {
 	return "Examples:\n  agl runs show\n  agl runs show ru-1f0c5a9d7e42 --json\n  agl runs show runs/agl"
 }
 
-// Open opens the store of the run, or that of the flags.
-func (c *runsShowCommand) Open(ctx context.Context) (agl.Store, func(), error) {
-	if info, err := os.Stat(c.ID); c.Folder == "" && err == nil && info.IsDir() {
-		c.ID, c.Folder = "latest", c.ID
-	}
-	return c.OpenRun(ctx, c.Folder)
-}
+// Validate puts the arguments in order.
+func (c *runsShowCommand) Validate() error { return c.Order(&c.ID, "latest", "run's id") }
 
 func (c *runsShowCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
 	runs, err := runsOf(store)

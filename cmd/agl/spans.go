@@ -10,7 +10,7 @@ import (
 )
 
 type spansCommand struct {
-	rolloutArgs
+	rolloutArg
 
 	Attempt        string `placeholder:"ID" help:"Only this attempt: its id, or latest. Default: all of them."`
 	Name           string `help:"Only spans of this name."`
@@ -22,7 +22,7 @@ type spansCommand struct {
 	Trace          string `placeholder:"ID" help:"Only the spans of this trace."`
 	TraceContains  string `placeholder:"TEXT" help:"Only spans with this in their trace's id."`
 	Any            bool   `help:"List spans that pass any of these filters instead of all; --attempt always applies."`
-	listFlags      `set:"limit=0"`
+	listFlags      `kong:"set='limit=0',set='order= It may come first.'"`
 }
 
 func (spansCommand) Help() string {
@@ -31,12 +31,7 @@ func (spansCommand) Help() string {
 
 // Validate puts the arguments in order.
 func (c *spansCommand) Validate() error {
-	return errors.Join(c.order(), c.listFlags.Validate())
-}
-
-// Open opens the store of the run, or that of the flags.
-func (c *spansCommand) Open(ctx context.Context) (agl.Store, func(), error) {
-	return c.OpenRun(ctx, c.Run)
+	return errors.Join(c.Order(&c.Rollout, "latest", "rollout"), c.listFlags.Validate())
 }
 
 func (c *spansCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {

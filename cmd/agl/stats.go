@@ -12,9 +12,8 @@ import (
 )
 
 type statsCommand struct {
-	flags.Store
+	flags.StoreOrRun
 
-	Run   string        `arg:"" optional:"" help:"Folder of a run, whose store is read; no server is needed."`
 	Watch bool          `short:"w" help:"Then print a line whenever a count has changed, until interrupted."`
 	Every time.Duration `default:"1s" help:"How often --watch polls the store."`
 	JSON  bool          `help:"Print JSON instead of a table."`
@@ -22,11 +21,6 @@ type statsCommand struct {
 
 func (statsCommand) Help() string {
 	return "Examples:\n  agl stats\n  agl stats runs/agl\n  agl stats --watch --every 5s"
-}
-
-// Open opens the store of the run, or that of the flags.
-func (c *statsCommand) Open(ctx context.Context) (agl.Store, func(), error) {
-	return c.OpenRun(ctx, c.Run)
 }
 
 func (c *statsCommand) Validate() error {

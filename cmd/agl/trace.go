@@ -12,9 +12,8 @@ import (
 )
 
 type traceCommand struct {
-	flags.Store
-
-	rolloutArgs
+	rolloutArg
+	flags.StoreOrRun `set:"order= It may come first."`
 
 	Attempt string `placeholder:"ID" help:"Only this attempt: its id, or latest. Default: all of them."`
 	JSON    bool   `help:"Print the spans as JSON, one a line."`
@@ -27,12 +26,7 @@ func (traceCommand) Help() string {
 }
 
 // Validate puts the arguments in order.
-func (c *traceCommand) Validate() error { return c.order() }
-
-// Open opens the store of the run, or that of the flags.
-func (c *traceCommand) Open(ctx context.Context) (agl.Store, func(), error) {
-	return c.OpenRun(ctx, c.Run)
-}
+func (c *traceCommand) Validate() error { return c.Order(&c.Rollout, "latest", "rollout") }
 
 func (c *traceCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
 	rollout, err := findRollout(ctx, store, c.Rollout)

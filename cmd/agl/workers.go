@@ -10,7 +10,6 @@ import (
 )
 
 type workersCommand struct {
-	Run       string             `arg:"" optional:"" help:"Folder of a run, whose store is read; no server is needed."`
 	Status    []agl.WorkerStatus `enum:"${workerStatuses}" placeholder:"STATUS" help:"Only workers of this status; repeat it or separate several by commas: ${enum}."`
 	Contains  string             `placeholder:"TEXT" help:"Only workers with this in their id."`
 	Any       bool               `help:"List workers that pass any of these filters instead of all."`
@@ -21,11 +20,6 @@ type workersCommand struct {
 
 func (workersCommand) Help() string {
 	return "The workers with the newest heartbeat come first.\n\nExamples:\n  agl workers --status busy --json\n  agl workers --watch"
-}
-
-// Open opens the store of the run, or that of the flags.
-func (c *workersCommand) Open(ctx context.Context) (agl.Store, func(), error) {
-	return c.OpenRun(ctx, c.Run)
 }
 
 func (c *workersCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {

@@ -1,6 +1,7 @@
 package flags
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,9 +27,14 @@ type Store struct {
 	Token    string `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token."`
 
 	Trust
+}
 
-	folder  string // of a run, whose store is used instead
-	folders bool   // the command takes one
+// StoreOrRun has the flags of a command that uses a store server, or reads the store of a run. The variable
+// order is empty, or says that the folder may come before the other arguments.
+type StoreOrRun struct {
+	Store
+
+	Folder string `arg:"" optional:"" help:"Folder of a run, whose store is read; no server is needed.${order}"`
 }
 
 // retryBudget is how long a command retries to reach a store while a person waits.
@@ -53,13 +59,16 @@ func (f *Store) Client() (*client.Client, error) {
 	return client.New(client.Config{URL: string(f.StoreURL), Token: f.Token, TLS: settings, RetryBudget: retryBudget})
 }
 
-// OpenRun opens the store in the folder of a run, or, without a folder, that of the
-// flags.
-func (f *Store) OpenRun(ctx context.Context, folder string) (agl.Store, func(), error) {
-	if f.folders = true; folder == "" {
-		return f.Open(ctx)
+// Open opens the store in the folder of the run, or, without a folder, that of the flags.
+func (f *StoreOrRun) Open(ctx context.Context) (store agl.Store, closeStore func(), err error) {
+	if f.Folder == "" {
+		return f.Store.Open(ctx)
 	}
-	f.folder = folder
+	return openRun(ctx, f.Folder)
+}
+
+// openRun opens the store in the folder of a run.
+func openRun(ctx context.Context, folder string) (agl.Store, func(), error) {
 	file := filepath.Join(folder, keys.DatabaseFile)
 	if err := checkRunFolder(folder, file); err != nil {
 		return nil, nil, fmt.Errorf("%s is not the folder of a run with a store of its own: %w", folder, err)
@@ -137,25 +146,43 @@ func checkRunFolder(folder, database string) error {
 	return err
 }
 
-// IsRun reports whether an argument is the folder of a run.
-func IsRun(arg string) bool {
-	info, err := os.Stat(arg)
+// Order exchanges the folder and another argument, if the folder was given first. If it is the only one, the other
+// gets the value absent; what says in errors what the other is.
+func (f *StoreOrRun) Order(other *string, absent, what string) error {
+	switch {
+	case !isFolder(*other):
+		return nil
+	case isFolder(f.Folder):
+		return fmt.Errorf("%s and %s are both folders; give one run, and a %s", *other, f.Folder, what)
+	}
+	*other, f.Folder = cmp.Or(f.Folder, absent), *other
+	return nil
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
 	return err == nil && info.IsDir()
 }
 
 // Wrap names the store in an error of a call to it.
 func (f *Store) Wrap(err error) error {
+	if err == nil || agl.IsContextError(err) {
+		return err
+	}
+	return fmt.Errorf("store %s: %w", console.RedactURL(string(f.StoreURL)), err)
+}
+
+// Wrap names the store in an error of a call to it.
+func (f *StoreOrRun) Wrap(err error) error {
 	switch {
 	case err == nil || agl.IsContextError(err):
 		return err
-	case f.folder != "":
-		return fmt.Errorf("store of %s: %w", f.folder, err)
+	case f.Folder != "":
+		return fmt.Errorf("store of %s: %w", f.Folder, err)
+	case agl.ErrorCode(err) == agl.CodeUnavailable:
+		return fmt.Errorf("%w\na run of agl train is read without a server when its folder is given, such as runs/agl; agl store starts a server", f.Store.Wrap(err))
 	}
-	err = fmt.Errorf("store %s: %w", console.RedactURL(string(f.StoreURL)), err)
-	if f.folders && agl.ErrorCode(err) == agl.CodeUnavailable {
-		return fmt.Errorf("%w\na run of agl train is read without a server when its folder is given, such as runs/agl; agl store starts a server", err)
-	}
-	return err
+	return f.Store.Wrap(err)
 }
 
 // URL is the base URL of a server.
