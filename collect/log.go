@@ -35,7 +35,8 @@ type entry struct {
 	Rewards    int               `json:"rewards"`
 	Previous   agl.Null[float64] `json:"previous,omitzero"` // of a correction
 
-	// In the entry of a rollout: what the last entry about it reported.
+	// In the entry of a rollout: what the last entry about it reported. The keys keep the names under which stores have
+	// them: an entry without them would count as one that has reported nothing.
 	Reported      agl.Null[float64] `json:"told,omitzero"`
 	ReportedCount int               `json:"told_many,omitzero"`
 }

@@ -262,7 +262,7 @@ func (c ClientServer) start(ctx context.Context, r *run, url string) error {
 
 // dial returns a client of the configured store server, once it answers.
 func (c ClientServer) dial(ctx context.Context) (store agl.Store, closeStore func() error, err error) {
-	return dialStore(ctx, client.Config{URL: c.storeURL(), Token: c.Token, TLS: c.TLS, RetryBudget: c.StoreOutage, Logger: c.Logger}, c.ConnectTimeout)
+	return dialStore(ctx, client.Config{URL: c.storeURL(), Token: c.Token, TLS: c.TLS, RetryTimeout: c.StoreOutage, Logger: c.Logger}, c.ConnectTimeout)
 }
 
 // startChild starts this program again in another role.

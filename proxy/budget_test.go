@@ -36,7 +36,7 @@ func newBudgets(t *testing.T, n int, backend transport, edit func(*proxy.Config)
 		}
 		api := httptest.NewServer(handler)
 		t.Cleanup(api.Close)
-		c, err := client.New(client.Config{URL: api.URL, Token: "s3cret", Transport: api.Client().Transport, RetryBudget: -1})
+		c, err := client.New(client.Config{URL: api.URL, Token: "s3cret", Transport: api.Client().Transport, RetryTimeout: -1})
 		if err != nil {
 			t.Fatal(err)
 		}

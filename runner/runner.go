@@ -32,7 +32,7 @@ func New(cfg Config) (*Runner, error) {
 	}
 	cfg = cfg.withDefaults()
 	if cfg.Tracer == nil {
-		t, err := tracer.New(tracer.Config{Store: cfg.Store, RetryBudget: cfg.ReportTimeout, Logger: cfg.Logger})
+		t, err := tracer.New(tracer.Config{Store: cfg.Store, RetryTimeout: cfg.ReportTimeout, Logger: cfg.Logger})
 		if err != nil {
 			return nil, err
 		}

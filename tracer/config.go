@@ -34,9 +34,9 @@ type Config struct {
 	// and 32 MiB.
 	MaxQueueSpans int
 	MaxQueueBytes int
-	// RetryBudget is how long one batch is retried while the store is unavailable
+	// RetryTimeout is how long one batch is retried while the store is unavailable
 	// or full; the default is 30 s, a negative one does not retry.
-	RetryBudget time.Duration
+	RetryTimeout time.Duration
 	// Logger logs dropped spans; nil discards.
 	Logger *slog.Logger
 }
@@ -48,7 +48,7 @@ func (c Config) withDefaults() Config {
 	c.MaxBatchDelay = cmp.Or(c.MaxBatchDelay, 100*time.Millisecond)
 	c.MaxQueueSpans = cmp.Or(c.MaxQueueSpans, 4096)
 	c.MaxQueueBytes = cmp.Or(c.MaxQueueBytes, 32<<20)
-	c.RetryBudget = cmp.Or(c.RetryBudget, 30*time.Second)
+	c.RetryTimeout = cmp.Or(c.RetryTimeout, 30*time.Second)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }

@@ -300,7 +300,7 @@ func (q *spanQueue) send(ctx context.Context, batch []agl.Span) {
 				q.send(ctx, batch[i:i+1])
 			}
 			return
-		case q.gaveUp || time.Since(begin)+delay > q.cfg.RetryBudget:
+		case q.gaveUp || time.Since(begin)+delay > q.cfg.RetryTimeout:
 			q.lose(batch, err, true)
 			return
 		}

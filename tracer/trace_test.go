@@ -413,7 +413,7 @@ func TestRetries(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				ctx, open := start(t, newTracer(t, tracer.Config{Store: tc.store, RetryBudget: tc.budget}))
+				ctx, open := start(t, newTracer(t, tracer.Config{Store: tc.store, RetryTimeout: tc.budget}))
 				if err := open.Add(ctx, span("a"), span("b"), span("c")); err != nil {
 					t.Fatal(err)
 				}

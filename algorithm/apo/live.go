@@ -307,7 +307,7 @@ func (s *search) stable(ctx context.Context) (string, error) {
 // tunable waits until the stable version has prompts, and returns it. Somebody may have released resources without any; then there is
 // nothing to tune.
 func (s *search) tunable(ctx context.Context) (string, error) {
-	for told := ""; ; {
+	for warned := ""; ; {
 		id, err := s.stable(ctx)
 		if err != nil {
 			return "", err
@@ -316,10 +316,10 @@ func (s *search) tunable(ctx context.Context) (string, error) {
 		if code := agl.ErrorCode(err); code != agl.CodeInvalid && code != agl.CodeNotFound && code != agl.CodeUnavailable {
 			return id, err
 		}
-		if told != id {
+		if warned != id {
 			s.cfg.Logger.WarnContext(ctx, "no prompts are tuned until others are stable", "resources", id, "error", err)
 		}
-		told = id
+		warned = id
 		if err := backoff.Sleep(ctx, liveWait); err != nil {
 			return "", err
 		}
@@ -409,7 +409,7 @@ func (p *proposal) experimentsOf(ctx context.Context, sessions []string, data Cr
 
 // follow proposes a candidate and waits until its release is decided.
 func (s *search) follow(ctx context.Context, parent, candidate *Candidate) (*decided, error) {
-	told := false
+	logged := false
 	for {
 		var standing algorithm.Standing
 		err := s.untilAvailable(ctx, func() (err error) {
@@ -431,10 +431,10 @@ func (s *search) follow(ctx context.Context, parent, candidate *Candidate) (*dec
 			}
 			err := s.offer(ctx, parent, candidate)
 			if code := agl.ErrorCode(err); code == agl.CodeIllegalState || code == agl.CodeUnavailable {
-				if !told {
+				if !logged {
 					s.cfg.Logger.InfoContext(ctx, "the candidate cannot be proposed yet", "resources", candidate.ResourcesID, "error", err)
 				}
-				told = true
+				logged = true
 			} else if err != nil {
 				return nil, fmt.Errorf("propose %s: %w", candidate.ResourcesID, err)
 			} else {

@@ -26,7 +26,7 @@ type pump struct {
 
 	taken []taskGroup // groups of the step under way; only collect uses these three
 	began time.Time   // of the step
-	shown int         // number of groups in taken that Progress.OnRollouts was told of
+	shown int         // number of groups in taken that Progress.OnRollouts has been called for
 
 	opening sync.Mutex // held while tasks are taken from the source
 

@@ -40,7 +40,7 @@ func serveReverse() error {
 // serveAgl is the gateway with a store behind it.
 func serveAgl() error {
 	debug.SetGCPercent(400) // as agl proxy does
-	store, err := client.New(client.Config{URL: os.Getenv(storeEnv), RetryBudget: -1})
+	store, err := client.New(client.Config{URL: os.Getenv(storeEnv), RetryTimeout: -1})
 	if err != nil {
 		return err
 	}

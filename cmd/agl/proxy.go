@@ -139,7 +139,7 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 	if err != nil {
 		return err
 	}
-	spans, err := client.New(client.Config{URL: string(c.StoreURL), Token: c.Token, TLS: settings, Logger: log, RetryBudget: -1})
+	spans, err := client.New(client.Config{URL: string(c.StoreURL), Token: c.Token, TLS: settings, Logger: log, RetryTimeout: -1})
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func (f *modelKeys) open(log *slog.Logger) (keyStore, error) {
 	if err != nil {
 		return keyStore{}, err
 	}
-	store, err := client.New(client.Config{URL: string(f.Store), TLS: settings, Logger: log, RetryBudget: -1})
+	store, err := client.New(client.Config{URL: string(f.Store), TLS: settings, Logger: log, RetryTimeout: -1})
 	if err != nil {
 		return keyStore{}, err
 	}

@@ -66,14 +66,14 @@ func (e *engines) postAll(ctx context.Context, t *table, of func(b *backend) *ur
 		group  sync.WaitGroup
 		mu     sync.Mutex
 		failed []EngineFailure
-		told   = make(map[string]bool)
+		done   = make(map[string]bool)
 	)
 	t.backends(func(b *backend) {
 		at := of(b)
-		if at == nil || told[at.String()] {
+		if at == nil || done[at.String()] {
 			return
 		}
-		told[at.String()] = true
+		done[at.String()] = true
 		group.Go(func() {
 			if err := e.request(ctx, http.MethodPost, at, b); err != nil {
 				mu.Lock()

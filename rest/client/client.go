@@ -150,7 +150,7 @@ func (c *Client) do(ctx context.Context, op operation, read reply) error {
 			return err
 		}
 		delay := max(asked, c.delay(try))
-		if spent := time.Since(start); op.once || op.unsent && !again.unsent || spent+delay > c.config.RetryBudget {
+		if spent := time.Since(start); op.once || op.unsent && !again.unsent || spent+delay > c.config.RetryTimeout {
 			if try == 0 {
 				return again.err
 			}

@@ -24,9 +24,9 @@ type Config struct {
 	// LongPoll bounds how long one request blocks on the server. A longer wait takes
 	// several requests. Default 25 s, at most 60 s.
 	LongPoll time.Duration
-	// RetryBudget is how long an operation that is safe to repeat is retried while the server is unreachable or
+	// RetryTimeout is how long an operation that is safe to repeat is retried while the server is unreachable or
 	// failing. Default 1 min; a negative one never retries.
-	RetryBudget time.Duration
+	RetryTimeout time.Duration
 	// MaxBackoff bounds the delay between two attempts. The delay is random, below a bound that doubles from 50 ms.
 	// Default 3 s.
 	MaxBackoff time.Duration
@@ -50,7 +50,7 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 30*time.Second)
 	c.LongPoll = cmp.Or(c.LongPoll, 25*time.Second)
-	c.RetryBudget = cmp.Or(c.RetryBudget, time.Minute)
+	c.RetryTimeout = cmp.Or(c.RetryTimeout, time.Minute)
 	c.MaxBackoff = cmp.Or(c.MaxBackoff, 3*time.Second)
 	c.EventIdleTimeout = cmp.Or(c.EventIdleTimeout, 3*wire.EventHeartbeat)
 	c.SpanBatch = cmp.Or(c.SpanBatch, 512)

@@ -62,7 +62,7 @@ func (c *Client) Events(ctx context.Context, p agl.EventsParams) iter.Seq2[agl.E
 			case !repeats:
 				yield(agl.Event{}, err)
 				return
-			case time.Since(failing)+delay > c.config.RetryBudget:
+			case time.Since(failing)+delay > c.config.RetryTimeout:
 				yield(agl.Event{}, again.err)
 				return
 			}

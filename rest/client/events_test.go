@@ -155,7 +155,7 @@ func TestEventsSilent(t *testing.T) {
 		var writing sync.WaitGroup
 		start := time.Now()
 		c, err := client.New(client.Config{
-			URL: "http://store", MaxBackoff: time.Nanosecond, RetryBudget: 10 * time.Second,
+			URL: "http://store", MaxBackoff: time.Nanosecond, RetryTimeout: 10 * time.Second,
 			Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 				streams = append(streams, opened{r.Header.Get("Last-Event-ID"), time.Since(start).Truncate(time.Second)})
 				near, far := io.Pipe()
@@ -195,7 +195,7 @@ func TestEventsLost(t *testing.T) {
 		streams := []string{": agl\n\n", "", ": agl\n\n:\n\nid: 7\nevent: queue\ndata: {\"id\":\"7\",\"kind\":\"queue\",\"status\":\"closed\"}\n\n", ": agl\n\n"}
 		var since []string
 		c, err := client.New(client.Config{
-			URL: "http://store", RetryBudget: 10 * time.Second,
+			URL: "http://store", RetryTimeout: 10 * time.Second,
 			Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 				since = append(since, r.Header.Get("Last-Event-ID"))
 				if len(streams) == 0 {

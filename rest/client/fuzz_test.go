@@ -14,7 +14,7 @@ import (
 func answering(t testing.TB, status int, body []byte) *client.Client {
 	t.Helper()
 	c, err := client.New(client.Config{
-		URL: "http://store", RetryBudget: -1,
+		URL: "http://store", RetryTimeout: -1,
 		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
 		}),

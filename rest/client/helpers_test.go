@@ -99,7 +99,7 @@ func countingClient(t testing.TB, store agl.Store) (*client.Client, *atomic.Int6
 		return w.Result(), nil
 	})
 	c, err := client.New(client.Config{
-		URL: "http://store", Transport: transport, RetryBudget: 3 * time.Second, MaxBackoff: time.Second,
+		URL: "http://store", Transport: transport, RetryTimeout: 3 * time.Second, MaxBackoff: time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)

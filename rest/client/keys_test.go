@@ -24,7 +24,7 @@ func TestKeys(t *testing.T) {
 	api := httptest.NewServer(handler)
 	t.Cleanup(api.Close)
 	open := func(config client.Config) *client.Client {
-		config.RetryBudget = -1
+		config.RetryTimeout = -1
 		if config.URL == "" {
 			config.URL = api.URL
 		}

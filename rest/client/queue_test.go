@@ -73,7 +73,7 @@ func TestLostClaim(t *testing.T) {
 				ids := enqueue(t, engine, "1")
 				api := newServer(t, server.Config{Store: engine})
 				c, err := client.New(client.Config{
-					URL: "http://store", RetryBudget: 3 * time.Second,
+					URL: "http://store", RetryTimeout: 3 * time.Second,
 					Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 						w := httptest.NewRecorder()
 						api.ServeHTTP(w, r)

@@ -31,7 +31,7 @@ func lossyClient(t *testing.T, store agl.Store, losses int, before bool) (c *cli
 	left := losses
 	handler := newServer(t, server.Config{Store: store})
 	c, err := client.New(client.Config{
-		URL: "http://store", RetryBudget: 3 * time.Second, MaxBackoff: time.Second,
+		URL: "http://store", RetryTimeout: 3 * time.Second, MaxBackoff: time.Second,
 		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			lost := left > 0
 			left--
@@ -123,7 +123,7 @@ func TestRetryAfter(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				requests := 0
 				c, err := client.New(client.Config{
-					URL: "http://store", RetryBudget: 10 * time.Second, MaxBackoff: time.Millisecond,
+					URL: "http://store", RetryTimeout: 10 * time.Second, MaxBackoff: time.Millisecond,
 					Transport: roundTripper(func(*http.Request) (*http.Response, error) {
 						requests++
 						w := httptest.NewRecorder()
@@ -205,7 +205,7 @@ func TestClientNamesTheFault(t *testing.T) {
 func TestSlowAnswer(t *testing.T) {
 	t.Parallel()
 	c, err := client.New(client.Config{
-		URL: "http://store", RetryBudget: -1, RequestTimeout: time.Millisecond,
+		URL: "http://store", RetryTimeout: -1, RequestTimeout: time.Millisecond,
 		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			<-r.Context().Done()
 			return nil, r.Context().Err()
@@ -240,7 +240,7 @@ func TestRestart(t *testing.T) {
 			}
 		}
 		c, err := client.New(client.Config{
-			URL: "http://store", RetryBudget: 20 * time.Second,
+			URL: "http://store", RetryTimeout: 20 * time.Second,
 			Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 				return current.Load().Dial(ctx, network, address)
 			}},

@@ -39,7 +39,7 @@ func (b *batch) changes(c *driver.Changes) ([]call, error) {
 	if len(c.Rollouts) > maxRollouts {
 		return nil, agl.Errorf(agl.CodeInvalid, "postgres: got %d rollouts in one batch, must be at most %d", len(c.Rollouts), maxRollouts)
 	}
-	w := &writes{batch: b, changes: c, told: notification{Server: b.driver.server}}
+	w := &writes{batch: b, changes: c, notification: notification{Server: b.driver.server}}
 	w.rollouts()
 	w.attempts()
 	w.workers()
@@ -197,7 +197,7 @@ func (w *writes) attemptCounts() map[string]int {
 func (w *writes) tell(change *driver.RolloutChange, was *agl.Rollout, attempted bool) {
 	r := change.Rollout
 	if r.Status.Queued() && (was == nil || !was.Status.Queued()) {
-		w.told.Queue = true
+		w.notification.Queue = true
 	}
 	limited := r.Config.TimeoutSeconds.Valid || r.Config.UnresponsiveSeconds.Valid
 	switch {
@@ -205,7 +205,7 @@ func (w *writes) tell(change *driver.RolloutChange, was *agl.Rollout, attempted 
 		limited && attempted,
 		!change.New && (was == nil || was.Config.TimeoutSeconds != r.Config.TimeoutSeconds ||
 			was.Config.UnresponsiveSeconds != r.Config.UnresponsiveSeconds):
-		w.told.Rollouts = append(w.told.Rollouts, r.RolloutID)
+		w.notification.Rollouts = append(w.notification.Rollouts, r.RolloutID)
 	}
 }
 

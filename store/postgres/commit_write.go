@@ -11,10 +11,10 @@ import (
 
 // writes gathers the statements of one Apply.
 type writes struct {
-	batch   *batch
-	changes *driver.Changes
-	calls   []call
-	told    notification
+	batch        *batch
+	changes      *driver.Changes
+	calls        []call
+	notification notification
 }
 
 func (w *writes) add(sql string, params ...[]byte) {
@@ -369,7 +369,7 @@ func (w *writes) keys() {
 func (w *writes) queueState() {
 	if closed := w.changes.QueueClosed; closed.Valid {
 		w.add(setClosed, w.params().bool(closed.V))
-		w.told.Queue = true
+		w.notification.Queue = true
 	}
 }
 
@@ -377,7 +377,7 @@ func (w *writes) removals() {
 	c := w.changes
 	w.addIDs(c.EvictedRollouts, markEvicted, clearCounts, deleteSpans)
 	w.addIDs(c.DeletedRollouts, deleteSpans, deleteAttempts, deleteSequences, deleteRollouts)
-	w.told.Rollouts = append(w.told.Rollouts, c.DeletedRollouts...)
+	w.notification.Rollouts = append(w.notification.Rollouts, c.DeletedRollouts...)
 	w.addIDs(c.DeletedWorkers, deleteWorkers)
 	w.addIDs(c.DeletedResources, deleteResources)
 	w.addIDs(c.DeletedSequences, deleteSequences)
@@ -398,7 +398,7 @@ func (w *writes) events() {
 			textArray(p, rows, func(e agl.Event) string { return e.Document }),
 		}
 	})
-	if len(c.Events) > 0 || w.told.Queue || len(w.told.Rollouts) > 0 {
-		w.add(notify, w.told.payload())
+	if len(c.Events) > 0 || w.notification.Queue || len(w.notification.Rollouts) > 0 {
+		w.add(notify, w.notification.payload())
 	}
 }

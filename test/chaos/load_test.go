@@ -80,8 +80,8 @@ func newLoad(t *testing.T, seed uint64, recorder *history.Recorder, servers []*p
 		})
 		return client
 	}
-	l.patient = connect(client.Config{RequestTimeout: 10 * time.Second, RetryBudget: longest})
-	l.hasty = connect(client.Config{RequestTimeout: 3 * time.Second, RetryBudget: -1})
+	l.patient = connect(client.Config{RequestTimeout: 10 * time.Second, RetryTimeout: longest})
+	l.hasty = connect(client.Config{RequestTimeout: 3 * time.Second, RetryTimeout: -1})
 	return l
 }
 

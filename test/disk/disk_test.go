@@ -35,7 +35,7 @@ const longest = 60 * time.Second
 
 func connect(t *testing.T, s *process.Server) *client.Client {
 	t.Helper()
-	c, err := client.New(client.Config{URL: s.URL(), RetryBudget: -1})
+	c, err := client.New(client.Config{URL: s.URL(), RetryTimeout: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ func (w *writer) run(ctx context.Context, c *client.Client, number int, count *a
 // impatient returns a client that repeats nothing.
 func impatient(t *testing.T, url string) *client.Client {
 	t.Helper()
-	c, err := client.New(client.Config{URL: url, Token: token, RetryBudget: -1})
+	c, err := client.New(client.Config{URL: url, Token: token, RetryTimeout: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

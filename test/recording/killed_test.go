@@ -37,7 +37,7 @@ const (
 func serveProxy(dir string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	spans, err := client.New(client.Config{URL: os.Getenv(proxyStore), RetryBudget: -1})
+	spans, err := client.New(client.Config{URL: os.Getenv(proxyStore), RetryTimeout: -1})
 	if err != nil {
 		return err
 	}

@@ -189,7 +189,7 @@ func (a *agent) call(ctx context.Context, r agl.AttemptedRollout, kind string) (
 // store is a client of a store that may be away for a while.
 func store(t *testing.T, url string, retry time.Duration) *client.Client {
 	t.Helper()
-	c, err := client.New(client.Config{URL: url, RetryBudget: retry, MaxBackoff: 200 * time.Millisecond})
+	c, err := client.New(client.Config{URL: url, RetryTimeout: retry, MaxBackoff: 200 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -225,7 +225,7 @@ func (f *Folder) begin(p Params) error {
 		}
 		return err
 	case found && (p.Overwrite || f.idle(&record)):
-		if err := f.clear(); err != nil {
+		if err := f.removeContents(); err != nil {
 			return err
 		}
 	case found && record.State == StateFinished:
@@ -300,7 +300,7 @@ func (f *Folder) Revert() (reverted bool, err error) {
 func (f *Folder) restart() error {
 	text, err := os.ReadFile(f.File(ConfigFile))
 	if err == nil {
-		err = f.clear()
+		err = f.removeContents()
 	}
 	if err == nil {
 		err = durable.WriteFile(f.File(ConfigFile), text)
@@ -327,8 +327,8 @@ func (f *Folder) idle(r *Record) bool {
 	return true
 }
 
-// clear removes what the folder holds, besides its lock.
-func (f *Folder) clear() error {
+// removeContents removes what the folder holds, besides its lock.
+func (f *Folder) removeContents() error {
 	entries, err := os.ReadDir(f.Path)
 	if err != nil {
 		return fmt.Errorf("output: %w", err)
@@ -411,7 +411,7 @@ func (f *Folder) End(state State, failure error) {
 // Discard closes the folder of a run that could not start, and leaves nothing of it.
 // Folders that were there before stay.
 func (f *Folder) Discard() error {
-	err := f.clear()
+	err := f.removeContents()
 	if removed := os.Remove(f.File(lockFile)); removed == nil {
 		err = errors.Join(err, f.Close())
 	} else { // where files in use cannot be removed

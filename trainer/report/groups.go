@@ -171,8 +171,8 @@ func (g *group) mean() float64 {
 	return sum / float64(len(g.rewards))
 }
 
-// nothing returns why a policy learns nothing from a group; empty if it does.
-func (g *group) nothing() string {
+// uselessReason returns why a policy learns nothing from a group; empty if it does.
+func (g *group) uselessReason() string {
 	var why []string
 	waiting := 0
 	for i := range g.members {

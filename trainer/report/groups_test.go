@@ -69,12 +69,12 @@ func TestWhatGroupsTeach(t *testing.T) {
 		{"7", alone}, {"7-2", alone},
 	}
 	for i := range max(len(want), len(groups)) {
-		if i >= len(want) || i >= len(groups) || groups[i].name != want[i][0] || groups[i].nothing() != want[i][1] {
+		if i >= len(want) || i >= len(groups) || groups[i].name != want[i][0] || groups[i].uselessReason() != want[i][1] {
 			t.Fatalf("got %d groups, of which the one at %d is not %q", len(groups), i, want[min(i, len(want)-1)])
 		}
 	}
 	// Programs that number no groups have them by their tasks.
-	if by := grouped([]agl.AttemptedRollout{rollout(`{"index":7}`, succeeded, 1, ""), rollout(`{"index":8}`, succeeded, 1, ""), rollout(`{"index":7}`, succeeded, 0, "")}); len(by) != 2 || by[0].nothing() != "" || by[1].nothing() != alone {
+	if by := grouped([]agl.AttemptedRollout{rollout(`{"index":7}`, succeeded, 1, ""), rollout(`{"index":8}`, succeeded, 1, ""), rollout(`{"index":7}`, succeeded, 0, "")}); len(by) != 2 || by[0].uselessReason() != "" || by[1].uselessReason() != alone {
 		t.Errorf("groups by task are %+v", by)
 	}
 }

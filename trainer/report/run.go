@@ -173,7 +173,7 @@ func writeGroups(ctx context.Context, b *strings.Builder, store agl.Store, step 
 			mean, low, high = number(g.mean()), number(slices.Min(g.rewards)), number(slices.Max(g.rewards))
 		}
 		teaches := "yes"
-		if why := g.nothing(); why != "" {
+		if why := g.uselessReason(); why != "" {
 			teaches = "nothing: " + why
 		}
 		fmt.Fprintf(b, "<tr><td>%s</td><td>%s</td><td>%d</td><td>%s</td><td>%s</td><td>%s</td><td>%s</td></tr>\n",
@@ -206,18 +206,18 @@ func writeSiblings(ctx context.Context, b *strings.Builder, store agl.Store, g *
 	}
 	fmt.Fprintf(b, "<h3>Group %s</h3>\n<div class=\"pair\">\n", g.name)
 	for i := range members {
-		told, err := ReadRollout(ctx, store, &members[i].AttemptedRollout)
+		one, err := ReadRollout(ctx, store, &members[i].AttemptedRollout)
 		if err != nil {
 			return err
 		}
-		if told != nil {
+		if one != nil {
 			b.WriteString("<div>")
 			if m := &members[i]; m.mask != "" {
 				fmt.Fprintf(b, "<p>It does not count: %s.</p>\n", clippedTo(m.mask, 500))
 			} else if m.dropped == "truncated" {
 				fmt.Fprintf(b, "<p>It is not trained on: %s.</p>\n", inWords(m.dropped))
 			}
-			WriteRollout(b, "", told)
+			WriteRollout(b, "", one)
 			b.WriteString("</div>\n")
 		}
 	}

@@ -412,15 +412,15 @@ func (j *judge) events() {
 		if s.final == nil {
 			continue
 		}
-		j.told(s, "rollout "+s.id, s.events, s.state.Status)
+		j.announced(s, "rollout "+s.id, s.events, s.state.Status)
 		for _, a := range s.attempts() {
-			j.told(s, "attempt "+a.ID+" of rollout "+s.id, s.attempted[a.ID], a.Status)
+			j.announced(s, "attempt "+a.ID+" of rollout "+s.id, s.attempted[a.ID], a.Status)
 		}
 	}
 }
 
-// told checks that the last event has the final status.
-func (j *judge) told(s *story, what string, events []*Op, status string) {
+// announced checks that the last event has the final status.
+func (j *judge) announced(s *story, what string, events []*Op, status string) {
 	switch n := len(events); {
 	case n == 0:
 		j.violatef("events", []*Op{s.final}, "%s: no event", what)

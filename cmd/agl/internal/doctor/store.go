@@ -39,7 +39,7 @@ const trustRemedy = "give the CA of its certificate with --ca (or AGL_CA), and u
 func (d *Doctor) ask(ctx context.Context, url, token string) (stats agl.Statistics, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
-	client, err := client.New(client.Config{URL: url, Token: token, TLS: d.cfg.TLS, RetryBudget: -1})
+	client, err := client.New(client.Config{URL: url, Token: token, TLS: d.cfg.TLS, RetryTimeout: -1})
 	if err != nil {
 		return agl.Statistics{}, err
 	}

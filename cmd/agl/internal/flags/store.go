@@ -37,8 +37,8 @@ type StoreOrRun struct {
 	Folder string `arg:"" optional:"" help:"Folder of a run, whose store is read; no server is needed.${order}"`
 }
 
-// retryBudget is how long a command retries to reach a store while a person waits.
-const retryBudget = 1 * time.Second
+// retryTimeout is how long a command retries to reach a store while a person waits.
+const retryTimeout = 1 * time.Second
 
 // Open returns a client of the store and a function that closes it.
 func (f *Store) Open(context.Context) (store agl.Store, closeStore func(), err error) {
@@ -56,7 +56,7 @@ func (f *Store) Client() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.New(client.Config{URL: string(f.StoreURL), Token: f.Token, TLS: settings, RetryBudget: retryBudget})
+	return client.New(client.Config{URL: string(f.StoreURL), Token: f.Token, TLS: settings, RetryTimeout: retryTimeout})
 }
 
 // Open opens the store in the folder of the run, or, without a folder, that of the flags.
