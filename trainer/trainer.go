@@ -22,8 +22,8 @@ import (
 type Trainer struct {
 	cfg Config
 
-	mu      sync.Mutex
-	watched *watch // of the latest run; nil without an algorithm
+	mu    sync.Mutex
+	check *uselessCheck // of the latest run; nil without an algorithm
 }
 
 // Failures are the rollouts of the latest run that failed, grouped by reason, the most
@@ -31,10 +31,10 @@ type Trainer struct {
 func (t *Trainer) Failures() []Failure {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.watched == nil {
+	if t.check == nil {
 		return nil
 	}
-	return t.watched.list()
+	return t.check.list()
 }
 
 // New makes a trainer. It starts nothing. A Config out of range is agl.ErrInvalid.
@@ -107,12 +107,12 @@ func (t *Trainer) learn(ctx context.Context, cfg Config, s agl.Store, in agl.Alg
 	}
 	in.Collector = collector
 	learner, ok := cfg.Algorithm.(CallLearner)
-	ctx, trip := context.WithCancelCause(ctx)
-	defer trip(nil)
-	w := newWatch(s, ok && learner.LearnsFromCalls(), trip)
+	ctx, endRun := context.WithCancelCause(ctx)
+	defer endRun(nil)
+	w := newUselessCheck(s, ok && learner.LearnsFromCalls(), endRun)
 	if !cfg.Unrewarded {
 		t.mu.Lock()
-		t.watched = w
+		t.check = w
 		t.mu.Unlock()
 		s = w
 	}

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	"net/http"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/rest/client"
@@ -170,4 +172,9 @@ func (c Config) untrained() string {
 		return ""
 	}
 	return "the model begins with random weights, as engine.policy has no warm_start: its first replies are noise, and reinforcement learning has little to make more likely"
+}
+
+// transport sends single requests.
+func (c Config) transport() http.RoundTripper {
+	return &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: c.TLS}
 }

@@ -70,7 +70,7 @@ func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	if err != nil {
 		return err
 	}
-	trackers, err := l.openTrackers(ctx, in.Runs)
+	trackers, err := l.cfg.openTrackers(ctx, in.Runs, l.runID, l.outDir)
 	if err != nil {
 		return err
 	}

@@ -17,37 +17,39 @@ type trials struct {
 	tries    func(r *release.Release, version string) bool
 }
 
-// book is what a releaser needs of the releases of a store.
-type book interface {
+// releases is what a releaser needs of those of a store.
+type releases interface {
 	CurrentRelease(ctx context.Context) (release.Current, error)
 	List(ctx context.Context) ([]release.Release, error)
 	Propose(ctx context.Context, p release.Proposal) (release.Release, error)
 }
 
-// remote are the releases of a store elsewhere.
-type remote struct{ *client.Client }
+// remoteReleases are those of a store elsewhere.
+type remoteReleases struct{ *client.Client }
 
-func (r remote) List(ctx context.Context) ([]release.Release, error) { return r.ListReleases(ctx) }
+func (r remoteReleases) List(ctx context.Context) ([]release.Release, error) {
+	return r.ListReleases(ctx)
+}
 
-func (r remote) Propose(ctx context.Context, p release.Proposal) (release.Release, error) {
+func (r remoteReleases) Propose(ctx context.Context, p release.Proposal) (release.Release, error) {
 	return r.ProposeRelease(ctx, p)
 }
 
-// book returns the releases of the run's store.
-func (t *trials) book() (book, error) {
-	switch releases := t.proxy.Releases().(type) {
-	case book:
-		return releases, nil
+// ofStore returns the releases of the run's store.
+func (t *trials) ofStore() (releases, error) {
+	switch found := t.proxy.Releases().(type) {
+	case releases:
+		return found, nil
 	case *client.Client:
-		return remote{releases}, nil
+		return remoteReleases{found}, nil
 	default:
 		return nil, agl.Errorf(agl.CodeUnimplemented, "the store has no releases")
 	}
 }
 
 // find returns the release that tries a version.
-func (t *trials) find(ctx context.Context, b book, version string) (found release.Release, ok bool, err error) {
-	list, err := b.List(ctx)
+func (t *trials) find(ctx context.Context, known releases, version string) (found release.Release, ok bool, err error) {
+	list, err := known.List(ctx)
 	for i := range list {
 		if t.tries(&list[i], version) {
 			return list[i], true, err
@@ -58,11 +60,11 @@ func (t *trials) find(ctx context.Context, b book, version string) (found releas
 
 // propose proposes a version, unless that was done before.
 func (t *trials) propose(ctx context.Context, version, model string, candidate release.Version, offline algorithm.Offline) error {
-	b, err := t.book()
+	known, err := t.ofStore()
 	if err != nil {
 		return err
 	}
-	if _, known, err := t.find(ctx, b, version); known || err != nil {
+	if _, proposed, err := t.find(ctx, known, version); proposed || err != nil {
 		return err
 	}
 	p := t.proposal
@@ -70,26 +72,26 @@ func (t *trials) propose(ctx context.Context, version, model string, candidate r
 	if p.Suite, err = suiteOf(offline); err != nil {
 		return err
 	}
-	_, err = b.Propose(ctx, p)
+	_, err = known.Propose(ctx, p)
 	return err
 }
 
 // standing returns the state of a candidate, if there is one, and the versions that serve sessions.
 func (t *trials) standing(ctx context.Context, candidate string) (s algorithm.Standing, current release.Current, err error) {
-	b, err := t.book()
+	known, err := t.ofStore()
 	if err != nil {
 		return s, current, err
 	}
 	if candidate != "" {
-		found, known, err := t.find(ctx, b, candidate)
+		found, proposed, err := t.find(ctx, known, candidate)
 		if err != nil {
 			return s, current, err
 		}
-		if known {
+		if proposed {
 			s.State = algorithm.CandidateState(found.State)
 		}
 	}
-	current, err = b.CurrentRelease(ctx)
+	current, err = known.CurrentRelease(ctx)
 	return s, current, err
 }
 

@@ -20,28 +20,32 @@ import (
 	"github.com/agl-go/agl/trainer/output"
 )
 
-const (
-	reportFile = "report.md"
-	curvesDir  = "curves"
-)
+const curvesDir = "curves"
 
-// writeReport writes report.md and its curves.
-func (r *run) writeReport(ctx context.Context, result *Result) error {
-	curves, failed := r.cfg.File.Algorithm.Curves(r.folder.Path)
+// runReport is the report of a run in its folder.
+type runReport struct {
+	cfg      Config
+	result   *Result
+	warnings []string
+}
+
+// write writes report.md with its curves, and report.html.
+func (r *runReport) write(ctx context.Context) error {
+	curves, failed := r.cfg.File.Algorithm.Curves(r.result.Output)
 	if failed != nil {
 		// An incomplete report is better than none.
-		r.notes.add("The curves are incomplete: " + failed.Error())
+		r.warnings = append(r.warnings, "The curves are incomplete: "+failed.Error())
 	}
 	var b bytes.Buffer
-	r.writeHead(&b, result)
-	b.WriteString(result.Result.Report)
+	r.writeHead(&b)
+	b.WriteString(r.result.Result.Report)
 	links, pictures, err := r.writeCurves(curves)
 	if links != "" {
 		b.WriteString("\n## Curves\n" + links)
 	}
-	writeFailures(&b, result.Failures)
+	writeFailures(&b, r.result.Failures)
 	r.writeTail(&b)
-	failed = errors.Join(failed, err, algorithm.WriteFileAtomic(result.Report, b.Bytes()), r.writeHTML(ctx, result, b.String(), pictures))
+	failed = errors.Join(failed, err, algorithm.WriteFileAtomic(r.result.Report, b.Bytes()), r.cfg.writeHTML(ctx, r.result, b.String(), pictures))
 	if failed != nil {
 		return fmt.Errorf("write the report: %w", failed)
 	}
@@ -49,10 +53,10 @@ func (r *run) writeReport(ctx context.Context, result *Result) error {
 }
 
 // writeCurves draws the curves that have points and returns links to them.
-func (r *run) writeCurves(curves []algorithms.Curve) (links string, pictures map[string][]byte, err error) {
+func (r *runReport) writeCurves(curves []algorithms.Curve) (links string, pictures map[string][]byte, err error) {
 	pictures = map[string][]byte{}
 	const dirMode = 0o755
-	dir := r.folder.File(curvesDir)
+	dir := filepath.Join(r.result.Output, curvesDir)
 	for _, c := range curves {
 		svg := c.SVG()
 		if svg == nil {
@@ -71,7 +75,8 @@ func (r *run) writeCurves(curves []algorithms.Curve) (links string, pictures map
 }
 
 // writeHead says what was run and how it ended.
-func (r *run) writeHead(b *bytes.Buffer, result *Result) {
+func (r *runReport) writeHead(b *bytes.Buffer) {
+	result := r.result
 	rec := &result.Record
 	fmt.Fprintf(b, "# %s\n\n", filepath.Base(result.Output))
 	switch rec.State {
@@ -138,10 +143,10 @@ func writeFailures(b *bytes.Buffer, failures []trainer.Failure) {
 }
 
 // writeTail lists warnings and files.
-func (r *run) writeTail(b *bytes.Buffer) {
-	if warnings := r.notes.all(); len(warnings) > 0 {
+func (r *runReport) writeTail(b *bytes.Buffer) {
+	if len(r.warnings) > 0 {
 		b.WriteString("\n## Warnings\n\n")
-		for _, text := range warnings {
+		for _, text := range r.warnings {
 			fmt.Fprintf(b, "- %s\n", markdown.Cell(text))
 		}
 	}
@@ -156,9 +161,9 @@ func (r *run) writeTail(b *bytes.Buffer) {
 		{weightsDir, "weights of the embedded model"},
 		{"journal.jsonl", "from which the search resumes"},
 		{"report.json", "every candidate of the search"},
-		{keys.DatabaseFile, "the store: every rollout and span; read it with `agl rollouts " + r.folder.Path + "` and `agl trace worst " + r.folder.Path + "`"},
+		{keys.DatabaseFile, "the store: every rollout and span; read it with `agl rollouts " + r.result.Output + "` and `agl trace worst " + r.result.Output + "`"},
 	} {
-		if _, err := os.Stat(r.folder.File(one.name)); err == nil {
+		if _, err := os.Stat(filepath.Join(r.result.Output, one.name)); err == nil {
 			fmt.Fprintf(b, "- [%s](%s): %s\n", one.name, one.name, one.content)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"html"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -17,12 +18,9 @@ import (
 	"github.com/agl-go/agl/trainer/report"
 )
 
-// htmlFile is the report as one page that needs no other file.
-const htmlFile = "report.html"
-
 // writeHTML writes the report as a page: what report.md says, with its curves, and
 // what the rollouts of the run have said.
-func (r *run) writeHTML(ctx context.Context, result *Result, text string, pictures map[string][]byte) error {
+func (c Config) writeHTML(ctx context.Context, result *Result, text string, pictures map[string][]byte) error {
 	var b bytes.Buffer
 	b.WriteString(markdown.HTML(text, func(title, path string) string {
 		if svg := pictures[path]; svg != nil {
@@ -31,15 +29,15 @@ func (r *run) writeHTML(ctx context.Context, result *Result, text string, pictur
 		return html.EscapeString(title)
 	}))
 	b.WriteString(result.HTML)
-	said, err := r.rollouts(ctx, result.Compared)
+	said, err := c.shownRollouts(ctx, result)
 	if err != nil {
 		fmt.Fprintf(&b, "<p>The rollouts cannot be shown: %s</p>\n", html.EscapeString(err.Error()))
 	}
 	b.WriteString(said)
-	if settings := strings.TrimSpace(string(r.cfg.Source.Text)); settings != "" {
+	if settings := strings.TrimSpace(string(c.Source.Text)); settings != "" {
 		fmt.Fprintf(&b, "<h2>Settings</h2>\n<details><summary>the run file</summary><pre>%s</pre></details>\n", html.EscapeString(settings))
 	}
-	return algorithm.WriteFileAtomic(r.folder.File(htmlFile), report.Page(r.folder.Record.Algorithm+" in "+r.folder.Path, b.String()))
+	return algorithm.WriteFileAtomic(filepath.Join(result.Output, htmlFile), report.Page(result.Algorithm+" in "+result.Output, b.String()))
 }
 
 // The numbers of rollouts that the page looks at and shows.
@@ -50,29 +48,29 @@ const (
 	showTime   = 20 * time.Second
 )
 
-// rollouts shows the same tasks before and after training, and the worst tasks of the end; with
+// shownRollouts shows the same tasks before and after training, and the worst tasks of the end; with
 // compared resources, only rollouts of those. A store elsewhere, or in memory, is left alone.
-func (r *run) rollouts(ctx context.Context, compared [2]string) (_ string, err error) {
-	if r.cfg.File.Store.URL != "" || !strings.HasPrefix(r.cfg.database(r.folder.Path), string(store.SQLite)) {
+func (c Config) shownRollouts(ctx context.Context, result *Result) (_ string, err error) {
+	if c.File.Store.URL != "" || !strings.HasPrefix(c.database(result.Output), string(store.SQLite)) {
 		return "", nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), showTime)
 	defer cancel()
-	opened, err := store.Open(ctx, r.cfg.database(r.folder.Path), store.Options{})
+	opened, err := store.Open(ctx, c.database(result.Output), store.Options{})
 	if err != nil {
 		return "", err
 	}
 	defer func() { err = cmp.Or(err, opened.Close(ctx)) }()
-	first, err := someRollouts(ctx, opened, agl.Ascending, compared[0])
+	first, err := someRollouts(ctx, opened, agl.Ascending, result.Compared[0])
 	if err != nil {
 		return "", err
 	}
-	last, err := someRollouts(ctx, opened, agl.Descending, compared[1])
+	last, err := someRollouts(ctx, opened, agl.Descending, result.Compared[1])
 	if err != nil {
 		return "", err
 	}
 	var b strings.Builder
-	if r.cfg.File.Algorithm.Needs().Losses != nil || r.cfg.File.Algorithm.Needs().Prompts {
+	if c.File.Algorithm.Needs().Losses != nil || c.File.Algorithm.Needs().Prompts {
 		if err := writePairs(ctx, &b, opened, first, last); err != nil {
 			return "", err
 		}

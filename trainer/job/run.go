@@ -42,12 +42,12 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{cfg: cfg, folder: folder}
+	r := &localRun{cfg: cfg, folder: folder}
 	if folder.Record.State == output.StateFinished {
-		return r.result(), folder.Close()
+		return r.newResult(), folder.Close()
 	}
 	failure := r.fit(ctx, start)
-	if failure != nil && !cfg.Resume && !r.started() && !interrupted(failure) {
+	if failure != nil && !cfg.Resume && !r.started() && !isInterrupt(failure) {
 		return nil, errors.Join(failure, folder.Discard())
 	}
 	result, err := r.finish(ctx, failure)
@@ -61,19 +61,19 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	return result, err
 }
 
-// run is a run in the process of its algorithm.
-type run struct {
+// localRun is a run in the process of its algorithm.
+type localRun struct {
 	cfg     Config
 	folder  *output.Folder
 	learner *learner
-	agent   *running                 // nil if it runs elsewhere
+	agent   *countedAgent            // nil if it runs elsewhere
 	failed  func() []trainer.Failure // nil before the trainer is made
 	notes   notes
 }
 
 // started reports whether the run has done anything, or has written what a person should
 // read, such as the output of an inference server that does not start.
-func (r *run) started() bool {
+func (r *localRun) started() bool {
 	if r.learner == nil {
 		return r.cfg.File.Engine != nil && r.cfg.File.Engine.Server != nil
 	}
@@ -81,7 +81,7 @@ func (r *run) started() bool {
 	return err == nil || r.learner.enqueued.Load() || r.usage().Calls > 0
 }
 
-func interrupted(failure error) bool {
+func isInterrupt(failure error) bool {
 	_, signalled := errors.AsType[*execution.InterruptError](failure)
 	return signalled || agl.IsContextError(failure)
 }
@@ -105,7 +105,7 @@ func (c Config) prepare() (p prepared, err error) {
 }
 
 // fit runs the algorithm and, in the role both, the agents.
-func (r *run) fit(ctx context.Context, start prepared) (err error) {
+func (r *localRun) fit(ctx context.Context, start prepared) (err error) {
 	cfg, token := r.cfg, start.token
 	fitting, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
@@ -140,7 +140,7 @@ func (r *run) fit(ctx context.Context, start prepared) (err error) {
 			return errors.Join(err, closeListener(strategy))
 		}
 		defer closeAgent()
-		r.agent = &running{Agent: agent, notice: func(text string) { r.learner.display.Notice(text) }}
+		r.agent = &countedAgent{Agent: agent, notice: func(text string) { r.learner.display.Notice(text) }}
 		config.Agent = r.agent
 	}
 	shown := &recorded{Display: display.New(cfg.Terminal, r.displayOptions()), run: r}
@@ -180,7 +180,7 @@ func (r *run) fit(ctx context.Context, start prepared) (err error) {
 	return err
 }
 
-func (r *run) displayOptions() display.Options {
+func (r *localRun) displayOptions() display.Options {
 	o := display.Options{Out: r.cfg.Out, Began: r.folder.Opened, Log: r.cfg.Log}
 	if r.learner.proxy != nil {
 		o.Tokens = func() display.Tokens {
@@ -192,7 +192,7 @@ func (r *run) displayOptions() display.Options {
 }
 
 // usage is that of the model calls of this process.
-func (r *run) usage() trainer.Usage {
+func (r *localRun) usage() trainer.Usage {
 	if r.learner == nil || r.learner.proxy == nil {
 		return trainer.Usage{}
 	}
@@ -200,33 +200,34 @@ func (r *run) usage() trainer.Usage {
 }
 
 // finish writes the result, however the run ended.
-func (r *run) finish(ctx context.Context, failure error) (*Result, error) {
+func (r *localRun) finish(ctx context.Context, failure error) (*Result, error) {
 	r.folder.Spend(r.usage())
 	if errors.Is(failure, agl.ErrConflict) {
 		if reverted, err := r.folder.Revert(); reverted {
-			return r.result(), err // the run is as it was
+			return r.newResult(), err // the run is as it was
 		}
 	}
 	switch {
 	case failure == nil:
 		r.folder.End(output.StateFinished, nil)
-	case interrupted(failure):
+	case isInterrupt(failure):
 		r.folder.End(output.StateInterrupted, failure)
 	default:
 		r.folder.End(output.StateFailed, failure)
 		r.folder.Record.Useless = trainer.IsUseless(failure)
 	}
-	result := r.result()
+	result := r.newResult()
 	if r.learner != nil && r.learner.run != nil {
 		result.Result = r.learner.run.Result()
 	}
 	if r.failed != nil {
 		result.Failures = r.failed()
 	}
-	return result, errors.Join(r.writeBest(result.Best), r.writeReport(ctx, result), r.folder.Save())
+	report := runReport{cfg: r.cfg, result: result, warnings: r.notes.all()}
+	return result, errors.Join(r.cfg.writeBest(r.folder, result.Best), report.write(ctx), r.folder.Save())
 }
 
-func (r *run) result() *Result {
+func (r *localRun) newResult() *Result {
 	result := &Result{Record: r.folder.Record, Output: r.folder.Path, Report: r.folder.File(reportFile), Program: cmp.Or(r.cfg.Program, program)}
 	result.Resume = result.Program + " train --resume " + result.folder()
 	if r.cfg.Agent != nil {
@@ -267,7 +268,7 @@ func (c Config) runRunners(ctx context.Context) error {
 type recorded struct {
 	display.Display
 
-	run   *run
+	run   *localRun
 	mu    sync.Mutex // guards the record, and:
 	saved time.Time
 }

@@ -19,7 +19,7 @@ const mlflowFile = "mlflow.run"
 
 // openTrackers opens the trackers of the file. One that cannot be opened is an error: a run should not end before anybody sees that
 // its metrics went nowhere.
-func (l *learner) openTrackers(ctx context.Context, runs agl.Runs) (_ *tracker.Set, err error) {
+func (c Config) openTrackers(ctx context.Context, runs agl.Runs, runID, outDir string) (_ *tracker.Set, err error) {
 	var list []tracker.Tracker
 	defer func() {
 		for _, open := range list {
@@ -28,9 +28,8 @@ func (l *learner) openTrackers(ctx context.Context, runs agl.Runs) (_ *tracker.S
 			}
 		}
 	}()
-	c, outDir := l.cfg, l.outDir
 	file := c.File.Trackers
-	switch run, err := l.startRun(ctx, runs); {
+	switch run, err := c.startRun(ctx, runs, runID, outDir); {
 	case agl.ErrorCode(err) == agl.CodeUnimplemented:
 		c.Logger.WarnContext(ctx, "the store keeps no metrics of runs", "error", err)
 	case err != nil:
@@ -64,18 +63,18 @@ func (l *learner) openTrackers(ctx context.Context, runs agl.Runs) (_ *tracker.S
 }
 
 // startRun starts the run in the store, or goes on with it.
-func (l *learner) startRun(ctx context.Context, runs agl.Runs) (*tracker.Run, error) {
+func (c Config) startRun(ctx context.Context, runs agl.Runs, runID, outDir string) (*tracker.Run, error) {
 	if runs == nil {
 		return nil, agl.Errorf(agl.CodeUnimplemented, "the store has no runs")
 	}
-	path, err := filepath.Abs(l.outDir)
+	path, err := filepath.Abs(outDir)
 	if err != nil {
 		return nil, err
 	}
-	file := l.cfg.File
-	metadata, err := json.Marshal(map[string]any{"describe": file.Algorithm.Describe(), "seed": file.Seed, "output": path, "version": l.cfg.Version}, json.Deterministic(true))
+	file := c.File
+	metadata, err := json.Marshal(map[string]any{"describe": file.Algorithm.Describe(), "seed": file.Seed, "output": path, "version": c.Version}, json.Deterministic(true))
 	if err != nil {
 		return nil, err
 	}
-	return tracker.NewRun(ctx, runs, agl.StartRunParams{RunID: l.runID, Name: filepath.Base(path), Algorithm: file.Algorithm.Name(), Metadata: metadata})
+	return tracker.NewRun(ctx, runs, agl.StartRunParams{RunID: runID, Name: filepath.Base(path), Algorithm: file.Algorithm.Name(), Metadata: metadata})
 }

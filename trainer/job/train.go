@@ -27,7 +27,7 @@ func Train(ctx context.Context, path string, agent agl.Agent) (*Result, error) {
 	if err != nil {
 		return nil, agl.Errorf(agl.CodeInvalid, "read the run file: %w", err)
 	}
-	return train(ctx, Config{Agent: agent, Source: output.Source{Path: path, Text: text}, Numbered: true}, "")
+	return runAndPrint(ctx, Config{Agent: agent, Source: output.Source{Path: path, Text: text}, Numbered: true}, "")
 }
 
 // Resume continues the run in a folder that [Train] began. A folder without a run is
@@ -37,12 +37,12 @@ func Resume(ctx context.Context, folder string, agent agl.Agent) (*Result, error
 	if err != nil {
 		return nil, err
 	}
-	return train(ctx, Config{Agent: agent, Source: source, Resume: true}, folder)
+	return runAndPrint(ctx, Config{Agent: agent, Source: source, Resume: true}, folder)
 }
 
-// train completes the configuration, runs it and prints the result. The folder is that of
+// runAndPrint completes the configuration, runs it and prints the result. The folder is that of
 // a run to resume; empty means that the file names it.
-func train(ctx context.Context, cfg Config, folder string) (*Result, error) {
+func runAndPrint(ctx context.Context, cfg Config, folder string) (*Result, error) {
 	var err error
 	where := runfile.Options{Elsewhere: []runfile.Part{runfile.PartAgent}}
 	if cfg.File, err = runfile.Parse(cfg.Source.Path, cfg.Source.Text, filepath.Dir(cfg.Source.Path), where); err != nil {

@@ -3,40 +3,14 @@ package job
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"net/http"
-	"os"
 	"path/filepath"
-
-	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/trainer/engine"
 	"github.com/agl-go/agl/trainer/output"
 	"github.com/agl-go/agl/trainer/runfile"
 )
-
-// trainedWeights reads where a run has left its weights.
-func trainedWeights(folder string) (b best, err error) {
-	path := filepath.Join(folder, bestDir, bestFile)
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return b, agl.Errorf(agl.CodeNotFound, "%s has no trained weights: there is no %s, which a run of grpo or sft writes when it ends", folder, path)
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &b)
-	}
-	switch {
-	case err != nil:
-		return b, fmt.Errorf("read %s: %w", path, err)
-	case b.Weights == "":
-		return b, agl.Errorf(agl.CodeNotFound, "%s names no weights: the run has made no checkpoint, or tunes prompts, which are in the files beside it", path)
-	case b.Engine == "" && b.WeightsFile == "":
-		return b, agl.Errorf(agl.CodeNotFound, "%s: the file with the weights %s was not kept", path, b.Weights)
-	}
-	return b, nil
-}
 
 // from replaces the first weights by those that the run in a folder has trained.
 func (c Config) from(folder string) (Config, error) {

@@ -15,7 +15,7 @@ func TestQuiet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
-		r := &running{
+		r := &countedAgent{
 			Agent: agl.AgentFunc(func(ctx context.Context, task agl.Task) (agl.Result, error) {
 				var seconds int
 				if err := task.DecodeInput(&seconds); err != nil {

@@ -1,0 +1,257 @@
+package trainer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
+	"github.com/agl-go/agl/algorithm"
+)
+
+// lookLimit ends a run if this many of its rollouts, from the first on, have all been
+// useless: the rest would be the same.
+const lookLimit = 20
+
+// CallLearner is an [agl.Algorithm] that may need recorded model calls.
+type CallLearner interface {
+	// LearnsFromCalls reports whether a run without model calls learns nothing.
+	LearnsFromCalls() bool
+}
+
+// uselessCheck looks at the rollouts that an algorithm waits for, and ends the run if none of
+// them can be learned from.
+type uselessCheck struct {
+	agl.Store
+
+	calls  bool // the algorithm needs model calls
+	endRun context.CancelCauseFunc
+
+	mu        sync.Mutex
+	seen      map[string]bool
+	rewarded  bool // a rollout had a usable reward
+	called    bool // a rollout had a recorded model call
+	ended     bool // an agent ended well, without a usable reward
+	late      bool // a rollout ended by a time limit
+	useless   int  // rollouts without a usable reward, for reasons that will not pass
+	silent    int  // rollouts that went well without a model call
+	lastLine  string
+	misplaced string // a reward that was written to standard error
+	failures  failures
+}
+
+func newUselessCheck(s agl.Store, calls bool, endRun context.CancelCauseFunc) *uselessCheck {
+	return &uselessCheck{Store: s, calls: calls, endRun: endRun, seen: map[string]bool{}, failures: failures{}}
+}
+
+// WaitForRollouts implements [agl.Store].
+func (c *uselessCheck) WaitForRollouts(ctx context.Context, p agl.WaitForRolloutsParams) ([]agl.Rollout, error) {
+	var deadline time.Time
+	if p.Timeout.Valid {
+		deadline = time.Now().Add(p.Timeout.V)
+	}
+	// Until one rollout has shown that the run can learn, each is looked at when it ends: there may
+	// be many, and all of them in vain.
+	for _, id := range p.RolloutIDs {
+		if c.learns() || p.Timeout.Valid && !time.Now().Before(deadline) {
+			break
+		}
+		if _, err := c.wait(ctx, agl.WaitForRolloutsParams{RolloutIDs: []string{id}, Timeout: p.Timeout}, deadline); err != nil {
+			return nil, err
+		}
+	}
+	return c.wait(ctx, p, deadline)
+}
+
+// wait waits for rollouts, until the deadline if they have a timeout, and looks at
+// those that have finished.
+func (c *uselessCheck) wait(ctx context.Context, p agl.WaitForRolloutsParams, deadline time.Time) ([]agl.Rollout, error) {
+	if p.Timeout.Valid {
+		p.Timeout.V = max(0, time.Until(deadline))
+	}
+	finished, err := c.Store.WaitForRollouts(ctx, p)
+	if err != nil {
+		return finished, err
+	}
+	if err := c.look(ctx, finished); err != nil {
+		c.endRun(err)
+		return nil, err
+	}
+	return finished, nil
+}
+
+// learns reports whether a rollout has shown that the run can learn.
+func (c *uselessCheck) learns() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.canLearn()
+}
+
+func (c *uselessCheck) canLearn() bool { return c.rewarded && (c.called || !c.calls) }
+
+// look reads rollouts that have finished. When one has shown that the run can learn,
+// only those that failed are read.
+func (c *uselessCheck) look(ctx context.Context, finished []agl.Rollout) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range finished {
+		learns := c.canLearn()
+		if c.seen[r.RolloutID] || r.Status == agl.RolloutCancelled || learns && r.Status == agl.RolloutSucceeded {
+			continue
+		}
+		c.seen[r.RolloutID] = true
+		if err := c.read(ctx, r.RolloutID, learns); err != nil {
+			return fmt.Errorf("look at rollout %s: %w", r.RolloutID, err)
+		}
+	}
+	switch {
+	case !c.rewarded && c.useless >= lookLimit:
+		return c.unrewarded(c.useless)
+	case c.calls && !c.called && c.silent >= lookLimit:
+		return c.uncalled()
+	}
+	return nil
+}
+
+// read reads one rollout; with brief, only its outcome.
+func (c *uselessCheck) read(ctx context.Context, id string, brief bool) error {
+	r, err := c.GetRollout(ctx, agl.GetRolloutParams{RolloutID: id})
+	if err != nil {
+		return err
+	}
+	e := algorithm.NewEpisode(r)
+	if !brief {
+		if e, err = algorithm.Read(ctx, c.Store, r); err != nil {
+			return err
+		}
+		c.called = c.called || hasCall(e.Spans)
+	}
+	if e.Outcome.Kind != agl.OutcomeOK {
+		c.failures.add(id, reasonOf(e.Outcome, r.Config.TimeoutSeconds), e.Outcome.Message)
+		if e.Outcome.Kind == agl.OutcomeTimeout {
+			c.late = true
+			c.lastLine = cmp.Or(LastOutput(e.Spans), c.lastLine)
+		}
+		switch e.Outcome.Kind {
+		case agl.OutcomeUnresponsive, agl.OutcomeCancelled, agl.OutcomeModelError:
+			// A runner or a model server that is away may come back.
+		default:
+			c.useless++
+		}
+		return nil
+	}
+	_, mask := e.Score()
+	if mask == "" {
+		c.rewarded = true
+	} else {
+		c.useless++
+		c.ended = true
+		c.failures.add(id, noReward(mask), "")
+		c.lastLine = cmp.Or(LastOutput(e.Spans), c.lastLine)
+		c.misplaced = cmp.Or(MisplacedReward(e.Spans), c.misplaced)
+	}
+	c.silent++
+	return nil
+}
+
+// hasCall reports whether a model call was recorded.
+func hasCall(spans []agl.Span) bool {
+	for _, source := range []agl.Adapter[[]adapter.Triplet]{adapter.ProxyTriplets{}, adapter.TracerTriplets{}} {
+		// Spans that cannot be read are those of calls.
+		if calls, err := source.Adapt(spans); len(calls) > 0 || err != nil && len(spans) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// list returns the failures, the most frequent first.
+func (c *uselessCheck) list() []Failure {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failures.sorted()
+}
+
+// verdict is why a run that has ended cannot have learned; nil if it may have.
+func (c *uselessCheck) verdict() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case len(c.seen) == 0:
+		return nil // no rollout was waited for
+	case !c.rewarded:
+		return c.unrewarded(len(c.seen))
+	case c.calls && !c.called:
+		return c.uncalled()
+	}
+	return nil
+}
+
+// uselessError says why a run cannot learn.
+type uselessError struct{ error }
+
+func (e uselessError) Unwrap() error { return e.error }
+
+// IsUseless reports whether an error of [Trainer.Fit] says that the run cannot have
+// learned anything from its rollouts, so that they are not worth keeping.
+func IsUseless(err error) bool {
+	_, useless := errors.AsType[uselessError](err)
+	return useless
+}
+
+// RewardForm says how an agent reports a reward.
+const RewardForm = `a program prints {"reward": 0.7} as the last line of its output, or writes that to the file $AGL_RESULT_FILE; ` +
+	`an agent in Go returns agl.RewardResult(0.7)`
+
+// Misplaced says where a reward must not be written.
+func Misplaced(line string) string {
+	return fmt.Sprintf("the reward was written to standard error, where nothing is read: %.200q", line)
+}
+
+// CallForm says how an agent's model calls are recorded.
+const CallForm = "the agent must call the model at the address that it is given: $OPENAI_BASE_URL, with $OPENAI_API_KEY and $OPENAI_MODEL"
+
+func (c *uselessCheck) unrewarded(n int) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "no rollout has a usable reward: %d of %d are without", n, n)
+	const most = 3
+	failures := c.failures.sorted()
+	for _, f := range failures[:min(most, len(failures))] {
+		fmt.Fprintf(&b, "\n  %s", f)
+	}
+	if more := len(failures) - most; more > 0 {
+		fmt.Fprintf(&b, "\n  and %d other reasons", more)
+	}
+	if len(failures) > 0 && strings.Contains(strings.TrimSpace(failures[0].Message), "\n") {
+		fmt.Fprintf(&b, "\nthe first of them in full:\n  %s", strings.ReplaceAll(strings.TrimSpace(failures[0].Message), "\n", "\n  "))
+	}
+	switch {
+	case c.misplaced != "":
+		fmt.Fprintf(&b, "\n%s", Misplaced(c.misplaced))
+	case c.lastLine != "":
+		fmt.Fprintf(&b, "\nthe last line that an agent printed: %.200q", c.lastLine)
+	}
+	switch {
+	case c.ended:
+		fmt.Fprintf(&b, "\nhow to report a reward: %s", RewardForm)
+	default:
+		b.WriteString("\nno agent has ended well: agl train --dry-run runs one task and shows what the agent does")
+		if c.late {
+			b.WriteString("; agent.timeout is the time that it has")
+		}
+		if c.late && c.lastLine != "" {
+			b.WriteString(`, and with agent.keepalive it replies with a line such as {"reward": 0.7}`)
+		}
+	}
+	return uselessError{agl.Errorf(agl.CodeIllegalState, "%s", b.String())}
+}
+
+func (c *uselessCheck) uncalled() error {
+	return uselessError{agl.Errorf(agl.CodeIllegalState,
+		"no model call was recorded in %d rollouts, and the algorithm learns from the calls: %s", len(c.seen), CallForm)}
+}
