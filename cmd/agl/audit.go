@@ -19,7 +19,7 @@ type auditCommand struct {
 }
 
 func (auditCommand) Help() string {
-	return "The newest come first: what was done with the store's token, and with keys of the scopes train and admin. Needs the token or a key with the scope admin.\n\n" +
+	return "The newest come first: what was done with the store's token, and with keys of the scopes train and admin; at a store without a token only the latter. Needs the token or a key with the scope admin.\n\n" +
 		"Example:\n  agl audit --limit 20"
 }
 

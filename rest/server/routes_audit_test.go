@@ -46,11 +46,16 @@ type guarded struct {
 
 func newGuarded(t *testing.T) *guarded {
 	t.Helper()
+	return newGuardedBy(t, "root-token-canary")
+}
+
+func newGuardedBy(t *testing.T, token string) *guarded {
+	t.Helper()
 	store := memorytest.Open(t)
 	g := &guarded{store: store, keys: access.NewKeys(store), audit: access.NewAudit(store), log: &buffer{}}
 	var err error
 	g.Server, err = server.New(server.Config{
-		Store: store, Token: "root-token-canary", Keys: g.keys, Audit: g.audit, Failed: access.NewThrottle(5),
+		Store: store, Token: token, Keys: g.keys, Audit: g.audit, Failed: access.NewThrottle(5),
 		Logger: slog.New(slog.NewTextHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
@@ -125,6 +130,22 @@ func TestAudit(t *testing.T) {
 	}
 	if w := g.send(t, "GET", "/v1/agl/audit", here, train.Text, ""); w.Code != http.StatusForbidden {
 		t.Errorf("without the scope: %d", w.Code)
+	}
+}
+
+// A server without a token does not know who its callers without a key are.
+func TestAuditOfAnOpenServer(t *testing.T) {
+	t.Parallel()
+	g := newGuardedBy(t, "")
+	key := g.create(t, access.Train)
+	for _, by := range []string{"", key.Text, ""} {
+		if w := g.send(t, "POST", "/v1/agl/queues/rollouts/enqueue", "127.0.0.1:1", by, `{"rollouts":[{"input":1}]}`); w.Code != http.StatusCreated {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+	}
+	acts, total, err := g.audit.List(t.Context(), 0, 0)
+	if err != nil || total != 1 || acts[0].KeyID != key.ID {
+		t.Errorf("%+v, %v; want that of the key", acts, err)
 	}
 }
 

@@ -36,7 +36,7 @@ type Config struct {
 	// Collector serves GET /v1/agl/collect. If nil, the answer is 501.
 	Collector agl.Collector
 	// Audit records what callers do with the scopes train and admin; GET /v1/agl/audit shows it. If nil, nothing is
-	// recorded.
+	// recorded. Without a Token only callers with a key are known, and recorded.
 	Audit *access.Audit
 	// Failed limits how often an address may send a wrong token or key, before everything from there except valid
 	// keys gets 429. Servers with the same Token share it. If nil, there is no limit.
@@ -143,7 +143,7 @@ func New(config Config) (_ *Server, err error) {
 	s := &Server{
 		guard:   guard,
 		shared:  &shared{maxBody: config.MaxBodyBytes, log: config.Logger, drain: newDrain(), open: access.NewOpen(access.MaxOpen), lists: access.NewOpen(maxLists), jsonType: []string{"application/json"}},
-		audit:   audit{config.Audit},
+		audit:   audit{kept: config.Audit, open: config.Token == ""},
 		auth:    newAuth(&config),
 		cors:    cors{config.CORSOrigins},
 		metrics: config.Metrics,

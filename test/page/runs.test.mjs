@@ -225,6 +225,8 @@ test("what a step has computed of its tokens is shown with them, and in their gr
   assert.equal(items[0].attributes["agentlightning.training.step"], 1);
   await page.goto(base + `#/rollouts/${id}?by=ratio`);
   await page.getByText(`trained on in step 1, advantage ${advantage}`).first().waitFor();
+  const step = page.getByText("trained on in step").first().getByRole("link");
+  assert.equal(await step.getAttribute("href"), `#/runs/${made.run}/steps/1`);
   await page.getByRole("button", { name: "tokens" }).first().click();
   await page.locator(".tokens > span").first().waitFor();
   for (const title of await page.locator(".tokens > span").evaluateAll((all) => all.map((e) => e.title))) assert.match(title, /^ratio [\d.]+:/);
@@ -244,6 +246,7 @@ test("what a step has computed of its tokens is shown with them, and in their gr
   await page.getByText("trained on in step 101, advantage 0.4375").first().waitFor();
   await learn(102, -0.3125);
   await page.getByText("trained on in step 102, advantage -0.3125").first().waitFor();
+  assert.equal(await step.getAttribute("href"), `#/runs/${made.run}`, "step 102 does not list this rollout");
   await done();
 });
 

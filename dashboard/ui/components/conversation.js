@@ -6,12 +6,12 @@ import { href } from "../route.js";
 import { Act, Text } from "./basic.js";
 import { Tokens } from "./tokens.js";
 
-// Conversation shows what lib/span.js conversation() returns. rate(span, value) keeps a judgement of one call.
-export function Conversation({ items, onSpan, rate }) {
-  return html`<div class="conversation">${items.map((item) => html`<${kinds[item.kind]} key=${item.span.span_id} item=${item} onSpan=${onSpan} rate=${rate} />`)}</div>`;
+// Conversation shows what lib/span.js conversation() returns of a rollout. rate(span, value) keeps a judgement of one call.
+export function Conversation({ rollout, items, onSpan, rate }) {
+  return html`<div class="conversation">${items.map((item) => html`<${kinds[item.kind]} key=${item.span.span_id} rollout=${rollout} item=${item} onSpan=${onSpan} rate=${rate} />`)}</div>`;
 }
 
-function Call({ item, onSpan, rate }) {
+function Call({ rollout, item, onSpan, rate }) {
   const [all, setAll] = useState(false);
   const hidden = all ? 0 : item.repeated;
   return html`<section class="call" aria-label="Model call">
@@ -21,7 +21,7 @@ function Call({ item, onSpan, rate }) {
       ${item.version && item.version !== item.model && html`<span>version ${visible(item.version)}</span>`}
       <span>${count(item.promptTokens)} → ${count(item.replyTokens)} tokens</span>
       <span>${seconds(item.seconds)}</span>
-      ${item.trained && html`<${Trained} of=${item.trained} />`}
+      ${item.trained && html`<${Trained} rollout=${rollout} of=${item.trained} />`}
       ${item.failed && html`<span class="status status-failed">failed</span>`}
       <span class="rate" role="group" aria-label="Rate call ${item.span.sequence_id}"><${Act} small run=${() => rate(item.span, 1)}>Good</${Act}><${Act} small run=${() => rate(item.span, 0)}>Bad</${Act}></span>
     </header>
@@ -33,8 +33,13 @@ function Call({ item, onSpan, rate }) {
   </section>`;
 }
 
-// Trained says which step was trained on a call.
-const Trained = ({ of }) => html`<span>${of.run && of.step !== null ? html`trained on in <a href=${href(["runs", of.run, "steps", String(of.step)])}>step ${count(of.step)}</a>` : "trained on"}${of.role && ", role " + visible(of.role)}${of.advantage !== null && html`, advantage <b>${number(of.advantage)}</b>`}</span>`;
+// Trained says which step was trained on a call. It leads to the step if that lists the rollout, otherwise to the run: the rollouts of a round
+// of sft, and those of users, belong to no step.
+function Trained({ rollout, of }) {
+  const listed = rollout.metadata?.run === of.run && Number(rollout.metadata.step) === of.step;
+  const to = ["runs", of.run, ...(listed ? ["steps", String(of.step)] : [])];
+  return html`<span>${of.run && of.step !== null ? html`trained on in <a href=${href(to)}>step ${count(of.step)}</a>` : "trained on"}${of.role && ", role " + visible(of.role)}${of.advantage !== null && html`, advantage <b>${number(of.advantage)}</b>`}</span>`;
+}
 
 // Message shows one message; the tokens of a reply are coloured on demand.
 export function Message({ message, tokens = [], trained, reply = false }) {

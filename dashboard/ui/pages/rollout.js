@@ -164,7 +164,7 @@ function Attempt({ rollout, attempt }) {
     ${!done && spans.length === 0 ? html`<${Loading} />` : spans.length === 0 ? html`<${Empty} title="No spans."><p>The agent has made no model call and emitted nothing. Calls are recorded when the agent uses the address of its model that agl gives it.</p></${Empty}>` : html`
     <div class="with-side ${span ? "open" : ""}">
       <div>
-        ${tab === "conversation" && (items.length ? html`<${Conversation} items=${items} onSpan=${onSpan} rate=${(span, value) => rate(rollout, value, span.span_id)} />` : html`<${Empty} title="No conversation."><p>None of the spans is a model call or a reward; the timeline shows all.</p></${Empty}>`)}
+        ${tab === "conversation" && (items.length ? html`<${Conversation} rollout=${rollout} items=${items} onSpan=${onSpan} rate=${(span, value) => rate(rollout, value, span.span_id)} />` : html`<${Empty} title="No conversation."><p>None of the spans is a model call or a reward; the timeline shows all.</p></${Empty}>`)}
         ${tab === "timeline" && html`<${Timeline} spans=${spans} selected=${selected} onSpan=${onSpan} />`}
         ${tab === "raw" && html`<${Raw} rollout=${rollout} attempt=${attempt} spans=${spans} />`}
       </div>
