@@ -58,6 +58,7 @@ type result struct {
 	calls    map[string][]time.Duration // sorted
 	// The CPU times of the load itself, and, with the warm-up, of the server and of its database.
 	loadCPU, serverCPU, databaseCPU time.Duration
+	withTabs                        []withTabs // for each pair of windows
 }
 
 func (r result) rolloutsPerSecond() float64 { return float64(r.rollouts) / r.elapsed.Seconds() }
@@ -80,8 +81,9 @@ func (r result) p99(name string) time.Duration {
 	return d[min(len(d)-1, len(d)*99/100)]
 }
 
-// load runs the runners and the algorithm against w: a warm-up, then the time that counts.
-func load(ctx context.Context, w worker, opt options) (result, error) {
+// load runs the runners and the algorithm against w: a warm-up, then the time that counts, which is until measured returns. That gets the
+// counter of rollouts.
+func load(ctx context.Context, w worker, opt options, measured func(ctx context.Context, rollouts *atomic.Int64) error) (result, error) {
 	if err := w.setup(ctx); err != nil {
 		return result{}, fmt.Errorf("setup: %w", err)
 	}
@@ -146,10 +148,7 @@ func load(ctx context.Context, w worker, opt options) (result, error) {
 	}
 	_ = backoff.Sleep(ctx, opt.Time/5) // an end of ctx is reported below
 	on.Store(true)
-	spent, err := bench.Measure(func() error {
-		_ = backoff.Sleep(ctx, opt.Time)
-		return nil
-	})
+	spent, err := bench.Measure(func() error { return measured(ctx, &finished) })
 	on.Store(false)
 	close(stop)
 	runners.Wait()
@@ -165,6 +164,12 @@ func load(ctx context.Context, w worker, opt options) (result, error) {
 		slices.Sort(d)
 	}
 	return res, errors.Join(failure, err, outer.Err()) // an interrupted load is no result
+}
+
+// wait measures for the whole time.
+func (o options) wait(ctx context.Context, _ *atomic.Int64) error {
+	_ = backoff.Sleep(ctx, o.Time) // an end of ctx is reported by load
+	return nil
 }
 
 // feed enqueues a rollout for each one that was collected.

@@ -15,6 +15,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/agl-go/agl/bench/internal/bench"
@@ -95,7 +96,7 @@ func run(ctx context.Context, opt options) (err error) {
 	if err != nil {
 		return fmt.Errorf("memory: %w", err)
 	}
-	reportTargets(os.Stdout, medians, starts, compared, rss)
+	reportTargets(os.Stdout, medians, results, starts, compared, rss)
 	return nil
 }
 
@@ -104,17 +105,19 @@ func measure(ctx context.Context, c contender, opt options) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	open := openOn(ctx, srv.urls[0], c.tabs)
-	res, err := load(ctx, c.work(srv.urls, opt), opt)
-	loads, tabErr := open.close()
+	measured := opt.wait
+	var beside []withTabs
 	if c.tabs > 0 {
-		fmt.Fprintf(os.Stderr, "%s: the tabs have loaded their data %d times\n", c.name, loads)
+		measured = func(ctx context.Context, rollouts *atomic.Int64) (err error) {
+			beside, err = windows(ctx, srv, c.tabs, opt.Time, rollouts)
+			return err
+		}
 	}
-	err = errors.Join(err, tabErr)
+	res, err := load(ctx, c.work(srv.urls, opt), opt, measured)
 	cpu := srv.stop()
 	if err != nil {
 		return result{}, err
 	}
-	res.serverCPU, res.databaseCPU = cpu, srv.database
+	res.serverCPU, res.databaseCPU, res.withTabs = cpu, srv.database, beside
 	return res, nil
 }

@@ -28,7 +28,7 @@ func measureMemory(ctx context.Context, opt options, dir string) (rss int64, err
 		return 0, err
 	}
 	defer srv.stop()
-	res, err := load(ctx, newWireWorker(srv.urls, opt.Runners), opt)
+	res, err := load(ctx, newWireWorker(srv.urls, opt.Runners), opt, opt.wait)
 	if err != nil {
 		return 0, err
 	}

@@ -24,7 +24,54 @@ const (
 	// ask, are those of dashboard/ui: hooks.js and pages.
 	refreshEvery = 500 * time.Millisecond
 	loadPause    = 4
+	// A server is measured with tabs and without in turn, in windows, so that what changes on the machine changes both. Before each
+	// window the tabs load their page, or what they asked for is answered.
+	window = time.Second
+	settle = 500 * time.Millisecond
 )
+
+// withTabs are ratios of a window with tabs to one without.
+type withTabs struct {
+	rollouts float64 // in the same time
+	cpu      float64 // of the server, for a rollout
+}
+
+// windows opens and closes n tabs in turn for about as long as asked. Each pair of windows gives its ratios.
+func windows(ctx context.Context, srv *server, n int, length time.Duration, rollouts *atomic.Int64) (all []withTabs, err error) {
+	measure := func(tabs int) (rate, cpu float64, err error) {
+		open := openOn(ctx, srv.urls[0], tabs)
+		defer func() {
+			loads, failure := open.close()
+			if err = errors.Join(err, failure); err == nil && ctx.Err() == nil && loads < int64(tabs) {
+				err = fmt.Errorf("%d tabs have loaded their data %d times", tabs, loads)
+			}
+		}()
+		_ = backoff.Sleep(ctx, settle) // an end of ctx is reported by load
+		spent, err := srv.process.CPU()
+		if err != nil {
+			return 0, 0, err
+		}
+		before, began := rollouts.Load(), time.Now()
+		_ = backoff.Sleep(ctx, window)
+		made, took := float64(rollouts.Load()-before), time.Since(began)
+		after, err := srv.process.CPU()
+		return made / took.Seconds(), (after - spent).Seconds() / made, err
+	}
+	for began := time.Now(); time.Since(began) < length && ctx.Err() == nil; {
+		tabs := [2]int{n, 0}
+		if len(all)%2 == 1 {
+			tabs = [2]int{0, n}
+		}
+		rates, cpus := map[int]float64{}, map[int]float64{}
+		for _, tabs := range tabs {
+			if rates[tabs], cpus[tabs], err = measure(tabs); err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, withTabs{rates[n] / rates[0], cpus[n] / cpus[0]})
+	}
+	return all, nil
+}
 
 // page is one of the dashboard's.
 type page struct {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"time"
 
@@ -30,7 +31,7 @@ func (t target) met() bool {
 const maxMemory = 200e6
 
 // reportTargets prints what was measured against what has to be reached.
-func reportTargets(w io.Writer, medians map[string]result, starts []time.Duration, compared []comparison, rss int64) {
+func reportTargets(w io.Writer, medians map[string]result, results map[string][]result, starts []time.Duration, compared []comparison, rss int64) {
 	ratio := func(what, name, base string, want float64) target {
 		r, ok := medians[name]
 		b, haveBase := medians[base]
@@ -40,6 +41,17 @@ func reportTargets(w io.Writer, medians map[string]result, starts []time.Duratio
 		}
 		return t
 	}
+	tabs := func(what, name string, want float64, most bool, of func(withTabs) float64) target {
+		var all []float64
+		for _, r := range results[name] {
+			for _, pair := range r.withTabs {
+				all = append(all, of(pair))
+			}
+		}
+		mean, spread := meanOf(all)
+		return target{what: fmt.Sprintf("%s, ten open tabs against none (%d pairs, ± %.3f)", what, len(all), spread), got: mean, want: want, most: most, unit: "×", given: len(all) > 0}
+	}
+	rollouts, cpu := func(w withTabs) float64 { return w.rollouts }, func(w withTabs) float64 { return w.cpu }
 	targets := []target{
 		ratio("memory, against Python", nameMemory, namePython, 20),
 		ratio("memory, against canned replies", nameMemory, nameCeiling, 0.7),
@@ -47,8 +59,10 @@ func reportTargets(w io.Writer, medians map[string]result, starts []time.Duratio
 		ratio("sqlite --sync full, against Python", nameFull, namePython, 14),
 		ratio("sqlite --sync normal, against Python", nameNormal, namePython, 16),
 		ratio("sqlite --sync full with the Go client, against Python", nameFullClient, namePython, 40),
-		ratio("memory with ten tabs of the dashboard, against none", nameMemoryTabs, nameMemory, 0.97),
-		ratio("sqlite with ten tabs of the dashboard, against none", nameFullTabs, nameFull, 0.97),
+		tabs("memory", nameMemoryTabs, 0.97, false, rollouts),
+		tabs("memory, CPU for a rollout", nameMemoryTabs, 1.03, true, cpu),
+		tabs("sqlite", nameFullTabs, 0.97, false, rollouts),
+		tabs("sqlite, CPU for a rollout", nameFullTabs, 1.03, true, cpu),
 		ratio("two servers on one PostgreSQL, against Python", namePostgres, namePython, 7),
 		ratio("sqlite with many spans, against an empty one", nameLarge, nameFull, 0.8),
 		{what: "p99 of the slowest call, memory, against Python", got: worstP99(medians), want: 0.1, most: true, unit: "×", given: worstP99(medians) > 0},
@@ -61,7 +75,7 @@ func reportTargets(w io.Writer, medians map[string]result, starts []time.Duratio
 		middle := bench.Median(starts)
 		targets = append(targets, target{what: "cold start", got: 1e3 * middle.Seconds(), want: 1e3 * coldStartTarget.Seconds(), most: true, unit: " ms", given: true})
 	}
-	fmt.Fprintf(w, "\n%-56s %12s %14s\n", "target", "measured", "wanted")
+	fmt.Fprintf(w, "\n%-80s %12s %14s\n", "target", "measured", "wanted")
 	for _, t := range targets {
 		if !t.given {
 			continue
@@ -73,8 +87,20 @@ func reportTargets(w io.Writer, medians map[string]result, starts []time.Duratio
 		if !t.met() {
 			verdict = "MISS"
 		}
-		fmt.Fprintf(w, "%-56s %12s %14s  %s\n", t.what, number(t.got)+t.unit, bound+" "+number(t.want)+t.unit, verdict)
+		fmt.Fprintf(w, "%-80s %12s %14s  %s\n", t.what, number(t.got)+t.unit, bound+" "+number(t.want)+t.unit, verdict)
 	}
+}
+
+// meanOf returns the geometric mean of ratios and its standard error.
+func meanOf(ratios []float64) (mean, spread float64) {
+	n := float64(len(ratios))
+	for _, r := range ratios {
+		mean += math.Log(r) / n
+	}
+	for _, r := range ratios {
+		spread += (math.Log(r) - mean) * (math.Log(r) - mean)
+	}
+	return math.Exp(mean), math.Exp(mean) * math.Sqrt(spread/max(n-1, 1)/n)
 }
 
 // worstP99 is the largest ratio of a call's p99 to Python's.
