@@ -70,7 +70,8 @@ e2e: ## real processes, real signals
 examples: ## every template of agl init and every example with real SDKs, in short runs, and the commands of pages as they stand
 	vars=$$(test/examples/setup.sh) && env $$vars $(GO) test -count=1 -tags examples -timeout 30m ./test/examples
 
-examples-long: ## the same in full, and the calculator in Python
+examples-long: ## the same in full, the calculator in Python, and commands of pages that take minutes; needs the Python package and PostgreSQL
+	test/compat/venv.sh >/dev/null
 	vars=$$(test/examples/setup.sh) && env $$vars $(GO) test -count=1 -tags examples -timeout 1h -v ./test/examples -long
 
 chaos: ## servers and databases are killed 100 times under load; damaged files; full disks
@@ -98,9 +99,9 @@ bench-overhead: ## the cost of the whole system on the calculator example, as a 
 	$(GO) build -o $(BIN)/calculator ./examples/calculator
 	$(GO) run ./bench/overhead --calculator $(BIN)/calculator --rounds 3
 
-bench-async: ## sampling ahead of training on the calculator example with a slow tool, as ratios
+bench-async: ## sampling ahead of training on the calculator example with a slow tool, as ratios; the table of docs/rl.md
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/calculator ./examples/calculator
-	$(GO) run ./bench/async --calculator $(BIN)/calculator
+	$(GO) run ./bench/async --calculator $(BIN)/calculator --seeds 2 --steps 60
 
 bench-proxy: build ## LLM gateways in front of one model server, as ratios; installs LiteLLM
 	$(GO) run ./bench/proxy --rounds 3 --litellm $$(bench/proxy/litellm.sh)

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,12 +21,16 @@ import (
 )
 
 // long runs examples with the settings that they come with.
-var long = flag.Bool("long", false, "run the examples as they are, and the calculator")
+var long = flag.Bool("long", false, "run the examples as they are, the calculator, and the commands of pages that take minutes")
 
 // program is the agl command.
 var program string
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 4 && os.Args[1] == roleProvider {
+		fmt.Fprintln(os.Stderr, serveProvider(os.Args[2], os.Args[3]))
+		os.Exit(1)
+	}
 	flag.Parse()
 	os.Exit(process.Main(m, &program))
 }

@@ -14,12 +14,16 @@ mkdir -p "$cache"
 exec 9>"$cache/examples.lock"
 flock 9
 
-want="$("$python" -c 'import platform; print(platform.python_version())') $(cksum <"$here/requirements.txt")"
+# What builds the wheel of the README, which is installed without a network.
+build=$here/../../python/requirements.txt
+
+want="$("$python" -c 'import platform; print(platform.python_version())') $(cat "$here/requirements.txt" "$build" | cksum)"
 if [ "$(cat "$venv/stamp" 2>/dev/null)" != "$want" ]; then
 	rm -rf "$venv"
 	"$python" -m venv "$venv" >&2
 	"$venv/bin/pip" install --quiet --no-deps --disable-pip-version-check -r "$here/requirements.txt" >&2
 	"$venv/bin/pip" check >&2
+	"$venv/bin/pip" download --quiet --no-deps --disable-pip-version-check --dest "$venv/wheels" -r "$build" >&2
 	printf '%s\n' "$want" >"$venv/stamp"
 fi
 

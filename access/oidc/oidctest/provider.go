@@ -3,6 +3,7 @@
 package oidctest
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/http/cookiejar"
@@ -41,6 +42,7 @@ type Config struct {
 	// InIDToken puts groups into ID tokens; otherwise only the UserInfo endpoint lists them.
 	InIDToken   bool
 	RedirectURL string
+	ClientID    string // of the web client, whose secret is ClientSecret; by default [ClientID]
 }
 
 // Start runs a provider until the test ends.
@@ -49,13 +51,18 @@ func Start(tb testing.TB, cfg Config) *Provider {
 	counted := &counter{paths: map[string]int{}}
 	server := httptest.NewUnstartedServer(nil)
 	issuer := "http://" + server.Listener.Addr().String()
-	users := &users{cfg}
-	inner := storage.NewStorageWithClients(users, map[string]*storage.Client{ClientID: storage.WebClient(ClientID, ClientSecret, cfg.RedirectURL)})
-	counted.next = exampleop.SetupServer(issuer, &keeper{inner, users}, nil, false)
+	counted.next = NewHandler(issuer, cfg)
 	server.Config.Handler = counted
 	server.Start()
 	tb.Cleanup(server.Close)
 	return &Provider{URL: issuer, Asked: counted.of}
+}
+
+// NewHandler returns the handler of a provider whose issuer is the URL at which it is served.
+func NewHandler(issuer string, cfg Config) http.Handler {
+	users, id := &users{cfg}, cmp.Or(cfg.ClientID, ClientID)
+	inner := storage.NewStorageWithClients(users, map[string]*storage.Client{id: storage.WebClient(id, ClientSecret, cfg.RedirectURL)})
+	return exampleop.SetupServer(issuer, &keeper{inner, users}, nil, false)
 }
 
 // users implements storage.UserStore.
