@@ -183,18 +183,23 @@ func commaList[T ~string](values []T) string {
 
 // usageError adds the command that prints the right help.
 func usageError(err error) error {
-	help := "agl --help"
+	see, takes := "agl --help", ""
 	if parse, ok := errors.AsType[*kong.ParseError](err); ok && parse.Context != nil {
 		if selected := parse.Context.Selected(); selected != nil {
-			help = selected.FullPath() + " --help"
+			see = selected.FullPath() + " --help"
+			if len(selected.Positional) > 0 { // the flag may stand for what is no flag
+				takes = "; usage: " + programName() + " " + selected.Summary()
+			}
 		}
 	}
-	help = programName() + strings.TrimPrefix(help, "agl")
+	see = programName() + strings.TrimPrefix(see, "agl")
 	// Kong quotes the variable's value, which may hold a password.
 	message := regexp.MustCompile(` \(from envar (\w+)=".*"\)`).ReplaceAllString(err.Error(), " (from $1)")
 	for _, r := range []struct{ kong, ours string }{
 		{`expected a valid [0-9]+ bit int but got ("[^"]*")`, "got $1, must be a whole number such as 10"},
 		{`expected a valid [0-9]+ bit uint but got ("[^"]*")`, "got $1, must be a whole number such as 10, and not negative"},
+		{`^(unknown flag -\w), did you mean "-\w"\?$`, "$1"}, // every flag of one letter is as near as another
+		{`^(unknown flag .*)$`, "$1" + strings.ReplaceAll(takes, "$", "$$")},
 		{`expected a float but got "([^"]*)" \(string\)`, `got "$1", must be a number such as 0.5`},
 		{`expected duration but got ("[^"]*"): .*$`, "got $1, must be a duration such as 90s, 10m or 1h30m"},
 		{`(?:<[^>]*>: )?(?:stat|CreateFile) (.*): [^:]*(?:no such file or directory|cannot find).*$`, "there is no folder $1"},
@@ -202,7 +207,7 @@ func usageError(err error) error {
 	} {
 		message = regexp.MustCompile(r.kong).ReplaceAllString(message, r.ours)
 	}
-	return fmt.Errorf("%s (see %s)", message, help)
+	return fmt.Errorf("%s (see %s)", message, see)
 }
 
 // Run runs the command. It is called once.

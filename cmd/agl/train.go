@@ -342,7 +342,7 @@ func rewardText(trial *job.DryRunResult) string {
 func costText(trial *job.DryRunResult) string {
 	text := trial.Took.Round(time.Millisecond).String()
 	if u := trial.Usage; u.Calls > 0 {
-		text += fmt.Sprintf(", %d model calls, %d prompt and %d completion tokens", u.Calls, u.PromptTokens, u.CompletionTokens)
+		text += fmt.Sprintf(", %s, %d prompt and %s", display.Plural(u.Calls, "model call"), u.PromptTokens, display.Plural(u.CompletionTokens, "completion token"))
 	}
 	return text
 }

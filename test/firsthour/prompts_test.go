@@ -56,8 +56,13 @@ algorithm: {apo: {gradient_model: writer, rounds: 1, budget: {tokens: 500}}}
 	}
 	train := exec.CommandContext(t.Context(), binary, "train")
 	train.Dir = dir
-	if out, err := train.CombinedOutput(); err != nil || !strings.Contains(string(out), "better prompts: +1.000") {
+	out, err := train.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "better prompts: +1.000") {
 		t.Fatalf("agl train: %v\n%s", err, out)
+	}
+	// The models have no price, so no dollars are counted.
+	if !regexp.MustCompile(`(?m)^calls that make prompts: \d+, \d+ tokens$`).Match(out) {
+		t.Errorf("what the prompts cost is not said, or with a price:\n%s", out)
 	}
 	page, err := os.ReadFile(filepath.Join(dir, "runs", "agl", "report.html"))
 	if err != nil {

@@ -13,7 +13,6 @@ package algorithms
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
@@ -185,12 +184,4 @@ type Curve struct {
 	// Name is that of its file, without the extension.
 	Name string
 	plot.Chart
-}
-
-// plural writes a number of things.
-func plural(n int, thing string) string {
-	if n != 1 {
-		thing += "s"
-	}
-	return fmt.Sprintf("%d %s", n, thing)
 }

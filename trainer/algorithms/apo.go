@@ -190,7 +190,7 @@ func (a *APO) Describe() string {
 	if a.rounds() == 0 {
 		return "until it is stopped"
 	}
-	return plural(a.rounds(), "round")
+	return display.Plural(a.rounds(), "round")
 }
 
 // rounds returns the number of rounds; 0 for a run without an end.
@@ -326,7 +326,7 @@ func reportAPO(r apo.Report) string {
 	b.WriteString("\n## Result\n\n")
 	switch {
 	case r.Live != nil:
-		fmt.Fprintf(&b, "%s of live sessions. The prompts below are what users have, %s.\n", plural(len(r.Live), "round"), stableText(r))
+		fmt.Fprintf(&b, "%s of live sessions. The prompts below are what users have, %s.\n", display.Plural(len(r.Live), "round"), stableText(r))
 	case r.Improved:
 		fmt.Fprintf(&b, "The prompts below are better than those of the run file: **%+.3f** reward on the validation tasks, %.0f %% interval %.3f to %.3f from %d pairs.\n",
 			r.Gain.Mean, 100*r.Gain.Level, r.Gain.Low, r.Gain.High, r.Gain.Pairs)
@@ -431,7 +431,7 @@ func textAPO(r apo.Report) string {
 	var b strings.Builder
 	switch {
 	case r.Live != nil:
-		fmt.Fprintf(&b, "\n%s of live sessions; users have these prompts, %s\n", plural(len(r.Live), "round"), stableText(r))
+		fmt.Fprintf(&b, "\n%s of live sessions; users have these prompts, %s\n", display.Plural(len(r.Live), "round"), stableText(r))
 	case r.Improved:
 		fmt.Fprintf(&b, "\nbetter prompts: %+.3f reward (%.3f to %.3f, %d pairs of rollouts)\n", r.Gain.Mean, r.Gain.Low, r.Gain.High, r.Gain.Pairs)
 	case r.Finished:
@@ -442,7 +442,7 @@ func textAPO(r apo.Report) string {
 	for _, one := range r.Best.Prompts {
 		fmt.Fprintf(&b, "\n%s:\n%s\n", one.Name, one.Prompt)
 	}
-	fmt.Fprintf(&b, "\ncalls that make prompts: %d, %s tokens, $%.4f\n", r.Spent.Calls, display.Count(r.Spent.PromptTokens+r.Spent.CompletionTokens), r.Spent.Dollars)
+	fmt.Fprintf(&b, "\ncalls that make prompts: %s\n", spentText(r.Spent))
 	return b.String()
 }
 

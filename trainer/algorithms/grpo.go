@@ -147,7 +147,7 @@ func (a *GRPO) check() error {
 func (*GRPO) Name() string { return "grpo" }
 
 // Describe implements [Algorithm].
-func (a *GRPO) Describe() string { return plural(a.Steps, "step") }
+func (a *GRPO) Describe() string { return display.Plural(a.Steps, "step") }
 
 // Needs implements [Algorithm].
 func (a *GRPO) Needs() Needs { return Needs{Losses: a.Losses(), Calls: true, Roles: true} }

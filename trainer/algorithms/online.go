@@ -13,6 +13,7 @@ import (
 	"github.com/agl-go/agl/internal/yamlfile"
 	"github.com/agl-go/agl/release"
 	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/trainer/display"
 	"github.com/agl-go/agl/trainer/keys"
 )
 
@@ -111,7 +112,7 @@ func (a *Online) Describe() string {
 	if a.Steps == 0 {
 		return "until it is stopped"
 	}
-	return plural(a.Steps, "step")
+	return display.Plural(a.Steps, "step")
 }
 
 // Needs implements [Algorithm].

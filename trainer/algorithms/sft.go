@@ -109,7 +109,7 @@ func (a *SFT) check() error {
 func (*SFT) Name() string { return "sft" }
 
 // Describe implements [Algorithm].
-func (a *SFT) Describe() string { return plural(a.Steps*max(a.Rounds, 1), "step") }
+func (a *SFT) Describe() string { return display.Plural(a.Steps*max(a.Rounds, 1), "step") }
 
 // Needs implements [Algorithm].
 func (a *SFT) Needs() Needs {

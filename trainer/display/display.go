@@ -62,8 +62,8 @@ type Tokens struct {
 }
 
 func (t Tokens) String() string {
-	return fmt.Sprintf("%s tokens (%s prompt, %s completion) in %s calls",
-		Count(t.Prompt+t.Completion), Count(t.Prompt), Count(t.Completion), Count(t.Calls))
+	return fmt.Sprintf("%s (%s prompt, %s completion) in %s",
+		Plural(t.Prompt+t.Completion, "token"), Count(t.Prompt), Count(t.Completion), Plural(t.Calls, "call"))
 }
 
 // New makes a display: a live view on a terminal, lines of text otherwise.
@@ -88,6 +88,14 @@ func Count(n int64) string {
 		b.WriteRune(d)
 	}
 	return b.String()
+}
+
+// Plural writes a number of things, whose name is given in the singular.
+func Plural[N int | int64](n N, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return Count(int64(n)) + " " + thing
 }
 
 // Rate writes a pass rate with its interval.

@@ -35,6 +35,18 @@ func TestChart(t *testing.T) {
 	}
 }
 
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	for want, got := range map[string]Tokens{
+		"3 tokens (2 prompt, 1 completion) in 1 call":            {Calls: 1, Prompt: 2, Completion: 1},
+		"1 234 tokens (1 000 prompt, 234 completion) in 2 calls": {Calls: 2, Prompt: 1000, Completion: 234},
+	} {
+		if got.String() != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func TestPlainPrintsLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
