@@ -105,7 +105,7 @@ func (w walk) run(t *testing.T, isolate []string) {
 		t.Fatal(err)
 	}
 	script := "set -e\nip link set lo up\n" + place + prelude + w.setup + "\n" + commands + "\ncd $ROOT\n" + w.after + "\n"
-	longest := 5 * time.Minute // only a failure takes so long
+	longest := 10 * time.Minute // only a failure takes so long
 	if *long {
 		longest = time.Hour
 	}
