@@ -198,8 +198,8 @@ func usageError(err error) error {
 	for _, r := range []struct{ kong, ours string }{
 		{`expected a valid [0-9]+ bit int but got ("[^"]*")`, "got $1, must be a whole number such as 10"},
 		{`expected a valid [0-9]+ bit uint but got ("[^"]*")`, "got $1, must be a whole number such as 10, and not negative"},
-		{`^(unknown flag -\w), did you mean "-\w"\?$`, "$1"}, // every flag of one letter is as near as another
-		{`^(unknown flag .*)$`, "$1" + strings.ReplaceAll(takes, "$", "$$")},
+		{`^(unknown flag -\w), did you mean .*$`, "$1"}, // each flag of one letter is as near as another
+		{`^(unknown flag \S+)$`, "$1" + strings.ReplaceAll(takes, "$", "$$")},
 		{`expected a float but got "([^"]*)" \(string\)`, `got "$1", must be a number such as 0.5`},
 		{`expected duration but got ("[^"]*"): .*$`, "got $1, must be a duration such as 90s, 10m or 1h30m"},
 		{`(?:<[^>]*>: )?(?:stat|CreateFile) (.*): [^:]*(?:no such file or directory|cannot find).*$`, "there is no folder $1"},
