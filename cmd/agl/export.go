@@ -52,7 +52,12 @@ func (c *exportCommand) Validate() error {
 	if c.What != "batch" && (c.Prompt != 0 || c.Reply != 0 || c.Pad != 0 || c.format() == "npz") {
 		return errors.New("--prompt-length, --response-length, --pad-token and npz need --what batch")
 	}
-	if c.File == "" {
+	return needsFile(c.File)
+}
+
+// needsFile returns an error if the only argument is a folder.
+func needsFile(file string) error {
+	if file == "" {
 		return errors.New("no file is given; name a new one, or - for standard output")
 	}
 	return nil

@@ -27,6 +27,14 @@ func (reportCommand) Help() string {
 		"Examples:\n  agl report run.html\n  agl report run.html runs/agl\n  agl report run.html --run ru-1f0c5a9d7e42"
 }
 
+// Validate is called by kong. The folder may come first.
+func (c *reportCommand) Validate() error {
+	if err := c.Order(&c.File, "", "file"); err != nil {
+		return err
+	}
+	return needsFile(c.File)
+}
+
 func (c *reportCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
 	runs, err := runsOf(store)
 	if err != nil {
