@@ -49,20 +49,20 @@ func catchPanic(f func() error) (err error) {
 type agentAnswer struct {
 	result agl.Result
 	err    error
-	ended  error
+	cause  error
 }
 
 // callAgent runs the agent and waits for its answer, for at most a grace period after ctx ends. An agent that has not
 // returned by then counts as abandoned until it does.
 func (s *shared) callAgent(ctx context.Context, task agl.Task, log *slog.Logger) agentAnswer {
 	if ctx.Err() != nil { // the attempt ended while it was prepared
-		return agentAnswer{err: ctx.Err(), ended: context.Cause(ctx)}
+		return agentAnswer{err: ctx.Err(), cause: context.Cause(ctx)}
 	}
 	answers := make(chan agentAnswer, 1)
 	go func() {
 		answer := agentAnswer{err: errGoexit}
 		defer func() {
-			answer.ended = context.Cause(ctx)
+			answer.cause = context.Cause(ctx)
 			answers <- answer
 		}()
 		answer.err = typed(catchPanic(func() (err error) {
@@ -88,7 +88,7 @@ func (s *shared) callAgent(ctx context.Context, task agl.Task, log *slog.Logger)
 		s.abandoned.Add(-1)
 		log.Info("agent that was left behind has returned", "error", answer.err)
 	}()
-	return agentAnswer{err: errAbandoned, ended: context.Cause(ctx)}
+	return agentAnswer{err: errAbandoned, cause: context.Cause(ctx)}
 }
 
 // typed gives a panic its outcome.

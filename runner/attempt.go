@@ -103,9 +103,9 @@ func (a *attempt) conclude(ctx context.Context, outcome agl.Outcome) (agl.Outcom
 	return outcome, errors.Join(&agl.OutcomeError{Kind: outcome.Kind, Err: errors.New(outcome.Message)}, err)
 }
 
-// run does everything between OnRolloutStart and the report. It returns the context of the agent.
+// run does everything between OnRolloutStart and the report. hooked is the context that OnRolloutStart returned. It returns the context of the agent.
 func (a *attempt) run(ctx, hooked context.Context, task agl.Task) (context.Context, agl.AttemptEnd) {
-	hooked, end := a.traced(ctx, hooked, task)
+	hooked, end := a.runTraced(ctx, hooked, task)
 	proxied := proxies(task.Resources)
 	if len(a.cfg.Hooks) > 0 {
 		// Hooks see what the proxy recorded, too.
@@ -141,16 +141,16 @@ func (a *attempt) resources(ctx context.Context) (agl.Resources, error) {
 	}
 }
 
-// traced runs the agent inside a trace, records what it returns, and returns its context and how it ended.
-func (a *attempt) traced(ctx, hooked context.Context, task agl.Task) (context.Context, agl.AttemptEnd) {
+// runTraced runs the agent inside a trace, records what it returns, and returns its context and how it ended.
+func (a *attempt) runTraced(ctx, hooked context.Context, task agl.Task) (context.Context, agl.AttemptEnd) {
 	traceCtx, trace, err := a.startTrace(hooked)
 	if err != nil {
-		return hooked, ended(outcomeAfter(context.Cause(hooked), fmt.Errorf("start the trace: %w", err), agl.OutcomeSetupError), nil)
+		return hooked, endWith(outcomeAfter(context.Cause(hooked), fmt.Errorf("start the trace: %w", err), agl.OutcomeSetupError), nil)
 	}
 	traceCtx = a.hooks.start(traceCtx, "OnTraceStart", func(ctx context.Context, h agl.Hook) (context.Context, error) { return h.OnTraceStart(ctx, task) })
 	a.reportRunning(ctx, traceCtx)
 	answer := a.callAgent(traceCtx, task, a.log)
-	outcome := outcomeAfter(answer.ended, answer.err, agl.OutcomeAgentError)
+	outcome := outcomeAfter(answer.cause, answer.err, agl.OutcomeAgentError)
 	if outcome.Kind == agl.OutcomeAgentError {
 		if failure := tracer.ModelFailure(traceCtx); failure != nil {
 			outcome.Kind = failure.Kind
@@ -159,7 +159,7 @@ func (a *attempt) traced(ctx, hooked context.Context, task agl.Task) (context.Co
 
 	reportCtx, cancel := a.reportContext(ctx)
 	defer cancel()
-	a.hooks.end(traceCtx, "OnTraceEnd", func(ctx context.Context, h agl.Hook) error { return h.OnTraceEnd(ctx, task, ended(outcome, nil)) })
+	a.hooks.end(traceCtx, "OnTraceEnd", func(ctx context.Context, h agl.Hook) error { return h.OnTraceEnd(ctx, task, endWith(outcome, nil)) })
 	switch outcome.Kind {
 	case agl.OutcomeOK:
 		if err := record(reportCtx, traceCtx, trace, answer.result); err != nil {
@@ -173,13 +173,13 @@ func (a *attempt) traced(ctx, hooked context.Context, task agl.Task) (context.Co
 	}
 	spans, err := trace.End(reportCtx)
 	if err != nil {
-		outcome = incomplete(outcome, lossKind(err), err)
+		outcome = incomplete(outcome, unstoredKind(err), err)
 	}
-	return traceCtx, ended(outcome, spans)
+	return traceCtx, endWith(outcome, spans)
 }
 
-// ended returns the end of an attempt with an outcome.
-func ended(outcome agl.Outcome, spans []agl.Span) agl.AttemptEnd {
+// endWith returns the end of an attempt with an outcome.
+func endWith(outcome agl.Outcome, spans []agl.Span) agl.AttemptEnd {
 	return agl.AttemptEnd{Outcome: outcome, Status: statusOf(outcome), Spans: spans}
 }
 
@@ -202,7 +202,7 @@ func (a *attempt) rolloutEnd(ctx, hooked context.Context, task agl.Task, end agl
 	}
 	traceCtx, trace, err := a.startTrace(hooked)
 	if err != nil {
-		return ended(incomplete(end.Outcome, agl.OutcomeSetupError, fmt.Errorf("start the trace of OnRolloutEnd: %w", err)), end.Spans)
+		return endWith(incomplete(end.Outcome, agl.OutcomeSetupError, fmt.Errorf("start the trace of OnRolloutEnd: %w", err)), end.Spans)
 	}
 	end.Status = statusOf(end.Outcome)
 	a.hooks.end(traceCtx, "OnRolloutEnd", func(ctx context.Context, h agl.Hook) error { return h.OnRolloutEnd(ctx, task, end) })
@@ -210,23 +210,23 @@ func (a *attempt) rolloutEnd(ctx, hooked context.Context, task agl.Task, end agl
 	defer cancelEnding()
 	late, err := trace.End(ending)
 	if err != nil {
-		end.Outcome = incomplete(end.Outcome, lossKind(err), err)
+		end.Outcome = incomplete(end.Outcome, unstoredKind(err), err)
 	}
-	return ended(end.Outcome, slices.Concat(end.Spans, late))
+	return endWith(end.Outcome, slices.Concat(end.Spans, late))
 }
 
-// outcomeAfter returns the outcome of an agent that returned err. ended says why the attempt was ended from outside,
+// outcomeAfter returns the outcome of an agent that returned err. cause says why the attempt was ended from outside,
 // if it was; that is then the outcome, whatever the agent returned, because it may be incomplete.
-func outcomeAfter(ended, err error, otherwise agl.OutcomeKind) agl.Outcome {
+func outcomeAfter(cause, err error, otherwise agl.OutcomeKind) agl.Outcome {
 	detail := ""
-	if err != nil && !errors.Is(err, ended) && !agl.IsContextError(err) {
+	if err != nil && !errors.Is(err, cause) && !agl.IsContextError(err) {
 		detail = "; " + err.Error()
 	}
 	switch {
-	case errors.Is(ended, errTimeout):
-		return agl.Outcome{Kind: agl.OutcomeTimeout, Message: ended.Error() + detail}
-	case ended != nil:
-		return agl.Outcome{Kind: agl.OutcomeCancelled, Message: ended.Error() + detail}
+	case errors.Is(cause, errTimeout):
+		return agl.Outcome{Kind: agl.OutcomeTimeout, Message: cause.Error() + detail}
+	case cause != nil:
+		return agl.Outcome{Kind: agl.OutcomeCancelled, Message: cause.Error() + detail}
 	}
 	outcome := agl.OutcomeOf(err)
 	if outcome.Kind == agl.OutcomeAgentError {
@@ -244,8 +244,8 @@ func incomplete(outcome agl.Outcome, kind agl.OutcomeKind, err error) agl.Outcom
 	return agl.Outcome{Kind: kind, Message: err.Error()}
 }
 
-// lossKind returns the outcome for spans that could not be stored, by who is to blame.
-func lossKind(err error) agl.OutcomeKind {
+// unstoredKind returns the outcome for spans that could not be stored, by who is to blame.
+func unstoredKind(err error) agl.OutcomeKind {
 	if errors.Is(err, agl.ErrInvalid) {
 		return agl.OutcomeAgentError
 	}

@@ -108,7 +108,7 @@ func (c *resourcesCommand) load(want *driver.LoadParams) {
 	c.key.load(want)
 	want.Resources = append(want.Resources, c.id)
 	if c.upsert {
-		want.Users = append(want.Users, c.id)
+		want.ResourcesInUse = append(want.ResourcesInUse, c.id)
 	}
 }
 

@@ -162,7 +162,7 @@ func (c *removeCommand) load(want *driver.LoadParams) {
 			want.Workers = append(want.Workers, id)
 		case driver.RemovableResources:
 			want.Resources = append(want.Resources, id)
-			want.Users = append(want.Users, id)
+			want.ResourcesInUse = append(want.ResourcesInUse, id)
 		case driver.RemovableSequences:
 			want.Rollouts = append(want.Rollouts, id)
 			want.Sequences = append(want.Sequences, id)

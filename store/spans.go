@@ -108,7 +108,7 @@ func (c *addSpansCommand) add(w *unitOfWork, i int) {
 	}
 	sequence := w.sequence(r.RolloutID)
 	if c.issue && c.spans[i].SequenceID <= 0 {
-		r.SequenceID = c.issued(w, i, ae.cur, sequence.Last+1)
+		r.SequenceID = c.issueID(w, i, ae.cur, sequence.Last+1)
 		r.Payload = withSequenceID(r.Payload, r.SequenceID)
 		if c.layouts[i] != nil {
 			c.layouts[i] = c.chains.Layout(r.Payload)
@@ -145,9 +145,9 @@ func (c *addSpansCommand) add(w *unitOfWork, i int) {
 	w.setAttempt(ae, &attempt)
 }
 
-// issued returns the sequence id for a span without one: next or, with byTime, the id that was next when the span
+// issueID returns the sequence id for a span without one: next or, with byTime, the id that was next when the span
 // ended. A span that ended before its attempt was claimed has the time of another clock, so it gets next.
-func (c *addSpansCommand) issued(w *unitOfWork, i int, attempt *agl.Attempt, next int64) int64 {
+func (c *addSpansCommand) issueID(w *unitOfWork, i int, attempt *agl.Attempt, next int64) int64 {
 	span := &c.spans[i]
 	ended := cmp.Or(span.EndTime, span.StartTime)
 	if !c.byTime || !ended.Valid || ended.V < attempt.StartTime {

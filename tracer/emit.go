@@ -74,7 +74,7 @@ func emit(ctx context.Context, d agl.SpanDraft, attrs []agl.Attr, opts []Option)
 	span := t.draft(ctx, d)
 	place, err := t.queue.add(ctx.Done(), span)
 	if err != nil {
-		return span, t.added(err)
+		return span, t.queueError(err)
 	}
 	if d.Name == agl.SpanAnnotation {
 		t.queue.number(ctx, place)

@@ -125,7 +125,7 @@ func (q *spanQueue) number(ctx context.Context, place int) {
 	select {
 	case q.order <- struct{}{}:
 	case <-ctx.Done():
-		q.storeAway()
+		q.setAway()
 		return
 	}
 	defer func() { <-q.order }()
@@ -304,7 +304,7 @@ func (q *spanQueue) send(ctx context.Context, batch []agl.Span) {
 			q.lose(batch, err, true)
 			return
 		}
-		q.storeAway()
+		q.setAway()
 		if backoff.Sleep(ctx, delay) != nil {
 			q.lose(batch, err, false)
 			return
@@ -312,8 +312,8 @@ func (q *spanQueue) send(ctx context.Context, batch []agl.Span) {
 	}
 }
 
-// storeAway notes that the store does not answer.
-func (q *spanQueue) storeAway() {
+// setAway notes that the store does not answer.
+func (q *spanQueue) setAway() {
 	q.mu.Lock()
 	q.away = true
 	q.mu.Unlock()
@@ -372,6 +372,11 @@ func (q *spanQueue) release(batch []agl.Span) {
 		q.heldSize -= spanSize(&batch[i])
 	}
 	q.settled += len(batch)
+	q.wakeAll()
+}
+
+// wakeAll wakes those who wait for progress.
+func (q *spanQueue) wakeAll() {
 	close(q.progress)
 	q.progress = make(chan struct{})
 }
@@ -414,8 +419,7 @@ func (q *spanQueue) lossError() error {
 func (q *spanQueue) close() {
 	q.mu.Lock()
 	q.closed = true
-	close(q.progress)
-	q.progress = make(chan struct{})
+	q.wakeAll()
 	q.mu.Unlock()
 	q.kick()
 }

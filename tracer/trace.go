@@ -114,13 +114,14 @@ func (t *Trace) Add(ctx context.Context, spans ...agl.Span) error {
 	}
 	for i := range spans {
 		if _, err := t.queue.add(ctx.Done(), t.completed(spans[i])); err != nil {
-			return t.added(err)
+			return t.queueError(err)
 		}
 	}
 	return nil
 }
 
-func (t *Trace) added(err error) error {
+// queueError names the attempt in the error of a queue that is closed.
+func (t *Trace) queueError(err error) error {
 	if errors.Is(err, errTraceEnded) {
 		return agl.Errorf(agl.CodeIllegalState, "trace of attempt %s: %w", t.attemptID, err)
 	}
@@ -250,8 +251,7 @@ func (t *Trace) spanEnded(s sdktrace.ReadOnlySpan) {
 	if t.ended.Load() {
 		return
 	}
-	// This blocks while the queue is full. A batch is settled within the retry
-	// budget, so the wait is bounded.
+	// This blocks while the queue is full, for RetryTimeout at most: a batch is settled by then.
 	if _, err := t.queue.add(nil, t.assign(FromOTel(s))); err != nil {
 		t.cfg.Logger.Warn("span ended after its trace; it is dropped",
 			"rollout_id", t.rolloutID, "attempt_id", t.attemptID, "span", s.Name())
@@ -278,7 +278,7 @@ func (t *Trace) assign(span agl.Span) agl.Span {
 // record queues a completed draft. It blocks while the queue is full.
 func (t *Trace) record(d agl.SpanDraft) error {
 	_, err := t.queue.add(nil, t.assign(fromDraft(d)))
-	return t.added(err)
+	return t.queueError(err)
 }
 
 // parentOf returns the current span of ctx, or the root if that span belongs to another trace.

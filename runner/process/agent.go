@@ -143,7 +143,7 @@ func (a *Agent) serve(ctx context.Context, task agl.Task, f attemptFolder, vars 
 		stdout: newOutput(a.cfg.OutputBytes), stderr: newOutput(a.cfg.OutputBytes),
 	}
 	reply, err := k.serve(ctx, line, t)
-	if err == nil && !a.pool.give(k, a.cfg.MaxIdle) {
+	if err == nil && !a.pool.put(k, a.cfg.MaxIdle) {
 		k.retire()
 	}
 	a.record(ctx, t.stdout, t.stderr)

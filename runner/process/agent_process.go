@@ -52,27 +52,27 @@ type launcher struct {
 
 // start starts a process.
 func (l *launcher) start(dir string, vars variables, stdin bool) (*agentProcess, error) {
-	c := &agentProcess{reaper: l.reaper, log: l.log, grace: l.grace, hurry: l.hurry, mark: rand.Text(), exited: make(chan struct{})}
-	c.cmd = exec.Command(l.argv[0], l.argv[1:]...) //nolint:noctx // await ends it, more gently than a context does
-	c.cmd.Dir = dir
-	c.cmd.Env = slices.Concat(l.environ, vars, []string{markVariable + "=" + c.mark})
-	c.group = procgroup.New(c.cmd)
+	p := &agentProcess{reaper: l.reaper, log: l.log, grace: l.grace, hurry: l.hurry, mark: rand.Text(), exited: make(chan struct{})}
+	p.cmd = exec.Command(l.argv[0], l.argv[1:]...) //nolint:noctx // await ends it, more gently than a context does
+	p.cmd.Dir = dir
+	p.cmd.Env = slices.Concat(l.environ, vars, []string{markVariable + "=" + p.mark})
+	p.group = procgroup.New(p.cmd)
 	if l.user != nil {
-		become(c.cmd, *l.user)
+		runAs(p.cmd, *l.user)
 	}
-	if err := c.startPiped(stdin); err != nil {
-		c.closePipes()
+	if err := p.startPiped(stdin); err != nil {
+		p.closePipes()
 		return nil, &agl.OutcomeError{Kind: agl.OutcomeSetupError, Err: fmt.Errorf("start the agent: %w", err)}
 	}
-	c.streams.Go(func() {
-		c.waitErr = c.group.Wait()
-		close(c.exited)
+	p.streams.Go(func() {
+		p.waitErr = p.group.Wait()
+		close(p.exited)
 	})
-	return c, nil
+	return p, nil
 }
 
 // startPiped starts the process with pipes for its output, and for its input if stdin is set.
-func (c *agentProcess) startPiped(stdin bool) (err error) {
+func (p *agentProcess) startPiped(stdin bool) (err error) {
 	var theirs []*os.File
 	defer func() {
 		for _, f := range theirs {
@@ -86,34 +86,34 @@ func (c *agentProcess) startPiped(stdin bool) (err error) {
 		return r, w
 	}
 	var out, errs, in *os.File
-	c.stdout, out = pipe()
-	c.stderr, errs = pipe()
+	p.stdout, out = pipe()
+	p.stderr, errs = pipe()
 	if stdin {
-		in, c.stdin = pipe()
+		in, p.stdin = pipe()
 	}
 	theirs = slices.DeleteFunc([]*os.File{out, errs, in}, func(f *os.File) bool { return f == nil })
 	if err != nil {
 		return err
 	}
-	c.cmd.Stdout, c.cmd.Stderr = out, errs
+	p.cmd.Stdout, p.cmd.Stderr = out, errs
 	if stdin {
-		c.cmd.Stdin = in
+		p.cmd.Stdin = in
 	}
-	return c.reaper.start(c.cmd, c.mark)
+	return p.reaper.start(p.cmd, p.mark)
 }
 
-// over reports whether the process has ended.
-func (c *agentProcess) over() bool {
+// hasEnded reports whether the process has ended.
+func (p *agentProcess) hasEnded() bool {
 	select {
-	case <-c.exited:
+	case <-p.exited:
 		return true
 	default:
 		return false
 	}
 }
 
-func (c *agentProcess) closePipes() {
-	for _, f := range []*os.File{c.stdin, c.stdout, c.stderr} {
+func (p *agentProcess) closePipes() {
+	for _, f := range []*os.File{p.stdin, p.stdout, p.stderr} {
 		if f != nil {
 			_ = f.Close() // nothing can be lost: the process has ended
 		}
@@ -121,61 +121,61 @@ func (c *agentProcess) closePipes() {
 }
 
 // copy reads a stream to its end in the background.
-func (c *agentProcess) copy(from *os.File, to io.Writer) {
-	c.streams.Go(func() {
+func (p *agentProcess) copy(from *os.File, to io.Writer) {
+	p.streams.Go(func() {
 		_, _ = io.Copy(to, from) // the rest after an error is lost
 	})
 }
 
 // await waits until the process and its streams have ended. When ctx ends, the process is asked to end, and killed if
 // it does not within its grace period.
-func (c *agentProcess) await(ctx context.Context) {
+func (p *agentProcess) await(ctx context.Context) {
 	select {
-	case <-c.exited:
+	case <-p.exited:
 	case <-ctx.Done():
-		c.group.Terminate()
-		c.spare()
+		p.group.Terminate()
+		p.waitGrace()
 	}
-	c.end()
+	p.end()
 }
 
-// spare waits until the process has ended, for its grace period at most.
-func (c *agentProcess) spare() {
-	timer := time.NewTimer(c.grace)
+// waitGrace waits until the process has ended, for its grace period at most.
+func (p *agentProcess) waitGrace() {
+	timer := time.NewTimer(p.grace)
 	defer timer.Stop()
 	select {
-	case <-c.exited:
+	case <-p.exited:
 	case <-timer.C:
-	case <-c.hurry:
+	case <-p.hurry:
 	}
 }
 
 // end kills the process, if it is still running, and everything that it has started.
-func (c *agentProcess) end() {
-	c.group.Kill()
-	<-c.exited
-	if left := c.reaper.sweep(c.mark, c.cmd.Process.Pid); left > 0 {
-		c.log.Warn("processes that had left the group of their agent were killed", "processes", left)
+func (p *agentProcess) end() {
+	p.group.Kill()
+	<-p.exited
+	if left := p.reaper.sweep(p.mark, p.cmd.Process.Pid); left > 0 {
+		p.log.Warn("processes that had left the group of their agent were killed", "processes", left)
 	}
 	deadline := time.Now().Add(pipeGrace)
-	for _, f := range []*os.File{c.stdout, c.stderr} {
+	for _, f := range []*os.File{p.stdout, p.stderr} {
 		_ = f.SetReadDeadline(deadline) // pipes support it on every system that has process groups
 	}
-	c.streams.Wait()
-	c.closePipes()
+	p.streams.Wait()
+	p.closePipes()
 }
 
 // failure returns why an ended process failed; nil if it succeeded.
-func (c *agentProcess) failure(stderr *output) error {
-	if c.waitErr == nil {
+func (p *agentProcess) failure(stderr *output) error {
+	if p.waitErr == nil {
 		return nil
 	}
-	why := c.waitErr.Error()
-	if state := c.cmd.ProcessState; state != nil {
+	why := p.waitErr.Error()
+	if state := p.cmd.ProcessState; state != nil {
 		why = state.String()
 	}
-	if words := stderr.excerpt(); words != "" {
-		return fmt.Errorf("the agent ended with %s: %s", why, words)
+	if text := stderr.excerpt(); text != "" {
+		return fmt.Errorf("the agent ended with %s: %s", why, text)
 	}
 	return fmt.Errorf("the agent ended with %s and wrote nothing to standard error", why)
 }

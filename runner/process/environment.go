@@ -130,7 +130,7 @@ func (c *Config) modelVariables(v *variables, task agl.Task) error {
 // apiKey returns the key of a model, which resources may take from the environment.
 func (c *Config) apiKey(llm agl.LLM) (string, error) {
 	if name, isEnv := strings.CutPrefix(llm.APIKey.V, "env:"); isEnv {
-		return c.allowed(name)
+		return c.allowedVariable(name)
 	}
 	return llm.APIKey.V, nil
 }
@@ -155,8 +155,8 @@ func (c *Config) emitVariables(v *variables, task agl.Task) error {
 	return nil
 }
 
-// allowed returns the value of an environment variable that resources name.
-func (c *Config) allowed(name string) (string, error) {
+// allowedVariable returns the value of an environment variable that resources name.
+func (c *Config) allowedVariable(name string) (string, error) {
 	if strings.HasPrefix(name, "AGL_") || !slices.Contains(c.AllowEnv, name) {
 		return "", agl.Errorf(agl.CodeInvalid, "the resources take the model's API key from the environment variable %s, which this runner does not allow; "+
 			"allowed by --allow-env, or allow_env in a run file: %q", name, c.AllowEnv)

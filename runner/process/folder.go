@@ -36,7 +36,7 @@ func (c *Config) makeFolder(task agl.Task) (attemptFolder, error) {
 		err = os.WriteFile(f.resources(), task.Resources.AppendJSON(nil), 0o600)
 	}
 	if err == nil && c.User != nil {
-		err = f.give(*c.User, c.Dir == "")
+		err = f.chown(*c.User, c.Dir == "")
 	}
 	if err != nil {
 		c.removeFolder(f)
@@ -44,8 +44,8 @@ func (c *Config) makeFolder(task agl.Task) (attemptFolder, error) {
 	return f, err
 }
 
-// give makes a user the owner of the folder.
-func (f attemptFolder) give(to User, work bool) error {
+// chown makes a user the owner of the folder.
+func (f attemptFolder) chown(to User, work bool) error {
 	paths := []string{f.root, f.task(), f.resources()}
 	if work {
 		paths = append(paths, f.work)

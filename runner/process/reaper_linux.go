@@ -81,18 +81,18 @@ func (r *Reaper) start(cmd *exec.Cmd, mark string) error {
 	}
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	// A sweep may find an orphan of this process before Start has returned.
-	r.note(mark, true)
+	r.setRunning(mark, true)
 	started := make(chan error, 1)
 	r.jobs <- func() { started <- cmd.Start() }
 	err := <-started
 	if err != nil {
-		r.note(mark, false)
+		r.setRunning(mark, false)
 	}
 	return err
 }
 
-// note records whether the process of a mark is running.
-func (r *Reaper) note(mark string, running bool) {
+// setRunning records whether the process of a mark is running.
+func (r *Reaper) setRunning(mark string, running bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if running {
@@ -112,7 +112,7 @@ func (r *Reaper) sweep(mark string, group int) int {
 	if r == nil {
 		return 0
 	}
-	r.note(mark, false)
+	r.setRunning(mark, false)
 	killed := map[int]bool{}
 	for deadline := time.Now().Add(sweepTime); time.Now().Before(deadline); {
 		left := r.pass(mark, group, killed)

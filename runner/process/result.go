@@ -136,21 +136,18 @@ func primary(number float64) result {
 	return result{rewards: []agl.Reward{{Name: "primary", Value: number}}, given: true}
 }
 
-// parseResult reads {"reward": …}, {"rewards": {…}} or {"error": …}. It ignores other members.
-func parseResult(data []byte) (result, error) {
-	if value := jsontext.Value(data); !value.IsValid(rawjson.Options()) || value.Kind() != '{' {
-		return result{}, agl.Errorf(agl.CodeInvalid, "got %.100q, must be "+wantedResult, data)
-	}
+// parseResult reads an object: {"reward": …}, {"rewards": {…}} or {"error": …}. It ignores other members.
+func parseResult(object []byte) (result, error) {
 	var r result
-	for member, value := range agl.Attributes(data).All() {
-		if err := r.take(member, value); err != nil {
+	for member, value := range agl.Attributes(object).All() {
+		if err := r.readMember(member, value); err != nil {
 			return result{}, err
 		}
 	}
 	return r, nil
 }
 
-func (r *result) take(member string, value jsontext.Value) error {
+func (r *result) readMember(member string, value jsontext.Value) error {
 	if value.Kind() == 'n' {
 		return nil // as if it were absent
 	}

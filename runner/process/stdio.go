@@ -136,7 +136,7 @@ func (k *kept) setTurn(t *turn) {
 // retire closes the input of an idle process, which should make it exit, and ends it after the grace period.
 func (k *kept) retire() {
 	_ = k.stdin.Close() // the process reads the end of its input
-	k.spare()
+	k.waitGrace()
 	k.end()
 }
 

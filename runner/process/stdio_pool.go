@@ -19,7 +19,7 @@ func (p *pool) take() *kept {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, k := range slices.Backward(p.idle) {
-		if !k.over() {
+		if !k.hasEnded() {
 			p.idle = slices.Delete(p.idle, i, i+1)
 			return k
 		}
@@ -27,11 +27,11 @@ func (p *pool) take() *kept {
 	return nil
 }
 
-// give returns a process to the pool. It returns false if the process must end instead.
-func (p *pool) give(k *kept, most int) bool {
+// put returns a process to the pool. It returns false if the process must end instead.
+func (p *pool) put(k *kept, most int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || len(p.idle) >= most || k.over() {
+	if p.closed || len(p.idle) >= most || k.hasEnded() {
 		return false
 	}
 	p.idle = append(p.idle, k)

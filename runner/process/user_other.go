@@ -6,4 +6,4 @@ import "os/exec"
 
 const canChangeUser = false
 
-func become(*exec.Cmd, User) {}
+func runAs(*exec.Cmd, User) {}

@@ -9,8 +9,8 @@ import (
 
 const canChangeUser = true
 
-// become makes a command run as a user, in no group but the user's own.
-func become(cmd *exec.Cmd, user User) {
+// runAs makes a command run as a user, in no group but the user's own.
+func runAs(cmd *exec.Cmd, user User) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}

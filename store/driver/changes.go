@@ -31,9 +31,9 @@ type LoadParams struct {
 	Spans        []SpanKey
 	Keys         []string // idempotency scopes
 	Documents    []DocumentKey
-	// Users names bundles for which Loaded.InUse says whether an unfinished rollout names
+	// ResourcesInUse names bundles for which Loaded.InUse says whether an unfinished rollout names
 	// them.
-	Users []string
+	ResourcesInUse []string
 }
 
 // Loaded is what a transaction starts from.
@@ -46,7 +46,7 @@ type Loaded struct {
 	Spans     []SpanKey  // those that exist
 	Keys      []IdempotencyRecord
 	Documents []*agl.Document
-	InUse     []string // bundles of LoadParams.Users that an unfinished rollout names
+	InUse     []string // bundles of LoadParams.ResourcesInUse that an unfinished rollout names
 
 	LatestResources agl.Null[string]
 	QueueClosed     bool

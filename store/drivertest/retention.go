@@ -195,7 +195,7 @@ func testOldestResources(d *harness) {
 	})
 	d.wantOldest(driver.RemovableResources, 9, "a@10 b@20 c@30", 3)
 	d.wantOldest(driver.RemovableResources, 2, "a@10 b@20", 3)
-	got := d.load(driver.LoadParams{Users: []string{"a", "used", "waits", "latest", "unknown"}})
+	got := d.load(driver.LoadParams{ResourcesInUse: []string{"a", "used", "waits", "latest", "unknown"}})
 	slices.Sort(got.InUse)
 	equal(d, "in use", strings.Join(got.InUse, " "), "used waits")
 	d.apply(driver.Changes{DeletedResources: []string{"a", "unknown"}, Rollouts: changed(using(ended("r1", 2), "used"))})

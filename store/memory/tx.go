@@ -69,9 +69,9 @@ func (b *tx) Load(_ context.Context, want *driver.LoadParams, got *driver.Loaded
 			}
 		}
 	}
-	if len(want.Users) > 0 {
+	if len(want.ResourcesInUse) > 0 {
 		used := d.usedResources()
-		for _, id := range want.Users {
+		for _, id := range want.ResourcesInUse {
 			if used[id] {
 				got.InUse = append(got.InUse, id)
 			}

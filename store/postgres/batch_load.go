@@ -200,8 +200,8 @@ func (b *batch) loadRest(calls []call, want *driver.LoadParams, got *driver.Load
 			return nil
 		}})
 	}
-	if len(want.Users) > 0 {
-		calls = append(calls, call{readUsed, [][]byte{textsParam(&b.params, want.Users)}, func(r *row) error {
+	if len(want.ResourcesInUse) > 0 {
+		calls = append(calls, call{readUsed, [][]byte{textsParam(&b.params, want.ResourcesInUse)}, func(r *row) error {
 			got.InUse = append(got.InUse, r.text())
 			return nil
 		}})

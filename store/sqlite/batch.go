@@ -87,7 +87,7 @@ func (l *loader) load(ctx context.Context, want *driver.LoadParams) error {
 			return err
 		}
 	}
-	if err := l.inUse(ctx, want.Users); err != nil {
+	if err := l.inUse(ctx, want.ResourcesInUse); err != nil {
 		return err
 	}
 	for _, scope := range want.Keys {
