@@ -103,7 +103,7 @@ func New(cfg Config) (*Proxy, error) {
 	})
 	p.env.allowed = cfg.AllowEnv
 	p.env.name(cfg.Models)
-	p.releases = newReleases(cfg.Sessions.Releases, p.upstream.Names, cfg.Logger)
+	p.releases = &releases{source: cfg.Sessions.Releases, models: p.upstream.Names, log: cfg.Logger}
 	if p.sessions, err = p.newSessions(); err != nil {
 		return nil, err
 	}

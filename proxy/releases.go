@@ -43,10 +43,6 @@ type releases struct {
 	done   chan struct{}
 }
 
-func newReleases(source Releases, models func() []string, log *slog.Logger) *releases {
-	return &releases{source: source, models: models, log: log}
-}
-
 // start polls the current release until close. It does not wait for the first answer: until
 // then, sessions get the models and resources that they ask for.
 func (r *releases) start(ctx context.Context) {

@@ -235,7 +235,7 @@ func (w *unitOfWork) add(got *driver.Loaded) {
 		w.spans[k] = struct{}{}
 	}
 	for _, d := range got.Documents {
-		if key := documentKey(d); w.documents[key] == nil {
+		if key := (driver.DocumentKey{Kind: d.Kind, ID: d.ID}); w.documents[key] == nil {
 			w.documents[key] = &documentEntry{key: key, was: d, cur: d}
 		}
 	}

@@ -20,10 +20,6 @@ type documentEntry struct {
 	event    bool // a write asks for an event
 }
 
-func documentKey(d *agl.Document) driver.DocumentKey {
-	return driver.DocumentKey{Kind: d.Kind, ID: d.ID}
-}
-
 func (w *unitOfWork) document(key driver.DocumentKey) *documentEntry {
 	e := w.documents[key]
 	if e == nil {

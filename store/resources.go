@@ -38,10 +38,6 @@ func (w *unitOfWork) deleteVersions(u *agl.ResourcesUpdate) {
 	}
 }
 
-func errVersion(id string, version int) error {
-	return agl.Errorf(agl.CodeNotFound, "Resources %s have no version %d", id, version)
-}
-
 // resources returns the version of a bundle that p asks for.
 func (s *Store) resources(ctx context.Context, p agl.GetResourcesParams) (agl.ResourcesUpdate, error) {
 	if p.Version.Valid && p.RolloutID != "" {
@@ -80,7 +76,7 @@ func (s *Store) resources(ctx context.Context, p agl.GetResourcesParams) (agl.Re
 func (s *Store) version(ctx context.Context, id string, version int) (u agl.ResourcesUpdate, err error) {
 	d, err := s.driver.Document(ctx, versionKey(id, version))
 	if errors.Is(err, agl.ErrNotFound) {
-		return u, errVersion(id, version)
+		return u, agl.Errorf(agl.CodeNotFound, "Resources %s have no version %d", id, version)
 	}
 	if err != nil {
 		return u, err

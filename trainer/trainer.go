@@ -109,7 +109,7 @@ func (t *Trainer) learn(ctx context.Context, cfg Config, s agl.Store, in agl.Alg
 	learner, ok := cfg.Algorithm.(CallLearner)
 	ctx, endRun := context.WithCancelCause(ctx)
 	defer endRun(nil)
-	w := newUselessCheck(s, ok && learner.LearnsFromCalls(), endRun)
+	w := &uselessCheck{Store: s, calls: ok && learner.LearnsFromCalls(), endRun: endRun, seen: map[string]bool{}, failures: failures{}}
 	if !cfg.Unrewarded {
 		t.mu.Lock()
 		t.check = w

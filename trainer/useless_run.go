@@ -45,10 +45,6 @@ type uselessCheck struct {
 	failures  failures
 }
 
-func newUselessCheck(s agl.Store, calls bool, endRun context.CancelCauseFunc) *uselessCheck {
-	return &uselessCheck{Store: s, calls: calls, endRun: endRun, seen: map[string]bool{}, failures: failures{}}
-}
-
 // WaitForRollouts implements [agl.Store].
 func (c *uselessCheck) WaitForRollouts(ctx context.Context, p agl.WaitForRolloutsParams) ([]agl.Rollout, error) {
 	var deadline time.Time

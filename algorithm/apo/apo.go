@@ -107,7 +107,7 @@ func (s *search) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.journal = newJournal()
+	s.journal = &journal{entries: map[string]entry{}}
 	s.session, err = algorithm.OpenSession(ctx, algorithm.SessionParams{
 		Algorithm: "apo", Input: s.in, RunConfig: s.cfg.RunConfig, Identity: identity, Steps: s.cfg.Rounds, Journal: s.journal.load,
 	})

@@ -46,10 +46,6 @@ type journal struct {
 	entries map[string]entry
 }
 
-func newJournal() *journal {
-	return &journal{entries: map[string]entry{}}
-}
-
 // load adds an entry that an earlier process has written.
 func (j *journal) load(line []byte) error {
 	var e entry

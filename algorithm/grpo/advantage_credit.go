@@ -2,7 +2,6 @@ package grpo
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	"github.com/agl-go/agl"
@@ -145,9 +144,4 @@ func creditTurns(baseline Baseline, plain bool, g taskGroup) (all groupAdvantage
 			*reached[k] = float32(each[k])
 		}
 	}
-}
-
-// validDiscount reports whether γ is in (0, 1].
-func validDiscount(discount float64) bool {
-	return discount > 0 && discount <= 1 && !math.IsNaN(discount)
 }

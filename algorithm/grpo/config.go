@@ -264,7 +264,7 @@ func (c Config) validate() error {
 		return invalid("Async.Minibatches is %d, must be a multiple of Minibatches (%d), the optimizer steps that they make", c.Async.Minibatches, c.Minibatches)
 	case !slices.Contains(Credits(), c.Credit):
 		return invalid("Credit is %q; allowed are %q", c.Credit, Credits())
-	case !validDiscount(c.Discount):
+	case !(c.Discount > 0 && c.Discount <= 1): // NaN, too
 		return invalid("Discount is %v, must be above 0 and at most 1", c.Discount)
 	case c.Discount != 1 && c.Credit != CreditTurn:
 		return invalid("Discount is %v with the Credit %q; only %q takes one", c.Discount, c.Credit, CreditTurn)

@@ -120,7 +120,9 @@ func (c *exportCommand) write(ctx context.Context, store agl.Store, w io.Writer,
 	case "batch":
 		return c.batch(ctx, store, w, counts)
 	default:
-		return exportRows(ctx, c, store, rowfile.NewWriter[rows.Messages](w, parquet), counts, conversations)
+		return exportRows(ctx, c, store, rowfile.NewWriter[rows.Messages](w, parquet), counts, func(origin rows.Origin, spans agl.ShortSpans) ([]rows.Messages, error) {
+			return rows.Conversations(origin, spans.Spans)
+		})
 	}
 }
 
@@ -248,10 +250,6 @@ func (c *exportCommand) spans(ctx context.Context, store agl.Store, r *agl.Attem
 	}
 	spans, err := attemptSpans(ctx, store, r.RolloutID, r.Attempt.AttemptID)
 	return agl.ShortSpans{Spans: spans}, err
-}
-
-func conversations(origin rows.Origin, spans agl.ShortSpans) ([]rows.Messages, error) {
-	return rows.Conversations(origin, spans.Spans)
 }
 
 func (c *exportCommand) triplets(origin rows.Origin, spans agl.ShortSpans) ([]rows.Triplet, error) {
