@@ -209,6 +209,9 @@ func (o *outline) prefixSum(s *sums, n int) uint32 {
 
 func (o *outline) byteAt(at int) byte {
 	for {
+		if at < len(o.head) {
+			return o.head[at]
+		}
 		i := o.pieceAt(at)
 		p := &o.pieces[i]
 		switch start := o.start(i); {
@@ -455,7 +458,7 @@ func (w *outliner) longer(base *member, at, same int) (end int, err error) {
 	if shared < 1 || shared >= base.value.Size() {
 		return at, nil
 	}
-	first := base.value.at(0)
+	first := base.value.first // at(0) would go down the chain
 	if first != '"' && !base.value.plainList {
 		return at, nil
 	}
@@ -474,8 +477,7 @@ func (w *outliner) longer(base *member, at, same int) (end int, err error) {
 			n = rawjson.SkipString(view.text, 0)
 		}
 		if n > 0 {
-			value := &Value{Base: base.value, Shared: shared, Rest: view.text[:n:n], plainList: base.value.plainList}
-			w.add(&member{base.name, value, base.selected}, at)
+			w.add(&member{base.name, base.value.extended(shared, view.text[:n:n]), base.selected}, at)
 			return from + n, nil
 		}
 	}

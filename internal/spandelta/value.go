@@ -9,12 +9,13 @@ type Value struct {
 	Shared int    // how many bytes of Base's it begins with
 	Rest   []byte // the bytes after those
 
+	first     byte // of the value
 	plainList bool // a list without lists, objects and strings in it, such as one of numbers
 }
 
 // newValue returns the value that text spells.
 func newValue(text []byte) *Value {
-	return &Value{Rest: text, plainList: text[0] == '[' && isPlain(text[1:])}
+	return &Value{Rest: text, first: text[0], plainList: text[0] == '[' && isPlain(text[1:])}
 }
 
 // isPlain reports whether a part of a list has neither lists, objects nor strings.
@@ -25,6 +26,11 @@ func isPlain(text []byte) bool {
 		}
 	}
 	return true
+}
+
+// extended returns a value that begins with bytes of this one, at least one, and goes on with rest.
+func (v *Value) extended(shared int, rest []byte) *Value {
+	return &Value{Base: v, Shared: shared, Rest: rest, first: v.first, plainList: v.plainList}
 }
 
 // Size returns how many bytes the value has.
