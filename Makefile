@@ -101,7 +101,7 @@ bench-overhead: ## the cost of the whole system on the calculator example, as a 
 
 bench-async: ## sampling ahead of training on the calculator example with a slow tool, as ratios; the table of docs/rl.md
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/calculator ./examples/calculator
-	$(GO) run ./bench/async --calculator $(BIN)/calculator --seeds 2 --steps 60
+	$(GO) run ./bench/async --calculator $(BIN)/calculator --seeds 2
 
 bench-proxy: build ## LLM gateways in front of one model server, as ratios; installs LiteLLM
 	$(GO) run ./bench/proxy --rounds 3 --litellm $$(bench/proxy/litellm.sh)
