@@ -54,6 +54,9 @@ func windows(ctx context.Context, srv *server, n int, length time.Duration, roll
 		before, began := rollouts.Load(), time.Now()
 		_ = backoff.Sleep(ctx, window)
 		made, took := float64(rollouts.Load()-before), time.Since(began)
+		if made == 0 && ctx.Err() == nil {
+			return 0, 0, fmt.Errorf("no rollout was finished within %v", window)
+		}
 		after, err := srv.process.CPU()
 		return made / took.Seconds(), (after - spent).Seconds() / made, err
 	}
