@@ -1,6 +1,6 @@
 // The frame around every view: navigation, the state of the connection, sign-in, help.
 import { render } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { html } from "./lib/html.js";
 import { go, href, route, settle } from "./route.js";
 import { lapsed, learn, oidcLogin, session, signIn, signOut, unauthorized } from "./api.js";
@@ -101,10 +101,14 @@ const keys = [
 
 function Help({ close }) {
   const dialog = useRef(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const before = document.activeElement;
-    dialog.current.showModal();
-    return () => before.focus({ preventScroll: true });
+    const shown = dialog.current;
+    shown.showModal();
+    return () => {
+      shown.close(); // first: while it is open, nothing outside it takes the focus
+      before.focus({ preventScroll: true });
+    };
   }, []);
   return html`<dialog ref=${dialog} class="help" onClose=${close} aria-label="Keys">
     <h2>Keys</h2>
