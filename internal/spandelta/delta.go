@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"slices"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -20,7 +21,7 @@ const (
 )
 
 // minCompressed is the size of pieces below which compression is not tried.
-const minCompressed = 512
+const minCompressed = 1 << 10
 
 // Codec compresses the text of deltas. It is safe for concurrent use.
 type Codec struct {
@@ -164,10 +165,11 @@ const (
 
 // matcher finds the parts of a document in its base.
 type matcher struct {
-	base   *Layout
-	next   int            // the part that is expected to match
-	names  map[uint64]int // the parts by name, and the long ones by value; made when needed
-	values map[uint64]int
+	base    *Layout
+	next    int            // the part that is expected to match
+	scanned int            // how many parts were looked at without an index
+	names   map[uint64]int // the index: the parts by name, and the long ones by value; nil until it is worth its making
+	values  map[uint64]int
 }
 
 func (m *matcher) find(document []byte, p *part) (int, match) {
@@ -177,10 +179,10 @@ func (m *matcher) find(document []byte, p *part) (int, match) {
 		m.next++
 		return m.next - 1, wholePart
 	}
-	if m.names == nil {
+	if m.names == nil && m.scanned > maxScans*len(parts) {
 		m.index()
 	}
-	if at, found := m.names[p.name]; found {
+	if at := m.named(p.name); at >= 0 {
 		b := &parts[at]
 		if b.same(p) {
 			m.next = at + 1
@@ -193,11 +195,50 @@ func (m *matcher) find(document []byte, p *part) (int, match) {
 		}
 	}
 	if size >= longValue {
-		if at, found := m.values[p.hash]; found && parts[at].same(p) {
+		if at := m.valued(p); at >= 0 {
 			return at, sameValue
 		}
 	}
 	return 0, notFound
+}
+
+// maxScans is after how many looks at all parts of the base an index of them is made. Most documents need fewer.
+const maxScans = 16
+
+// named returns the part with a name, -1 if there is none.
+func (m *matcher) named(name uint64) int {
+	if m.names != nil {
+		if at, found := m.names[name]; found {
+			return at
+		}
+		return -1
+	}
+	parts := m.base.parts
+	for i := range parts {
+		at := m.next + i
+		if at >= len(parts) {
+			at -= len(parts)
+		}
+		if parts[at].name == name {
+			m.scanned += i
+			return at
+		}
+	}
+	m.scanned += len(parts)
+	return -1
+}
+
+// valued returns the part with a value, -1 if there is none.
+func (m *matcher) valued(p *part) int {
+	parts := m.base.parts
+	if m.names != nil {
+		if at, found := m.values[p.hash]; found && parts[at].same(p) {
+			return at
+		}
+		return -1
+	}
+	m.scanned += len(parts)
+	return slices.IndexFunc(parts, func(b part) bool { return b.same(p) })
 }
 
 func (p *part) same(other *part) bool {

@@ -14,8 +14,10 @@
 package spandelta
 
 import (
+	"encoding/binary"
 	"hash/crc32"
 	"hash/maphash"
+	"math/bits"
 	"unsafe"
 
 	"github.com/agl-go/agl/internal/rawjson"
@@ -56,7 +58,8 @@ const (
 // NewLayout reads the layout of a JSON document. Layouts can be compared if their seeds are
 // the same.
 func NewLayout(seed maphash.Seed, document []byte) *Layout {
-	l := &Layout{seed: seed, size: len(document), sum: Sum(document)}
+	const usual = 64 // the members of the span of a short call
+	l := &Layout{seed: seed, size: len(document), sum: Sum(document), parts: make([]part, 0, usual)}
 	l.object(document, 0, 1)
 	return l
 }
@@ -78,9 +81,11 @@ func (l *Layout) object(document []byte, at, depth int) int {
 		}
 		p := part{end: end, value: m.ValueStart}
 		p.name = maphash.Bytes(l.seed, document[l.last():m.ValueStart])
-		p.hash = maphash.Bytes(l.seed, document[m.ValueStart:end])
-		if end-m.ValueStart >= longValue {
+		if end-m.ValueStart < longValue {
+			p.hash = maphash.Bytes(l.seed, document[m.ValueStart:end])
+		} else { // hashed once
 			p.begins = maphash.Bytes(l.seed, document[m.ValueStart:end-closing])
+			p.hash = bits.RotateLeft64(p.begins, 16) ^ uint64(binary.LittleEndian.Uint16(document[end-closing:end]))
 		}
 		l.parts = append(l.parts, p)
 		return end

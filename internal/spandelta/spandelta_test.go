@@ -100,6 +100,29 @@ func expands(t interface {
 	}
 }
 
+// TestFarParts has parts that are nowhere near their places in the base: in the opposite order, and under other names.
+func TestFarParts(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{8, 400} {
+		var first, reversed, renamed []string
+		for i := range n {
+			value := strconv.Quote(strings.Repeat(strconv.Itoa(i)+" ", 40))
+			first = append(first, fmt.Sprintf(`"a%d":%s`, i, value))
+			reversed = append([]string{fmt.Sprintf(`"a%d":%s`, i, value)}, reversed...)
+			renamed = append([]string{fmt.Sprintf(`"b%d":%s`, i, value)}, renamed...)
+		}
+		c := newChain()
+		c.add("1", "", `{"x":1,`+strings.Join(first, ",")+`}`)
+		for id, members := range map[string][]string{"reversed": reversed, "renamed": renamed} {
+			document := `{"x":1,` + strings.Join(members, ",") + `}`
+			if d := c.add(id, "1", document); d.Copied < len(document)*3/4 {
+				t.Errorf("%d members %s: %d bytes of %d are those of the base, want most", n, id, d.Copied, len(document))
+			}
+			expands(t, c.expander(), id, document)
+		}
+	}
+}
+
 // TestPlainDocuments has documents that are no spans.
 func TestPlainDocuments(t *testing.T) {
 	t.Parallel()

@@ -30,6 +30,18 @@ func (s *shortSpans) known(answer http.Header) {
 	s.taken.Store(takes)
 }
 
+// minShort is the size of a span from which the client shortens it. To send fewer bytes takes less than to find what
+// they add. The server makes its own choice of what it stores whole.
+const minShort = 4 << 10
+
+// layout returns the layout of a span that is shortened or that later ones may continue, nil for one that stays whole.
+func (s *shortSpans) layout(document []byte) *spandelta.Layout {
+	if len(document) < minShort {
+		return nil
+	}
+	return s.heads.Layout(document)
+}
+
 // sent remembers spans that were sent whole.
 func (s *shortSpans) sent(a *addSpans) {
 	if !s.taken.Load() {
@@ -38,7 +50,7 @@ func (s *shortSpans) sent(a *addSpans) {
 	batch := s.heads.Begin()
 	for i, document := range a.documents {
 		document = bytes.TrimSpace(document) // as the server sees it
-		if layout := s.heads.Layout(document); layout != nil {
+		if layout := s.layout(document); layout != nil {
 			if attempt, id, name := a.key(i); id != "" {
 				batch.Add(attempt, id, name, document, layout)
 			}
@@ -54,7 +66,7 @@ func (s *shortSpans) shorten(a *addSpans) (short []wire.ShortSpan, batch *spande
 	for i, document := range a.documents {
 		document = bytes.TrimSpace(document)
 		short[i].Bytes = document
-		layout := s.heads.Layout(document)
+		layout := s.layout(document)
 		if layout == nil {
 			continue
 		}
