@@ -1,5 +1,5 @@
 // What components share: data that follows the store, and keys.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { onEvent } from "./live.js";
 import { signIns } from "./api.js";
 
@@ -73,7 +73,7 @@ export function useQuery(load, deps, concerns = () => false) {
 export function useKeys(handlers) {
   const latest = useRef(handlers);
   latest.current = handlers;
-  useEffect(() => {
+  useLayoutEffect(() => { // as soon as the view is seen
     const press = (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       const typing = event.target.closest?.("input, textarea, select, [contenteditable]");

@@ -133,6 +133,7 @@ test("questions of users are answered within four clicks from the overview", asy
 
 test("a point of a run's curve opens the groups of its step, and a group shows where its rollouts part", async () => {
   const { page, done } = await open("runs/" + made.run);
+  await page.getByRole("region", { name: "Steps of the run" }).getByRole("link", { name: "1", exact: true }).waitFor(); // the page is complete
   const chart = page.locator("figure.chart", { hasText: "Training reward" });
   const box = await chart.locator(".u-over").boundingBox();
   await page.mouse.move(box.x + 2, box.y + box.height / 2);

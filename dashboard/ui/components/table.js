@@ -1,5 +1,5 @@
 // A table whose rows are walked by j, k and Enter.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { useKeys } from "../hooks.js";
 
@@ -13,7 +13,7 @@ export function Table({ label, columns, items, id, open, sort, onSort }) {
     setAt(next);
     body.current?.children[next]?.scrollIntoView({ block: "nearest" });
   };
-  useEffect(() => setAt(-1), [items.length === 0]);
+  useLayoutEffect(() => setAt(-1), [items.length === 0]);
   useKeys({ j: () => move(1), k: () => move(-1), Enter: () => items[at] && open?.(items[at]) });
   return html`<div class="scroll-x" tabindex="0" role="region" aria-label=${label}>
     <table>

@@ -52,8 +52,9 @@ export function Timeline({ spans, selected, onSpan }) {
     ArrowRight: () => shown[at] && collapsed.has(shown[at].span.span_id) && toggle(shown[at]),
   });
 
-  const first = Math.max(0, Math.floor(view.top / rowHeight) - margin);
-  const last = Math.min(shown.length, Math.ceil((view.top + view.height) / rowHeight) + margin);
+  const top = Math.max(0, Math.min(view.top, shown.length * rowHeight - view.height)); // rows may have gone since the last scroll
+  const first = Math.max(0, Math.floor(top / rowHeight) - margin);
+  const last = Math.min(shown.length, Math.ceil((top + view.height) / rowHeight) + margin);
   const parents = useMemo(() => roots.length < spans.length, [roots, spans]);
   return html`<div class="timeline">
     <div class="timeline-tools">
