@@ -204,7 +204,7 @@ func (r *localRun) finish(ctx context.Context, failure error) (*Result, error) {
 	r.folder.Spend(r.usage())
 	if errors.Is(failure, agl.ErrConflict) {
 		if reverted, err := r.folder.Revert(); reverted {
-			return r.newResult(), err // the run is as it was
+			return nil, err // the run is as it was, and this process did nothing of it
 		}
 	}
 	switch {
