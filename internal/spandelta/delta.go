@@ -202,7 +202,7 @@ func (m *matcher) find(document []byte, p *part) (int, match) {
 	return 0, notFound
 }
 
-// maxScans is after how many looks at all parts of the base an index of them is made. Most documents need fewer.
+// maxScans is how often the whole base is scanned before an index of it is made. Most documents need fewer scans.
 const maxScans = 16
 
 // named returns the part with a name, -1 if there is none.
