@@ -11,10 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/driver"
 	"github.com/agl-go/agl/store/memory"
+	"github.com/agl-go/agl/store/storetest"
 )
 
 // gate is a driver whose commits can be blocked and made to fail.
@@ -449,4 +452,56 @@ func (b countedTx) Load(ctx context.Context, want *driver.LoadParams, got *drive
 func (b countedTx) Apply(ctx context.Context, c *driver.Changes) error {
 	b.counter.rows.Add(int64(len(c.Rollouts) + len(c.Attempts) + len(c.Workers) + len(c.Spans) + len(c.Sequences) + len(c.Events)))
 	return b.Tx.Apply(ctx, c)
+}
+
+// TestCreateAfterDeleteInABatch creates a rollout again while another caller deletes it.
+func TestCreateAfterDeleteInABatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &interrupted{Driver: newMemory(t, storetest.OpenParams{}), release: make(chan struct{})}
+		s := reopen(t, d)
+		defer func() {
+			if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
+				t.Error(err)
+			}
+		}()
+		create := func(input string) ([]agl.AttemptedRollout, error) {
+			return s.CreateRollouts(t.Context(), agl.CreateRolloutsParams{Rollouts: []agl.CreateRollout{
+				{RolloutID: "chosen", EnqueueRollout: agl.EnqueueRollout{Input: jsontext.Value(input)}},
+			}})
+		}
+		if _, err := create("1"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.CancelRollout(t.Context(), agl.CancelRolloutParams{RolloutID: "chosen"}); err != nil {
+			t.Fatal(err)
+		}
+		d.hold.Store(true)
+		var calls sync.WaitGroup
+		for _, call := range []func() error{
+			func() error { return s.CloseQueue(t.Context()) }, // its commit is held
+			func() error {
+				return s.DeleteRollout(t.Context(), agl.DeleteRolloutParams{RolloutID: "chosen"})
+			},
+			func() error {
+				made, err := create("2")
+				if err == nil && (made[0].RolloutID != "chosen" || string(made[0].Input) != "2") {
+					t.Errorf("created %+v, want the rollout under the chosen id", made)
+				}
+				return err
+			},
+		} {
+			calls.Go(func() {
+				if err := call(); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		close(d.release)
+		calls.Wait()
+		if got, err := s.GetRollout(t.Context(), agl.GetRolloutParams{RolloutID: "chosen"}); err != nil || string(got.Input) != "2" {
+			t.Errorf("got %+v, %v, want what was created last", got, err)
+		}
+	})
 }

@@ -138,8 +138,11 @@ func (c *committer) runBatch(ctx context.Context, batch []command) (committed bo
 		}
 	}
 	c.outage = true
-	// The next batch serves the waiters that this one would have served.
-	c.waiters.recheck = c.waiters.list.Len() > 0
+	// The next batch serves the waiters that this one would have served. If no other write comes, the background
+	// goroutine causes one.
+	if c.waiters.recheck = c.waiters.list.Len() > 0; c.waiters.recheck {
+		c.markStale()
+	}
 	return false
 }
 

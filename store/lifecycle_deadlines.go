@@ -94,11 +94,14 @@ func (d *deadlines) watermark() int64 {
 	return d.edits
 }
 
+// lastDeadline is in the year 2262, the last one that Unix nanoseconds can express. A later deadline is none.
+const lastDeadline agl.Timestamp = math.MaxInt64 / 1_000_000_000
+
 // setRead is set for a rollout that was read from the database. A deadline that was set after the watermark is newer
 // and stays.
 func (d *deadlines) setRead(r *agl.Rollout, latest *agl.Attempt, watermark int64) {
 	at, ok := deadline(r, latest, d.limits())
-	if !ok {
+	if !ok || at > lastDeadline {
 		d.removeRead(r.RolloutID, watermark)
 		return
 	}

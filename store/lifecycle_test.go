@@ -1,7 +1,9 @@
 package store
 
 import (
+	"math"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -114,6 +116,26 @@ func TestDeadline(t *testing.T) {
 		}
 		if raw, _ := rawjson.Get(got.Metadata, "k"); string(raw) != "1" {
 			t.Errorf("%s: metadata is %s, want the old members kept", tc.name, got.Metadata)
+		}
+	}
+}
+
+// TestFarDeadline sets deadlines that no clock reaches. One that overflowed would always be due.
+func TestFarDeadline(t *testing.T) {
+	t.Parallel()
+	for _, seconds := range []float64{1e10, 1e300, math.Inf(1)} {
+		var d deadlines
+		d.init(limits{})
+		now := agl.Timestamp(1_760_000_000)
+		r := agl.Rollout{RolloutID: "r", Status: agl.RolloutRunning, Config: agl.RolloutConfig{TimeoutSeconds: agl.Some(seconds)}}
+		d.set(&r, &agl.Attempt{Status: agl.AttemptRunning, StartTime: now})
+		if at, found := d.next(); found {
+			t.Errorf("a timeout of %g seconds ends at %v, want never", seconds, at)
+		}
+		r.Config.TimeoutSeconds = agl.Some(1e9)
+		d.set(&r, &agl.Attempt{Status: agl.AttemptRunning, StartTime: now})
+		if at, found := d.next(); !found || at.Sub(now.Time()) != 1e9*time.Second {
+			t.Errorf("a timeout of 1e9 seconds ends at %v, want in 1e9 seconds", at)
 		}
 	}
 }

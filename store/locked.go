@@ -2,8 +2,8 @@ package store
 
 import (
 	"context"
+	"errors"
 	"iter"
-	"slices"
 	"sync"
 	"time"
 
@@ -54,8 +54,7 @@ func (l *locked) do(call func() error) error {
 	return err
 }
 
-// until calls ask until it has an answer or d has passed; a negative d waits for ever. A call that claims something
-// counts as a write.
+// until calls ask until it has an answer or d has passed; a negative d waits for ever.
 func until[T any](ctx context.Context, l *locked, d time.Duration, ask func() (answer T, done bool, err error)) (T, error) {
 	deadline := time.Now().Add(d)
 	for {
@@ -99,12 +98,32 @@ func (l *locked) WaitForRollouts(ctx context.Context, p agl.WaitForRolloutsParam
 		wait = max(p.Timeout.V, 0)
 	}
 	p.Timeout = agl.Some(time.Duration(0))
-	ids := slices.Sorted(slices.Values(p.RolloutIDs))
-	p.RolloutIDs = slices.Compact(ids)
 	return until(ctx, l, wait, func() ([]agl.Rollout, bool, error) {
 		finished, err := l.inner.WaitForRollouts(ctx, p)
-		return finished, len(finished) >= len(p.RolloutIDs), err
+		if err != nil {
+			return nil, false, err
+		}
+		done, err := l.allFinished(ctx, p.RolloutIDs, finished)
+		return finished, done, err
 	})
+}
+
+// allFinished reports whether none of the other rollouts exists. It is called with mu held.
+func (l *locked) allFinished(ctx context.Context, ids []string, finished []agl.Rollout) (bool, error) {
+	known := make(map[string]struct{}, len(finished))
+	for i := range finished {
+		known[finished[i].RolloutID] = struct{}{}
+	}
+	for _, id := range ids {
+		if _, found := known[id]; found {
+			continue
+		}
+		if _, err := l.inner.GetRollout(ctx, agl.GetRolloutParams{RolloutID: id}); !errors.Is(err, agl.ErrNotFound) {
+			return false, err
+		}
+		known[id] = struct{}{}
+	}
+	return true, nil
 }
 
 func (l *locked) Events(context.Context, agl.EventsParams) iter.Seq2[agl.Event, error] {

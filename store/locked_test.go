@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -58,6 +59,11 @@ func (s *unsafeStore) WaitForRollouts(ctx context.Context, p agl.WaitForRollouts
 	return s.Store.WaitForRollouts(ctx, p)
 }
 
+func (s *unsafeStore) GetRollout(ctx context.Context, p agl.GetRolloutParams) (agl.AttemptedRollout, error) {
+	defer s.enter()()
+	return s.Store.GetRollout(ctx, p)
+}
+
 func (s *unsafeStore) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (agl.Page[agl.AttemptedRollout], error) {
 	defer s.enter()()
 	return s.Store.QueryRollouts(ctx, p)
@@ -99,11 +105,20 @@ func TestLocked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ids = append(ids, queued[0].RolloutID, queued[0].RolloutID) // twice, which is one
+		ids = append(ids, queued[0].RolloutID)
 	}
-	finished, err := s.WaitForRollouts(ctx, agl.WaitForRolloutsParams{RolloutIDs: ids})
-	if err != nil || len(finished) != rollouts {
-		t.Errorf("%d of %d rollouts finished, %v", len(finished), rollouts, err)
+	slices.Reverse(ids)
+	want := slices.Concat(ids, ids[:1])
+	finished, err := s.WaitForRollouts(ctx, agl.WaitForRolloutsParams{RolloutIDs: slices.Concat(want, []string{"unknown"})})
+	if err != nil {
+		t.Error(err)
+	}
+	var got []string
+	for i := range finished {
+		got = append(got, finished[i].RolloutID)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("finished %v, want those that exist in the order of their ids, %v", got, want)
 	}
 	if page, err := s.QueryRollouts(ctx, agl.QueryRolloutsParams{StatusIn: []agl.RolloutStatus{agl.RolloutSucceeded}}); err != nil || len(page.Items) != rollouts {
 		t.Errorf("%d rollouts succeeded, %v", len(page.Items), err)

@@ -98,7 +98,11 @@ func redact(name string) string {
 	case u.Host == "" && u.RawQuery == "":
 		return name
 	}
-	query := u.Query()
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil { // what does not parse may be a password
+		u.RawQuery = "…"
+		return u.Redacted()
+	}
 	for key := range query {
 		if strings.Contains(strings.ToLower(key), "pass") {
 			query.Set(key, "xxxxx")

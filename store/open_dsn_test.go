@@ -30,6 +30,9 @@ func TestParseDSN(t *testing.T) {
 			store.DSN{Kind: store.Postgres, URL: "postgres:///agl?host=/run/postgresql&password=x"},
 			"postgres:///agl?host=%2Frun%2Fpostgresql&password=xxxxx",
 		},
+		"postgres://db/agl?password=s3cret%": {
+			store.DSN{Kind: store.Postgres, URL: "postgres://db/agl?password=s3cret%"}, "postgres://db/agl?…",
+		},
 	} {
 		dsn, err := store.ParseDSN(name)
 		if err != nil || dsn != want.dsn {

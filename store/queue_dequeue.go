@@ -18,7 +18,7 @@ func (s *Store) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams
 		return agl.DequeueResult{}, err
 	}
 	key := dequeueKey(p)
-	unlock, err := s.lockKey(ctx, key)
+	unlock, err := s.keyLocks.lock(ctx, s.closing, key)
 	if err != nil {
 		return agl.DequeueResult{}, err
 	}
@@ -36,14 +36,6 @@ func (s *Store) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams
 	return s.awaitClaim(ctx, c)
 }
 
-// lockKey waits until no other call with the key is in flight.
-func (s *Store) lockKey(ctx context.Context, key *idempotencyKey) (unlock func(), err error) {
-	if key == nil {
-		return func() {}, nil
-	}
-	return s.keyLocks.lock(ctx, s.closing, key)
-}
-
 func (s *Store) awaitClaim(ctx context.Context, c *dequeueCommand) (agl.DequeueResult, error) {
 	timeout, stop := s.clock.NewTimer(c.params.Wait)
 	defer stop()
@@ -56,29 +48,34 @@ func (s *Store) awaitClaim(ctx context.Context, c *dequeueCommand) (agl.DequeueR
 		}
 		return agl.DequeueResult{}, ctx.Err()
 	case <-timeout:
-		leave := &leaveCommand{waiters: &s.waiters, waiter: &c.waiter}
-		if err := s.submit(ctx, leave); err != nil {
-			return agl.DequeueResult{}, err
-		}
-		if leave.unserved {
-			c.result, c.replay, c.failed = agl.DequeueResult{}, leave.replay, leave.failed
-		}
-		return s.claimed(ctx, c)
+		return s.endWait(ctx, c, nil)
 	case <-s.closing:
-		select {
-		case <-c.ready:
-			return s.claimed(ctx, c)
-		default:
-			return agl.DequeueResult{}, errClosed()
-		}
+		return s.endWait(ctx, c, errClosed())
 	}
+}
+
+// endWait ends a blocked dequeue whose caller still wants the answer. If nothing was claimed for it, the error is
+// unserved.
+func (s *Store) endWait(ctx context.Context, c *dequeueCommand, unserved error) (agl.DequeueResult, error) {
+	leave := &leaveCommand{waiters: &s.waiters, waiter: &c.waiter}
+	err := s.submit(ctx, leave)
+	switch {
+	case !leave.unserved: // a batch before the command's has served it
+	case err != nil:
+		return agl.DequeueResult{}, err
+	case leave.replay == nil && leave.failed == nil:
+		return agl.DequeueResult{}, unserved
+	default:
+		c.result, c.replay, c.failed = agl.DequeueResult{}, leave.replay, leave.failed
+	}
+	return s.claimed(ctx, c)
 }
 
 // leaveQueue ends a blocked dequeue whose caller is gone, and returns its claims to the queue; even a commit that was
 // reported to have failed may have made some.
 func (s *Store) leaveQueue(ctx context.Context, c *dequeueCommand) error {
 	leave := &leaveCommand{waiters: &s.waiters, waiter: &c.waiter}
-	if err := s.submit(ctx, leave); err != nil {
+	if err := s.submit(ctx, leave); err != nil && leave.unserved {
 		return err
 	}
 	claims := attemptKeys(agl.ClaimsOf(c.result.Rollouts...))

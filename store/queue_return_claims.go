@@ -36,7 +36,7 @@ func (s *Store) ReturnClaims(ctx context.Context, p agl.ReturnClaimsParams) (err
 // claimsOf returns the claims of the dequeue with this key. With revoke, a key that was not used yet is revoked.
 func (s *Store) claimsOf(ctx context.Context, key *idempotencyKey, revoke bool) ([]driver.AttemptKey, error) {
 	if !revoke { // revoking does not wait: it also stops a dequeue in flight
-		unlock, err := s.lockKey(ctx, key)
+		unlock, err := s.keyLocks.lock(ctx, s.closing, key)
 		if err != nil {
 			return nil, err
 		}

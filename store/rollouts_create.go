@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store/driver"
@@ -12,6 +13,7 @@ type createCommand struct {
 
 	rollouts []agl.Rollout
 	start    []bool // of rollouts
+	deleted  bool   // the batch deletes one of the rollouts: the next batch can create it again
 	result   []agl.AttemptedRollout
 }
 
@@ -22,6 +24,12 @@ func (c *createCommand) load(want *driver.LoadParams) {
 }
 
 func (c *createCommand) run(w *unitOfWork) error {
+	c.deleted = slices.ContainsFunc(c.rollouts, func(r agl.Rollout) bool {
+		return w.rollouts[r.RolloutID] != nil && w.rollout(r.RolloutID) == nil
+	})
+	if c.deleted {
+		return nil
+	}
 	c.result = make([]agl.AttemptedRollout, len(c.rollouts))
 	for i := range c.rollouts {
 		e := w.rollout(c.rollouts[i].RolloutID)
@@ -57,6 +65,9 @@ func (s *Store) CreateRollouts(ctx context.Context, p agl.CreateRolloutsParams) 
 			c.rollouts[i].RolloutID, c.start[i] = given.RolloutID, given.Start
 		}
 		err := s.submit(ctx, c)
+		for c.deleted && err == nil {
+			err = s.submit(ctx, c)
+		}
 		return c.result, err
 	})
 }

@@ -77,8 +77,8 @@ func (s *Store) Capabilities() agl.Capabilities {
 	return agl.Capabilities{ReturnClaims: true, QuerySpansJSON: true, QueryShortSpans: true, CreateRollouts: true, ReviseRollout: true, CloseQueue: true}
 }
 
-// Close ends the store and its driver. Blocked calls return ErrUnavailable at once,
-// as do all later calls. It waits for the other calls in flight.
+// Close ends the store and its driver. Blocked calls return ErrUnavailable at once, as do all later calls. It waits for
+// the other calls in flight, and for a write that may claim rollouts for a blocked dequeue.
 func (s *Store) Close(ctx context.Context) error {
 	if !s.inFlight.close() {
 		<-s.closed

@@ -1,0 +1,138 @@
+package store_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
+	"github.com/agl-go/agl/store/storetest"
+)
+
+// interrupted is a driver that holds a commit when asked, and whose next transactions can fail to begin.
+type interrupted struct {
+	driver.Driver
+
+	hold     atomic.Bool // the next commit waits
+	release  chan struct{}
+	failures atomic.Int64
+}
+
+func (d *interrupted) Begin(ctx context.Context) (driver.Tx, error) {
+	if d.failures.Add(-1) >= 0 {
+		return nil, agl.Errorf(agl.CodeUnavailable, "the database is away")
+	}
+	tx, err := d.Driver.Begin(ctx)
+	return interruptedTx{tx, d}, err
+}
+
+type interruptedTx struct {
+	driver.Tx
+
+	driver *interrupted
+}
+
+func (tx interruptedTx) Apply(ctx context.Context, c *driver.Changes) error {
+	if tx.driver.hold.CompareAndSwap(true, false) {
+		<-tx.driver.release
+	}
+	return tx.Tx.Apply(ctx, c)
+}
+
+// TestLeaveWhileServed ends the wait of a dequeue while a batch that serves it is being committed: the rollout must not
+// be lost, even if the batch after that fails.
+func TestLeaveWhileServed(t *testing.T) {
+	t.Parallel()
+	type setup struct {
+		*store.Store
+		driver *interrupted
+		cancel context.CancelFunc
+	}
+	for name, test := range map[string]struct {
+		leave func(s *setup)
+		lost  bool // the caller is gone, so the claim is returned
+	}{
+		"the store closes": {leave: func(s *setup) { go func() { _ = s.Close(context.Background()) }() }},
+		"timeout": {leave: func(s *setup) {
+			time.Sleep(2 * time.Minute)
+			s.driver.failures.Store(1)
+		}},
+		"context": {leave: func(s *setup) {
+			s.cancel()
+			s.driver.failures.Store(1)
+		}, lost: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := &interrupted{Driver: newMemory(t, storetest.OpenParams{}), release: make(chan struct{})}
+				ctx, cancel := context.WithCancel(t.Context())
+				s := &setup{reopen(t, d), d, cancel}
+				defer func() { _ = s.Close(context.WithoutCancel(t.Context())) }()
+				waiting := block(ctx, s, agl.DequeueRolloutsParams{Limit: 1, Wait: time.Minute})
+				d.hold.Store(true)
+				enqueued := make(chan error, 1)
+				go func() {
+					_, err := s.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: make([]agl.EnqueueRollout, 1)})
+					enqueued <- err
+				}()
+				synctest.Wait()
+				test.leave(s)
+				synctest.Wait()
+				close(d.release)
+				if err := <-enqueued; err != nil {
+					t.Fatal(err)
+				}
+				got := <-waiting
+				if test.lost {
+					if got.err == nil {
+						t.Errorf("got %+v, want the error of the context", got)
+					}
+					found, err := s.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 1})
+					if got.result = found; err != nil {
+						t.Error(err)
+					}
+				} else if got.err != nil {
+					t.Error(got.err)
+				}
+				if len(got.result.Rollouts) != 1 || got.result.Rollouts[0].Attempt.SequenceID != 1 {
+					t.Errorf("got %+v, want the first attempt of the rollout", got.result)
+				}
+			})
+		})
+	}
+}
+
+// TestReturnedClaimSurvivesAFailure: the batch that would give a returned claim to a blocked dequeue fails, and no other
+// write follows.
+func TestReturnedClaimSurvivesAFailure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &interrupted{Driver: newMemory(t, storetest.OpenParams{}), release: make(chan struct{})}
+		s := reopen(t, d)
+		defer func() {
+			if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
+				t.Error(err)
+			}
+		}()
+		enqueue(t, s, 1, agl.RolloutConfig{})
+		r := arrived(t, "the first claim", block(t.Context(), s, agl.DequeueRolloutsParams{Limit: 1})).result.Rollouts[0]
+		waiting := block(t.Context(), s, agl.DequeueRolloutsParams{Limit: 1, Wait: time.Hour})
+		d.hold.Store(true)
+		returned := make(chan error, 1)
+		go func() { returned <- s.ReturnClaims(t.Context(), agl.ReturnClaimsParams{Claims: agl.ClaimsOf(r)}) }()
+		synctest.Wait()
+		d.failures.Store(1)
+		close(d.release)
+		if err := <-returned; err != nil {
+			t.Fatal(err)
+		}
+		if got := <-waiting; got.err != nil || len(got.result.Rollouts) != 1 || got.took > time.Minute {
+			t.Errorf("got %+v, want the returned rollout soon", got)
+		}
+	})
+}
