@@ -72,9 +72,9 @@ func emit(ctx context.Context, d agl.SpanDraft, attrs []agl.Attr, opts []Option)
 		return agl.Span{}, err
 	}
 	span := t.draft(ctx, d)
-	place, err := t.queue.add(ctx.Done(), span)
+	place, err := t.add(ctx, span)
 	if err != nil {
-		return span, t.queueError(err)
+		return span, err
 	}
 	if d.Name == agl.SpanAnnotation {
 		t.queue.number(ctx, place)

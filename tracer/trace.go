@@ -113,11 +113,20 @@ func (t *Trace) Add(ctx context.Context, spans ...agl.Span) error {
 		}
 	}
 	for i := range spans {
-		if _, err := t.queue.add(ctx.Done(), t.completed(spans[i])); err != nil {
-			return t.queueError(err)
+		if _, err := t.add(ctx, t.completed(spans[i])); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// add queues a span, and returns its place in the queue. It waits for room until ctx ends.
+func (t *Trace) add(ctx context.Context, span agl.Span) (place int, err error) {
+	place, err = t.queue.add(ctx.Done(), span)
+	if errors.Is(err, context.Canceled) {
+		err = ctx.Err() // or its deadline
+	}
+	return place, t.queueError(err)
 }
 
 // queueError names the attempt in the error of a queue that is closed.

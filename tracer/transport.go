@@ -30,8 +30,9 @@ import (
 type Transport struct {
 	// Base sends the requests; nil is [http.DefaultTransport].
 	Base http.RoundTripper
-	// MaxCaptureBytes bounds what is recorded of a request and of a reply; the
-	// attribute agentlightning.capture.truncated marks a longer one. 0 is 16 MiB.
+	// MaxCaptureBytes bounds what is recorded of a request and of a reply. The attribute
+	// agentlightning.capture.truncated marks a longer one, and a reply that is compressed by something other than gzip.
+	// 0 is 16 MiB.
 	MaxCaptureBytes int64
 }
 
@@ -182,10 +183,16 @@ func (b *capturedBody) end(err error) {
 	}
 }
 
-// replyBytes returns the captured reply, decompressed.
+// replyBytes returns the captured reply, decompressed. A reply that cannot be decompressed here counts as truncated: the
+// model is not to blame.
 func (c *modelCall) replyBytes() []byte {
-	if c.encoding != "gzip" {
+	switch strings.ToLower(c.encoding) {
+	case "", "identity":
 		return c.reply.Bytes()
+	case "gzip":
+	default:
+		c.truncated = true
+		return nil
 	}
 	const most = 64 << 20
 	r, err := gzip.NewReader(&c.reply)
@@ -194,6 +201,7 @@ func (c *modelCall) replyBytes() []byte {
 	}
 	// The beginning is worth recording even if the end is missing.
 	plain, _ := io.ReadAll(io.LimitReader(r, most))
+	c.truncated = c.truncated || len(plain) == most
 	return plain
 }
 

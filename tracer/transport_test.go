@@ -355,3 +355,23 @@ func TestTransportUnpacksWhatItRecords(t *testing.T) {
 		t.Errorf("content is %q", content)
 	}
 }
+
+// A reply that the client decompresses by itself cannot be read here, which is no failure of the model.
+func TestTransportUnknownEncoding(t *testing.T) {
+	t.Parallel()
+	client, url := serve(t, &tracer.Transport{}, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "br")
+		io.WriteString(w, "compressed")
+	})
+	ctx, open := start(t, newTracer(t, tracer.Config{Store: &spanStore{}}))
+	if _, got, err := post(ctx, t, client, url+"/chat/completions", `{}`); err != nil || got != "compressed" {
+		t.Errorf("the agent got %q, %v", got, err)
+	}
+	if failure := tracer.ModelFailure(ctx); failure != nil {
+		t.Errorf("the model is blamed: %v", failure)
+	}
+	span := end(t, open)[0]
+	if truncated, _ := span.Attributes.GetBool("agentlightning.capture.truncated"); !truncated || span.Status.Code != agl.StatusOK {
+		t.Errorf("span is %s %s", span.Status.Code, span.Attributes)
+	}
+}
