@@ -401,13 +401,17 @@ func (w *unitOfWork) setSequence(e *sequenceEntry, last int64) {
 	}
 }
 
+// latestAttempt returns the latest attempt now, nil if there is none.
+func (e *rolloutEntry) latestAttempt() *agl.Attempt {
+	if e.latest == nil {
+		return nil
+	}
+	return e.latest.cur
+}
+
 // attempted returns the snapshot for callers.
 func (e *rolloutEntry) attempted() agl.AttemptedRollout {
-	out := agl.AttemptedRollout{Rollout: *e.cur}
-	if e.latest != nil {
-		out.Attempt = e.latest.cur
-	}
-	return out
+	return agl.AttemptedRollout{Rollout: *e.cur, Attempt: e.latestAttempt()}
 }
 
 // lateSpans counts the new spans of an attempt whose rollout had finished.

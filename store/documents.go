@@ -59,6 +59,7 @@ func (e *documentEntry) collect(c *driver.Changes) {
 	}
 }
 
+// documentsCommand makes all writes of a call, or none.
 type documentsCommand struct {
 	header
 
@@ -130,6 +131,7 @@ func (s *Store) WriteDocuments(ctx context.Context, p agl.WriteDocumentsParams) 
 		if n := len(p.Writes); n > agl.MaxDocumentWrites {
 			return nil, agl.Errorf(agl.CodeInvalid, "writes: got %d, must be at most %d", n, agl.MaxDocumentWrites)
 		}
+		c := &documentsCommand{writes: p.Writes, bodies: make([]jsontext.Value, len(p.Writes))}
 		named := make(map[driver.DocumentKey]struct{}, len(p.Writes))
 		for i := range p.Writes {
 			given := &p.Writes[i]
@@ -140,13 +142,10 @@ func (s *Store) WriteDocuments(ctx context.Context, p agl.WriteDocumentsParams) 
 			if len(named) != i+1 {
 				return nil, agl.Errorf(agl.CodeInvalid, "writes[%d]: %s %s is written twice", i, given.Kind, given.ID)
 			}
+			c.bodies[i] = given.Body.Clone()
 		}
 		if len(p.Writes) == 0 {
 			return []agl.Document{}, nil
-		}
-		c := &documentsCommand{writes: p.Writes, bodies: make([]jsontext.Value, len(p.Writes))}
-		for i := range p.Writes {
-			c.bodies[i] = p.Writes[i].Body.Clone()
 		}
 		err := s.submit(ctx, c)
 		return c.result, err
@@ -158,7 +157,7 @@ func checkWrite(p *agl.DocumentWrite) error {
 	if err := checkDocumentKey(p.Kind, p.ID); err != nil {
 		return err
 	}
-	if err := checkIDs(givenID{"parent", p.Parent}); err != nil {
+	if err := checkIDs(givenText{"parent", p.Parent}); err != nil {
 		return err
 	}
 	switch {
@@ -177,14 +176,21 @@ func checkWrite(p *agl.DocumentWrite) error {
 // maxKindBytes bounds the kind of a document.
 const maxKindBytes = 64
 
-func checkDocumentKey(kind, id string) error {
+func checkKind(kind string) error {
 	if kind == "" || len(kind) > maxKindBytes || strings.Trim(kind, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
 		return agl.Errorf(agl.CodeInvalid, "kind: got %.100q, must be 1 to %d of a-z, 0-9, - and _", kind, maxKindBytes)
+	}
+	return nil
+}
+
+func checkDocumentKey(kind, id string) error {
+	if err := checkKind(kind); err != nil {
+		return err
 	}
 	if id == "" {
 		return agl.Errorf(agl.CodeInvalid, "id: empty, must be an id")
 	}
-	return checkIDs(givenID{"id", id})
+	return checkIDs(givenText{"id", id})
 }
 
 // GetDocument implements agl.DocumentStore.
@@ -203,7 +209,7 @@ func (s *Store) QueryDocuments(ctx context.Context, p agl.QueryDocumentsParams) 
 		paging := agl.Paging{Limit: p.Limit, Offset: p.Offset}
 		err := checkQuery(&paging, "", nil)
 		if err == nil {
-			err = checkDocumentKey(p.Kind, "any")
+			err = checkKind(p.Kind)
 		}
 		if err != nil {
 			return agl.Page[agl.Document]{}, err

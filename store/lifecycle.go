@@ -23,8 +23,8 @@ import (
 //	                         unresponsive → running         the attempt is running now
 //	status reported          set; end time set when it has  derived; a finished one changes only between   busy while live,
 //	                         ended, cleared when live       failed and succeeded, a cancelled one never    else idle
-//	status of a rollout set  —; as cancelled when           set; end time when finished, cleared when      —
-//	                         cancelled                      queued; running, preparing: not when finished
+//	status of a rollout set  —; if it is cancelled, as in   set; end time when finished, cleared when      —
+//	                         the row "cancelled"            queued; running, preparing: not when finished
 //	revised                  as status reported             as set, whatever the retry condition            as reported
 //	cancelled                live → failed, end time,       cancelled, end time, unless finished           idle
 //	                         outcome cancelled
@@ -105,7 +105,7 @@ func spanStored(r agl.Rollout, a agl.Attempt, latest bool, now agl.Timestamp) (a
 		return r, a
 	}
 	if a.Status == agl.AttemptPreparing || a.Status == agl.AttemptUnresponsive {
-		a = revive(a, agl.AttemptRunning)
+		a = revive(a)
 	}
 	if latest && a.Status == agl.AttemptRunning && (r.Status.Queued() || r.Status == agl.RolloutPreparing) {
 		r.Status = agl.RolloutRunning
@@ -113,9 +113,9 @@ func spanStored(r agl.Rollout, a agl.Attempt, latest bool, now agl.Timestamp) (a
 	return r, a
 }
 
-// revive makes an attempt live again and removes the outcome that the store wrote.
-func revive(a agl.Attempt, status agl.AttemptStatus) agl.Attempt {
-	a.Status = status
+// revive makes an attempt run again and removes the outcome that the store wrote.
+func revive(a agl.Attempt) agl.Attempt {
+	a.Status = agl.AttemptRunning
 	a.EndTime = agl.Null[agl.Timestamp]{}
 	a.Metadata = withoutStoreOutcome(a.Metadata)
 	return a
@@ -168,9 +168,8 @@ func replaceMetadata(a *agl.Attempt, status agl.RolloutStatus, metadata jsontext
 	if metadata == nil {
 		return a.Metadata
 	}
-	if status == agl.RolloutCancelled && outcomeOf(a) == agl.OutcomeCancelled {
-		outcome, _ := rawjson.Get(a.Metadata, agl.MetadataOutcome)
-		return rawjson.Set(metadata, agl.MetadataOutcome, outcome)
+	if outcome, _ := a.Outcome(); status == agl.RolloutCancelled && outcome.Kind == agl.OutcomeCancelled {
+		return agl.WithOutcome(metadata, outcome)
 	}
 	return metadata
 }
@@ -196,19 +195,19 @@ func rolloutStatusSet(
 func statusRevised(
 	r agl.Rollout, latest *agl.Attempt, status agl.RolloutStatus, now agl.Timestamp,
 ) (agl.Rollout, *agl.Attempt, error) {
-	var of agl.AttemptStatus
+	var ofAttempt agl.AttemptStatus
 	switch status {
 	case agl.RolloutRunning:
-		of = agl.AttemptRunning
+		ofAttempt = agl.AttemptRunning
 	case agl.RolloutSucceeded:
-		of = agl.AttemptSucceeded
+		ofAttempt = agl.AttemptSucceeded
 	case agl.RolloutFailed:
-		of = agl.AttemptFailed
+		ofAttempt = agl.AttemptFailed
 	default:
 		return rolloutStatusSet(r, latest, status, now)
 	}
 	if latest != nil {
-		reported, a := statusReported(r, *latest, true, of, nil, now)
+		reported, a := statusReported(r, *latest, true, ofAttempt, nil, now)
 		r, latest = reported, &a
 	}
 	if r.Status == status {
@@ -293,25 +292,10 @@ func endByStore(a agl.Attempt, status agl.AttemptStatus, kind agl.OutcomeKind, w
 	return a
 }
 
-// outcomeOf reads the outcome in the attempt's metadata, "" for none.
-func outcomeOf(a *agl.Attempt) agl.OutcomeKind {
-	if len(a.Metadata) == 0 {
-		return ""
-	}
-	raw, found := rawjson.Get(a.Metadata, agl.MetadataOutcome)
-	if !found {
-		return ""
-	}
-	var o agl.Outcome
-	if rawjson.Unmarshal(raw, &o) != nil {
-		return ""
-	}
-	return o.Kind
-}
-
 // withoutStoreOutcome removes an outcome that the store itself has written.
 func withoutStoreOutcome(metadata jsontext.Value) jsontext.Value {
-	switch outcomeOf(&agl.Attempt{Metadata: metadata}) {
+	outcome, _ := (&agl.Attempt{Metadata: metadata}).Outcome()
+	switch outcome.Kind {
 	case agl.OutcomeTimeout, agl.OutcomeUnresponsive, agl.OutcomeCancelled:
 		rest := rawjson.Remove(metadata, agl.MetadataOutcome)
 		if string(rest) == "{}" {

@@ -14,13 +14,13 @@ import (
 // deadlines is a heap of the times at which attempts are to be ended, one for each
 // rollout: only the latest attempt has a deadline.
 type deadlines struct {
-	mu    sync.Mutex
-	items []*deadlineItem
-	byID  map[string]*deadlineItem
-	edits int64         // counts the calls of set
-	first atomic.Int64  // the earliest deadline in Unix nanoseconds; 0 if there is none
-	wake  chan struct{} // capacity 1; signals an earlier deadline
-	rules atomic.Pointer[limits]
+	mu      sync.Mutex
+	items   []*deadlineItem
+	byID    map[string]*deadlineItem
+	edits   int64         // counts the deadlines that were set
+	first   atomic.Int64  // the earliest deadline in Unix nanoseconds; 0 if there is none
+	wake    chan struct{} // capacity 1; signals an earlier deadline
+	current atomic.Pointer[limits]
 }
 
 type deadlineItem struct {
@@ -33,10 +33,10 @@ type deadlineItem struct {
 func (d *deadlines) init(l limits) {
 	d.byID = map[string]*deadlineItem{}
 	d.wake = make(chan struct{}, 1)
-	d.rules.Store(&l)
+	d.current.Store(&l)
 }
 
-func (d *deadlines) limits() limits { return *d.rules.Load() }
+func (d *deadlines) limits() limits { return *d.current.Load() }
 
 // outageEnded extends the deadline of every attempt that has not sent a heartbeat
 // since the outage. Deadlines in the heap are checked again when they are due. Only
@@ -44,7 +44,7 @@ func (d *deadlines) limits() limits { return *d.rules.Load() }
 func (d *deadlines) outageEnded(now agl.Timestamp) {
 	l := d.limits()
 	l.outageEnd = now
-	d.rules.Store(&l)
+	d.current.Store(&l)
 }
 
 // Len implements heap.Interface.
@@ -176,7 +176,7 @@ func (d *deadlines) refresh() {
 	}
 }
 
-// due returns up to limit rollouts whose deadline has passed, the earliest first.
+// due returns up to limit rollouts whose deadline has passed, in the order of their deadlines.
 func (d *deadlines) due(now time.Time, limit int) []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

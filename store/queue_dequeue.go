@@ -14,7 +14,7 @@ func (s *Store) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams
 		return agl.DequeueResult{}, err
 	}
 	defer call.end(&err)
-	if err := checkIDs(givenID{"worker_id", p.WorkerID.V}, givenID{"idempotency_key", p.IdempotencyKey}); err != nil {
+	if err := checkIDs(givenText{"worker_id", p.WorkerID.V}, givenText{"idempotency_key", p.IdempotencyKey}); err != nil {
 		return agl.DequeueResult{}, err
 	}
 	key := dequeueKey(p)

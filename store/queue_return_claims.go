@@ -14,7 +14,7 @@ func (s *Store) ReturnClaims(ctx context.Context, p agl.ReturnClaimsParams) (err
 		return err
 	}
 	defer call.end(&err)
-	if err := checkIDs(givenID{"idempotency_key", p.IdempotencyKey}); err != nil {
+	if err := checkIDs(givenText{"idempotency_key", p.IdempotencyKey}); err != nil {
 		return err
 	}
 	key := dequeueKey(agl.DequeueRolloutsParams{IdempotencyKey: p.IdempotencyKey})

@@ -7,6 +7,7 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
+// queueCommand opens or closes the queue.
 type queueCommand struct {
 	header
 

@@ -151,11 +151,11 @@ func (ws *waiters) remove(waiting *waiter) bool {
 // claimer takes rollouts off the queue for the dequeues of one batch: first those that the driver has, then those
 // that the batch itself has queued.
 type claimer struct {
-	tx     driver.Tx
-	w      *unitOfWork
-	known  []string // claimed from the driver, not used yet
-	empty  bool     // the driver has no more
-	queued int      // index into w.queued
+	tx      driver.Tx
+	w       *unitOfWork
+	claimed []string // from the driver, not used yet
+	empty   bool     // the driver has no more
+	queued  int      // index into w.queued
 }
 
 // minClaim is the least number of rollouts that one read asks for, so that several dequeues of a batch share a read.
@@ -164,20 +164,20 @@ const minClaim = 16
 // next returns the head of the queue, nil when it is empty.
 func (q *claimer) next(ctx context.Context, want int) (*rolloutEntry, error) {
 	for {
-		if len(q.known) == 0 && !q.empty {
+		if len(q.claimed) == 0 && !q.empty {
 			got, limit := q.w.emptyLoaded(), max(want, minClaim)
 			claimed, err := q.tx.Claim(ctx, limit, got)
 			if err != nil {
 				return nil, err
 			}
 			q.w.add(got)
-			q.known, q.empty = claimed, len(claimed) < limit
+			q.claimed, q.empty = claimed, len(claimed) < limit
 		}
 		var e *rolloutEntry
 		switch {
-		case len(q.known) > 0:
-			e = q.w.rollouts[q.known[0]]
-			q.known = q.known[1:]
+		case len(q.claimed) > 0:
+			e = q.w.rollouts[q.claimed[0]]
+			q.claimed = q.claimed[1:]
 		case q.queued < len(q.w.queued):
 			e = q.w.queued[q.queued]
 			q.queued++

@@ -153,7 +153,7 @@ func (s *Store) putResources(ctx context.Context, c *resourcesCommand) (agl.Reso
 // AddResources implements agl.Store.
 func (s *Store) AddResources(ctx context.Context, p agl.AddResourcesParams) (agl.ResourcesUpdate, error) {
 	return do(ctx, s, "AddResources", func() (agl.ResourcesUpdate, error) {
-		if err := checkIDs(givenID{"idempotency_key", p.IdempotencyKey}); err != nil {
+		if err := checkIDs(givenText{"idempotency_key", p.IdempotencyKey}); err != nil {
 			return agl.ResourcesUpdate{}, err
 		}
 		key := newKey("add_resources", p.IdempotencyKey, nil, p.Resources.AppendJSON)
@@ -164,7 +164,7 @@ func (s *Store) AddResources(ctx context.Context, p agl.AddResourcesParams) (agl
 // UpdateResources implements agl.Store.
 func (s *Store) UpdateResources(ctx context.Context, p agl.UpdateResourcesParams) (agl.ResourcesUpdate, error) {
 	return do(ctx, s, "UpdateResources", func() (agl.ResourcesUpdate, error) {
-		if err := checkIDs(givenID{"resources_id", p.ResourcesID}, givenID{"idempotency_key", p.IdempotencyKey}); err != nil {
+		if err := checkIDs(givenText{"resources_id", p.ResourcesID}, givenText{"idempotency_key", p.IdempotencyKey}); err != nil {
 			return agl.ResourcesUpdate{}, err
 		}
 		key := newKey("update_resources", p.IdempotencyKey, []string{p.ResourcesID}, p.Resources.AppendJSON)

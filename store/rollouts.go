@@ -20,10 +20,10 @@ func newRollout(e *agl.EnqueueRollout) (r agl.Rollout, err error) {
 	if err := checkObject("metadata", e.Metadata, true); err != nil {
 		return r, err
 	}
-	if err := checkMode("mode", e.Mode); err != nil {
+	if err := checkMode(e.Mode); err != nil {
 		return r, err
 	}
-	if err := checkIDs(givenID{"resources_id", e.ResourcesID.V}); err != nil {
+	if err := checkIDs(givenText{"resources_id", e.ResourcesID.V}); err != nil {
 		return r, err
 	}
 	r = agl.Rollout{
@@ -87,15 +87,15 @@ func (c *enqueueCommand) run(w *unitOfWork) (err error) {
 	if c.replay, err = c.key.replay(w); err != nil || c.replay != nil {
 		return err
 	}
-	var made []driver.AttemptKey
+	var keys []driver.AttemptKey
 	for i := range c.rollouts {
 		r := w.admit(&c.rollouts[i], agl.RolloutQueuing).cur
 		c.made = append(c.made, r)
 		if c.key != nil {
-			made = append(made, driver.AttemptKey{RolloutID: r.RolloutID})
+			keys = append(keys, driver.AttemptKey{RolloutID: r.RolloutID})
 		}
 	}
-	c.key.record(w, driver.IdempotencyRecord{Made: made})
+	c.key.record(w, driver.IdempotencyRecord{Made: keys})
 	return nil
 }
 
@@ -106,7 +106,7 @@ func (s *Store) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams
 		return nil, err
 	}
 	defer call.end(&err)
-	if err := checkIDs(givenID{"idempotency_key", p.IdempotencyKey}); err != nil {
+	if err := checkIDs(givenText{"idempotency_key", p.IdempotencyKey}); err != nil {
 		return nil, err
 	}
 	c := &enqueueCommand{rollouts: make([]agl.Rollout, len(p.Rollouts)), made: make([]*agl.Rollout, 0, len(p.Rollouts))}
@@ -194,7 +194,7 @@ func (s *Store) StartRollout(ctx context.Context, p agl.StartRolloutParams) (_ a
 		return agl.AttemptedRollout{}, err
 	}
 	defer call.end(&err)
-	if err := checkIDs(givenID{"worker_id", p.WorkerID.V}, givenID{"idempotency_key", p.IdempotencyKey}); err != nil {
+	if err := checkIDs(givenText{"worker_id", p.WorkerID.V}, givenText{"idempotency_key", p.IdempotencyKey}); err != nil {
 		return agl.AttemptedRollout{}, err
 	}
 	r, err := newRollout(&p.EnqueueRollout)
@@ -214,7 +214,7 @@ func (s *Store) StartAttempt(ctx context.Context, p agl.StartAttemptParams) (_ a
 		return agl.AttemptedRollout{}, err
 	}
 	defer call.end(&err)
-	err = checkIDs(givenID{"rollout_id", p.RolloutID}, givenID{"worker_id", p.WorkerID.V}, givenID{"idempotency_key", p.IdempotencyKey})
+	err = checkIDs(givenText{"rollout_id", p.RolloutID}, givenText{"worker_id", p.WorkerID.V}, givenText{"idempotency_key", p.IdempotencyKey})
 	if err != nil {
 		return agl.AttemptedRollout{}, err
 	}
@@ -238,7 +238,7 @@ func (c *updateRolloutCommand) load(want *driver.LoadParams) {
 func (c *updateRolloutCommand) run(w *unitOfWork) error {
 	p := &c.params
 	e := w.rollout(p.RolloutID)
-	if e == nil {
+	if e == nil { // in the reference's words
 		return agl.Errorf(agl.CodeNotFound, "Item does not exist with primary key(s): rollout_id='%s'", p.RolloutID)
 	}
 	r := *e.cur
@@ -259,11 +259,7 @@ func (c *updateRolloutCommand) run(w *unitOfWork) error {
 		r.Metadata = objectOrNil(p.Metadata)
 	}
 	if p.Status != nil {
-		var latest *agl.Attempt
-		if e.latest != nil {
-			latest = e.latest.cur
-		}
-		r, ended, err := rolloutStatusSet(r, latest, *p.Status, w.now)
+		r, ended, err := rolloutStatusSet(r, e.latestAttempt(), *p.Status, w.now)
 		if err != nil {
 			return err
 		}
@@ -304,12 +300,12 @@ func checkRolloutUpdate(p *agl.UpdateRolloutParams) error {
 		return err
 	}
 	if p.ResourcesID != nil {
-		if err := checkIDs(givenID{"resources_id", p.ResourcesID.V}); err != nil {
+		if err := checkIDs(givenText{"resources_id", p.ResourcesID.V}); err != nil {
 			return err
 		}
 	}
 	if p.Mode != nil {
-		if err := checkMode("mode", *p.Mode); err != nil {
+		if err := checkMode(*p.Mode); err != nil {
 			return err
 		}
 	}
@@ -339,11 +335,7 @@ func (c *cancelCommand) run(w *unitOfWork) error {
 		return errRollout(c.rolloutID)
 	}
 	if !e.cur.Status.Finished() {
-		var latest *agl.Attempt
-		if e.latest != nil {
-			latest = e.latest.cur
-		}
-		r, ended := cancel(*e.cur, latest, w.now)
+		r, ended := cancel(*e.cur, e.latestAttempt(), w.now)
 		w.setBoth(e, r, ended)
 	}
 	c.result = *e.cur

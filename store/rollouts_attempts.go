@@ -87,7 +87,7 @@ func (s *Store) UpdateAttempt(ctx context.Context, p agl.UpdateAttemptParams) (a
 			return agl.Attempt{}, agl.Errorf(agl.CodeInvalid, "status: got %q, must be one of %v", *p.Status, agl.AttemptStatuses())
 		}
 		if p.WorkerID != nil {
-			if err := checkIDs(givenID{"worker_id", *p.WorkerID}); err != nil {
+			if err := checkIDs(givenText{"worker_id", *p.WorkerID}); err != nil {
 				return agl.Attempt{}, err
 			}
 		}

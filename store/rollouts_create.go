@@ -8,6 +8,7 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
+// createCommand creates rollouts under given ids, unless they exist.
 type createCommand struct {
 	header
 
@@ -52,7 +53,7 @@ func (s *Store) CreateRollouts(ctx context.Context, p agl.CreateRolloutsParams) 
 		c := &createCommand{rollouts: make([]agl.Rollout, len(p.Rollouts)), start: make([]bool, len(p.Rollouts))}
 		for i := range p.Rollouts {
 			given := &p.Rollouts[i]
-			err := checkIDs(givenID{"rollout_id", given.RolloutID})
+			err := checkIDs(givenText{"rollout_id", given.RolloutID})
 			if err == nil && given.RolloutID == "" {
 				err = agl.Errorf(agl.CodeInvalid, "rollout_id: empty, must be an id")
 			}

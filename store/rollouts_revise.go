@@ -33,10 +33,7 @@ func (c *reviseCommand) run(w *unitOfWork) error {
 	case !bytes.Equal(e.cur.Metadata, p.IfMetadata):
 		return agl.Errorf(agl.CodeConflict, "Rollout %s: its metadata has changed", p.RolloutID)
 	}
-	r, latest := *e.cur, (*agl.Attempt)(nil)
-	if e.latest != nil {
-		latest = e.latest.cur
-	}
+	r, latest := *e.cur, e.latestAttempt()
 	if p.Status != nil {
 		var err error
 		if r, latest, err = statusRevised(r, latest, *p.Status, w.now); err != nil {
@@ -84,5 +81,5 @@ func checkRevision(p *agl.ReviseRolloutParams) error {
 			return agl.Errorf(agl.CodeInvalid, "status: got %q, must be running, succeeded, failed or cancelled", *p.Status)
 		}
 	}
-	return checkIDs(givenID{"number_key", p.NumberKey})
+	return checkIDs(givenText{"number_key", p.NumberKey})
 }

@@ -176,7 +176,7 @@ func (c *addSpansCommand) stored() []agl.Span {
 
 // withSequenceID replaces the sequence id in a payload, in place if it has room.
 func withSequenceID(payload jsontext.Value, id int64) jsontext.Value {
-	// Quotes in strings are escaped, so this can only be the member.
+	// Only ids come before the member, and quotes in them are escaped.
 	member := []byte(`,"sequence_id":`)
 	start := bytes.Index(payload, member) + len(member)
 	end := start + bytes.IndexByte(payload[start:], ',')
@@ -208,7 +208,7 @@ func checkSpan(s *agl.Span) error {
 			return agl.Errorf(agl.CodeInvalid, "%s: got %g, must be in seconds since 1970, at most %g; divide nanoseconds by 1e9", at.field, float64(at.time.V), float64(maxTimestamp))
 		}
 	}
-	return checkIDs(givenID{"span_id", s.SpanID})
+	return checkIDs(givenText{"span_id", s.SpanID})
 }
 
 // maxTimestamp is the end of the year 9999, the last one that the dates of all clients support. The current time in
@@ -291,10 +291,6 @@ func inSpans(spans []agl.Span, i int, err error) error {
 
 // QuerySpansJSON implements agl.Store.
 func (s *Store) QuerySpansJSON(ctx context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
-	return s.querySpans(ctx, p)
-}
-
-func (s *Store) querySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
 	return readSpans(ctx, s, p, s.chains.Expand)
 }
 
@@ -326,7 +322,7 @@ func readSpans[T any](
 
 // QuerySpans implements agl.Store.
 func (s *Store) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[agl.Span], error) {
-	page, err := s.querySpans(ctx, p)
+	page, err := s.QuerySpansJSON(ctx, p)
 	if err != nil {
 		return agl.Page[agl.Span]{}, err
 	}
@@ -375,7 +371,7 @@ func (s *Store) ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceIDs
 		if p.Count < 0 || p.Count > maxReserved {
 			return 0, agl.Errorf(agl.CodeInvalid, "count: got %d, must be between 1 and %d", p.Count, maxReserved)
 		}
-		if err := checkIDs(givenID{"rollout_id", p.RolloutID}); err != nil {
+		if err := checkIDs(givenText{"rollout_id", p.RolloutID}); err != nil {
 			return 0, err
 		}
 		c := &reserveCommand{rolloutID: p.RolloutID, count: max(p.Count, 1)}

@@ -15,7 +15,7 @@ type issueTimes struct {
 	order    list.List // of *issuedIDs, the least recently used in front
 }
 
-// issuedIDs are the reservations of a rollout, both members ascending.
+// issuedIDs holds the reservations of a rollout, in the order of their ids and of their times.
 type issuedIDs struct {
 	rolloutID string
 	marks     []issueMark

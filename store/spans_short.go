@@ -83,13 +83,12 @@ func isOnly(members []spandelta.Member, at int) bool {
 
 func (s *shortSpans) addValue(span int, name string, v *spandelta.Value) {
 	next := agl.SpanValue{Span: span, Name: name, Base: -1, Shared: v.Size()}
-	at := v
-	for ; at != nil; at = at.Base { // the nearest value that the reader has
+	for at := v; at != nil; at = at.Base { // the nearest value that the reader has
 		if place, known := s.places[at]; known {
 			next.Base = place
 			break
 		}
-		next.Shared = at.Shared
+		next.Shared = min(next.Shared, at.Shared)
 	}
 	next.Rest = v.AppendFrom(nil, next.Shared)
 	s.places[v] = len(s.Values)

@@ -25,7 +25,7 @@ type Config struct {
 	// unresponsive_seconds. It also ends attempts whose claim never reached the runner. 0 means never. It does not
 	// appear in any rollout's config.
 	DefaultUnresponsive time.Duration
-	// Retention bounds what is kept. Its zero value has defaults, too.
+	// Retention bounds what is kept. Its zero value bounds workers and the sequences of unknown rollouts.
 	Retention Retention
 
 	notesClock bool // the database outlives the process; Open sets it

@@ -46,19 +46,16 @@ func newID(prefix string, n int) string {
 // maxIDBytes bounds ids and keys. Every database can index this many bytes.
 const maxIDBytes = 1024
 
-// givenID is an id that a caller gave, with the name of its field.
-type givenID struct{ field, id string }
+// givenText is a string that a caller gave, with the name of its field.
+type givenText struct{ field, text string }
 
-func checkIDs(ids ...givenID) error {
+func checkIDs(ids ...givenText) error {
 	for _, given := range ids {
-		if len(given.id) > maxIDBytes {
-			return agl.Errorf(agl.CodeInvalid, "%s: got %.40q…, which is %d bytes, must be at most %d", given.field, given.id, len(given.id), maxIDBytes)
-		}
-		if !utf8.ValidString(given.id) {
-			return errUTF8(given.field, given.id)
+		if len(given.text) > maxIDBytes {
+			return agl.Errorf(agl.CodeInvalid, "%s: got %.40q…, which is %d bytes, must be at most %d", given.field, given.text, len(given.text), maxIDBytes)
 		}
 	}
-	return nil
+	return checkTexts(ids)
 }
 
 // checkDocument rejects anything but one JSON document; nil passes.
@@ -89,9 +86,9 @@ func objectOrNil(raw jsontext.Value) jsontext.Value {
 	return raw
 }
 
-func checkMode(field string, m agl.Mode) error {
+func checkMode(m agl.Mode) error {
 	if !m.Valid() {
-		return agl.Errorf(agl.CodeInvalid, "%s: got %q, must be train, val, test or null", field, m)
+		return agl.Errorf(agl.CodeInvalid, "mode: got %q, must be train, val, test or null", m)
 	}
 	return nil
 }
@@ -114,8 +111,7 @@ func checkRolloutFilters(p *agl.QueryRolloutsParams) error {
 			return agl.Errorf(agl.CodeInvalid, "label: the name %.60q… has %d bytes; members of metadata with more than %d are no labels", l.Name, len(l.Name), driver.MaxLabelName)
 		case len(l.Value) > driver.MaxLabelValue:
 			return agl.Errorf(agl.CodeInvalid, "label: the value of %q has %d bytes; values of more than %d are no labels, search for the text instead", l.Name, len(l.Value), driver.MaxLabelValue)
-		}
-		if l.Name == "" || !utf8.ValidString(l.Name) || !utf8.ValidString(l.Value) {
+		case l.Name == "" || !utf8.ValidString(l.Name) || !utf8.ValidString(l.Value):
 			return agl.Errorf(agl.CodeInvalid, "label: got %.200q, must be a name and a value of UTF-8", l)
 		}
 	}

@@ -42,10 +42,10 @@ func checkUTF8(field string, raw []byte) error {
 const replacement = string(utf8.RuneError)
 
 // checkTexts returns an error for the first string that is not valid UTF-8.
-func checkTexts(texts []givenID) error {
-	for _, text := range texts {
-		if !utf8.ValidString(text.id) {
-			return errUTF8(text.field, text.id)
+func checkTexts(texts []givenText) error {
+	for _, given := range texts {
+		if !utf8.ValidString(given.text) {
+			return errUTF8(given.field, given.text)
 		}
 	}
 	return nil
@@ -59,20 +59,20 @@ func checkSpanUTF8(s *agl.Span, payload []byte) error {
 	if !bytes.Contains(payload, []byte(replacement)) {
 		return nil
 	}
-	texts := []givenID{
+	texts := []givenText{
 		{"rollout_id", s.RolloutID}, {"attempt_id", s.AttemptID}, {"trace_id", s.TraceID}, {"span_id", s.SpanID}, {"parent_id", s.ParentID.V},
 		{"name", s.Name}, {"status/status_code", string(s.Status.Code)}, {"status/description", s.Status.Description.V},
 		{"resource/schema_url", s.Resource.SchemaURL},
 	}
 	add := func(field string, c *agl.SpanContext) {
 		if c != nil {
-			texts = append(texts, givenID{field + "/trace_id", c.TraceID}, givenID{field + "/span_id", c.SpanID})
+			texts = append(texts, givenText{field + "/trace_id", c.TraceID}, givenText{field + "/span_id", c.SpanID})
 		}
 	}
 	add("context", s.Context)
 	add("parent", s.Parent)
 	for i := range s.Events {
-		texts = append(texts, givenID{"events/" + strconv.Itoa(i) + "/name", s.Events[i].Name})
+		texts = append(texts, givenText{"events/" + strconv.Itoa(i) + "/name", s.Events[i].Name})
 	}
 	for i := range s.Links {
 		add("links/"+strconv.Itoa(i)+"/context", &s.Links[i].Context)
@@ -90,7 +90,7 @@ func checkResourcesUTF8(resources agl.Resources) error {
 		return nil
 	}
 	for _, n := range resources {
-		texts := []givenID{{"resources", n.Name}}
+		texts := []givenText{{"resources", n.Name}}
 		at := "resources/" + n.Name
 		switch r := n.Resource.(type) {
 		case agl.LLM:
@@ -98,7 +98,7 @@ func checkResourcesUTF8(resources agl.Resources) error {
 		case agl.ProxyLLM:
 			texts = append(texts, llmTexts(at, &r.LLM)...)
 		case agl.PromptTemplate:
-			texts = append(texts, givenID{at + "/template", r.Template}, givenID{at + "/engine", string(r.Engine)})
+			texts = append(texts, givenText{at + "/template", r.Template}, givenText{at + "/engine", string(r.Engine)})
 		}
 		if err := checkTexts(texts); err != nil {
 			return err
@@ -107,6 +107,6 @@ func checkResourcesUTF8(resources agl.Resources) error {
 	return nil
 }
 
-func llmTexts(at string, l *agl.LLM) []givenID {
-	return []givenID{{at + "/endpoint", l.Endpoint}, {at + "/model", l.Model}, {at + "/api_key", l.APIKey.V}}
+func llmTexts(at string, l *agl.LLM) []givenText {
+	return []givenText{{at + "/endpoint", l.Endpoint}, {at + "/model", l.Model}, {at + "/api_key", l.APIKey.V}}
 }

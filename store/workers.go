@@ -43,7 +43,7 @@ func (c *heartbeatCommand) run(w *unitOfWork) error {
 // UpdateWorker implements agl.Store.
 func (s *Store) UpdateWorker(ctx context.Context, p agl.UpdateWorkerParams) (agl.Worker, error) {
 	return do(ctx, s, "UpdateWorker", func() (agl.Worker, error) {
-		if err := checkIDs(givenID{"worker_id", p.WorkerID}); err != nil {
+		if err := checkIDs(givenText{"worker_id", p.WorkerID}); err != nil {
 			return agl.Worker{}, err
 		}
 		if err := checkObject("heartbeat_stats", p.HeartbeatStats, false); err != nil {

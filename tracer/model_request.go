@@ -12,7 +12,8 @@ import (
 	"github.com/agl-go/agl/proxy/record"
 )
 
-// requestAttrs returns the gen_ai attributes of a request; for a body that is not a JSON object, only those of the system.
+// requestAttrs returns the gen_ai attributes of a request. If its body is not a JSON object, they name only the system and
+// the operation.
 func requestAttrs(form record.Form, body []byte) []agl.Attr {
 	system, operation := "openai", "chat"
 	switch form {
@@ -28,11 +29,11 @@ func requestAttrs(form record.Form, body []byte) []agl.Attr {
 	}
 	messages := 0
 	// Instructions come before all messages, wherever they are in the body.
-	for _, first := range []bool{true, false} {
+	for _, instructions := range []bool{true, false} {
 		for name, value := range agl.Attributes(body).All() {
-			instructions := form != record.Chat && (name == "system" || name == "instructions")
+			isInstructions := form != record.Chat && (name == "system" || name == "instructions")
 			switch {
-			case instructions != first:
+			case isInstructions != instructions:
 			case record.ChatMessages(form, name, value, func(message []byte) {
 				attrs = appendMessage(attrs, agl.AttrGenAIPrompt+"."+strconv.Itoa(messages), message)
 				messages++
@@ -96,6 +97,7 @@ func appendMessage(attrs []agl.Attr, prefix string, message jsontext.Value) []ag
 	return attrs
 }
 
+// member returns a member of an object as text, "" if there is none.
 func member(object jsontext.Value, name string) string {
 	raw, ok := rawjson.Get(object, name)
 	if !ok || raw.Kind() == 'n' {

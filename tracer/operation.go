@@ -71,8 +71,7 @@ func StartOperation(ctx context.Context, name string, input any, opts ...Option)
 	return trace.ContextWithSpanContext(ctx, sc), op, nil
 }
 
-// End records the operation with its output, unless it is nil, and its error, unless
-// it is nil.
+// End records the operation with its output and its error; nil means none.
 func (o *Operation) End(output any, cause error) error {
 	attrs := o.attrs
 	if output != nil {

@@ -47,7 +47,7 @@ type spanQueue struct {
 	flushing int
 	closed   bool
 	stored   []agl.Span
-	unsure   map[string]agl.Span // by span id: written, but the answer was lost
+	unsure   map[string]struct{} // ids of spans that were written, but the answer was lost
 	lost     int
 	lostErr  error // the first reason
 	gaveUp   bool  // the last batch was lost while the store was unavailable
@@ -183,6 +183,7 @@ func (q *spanQueue) urgent() bool {
 		q.held() >= q.cfg.MaxQueueSpans || q.heldSize >= q.cfg.MaxQueueBytes
 }
 
+// kick wakes the goroutine.
 func (q *spanQueue) kick() {
 	select {
 	case q.wake <- struct{}{}:
@@ -319,6 +320,7 @@ func (q *spanQueue) setAway() {
 	q.mu.Unlock()
 }
 
+// settle notes that a batch is stored. If it was sent repeatedly, an earlier sending may have stored some of its spans.
 func (q *spanQueue) settle(batch []agl.Span, res agl.AddSpansResult, repeated bool) {
 	q.mu.Lock()
 	if q.stored == nil {
@@ -328,10 +330,10 @@ func (q *spanQueue) settle(batch []agl.Span, res agl.AddSpansResult, repeated bo
 	}
 	if repeated && len(res.Stored) < len(batch) {
 		if q.unsure == nil {
-			q.unsure = map[string]agl.Span{}
+			q.unsure = map[string]struct{}{}
 		}
 		for i := range batch {
-			q.unsure[batch[i].SpanID] = batch[i]
+			q.unsure[batch[i].SpanID] = struct{}{}
 		}
 		for i := range res.Stored {
 			delete(q.unsure, res.Stored[i].SpanID)
@@ -345,17 +347,19 @@ func (q *spanQueue) settle(batch []agl.Span, res agl.AddSpansResult, repeated bo
 	}
 }
 
-func (q *spanQueue) lose(batch []agl.Span, err error, away bool) {
+// lose gives up a batch.
+func (q *spanQueue) lose(batch []agl.Span, err error, unavailable bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.lost += len(batch)
 	if q.lostErr == nil {
 		q.lostErr = err
 	}
-	q.gaveUp = away
+	q.gaveUp = unavailable
 	q.release(batch)
 }
 
+// loseAll gives up all pending spans.
 func (q *spanQueue) loseAll(err error) {
 	q.mu.Lock()
 	batch := q.pending

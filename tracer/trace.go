@@ -242,7 +242,7 @@ func (t *Trace) over() bool { return t.ended.Load() }
 
 // watchedBy implements spanOwner.
 func (t *Trace) watchedBy(p *processor) {
-	if t.core != nil && p == t.processor {
+	if p == t.processor {
 		return
 	}
 	t.watchMu.Lock()
@@ -310,7 +310,7 @@ func SpanFromDraft(ctx context.Context, d agl.SpanDraft) agl.Span {
 
 type traceKey struct{}
 
-// FromContext returns the open trace that ctx carries.
+// FromContext returns the trace that ctx carries, which may have ended.
 func FromContext(ctx context.Context) (*Trace, bool) {
 	tr, ok := ctx.Value(traceKey{}).(*Trace)
 	return tr, ok

@@ -53,7 +53,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if limit <= 0 {
 		limit = 16 << 20
 	}
-	c := &modelCall{form: form, trace: trace, parent: trace.parentOf(req.Context()), start: time.Now(), done: req.Context().Err}
+	c := &modelCall{form: form, trace: trace, parent: trace.parentOf(req.Context()), start: time.Now(), ctxErr: req.Context().Err}
 	out, err := c.captureRequest(req, limit)
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func formOf(path string) record.Form {
 		suffix string
 		form   record.Form
 	}{
-		{"/chat/completions", record.Chat}, // before the next one
+		{"/chat/completions", record.Chat}, // first: it ends with the next one's suffix
 		{"/completions", record.Completion},
 		{"/responses", record.Responses},
 		{"/messages", record.Messages},
@@ -104,7 +104,7 @@ type modelCall struct {
 	trace     *Trace
 	parent    string
 	start     time.Time
-	done      func() error // the error of the request's context
+	ctxErr    func() error // of the request's context
 	request   []byte
 	reply     bytes.Buffer
 	truncated bool
@@ -215,7 +215,7 @@ func (c *modelCall) outcome(err error) (modelReply, error) {
 		if c.streamed {
 			reply, _ = parseReply(c.form, body, true) // err is the better reason
 		}
-		if c.done() != nil || agl.IsContextError(err) {
+		if c.ctxErr() != nil || agl.IsContextError(err) {
 			return reply, err
 		}
 		return reply, modelFailure(err)
