@@ -359,15 +359,14 @@ func (q *spanQueue) lose(batch []agl.Span, err error, unavailable bool) {
 	q.release(batch)
 }
 
-// loseAll gives up all pending spans.
+// loseAll gives up all pending spans. The queue accepts no more.
 func (q *spanQueue) loseAll(err error) {
 	q.mu.Lock()
+	q.closed = true
 	batch := q.pending
 	q.pending, q.size, q.numbered = nil, 0, q.queued
 	q.mu.Unlock()
-	if len(batch) > 0 {
-		q.lose(batch, err, false)
-	}
+	q.lose(batch, err, false)
 }
 
 // release frees the room of the batch's spans and wakes those who wait for it.

@@ -183,6 +183,8 @@ func (t *Trace) End(ctx context.Context) ([]agl.Span, error) {
 	if !t.ending.CompareAndSwap(false, true) {
 		return nil, agl.Errorf(agl.CodeIllegalState, "trace of attempt %s: ended twice", t.attemptID)
 	}
+	stop := context.AfterFunc(ctx, t.cancel)
+	defer stop()
 	if t.root != nil {
 		// A root without children is useless; setting ended first drops it.
 		t.hasRoot = !t.queue.empty()
@@ -202,12 +204,7 @@ func (t *Trace) End(ctx context.Context) ([]agl.Span, error) {
 			"rollout_id", t.rolloutID, "attempt_id", t.attemptID, "count", n)
 	}
 	t.queue.close()
-	select {
-	case <-t.queue.done:
-	case <-ctx.Done():
-		t.cancel()
-		<-t.queue.done
-	}
+	<-t.queue.done
 	t.cancel()
 	return t.collect(ctx)
 }
@@ -260,7 +257,7 @@ func (t *Trace) spanEnded(s sdktrace.ReadOnlySpan) {
 	if t.ended.Load() {
 		return
 	}
-	// This blocks while the queue is full, for RetryTimeout at most: a batch is settled by then.
+	// This blocks while the queue is full: until a batch is settled, which takes RetryTimeout at most, or End's context ends.
 	if _, err := t.queue.add(nil, t.assign(FromOTel(s))); err != nil {
 		t.cfg.Logger.Warn("span ended after its trace; it is dropped",
 			"rollout_id", t.rolloutID, "attempt_id", t.attemptID, "span", s.Name())

@@ -443,22 +443,27 @@ func errorUntil(call, last int, err error) error {
 
 func TestEndDoesNotOutliveItsContext(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		store := &spanStore{before: func(int, []agl.Span) error { return agl.Errorf(agl.CodeUnavailable, "away") }}
-		ctx, open := start(t, newTracer(t, tracer.Config{Store: store}))
-		if err := open.Add(ctx, span("a")); err != nil {
-			t.Fatal(err)
-		}
-		limited, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		begin := time.Now()
-		if _, err := open.End(limited); err == nil {
-			t.Error("End says nothing of the lost span")
-		}
-		if took := time.Since(begin); took != time.Second {
-			t.Errorf("End took %s", took)
-		}
-	})
+	for name, room := range map[string]int{"room for the root": 2, "no room": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := &spanStore{before: func(int, []agl.Span) error { return agl.Errorf(agl.CodeUnavailable, "away") }}
+				ctx, open := start(t, newTracer(t, tracer.Config{Store: store, MaxQueueSpans: room}))
+				if err := open.Add(ctx, span("a")); err != nil {
+					t.Fatal(err)
+				}
+				limited, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				begin := time.Now()
+				if _, err := open.End(limited); err == nil {
+					t.Error("End says nothing of the lost span")
+				}
+				if took := time.Since(begin); took != time.Second {
+					t.Errorf("End took %s", took)
+				}
+			})
+		})
+	}
 }
 
 func TestCancellation(t *testing.T) {
