@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/modelerror"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/record"
 )
 
@@ -58,6 +60,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !c.truncated && isOtherAPI(form, c.request) {
+		return base.RoundTrip(out)
+	}
 	resp, err := base.RoundTrip(out)
 	if err != nil {
 		c.finish(err)
@@ -86,6 +91,24 @@ func formOf(path string) record.Form {
 		}
 	}
 	return ""
+}
+
+// isOtherAPI reports whether a request is for another service whose path also ends in /messages or /responses, such as that
+// of a chat room.
+func isOtherAPI(form record.Form, body []byte) bool {
+	var members []string // a model call has one of them
+	switch form {
+	case record.Messages:
+		members = []string{"messages"}
+	case record.Responses:
+		members = []string{"model", "prompt"}
+	case record.Chat, record.Completion:
+		return false
+	}
+	return isObject(body) && !slices.ContainsFunc(members, func(name string) bool {
+		_, has := rawjson.Get(body, name)
+		return has
+	})
 }
 
 // ModelFailure returns how the last model call of the trace in ctx failed; nil if it did not, or if there was none.

@@ -314,6 +314,14 @@ func TestTransportLeavesOthersAlone(t *testing.T) {
 	if _, got, err := post(ctx, t, client, url+"/v1/embeddings", "a"); err != nil || got != "a" {
 		t.Errorf("got %q, %v", got, err)
 	}
+	for _, path := range []string{"/channels/1/messages", "/surveys/1/responses"} {
+		if _, got, err := post(ctx, t, client, url+path, `{"content":"hello"}`); err != nil || got != `{"content":"hello"}` {
+			t.Errorf("got %q, %v", got, err)
+		}
+	}
+	if failure := tracer.ModelFailure(ctx); failure != nil {
+		t.Errorf("a model is blamed: %v", failure)
+	}
 	if _, got, err := post(t.Context(), t, client, url+"/v1/chat/completions", "b"); err != nil || got != "b" {
 		t.Errorf("got %q, %v", got, err)
 	}
