@@ -163,7 +163,7 @@ func (c *committer) tryBatch(ctx context.Context, batch []command) (err error) {
 	}
 	w := &c.work
 	w.reset(now, c.deadlines.limits())
-	tx, err := c.begin(ctx)
+	tx, err := c.beginTx(ctx)
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (c *committer) tryBatch(ctx context.Context, batch []command) (err error) {
 	return err
 }
 
-func (c *committer) begin(ctx context.Context) (driver.Tx, error) {
+func (c *committer) beginTx(ctx context.Context) (driver.Tx, error) {
 	tx, err := c.driver.Begin(ctx)
 	if err == nil && c.observer != nil {
 		tx = observedTx{tx, c.observer}

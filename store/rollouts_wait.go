@@ -14,7 +14,7 @@ func (s *Store) WaitForRollouts(ctx context.Context, p agl.WaitForRolloutsParams
 		return nil, err
 	}
 	defer call.end(&err)
-	finished, open, err := s.finished(ctx, p.RolloutIDs)
+	finished, open, err := s.splitFinished(ctx, p.RolloutIDs)
 	if err != nil || len(open) == 0 || p.Timeout.Valid && p.Timeout.V <= 0 {
 		return finished, err
 	}
@@ -29,7 +29,7 @@ func (s *Store) WaitForRollouts(ctx context.Context, p agl.WaitForRolloutsParams
 		if err != nil {
 			return nil, err
 		}
-		finished, open, err = s.finished(ctx, p.RolloutIDs)
+		finished, open, err = s.splitFinished(ctx, p.RolloutIDs)
 		if err != nil || over {
 			return finished, err
 		}
@@ -43,7 +43,7 @@ func (s *Store) waitOnce(ctx context.Context, ids []string, timeout <-chan time.
 	w := s.finishes.add(ids)
 	defer s.finishes.remove(w)
 	// Some may have finished before the wait was registered.
-	_, open, err := s.finished(ctx, ids)
+	_, open, err := s.splitFinished(ctx, ids)
 	if err != nil {
 		return false, err
 	}
@@ -62,9 +62,9 @@ func (s *Store) waitOnce(ctx context.Context, ids []string, timeout <-chan time.
 	}
 }
 
-// finished splits the rollouts that exist into those that have finished and the ids
+// splitFinished splits the rollouts that exist into those that have finished and the ids
 // of the others.
-func (s *Store) finished(ctx context.Context, ids []string) (finished []agl.Rollout, open []string, err error) {
+func (s *Store) splitFinished(ctx context.Context, ids []string) (finished []agl.Rollout, open []string, err error) {
 	found, err := s.driver.Rollouts(ctx, ids)
 	if err != nil {
 		return nil, nil, err

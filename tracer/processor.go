@@ -2,7 +2,6 @@ package tracer
 
 import (
 	"context"
-	"log/slog"
 	"maps"
 	"sync"
 
@@ -17,46 +16,38 @@ type spanKey struct {
 
 func keyOf(sc trace.SpanContext) spanKey { return spanKey{sc.TraceID(), sc.SpanID()} }
 
-// spanOwner is a trace, which OpenTelemetry spans belong to.
-type spanOwner interface {
-	id() trace.TraceID
-	over() bool      // whether the trace accepts no more spans
-	logAttrs() []any // of the attempt, for the log
-	spanEnded(s sdktrace.ReadOnlySpan)
-	watchedBy(p *processor) // forget is called when the trace ends
-}
-
 // processor passes ended OpenTelemetry spans to the trace that they belong to: the one in the context in which the
 // span was started, or else the one with the span's trace id (if the context was created anew from a span context).
 //
 // The SDK passes the context only at the start of a span, so open spans are
 // remembered until they end.
 type processor struct {
-	logger *slog.Logger
-	// owner returns the trace in a context. traced says whether there is one; it may be another tracer's.
-	owner func(ctx context.Context) (owner spanOwner, traced bool)
+	core *core // of the tracer whose traces it serves; nil serves those of all
 
 	mu     sync.Mutex
-	open   map[spanKey]spanOwner
-	counts map[spanOwner]int // of open spans
-	traces map[trace.TraceID]spanOwner
+	open   map[spanKey]*Trace
+	counts map[*Trace]int // of open spans
+	traces map[trace.TraceID]*Trace
 }
 
 var _ sdktrace.SpanProcessor = (*processor)(nil)
 
-func newProcessor(logger *slog.Logger, owner func(context.Context) (spanOwner, bool)) *processor {
-	return &processor{logger: logger, owner: owner, open: map[spanKey]spanOwner{}, counts: map[spanOwner]int{}, traces: map[trace.TraceID]spanOwner{}}
+func newProcessor(c *core) *processor {
+	return &processor{core: c, open: map[spanKey]*Trace{}, counts: map[*Trace]int{}, traces: map[trace.TraceID]*Trace{}}
 }
 
-func (p *processor) register(t spanOwner) {
+func (p *processor) register(t *Trace) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.traces[t.id()] = t
+	p.traces[t.traceID] = t
 }
 
 // OnStart remembers which trace the span belongs to.
 func (p *processor) OnStart(ctx context.Context, s sdktrace.ReadWriteSpan) {
-	t, traced := p.owner(ctx)
+	t, traced := FromContext(ctx)
+	if traced && p.core != nil && t.core != p.core {
+		return
+	}
 	sc := s.SpanContext()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,8 +59,8 @@ func (p *processor) OnStart(ctx context.Context, s sdktrace.ReadWriteSpan) {
 	if t == nil {
 		return
 	}
-	if t.over() {
-		p.logger.Warn("span started after its trace ended; it is dropped", append(t.logAttrs(), "span", s.Name())...)
+	if t.ended.Load() {
+		t.logger.Warn("span started after its trace ended; it is dropped", "span", s.Name())
 		return
 	}
 	p.open[keyOf(sc)] = t
@@ -94,14 +85,14 @@ func (p *processor) OnEnd(s sdktrace.ReadOnlySpan) {
 }
 
 // forget drops the trace and returns how many of its spans have not ended.
-func (p *processor) forget(t spanOwner) (unfinished int) {
+func (p *processor) forget(t *Trace) (unfinished int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.traces, t.id())
+	delete(p.traces, t.traceID)
 	unfinished = p.counts[t]
 	delete(p.counts, t)
 	if unfinished > 0 {
-		maps.DeleteFunc(p.open, func(_ spanKey, owner spanOwner) bool { return owner == t })
+		maps.DeleteFunc(p.open, func(_ spanKey, owner *Trace) bool { return owner == t })
 	}
 	return unfinished
 }
@@ -110,15 +101,7 @@ func (p *processor) forget(t spanOwner) (unfinished int) {
 // span that is started with the context of an attempt, or below such a span, is recorded in the attempt's trace,
 // whichever [Tracer] that belongs to. Other spans are ignored. The provider's sampler and limits decide what there is
 // to record.
-func NewSpanProcessor() sdktrace.SpanProcessor {
-	return newProcessor(slog.New(slog.DiscardHandler), func(ctx context.Context) (spanOwner, bool) {
-		t, ok := FromContext(ctx)
-		if !ok {
-			return nil, false
-		}
-		return t, true
-	})
-}
+func NewSpanProcessor() sdktrace.SpanProcessor { return newProcessor(nil) }
 
 // Shutdown does nothing: whoever started a trace ends it.
 func (p *processor) Shutdown(context.Context) error { return nil }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -23,15 +24,6 @@ type core struct {
 	provider  *sdktrace.TracerProvider
 }
 
-// owner returns the trace in ctx, if there is one. It is nil if the trace belongs to another tracer.
-func (c *core) owner(ctx context.Context) (owner spanOwner, traced bool) {
-	t, ok := FromContext(ctx)
-	if !ok || t.core != c {
-		return nil, ok
-	}
-	return t, true
-}
-
 // Trace is the open trace of one attempt. It is safe for concurrent use.
 type Trace struct {
 	*core
@@ -39,6 +31,7 @@ type Trace struct {
 	rolloutID string
 	attemptID string
 	name      string
+	logger    *slog.Logger // names the attempt
 	resource  agl.SpanResource
 	queue     *spanQueue
 
@@ -73,6 +66,7 @@ func newTrace(c *core, p agl.TraceParams) (*Trace, error) {
 	}
 	return &Trace{
 		core: c, rolloutID: p.RolloutID, attemptID: p.AttemptID, name: p.Name,
+		logger:   c.cfg.Logger.With("rollout_id", p.RolloutID, "attempt_id", p.AttemptID),
 		resource: agl.SpanResource{Attributes: attrs},
 		queue:    newSpanQueue(c.cfg, p.RolloutID, p.AttemptID, onCancelled),
 	}, nil
@@ -200,8 +194,7 @@ func (t *Trace) End(ctx context.Context) ([]agl.Span, error) {
 		n += p.forget(t)
 	}
 	if n > 0 {
-		t.cfg.Logger.WarnContext(ctx, "spans that are still open when their trace ends are dropped",
-			"rollout_id", t.rolloutID, "attempt_id", t.attemptID, "count", n)
+		t.logger.WarnContext(ctx, "spans that are still open when their trace ends are dropped", "count", n)
 	}
 	t.queue.close()
 	<-t.queue.done
@@ -231,13 +224,7 @@ func (t *Trace) collect(ctx context.Context) ([]agl.Span, error) {
 	return spans, err
 }
 
-// id implements spanOwner.
-func (t *Trace) id() trace.TraceID { return t.traceID }
-
-// over implements spanOwner.
-func (t *Trace) over() bool { return t.ended.Load() }
-
-// watchedBy implements spanOwner.
+// watchedBy notes that a processor has open spans of the trace: End makes it forget them.
 func (t *Trace) watchedBy(p *processor) {
 	if p == t.processor {
 		return
@@ -249,18 +236,14 @@ func (t *Trace) watchedBy(p *processor) {
 	}
 }
 
-// logAttrs implements spanOwner.
-func (t *Trace) logAttrs() []any { return []any{"rollout_id", t.rolloutID, "attempt_id", t.attemptID} }
-
-// spanEnded implements spanOwner.
+// spanEnded queues a span that has ended, unless the trace has ended before.
 func (t *Trace) spanEnded(s sdktrace.ReadOnlySpan) {
 	if t.ended.Load() {
 		return
 	}
 	// This blocks while the queue is full: until a batch is settled, which takes RetryTimeout at most, or End's context ends.
 	if _, err := t.queue.add(nil, t.assign(FromOTel(s))); err != nil {
-		t.cfg.Logger.Warn("span ended after its trace; it is dropped",
-			"rollout_id", t.rolloutID, "attempt_id", t.attemptID, "span", s.Name())
+		t.logger.Warn("span ended after its trace; it is dropped", "span", s.Name())
 	}
 }
 
@@ -281,7 +264,7 @@ func (t *Trace) assign(span agl.Span) agl.Span {
 	return span
 }
 
-// record queues a completed draft. It blocks while the queue is full.
+// record queues the span of a draft that names its trace and its parent. It blocks while the queue is full.
 func (t *Trace) record(d agl.SpanDraft) error {
 	_, err := t.queue.add(nil, t.assign(fromDraft(d)))
 	return t.queueError(err)

@@ -23,7 +23,7 @@ func New(cfg Config) (*Tracer, error) {
 	}
 	cfg = cfg.withDefaults()
 	t := &Tracer{core: core{cfg: cfg}}
-	t.core.processor = newProcessor(cfg.Logger, t.core.owner)
+	t.core.processor = newProcessor(&t.core)
 	t.core.provider = newProvider(t.core.processor)
 	return t, nil
 }

@@ -311,7 +311,6 @@ func (c *modelCall) record(d agl.SpanDraft, attrs []agl.Attr) {
 		err = c.trace.record(d)
 	}
 	if err != nil {
-		c.trace.cfg.Logger.Warn("model call is not recorded", "rollout_id", c.trace.rolloutID,
-			"attempt_id", c.trace.attemptID, "span", d.Name, "error", err)
+		c.trace.logger.Warn("model call is not recorded", "span", d.Name, "error", err)
 	}
 }
