@@ -166,7 +166,7 @@ func clone(s State) State {
 // Room is the number of groups that may start now.
 func (a *Accounts) Room() int {
 	s, c := &a.state, a.cfg
-	ahead := min(s.Version+1+c.MaxStaleness, c.Steps)*c.Groups - s.Consumed - len(s.Ready) - len(s.Open)
+	ahead := (1+min(c.MaxStaleness, c.Steps-s.Version-1))*c.Groups - len(s.Ready) - len(s.Open) // MaxStaleness may be any number
 	if c.Concurrency > 0 {
 		ahead = min(ahead, c.Concurrency-len(s.Open))
 	}

@@ -2,6 +2,7 @@ package admission_test
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"testing"
 
@@ -311,6 +312,20 @@ func TestNewRefuses(t *testing.T) {
 	} {
 		if _, err := admission.New(test.cfg, test.state); !errors.Is(err, agl.ErrInvalid) {
 			t.Errorf("%s: error %v, want ErrInvalid", name, err)
+		}
+	}
+}
+
+// TestNoBoundOnStaleness: the largest MaxStaleness admits all groups of the run at once.
+func TestNoBoundOnStaleness(t *testing.T) {
+	t.Parallel()
+	for _, bound := range []int{4, math.MaxInt} {
+		accounts, err := admission.New(admission.Config{Groups: 3, Steps: 4, MaxStaleness: bound}, admission.Synchronous(1, 3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if room := accounts.Room(); room != 9 {
+			t.Errorf("MaxStaleness %d: room for %d groups before step 2 of 4, want 9", bound, room)
 		}
 	}
 }
