@@ -48,9 +48,19 @@ func (c *collector) read(ctx context.Context, task jsontext.Value, e *algorithm.
 	return first
 }
 
+// spansOf counts the spans of an attempt. A run that resumes also finds those with what steps that were lost had computed of it.
+func spansOf(e *algorithm.Episode) (n int) {
+	for i := range e.Spans {
+		if e.Spans[i].Name != agl.SpanTraining {
+			n++
+		}
+	}
+	return n
+}
+
 // readRole converts a finished rollout to the sample of one role: the role's calls and reward.
 func (c *collector) readRole(ctx context.Context, role *trainee, task jsontext.Value, e *algorithm.Episode) sample {
-	s := sample{id: e.Rollout.RolloutID, spans: len(e.Spans), failed: e.Outcome.Kind == agl.OutcomeAgentError}
+	s := sample{id: e.Rollout.RolloutID, spans: spansOf(e), failed: e.Outcome.Kind == agl.OutcomeAgentError}
 	if e.Attempt != nil {
 		s.attempt = e.Attempt.AttemptID
 	}
