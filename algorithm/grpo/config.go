@@ -283,11 +283,30 @@ func (c Config) validate() error {
 			return invalid("Curriculum.Explore is %v, must be from 0 to 1", e.Explore)
 		}
 	}
-	if err := cmp.Or(c.validateRoles(), c.validateLive()); err != nil {
+	if err := cmp.Or(c.validateSize(), c.validateRoles(), c.validateLive()); err != nil {
 		return err
 	}
 	if p, err := tinker.ParsePath(c.KL.Reference); c.KL.Reference != "" && (err != nil || p.Kind != tinker.KindCheckpoint) {
 		return invalid("KL.Reference is %q, must be a checkpoint, tinker://<model>/weights/<name>", c.KL.Reference)
+	}
+	return nil
+}
+
+// maxRollouts bounds the rollouts of a step, and those that may be open at once. Each takes memory from when it is enqueued.
+const maxRollouts = 10_000_000
+
+// validateSize refuses more rollouts than fit into memory. The products are of floats: those of integers could overflow.
+func (c Config) validateSize() error {
+	group := float64(c.GroupSize) + float64(c.Async.Oversample)
+	if n := float64(c.PromptsPerStep) * group; n > maxRollouts {
+		return invalid("PromptsPerStep (%d) times GroupSize (%d) and Async.Oversample (%d) is %.0f rollouts, must be at most %d", c.PromptsPerStep, c.GroupSize, c.Async.Oversample, n, maxRollouts)
+	}
+	open := float64(c.PromptsPerStep) * (1 + float64(min(c.Async.MaxStaleness, c.Steps-1)))
+	if c.Async.Concurrency > 0 {
+		open = min(open, float64(c.Async.Concurrency))
+	}
+	if n := open * group; n > maxRollouts {
+		return invalid("Async.MaxStaleness is %d, with which %.0f rollouts may be open at once, must be at most %d; Async.Concurrency bounds the open groups", c.Async.MaxStaleness, n, maxRollouts)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -398,6 +399,8 @@ func TestRejectsConfig(t *testing.T) {
 		{"group", func(c *grpo.Config) { c.GroupSize = 1 }, "grpo: GroupSize is 1, must be at least 2"},
 		{"largest group", func(c *grpo.Config) { c.MaxGroupSize = 3 }, "grpo: MaxGroupSize is 3, must be at least GroupSize (4)"},
 		{"largest group that stops", func(c *grpo.Config) { c.MaxGroupSize, c.Async.Oversample = 8, 1 }, "grpo: MaxGroupSize is 8 with Async.Oversample 1; a group either grows or stops"},
+		{"rollouts", func(c *grpo.Config) { c.Async.Oversample = math.MaxInt }, "grpo: PromptsPerStep (4) times GroupSize (4) and Async.Oversample (9223372036854775807) is 36893488147419103232 rollouts, must be at most 10000000"},
+		{"open rollouts", func(c *grpo.Config) { c.Steps, c.Async.MaxStaleness = math.MaxInt, 1_000_000 }, "grpo: Async.MaxStaleness is 1000000, with which 16000016 rollouts may be open at once, must be at most 10000000; Async.Concurrency bounds the open groups"},
 		{"validation", func(c *grpo.Config) { c.ValidateEvery = -1 }, "grpo: ValidateEvery is -1, must be at least 0"},
 		{"loss", func(c *grpo.Config) { c.Loss.Name = tinker.CrossEntropy }, `grpo: Loss is "cross_entropy"; allowed are ["importance_sampling" "ppo" "cispo" "dro"]`},
 		{"baseline", func(c *grpo.Config) { c.Baseline = "median" }, `grpo: Baseline is "median"; allowed are ["group_mean" "leave_one_out"]`},
