@@ -8,32 +8,29 @@ import (
 
 // DequeueRollouts implements agl.Store. If ctx ends during the wait, claims that were made for the call are returned
 // to the queue, and the error is that of ctx.
-func (s *Store) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams) (_ agl.DequeueResult, err error) {
-	call, err := s.begin(ctx, "DequeueRollouts")
-	if err != nil {
-		return agl.DequeueResult{}, err
-	}
-	defer call.end(&err)
-	if err := checkIDs(givenText{"worker_id", p.WorkerID.V}, givenText{"idempotency_key", p.IdempotencyKey}); err != nil {
-		return agl.DequeueResult{}, err
-	}
-	key := dequeueKey(p)
-	unlock, err := s.keyLocks.lock(ctx, s.closing, key)
-	if err != nil {
-		return agl.DequeueResult{}, err
-	}
-	defer unlock()
-	c := &dequeueCommand{waiter: waiter{params: p, key: key}}
-	if p.Wait > 0 {
-		c.ready = make(chan struct{}, 1)
-	}
-	if err := s.submit(ctx, c); err != nil {
-		return agl.DequeueResult{}, err
-	}
-	if !c.blocked {
-		return s.claimed(ctx, c)
-	}
-	return s.awaitClaim(ctx, c)
+func (s *Store) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams) (agl.DequeueResult, error) {
+	return do(ctx, s, "DequeueRollouts", func() (agl.DequeueResult, error) {
+		if err := checkIDs(givenText{"worker_id", p.WorkerID.V}, givenText{"idempotency_key", p.IdempotencyKey}); err != nil {
+			return agl.DequeueResult{}, err
+		}
+		key := dequeueKey(p)
+		unlock, err := s.keyLocks.lock(ctx, s.closing, key)
+		if err != nil {
+			return agl.DequeueResult{}, err
+		}
+		defer unlock()
+		c := &dequeueCommand{waiter: waiter{params: p, key: key}}
+		if p.Wait > 0 {
+			c.ready = make(chan struct{}, 1)
+		}
+		if err := s.submit(ctx, c); err != nil {
+			return agl.DequeueResult{}, err
+		}
+		if !c.blocked {
+			return s.claimed(ctx, c)
+		}
+		return s.awaitClaim(ctx, c)
+	})
 }
 
 func (s *Store) awaitClaim(ctx context.Context, c *dequeueCommand) (agl.DequeueResult, error) {

@@ -8,29 +8,27 @@ import (
 )
 
 // ReturnClaims implements agl.Store.
-func (s *Store) ReturnClaims(ctx context.Context, p agl.ReturnClaimsParams) (err error) {
-	call, err := s.begin(ctx, "ReturnClaims")
-	if err != nil {
-		return err
-	}
-	defer call.end(&err)
-	if err := checkIDs(givenText{"idempotency_key", p.IdempotencyKey}); err != nil {
-		return err
-	}
-	key := dequeueKey(agl.DequeueRolloutsParams{IdempotencyKey: p.IdempotencyKey})
-	if p.RevokeKey && key == nil {
-		return agl.Errorf(agl.CodeInvalid, "idempotency_key: got none, must be given to be revoked")
-	}
-	c := &returnCommand{waiters: &s.waiters, key: key, revoke: p.RevokeKey, claims: attemptKeys(p.Claims)}
-	if len(c.claims) == 0 && key != nil {
-		if c.claims, err = s.claimsOf(ctx, key, p.RevokeKey); err != nil {
+func (s *Store) ReturnClaims(ctx context.Context, p agl.ReturnClaimsParams) error {
+	return s.run(ctx, "ReturnClaims", func() error {
+		if err := checkIDs(givenText{"idempotency_key", p.IdempotencyKey}); err != nil {
 			return err
 		}
-	}
-	if len(c.claims) == 0 {
-		return nil
-	}
-	return s.submit(ctx, c)
+		key := dequeueKey(agl.DequeueRolloutsParams{IdempotencyKey: p.IdempotencyKey})
+		if p.RevokeKey && key == nil {
+			return agl.Errorf(agl.CodeInvalid, "idempotency_key: got none, must be given to be revoked")
+		}
+		c := &returnCommand{waiters: &s.waiters, key: key, revoke: p.RevokeKey, claims: attemptKeys(p.Claims)}
+		if len(c.claims) == 0 && key != nil {
+			var err error
+			if c.claims, err = s.claimsOf(ctx, key, p.RevokeKey); err != nil {
+				return err
+			}
+		}
+		if len(c.claims) == 0 {
+			return nil
+		}
+		return s.submit(ctx, c)
+	})
 }
 
 // claimsOf returns the claims of the dequeue with this key. With revoke, a key that was not used yet is revoked.

@@ -31,21 +31,15 @@ func (c *queueCommand) run(w *unitOfWork) error {
 }
 
 // CloseQueue implements agl.Store.
-func (s *Store) CloseQueue(ctx context.Context) (err error) {
-	call, err := s.begin(ctx, "CloseQueue")
-	if err != nil {
-		return err
-	}
-	defer call.end(&err)
-	return s.submit(ctx, &queueCommand{closed: true})
+func (s *Store) CloseQueue(ctx context.Context) error {
+	return s.run(ctx, "CloseQueue", func() error {
+		return s.submit(ctx, &queueCommand{closed: true})
+	})
 }
 
 // OpenQueue implements agl.Store.
-func (s *Store) OpenQueue(ctx context.Context) (err error) {
-	call, err := s.begin(ctx, "OpenQueue")
-	if err != nil {
-		return err
-	}
-	defer call.end(&err)
-	return s.submit(ctx, &queueCommand{})
+func (s *Store) OpenQueue(ctx context.Context) error {
+	return s.run(ctx, "OpenQueue", func() error {
+		return s.submit(ctx, &queueCommand{})
+	})
 }

@@ -100,45 +100,43 @@ func (c *enqueueCommand) run(w *unitOfWork) (err error) {
 }
 
 // EnqueueRollouts implements agl.Store.
-func (s *Store) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams) (_ []agl.Rollout, err error) {
-	call, err := s.begin(ctx, "EnqueueRollouts")
-	if err != nil {
-		return nil, err
-	}
-	defer call.end(&err)
-	if err := checkIDs(givenText{"idempotency_key", p.IdempotencyKey}); err != nil {
-		return nil, err
-	}
-	c := &enqueueCommand{rollouts: make([]agl.Rollout, len(p.Rollouts)), made: make([]*agl.Rollout, 0, len(p.Rollouts))}
-	for i := range p.Rollouts {
-		if c.rollouts[i], err = newRollout(&p.Rollouts[i]); err != nil {
-			if len(p.Rollouts) > 1 {
-				err = agl.Errorf(agl.ErrorCode(err), "rollouts[%d]: %w", i, err)
-			}
+func (s *Store) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams) ([]agl.Rollout, error) {
+	return do(ctx, s, "EnqueueRollouts", func() ([]agl.Rollout, error) {
+		if err := checkIDs(givenText{"idempotency_key", p.IdempotencyKey}); err != nil {
 			return nil, err
 		}
-	}
-	c.key = newKey("enqueue", p.IdempotencyKey, nil, func(dst []byte) []byte {
+		c := &enqueueCommand{rollouts: make([]agl.Rollout, len(p.Rollouts)), made: make([]*agl.Rollout, 0, len(p.Rollouts))}
 		for i := range p.Rollouts {
-			dst = p.Rollouts[i].AppendJSON(dst)
+			var err error
+			if c.rollouts[i], err = newRollout(&p.Rollouts[i]); err != nil {
+				if len(p.Rollouts) > 1 {
+					err = agl.Errorf(agl.ErrorCode(err), "rollouts[%d]: %w", i, err)
+				}
+				return nil, err
+			}
 		}
-		return dst
+		c.key = newKey("enqueue", p.IdempotencyKey, nil, func(dst []byte) []byte {
+			for i := range p.Rollouts {
+				dst = p.Rollouts[i].AppendJSON(dst)
+			}
+			return dst
+		})
+		if err := s.submit(ctx, c); err != nil {
+			return nil, err
+		}
+		out := make([]agl.Rollout, 0, len(c.rollouts))
+		if c.replay == nil {
+			for _, r := range c.made {
+				out = append(out, *r)
+			}
+			return out, nil
+		}
+		found, err := s.replayAttempts(ctx, c.replay)
+		for i := range found {
+			out = append(out, found[i].Rollout)
+		}
+		return out, err
 	})
-	if err := s.submit(ctx, c); err != nil {
-		return nil, err
-	}
-	out := make([]agl.Rollout, 0, len(c.rollouts))
-	if c.replay == nil {
-		for _, r := range c.made {
-			out = append(out, *r)
-		}
-		return out, nil
-	}
-	found, err := s.replayAttempts(ctx, c.replay)
-	for i := range found {
-		out = append(out, found[i].Rollout)
-	}
-	return out, err
 }
 
 // startCommand starts a new rollout, or another attempt of an existing one.
@@ -188,40 +186,34 @@ func (s *Store) start(ctx context.Context, c *startCommand) (agl.AttemptedRollou
 }
 
 // StartRollout implements agl.Store.
-func (s *Store) StartRollout(ctx context.Context, p agl.StartRolloutParams) (_ agl.AttemptedRollout, err error) {
-	call, err := s.begin(ctx, "StartRollout")
-	if err != nil {
-		return agl.AttemptedRollout{}, err
-	}
-	defer call.end(&err)
-	if err := checkIDs(givenText{"worker_id", p.WorkerID.V}, givenText{"idempotency_key", p.IdempotencyKey}); err != nil {
-		return agl.AttemptedRollout{}, err
-	}
-	r, err := newRollout(&p.EnqueueRollout)
-	if err != nil {
-		return agl.AttemptedRollout{}, err
-	}
-	key := newKey("start_rollout", p.IdempotencyKey, nil, func(dst []byte) []byte {
-		return append(p.AppendJSON(dst), p.WorkerID.V...)
+func (s *Store) StartRollout(ctx context.Context, p agl.StartRolloutParams) (agl.AttemptedRollout, error) {
+	return do(ctx, s, "StartRollout", func() (agl.AttemptedRollout, error) {
+		if err := checkIDs(givenText{"worker_id", p.WorkerID.V}, givenText{"idempotency_key", p.IdempotencyKey}); err != nil {
+			return agl.AttemptedRollout{}, err
+		}
+		r, err := newRollout(&p.EnqueueRollout)
+		if err != nil {
+			return agl.AttemptedRollout{}, err
+		}
+		key := newKey("start_rollout", p.IdempotencyKey, nil, func(dst []byte) []byte {
+			return append(p.AppendJSON(dst), p.WorkerID.V...)
+		})
+		return s.start(ctx, &startCommand{key: key, rollout: &r, rolloutID: r.RolloutID, worker: p.WorkerID})
 	})
-	return s.start(ctx, &startCommand{key: key, rollout: &r, rolloutID: r.RolloutID, worker: p.WorkerID})
 }
 
 // StartAttempt implements agl.Store.
-func (s *Store) StartAttempt(ctx context.Context, p agl.StartAttemptParams) (_ agl.AttemptedRollout, err error) {
-	call, err := s.begin(ctx, "StartAttempt")
-	if err != nil {
-		return agl.AttemptedRollout{}, err
-	}
-	defer call.end(&err)
-	err = checkIDs(givenText{"rollout_id", p.RolloutID}, givenText{"worker_id", p.WorkerID.V}, givenText{"idempotency_key", p.IdempotencyKey})
-	if err != nil {
-		return agl.AttemptedRollout{}, err
-	}
-	key := newKey("start_attempt", p.IdempotencyKey, []string{p.RolloutID}, func(dst []byte) []byte {
-		return append(dst, p.WorkerID.V...)
+func (s *Store) StartAttempt(ctx context.Context, p agl.StartAttemptParams) (agl.AttemptedRollout, error) {
+	return do(ctx, s, "StartAttempt", func() (agl.AttemptedRollout, error) {
+		err := checkIDs(givenText{"rollout_id", p.RolloutID}, givenText{"worker_id", p.WorkerID.V}, givenText{"idempotency_key", p.IdempotencyKey})
+		if err != nil {
+			return agl.AttemptedRollout{}, err
+		}
+		key := newKey("start_attempt", p.IdempotencyKey, []string{p.RolloutID}, func(dst []byte) []byte {
+			return append(dst, p.WorkerID.V...)
+		})
+		return s.start(ctx, &startCommand{key: key, rolloutID: p.RolloutID, worker: p.WorkerID})
 	})
-	return s.start(ctx, &startCommand{key: key, rolloutID: p.RolloutID, worker: p.WorkerID})
 }
 
 type updateRolloutCommand struct {
@@ -375,13 +367,10 @@ func (c *deleteCommand) run(w *unitOfWork) error {
 }
 
 // DeleteRollout implements agl.Store.
-func (s *Store) DeleteRollout(ctx context.Context, p agl.DeleteRolloutParams) (err error) {
-	call, err := s.begin(ctx, "DeleteRollout")
-	if err != nil {
-		return err
-	}
-	defer call.end(&err)
-	return s.submit(ctx, &deleteCommand{rolloutID: p.RolloutID})
+func (s *Store) DeleteRollout(ctx context.Context, p agl.DeleteRolloutParams) error {
+	return s.run(ctx, "DeleteRollout", func() error {
+		return s.submit(ctx, &deleteCommand{rolloutID: p.RolloutID})
+	})
 }
 
 // GetRollout implements agl.Store.

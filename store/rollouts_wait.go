@@ -8,34 +8,31 @@ import (
 )
 
 // WaitForRollouts implements agl.Store.
-func (s *Store) WaitForRollouts(ctx context.Context, p agl.WaitForRolloutsParams) (_ []agl.Rollout, err error) {
-	call, err := s.begin(ctx, "WaitForRollouts")
-	if err != nil {
-		return nil, err
-	}
-	defer call.end(&err)
-	finished, open, err := s.splitFinished(ctx, p.RolloutIDs)
-	if err != nil || len(open) == 0 || p.Timeout.Valid && p.Timeout.V <= 0 {
-		return finished, err
-	}
-	var timeout <-chan time.Time
-	if p.Timeout.Valid {
-		c, stop := s.clock.NewTimer(p.Timeout.V)
-		defer stop()
-		timeout = c
-	}
-	for len(open) > 0 {
-		over, err := s.waitOnce(ctx, open, timeout)
-		if err != nil {
-			return nil, err
-		}
-		finished, open, err = s.splitFinished(ctx, p.RolloutIDs)
-		if err != nil || over {
+func (s *Store) WaitForRollouts(ctx context.Context, p agl.WaitForRolloutsParams) ([]agl.Rollout, error) {
+	return do(ctx, s, "WaitForRollouts", func() ([]agl.Rollout, error) {
+		finished, open, err := s.splitFinished(ctx, p.RolloutIDs)
+		if err != nil || len(open) == 0 || p.Timeout.Valid && p.Timeout.V <= 0 {
 			return finished, err
 		}
-		// A rollout may have been reopened: then the wait continues.
-	}
-	return finished, nil
+		var timeout <-chan time.Time
+		if p.Timeout.Valid {
+			c, stop := s.clock.NewTimer(p.Timeout.V)
+			defer stop()
+			timeout = c
+		}
+		for len(open) > 0 {
+			over, err := s.waitOnce(ctx, open, timeout)
+			if err != nil {
+				return nil, err
+			}
+			finished, open, err = s.splitFinished(ctx, p.RolloutIDs)
+			if err != nil || over {
+				return finished, err
+			}
+			// A rollout may have been reopened: then the wait continues.
+		}
+		return finished, nil
+	})
 }
 
 // waitOnce waits until each of the rollouts has finished, or timeout.

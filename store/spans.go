@@ -216,39 +216,36 @@ func checkSpan(s *agl.Span) error {
 const maxTimestamp = 253402300799
 
 // AddSpans implements agl.Store.
-func (s *Store) AddSpans(ctx context.Context, p agl.AddSpansParams) (_ agl.AddSpansResult, err error) {
-	call, err := s.begin(ctx, "AddSpans")
-	if err != nil {
-		return agl.AddSpansResult{}, err
-	}
-	defer call.end(&err)
-	if len(p.Spans) == 0 {
-		return agl.AddSpansResult{}, nil
-	}
-	for i := range p.Spans {
-		if err := checkSpan(&p.Spans[i]); err != nil {
-			return agl.AddSpansResult{}, inSpans(p.Spans, i, err)
+func (s *Store) AddSpans(ctx context.Context, p agl.AddSpansParams) (agl.AddSpansResult, error) {
+	return do(ctx, s, "AddSpans", func() (agl.AddSpansResult, error) {
+		if len(p.Spans) == 0 {
+			return agl.AddSpansResult{}, nil
 		}
-	}
-	n := len(p.Spans)
-	c := &addSpansCommand{
-		chains: s.chains, spans: slices.Clone(p.Spans), issue: p.IssueSequenceIDs, byTime: p.OrderByTime,
-		records: make([]driver.SpanRecord, n), layouts: make([]*spandelta.Layout, n), rewards: make([]agl.Null[agl.AttemptReward], n), posted: make([]bool, n),
-	}
-	if err := s.encode(c); err != nil {
-		return agl.AddSpansResult{}, err
-	}
-	if err := s.submit(ctx, c); err != nil {
-		return agl.AddSpansResult{}, err
-	}
-	for _, i := range c.duplicates {
-		r := &c.records[i]
-		s.log.InfoContext(ctx, "Duplicated span added",
-			"rollout_id", r.RolloutID, "attempt_id", r.AttemptID, "span_id", r.SpanID)
-	}
-	stored := c.stored()
-	s.observeCalls(stored)
-	return agl.AddSpansResult{Stored: stored, Cancelled: c.cancelled}, nil
+		for i := range p.Spans {
+			if err := checkSpan(&p.Spans[i]); err != nil {
+				return agl.AddSpansResult{}, inSpans(p.Spans, i, err)
+			}
+		}
+		n := len(p.Spans)
+		c := &addSpansCommand{
+			chains: s.chains, spans: slices.Clone(p.Spans), issue: p.IssueSequenceIDs, byTime: p.OrderByTime,
+			records: make([]driver.SpanRecord, n), layouts: make([]*spandelta.Layout, n), rewards: make([]agl.Null[agl.AttemptReward], n), posted: make([]bool, n),
+		}
+		if err := s.encode(c); err != nil {
+			return agl.AddSpansResult{}, err
+		}
+		if err := s.submit(ctx, c); err != nil {
+			return agl.AddSpansResult{}, err
+		}
+		for _, i := range c.duplicates {
+			r := &c.records[i]
+			s.log.InfoContext(ctx, "Duplicated span added",
+				"rollout_id", r.RolloutID, "attempt_id", r.AttemptID, "span_id", r.SpanID)
+		}
+		stored := c.stored()
+		s.observeCalls(stored)
+		return agl.AddSpansResult{Stored: stored, Cancelled: c.cancelled}, nil
+	})
 }
 
 // maxBuffer bounds the memory of a pooled buffer.

@@ -129,8 +129,7 @@ func (c call) end(err *error) {
 	c.observe(*err)
 }
 
-// do runs an operation between begin and end. With an error, its result is the zero
-// value.
+// do runs an operation between begin and end. With an error, its result is the zero value.
 func do[T any](ctx context.Context, s *Store, method string, operation func() (T, error)) (_ T, err error) {
 	var none T
 	call, err := s.begin(ctx, method)
@@ -143,6 +142,12 @@ func do[T any](ctx context.Context, s *Store, method string, operation func() (T
 		return none, err
 	}
 	return out, nil
+}
+
+// run is do for an operation without a result.
+func (s *Store) run(ctx context.Context, method string, operation func() error) error {
+	_, err := do(ctx, s, method, func() (struct{}, error) { return struct{}{}, operation() })
+	return err
 }
 
 func (c call) observe(err error) {
