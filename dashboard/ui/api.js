@@ -79,7 +79,7 @@ async function call(method, path, { params, body, signal: abort } = {}) {
   const by = signIns.value;
   let response;
   try {
-    response = await fetch(url, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal: abort, credentials: "same-origin" });
+    response = await fetch(url, { method, headers, body: body === undefined || typeof body === "string" ? body : JSON.stringify(body), signal: abort, credentials: "same-origin" });
   } catch (err) {
     if (err.name === "AbortError") throw err;
     throw new APIError(0, "the store cannot be reached");
@@ -94,13 +94,14 @@ async function call(method, path, { params, body, signal: abort } = {}) {
 // errorText reads the message of an error document, whichever form it has.
 async function errorText(response) {
   const text = await response.text();
+  if (/html/.test(response.headers.get("Content-Type"))) return `the store cannot be reached: a server in front of it answered ${response.status}`;
   try {
     const doc = JSON.parse(text);
     const detail = doc.detail ?? doc.error?.message ?? doc.error ?? doc.message;
     if (typeof detail === "string") return detail;
     if (Array.isArray(detail)) return detail.map((d) => [d.loc?.join("."), d.msg].filter(Boolean).join(": ")).join("; ");
   } catch {
-    // Not JSON: a proxy's page, for example.
+    // Not JSON.
   }
   return text.trim().slice(0, 300) || `the store answered ${response.status}`;
 }
@@ -116,6 +117,7 @@ export async function find(path, abort) {
   return found;
 }
 
+// post sends a body, which is a document or its JSON.
 export async function post(path, body) {
   return (await call("POST", path, { body })).json();
 }
@@ -135,12 +137,12 @@ export async function* spans(rolloutID, attemptID, abort) {
 }
 
 // events yields the changes of the store after the event since, until abort. A new
-// stream begins with the event "reset", since what happened before is not told. So does
-// each half second in which there were too many changes to tell.
+// stream begins with the event "reset", since what happened before is not told, and one that
+// goes on with "resumed". Each half second in which there were too many changes to tell is a reset, too.
 export async function* events(since, abort) {
   const by = signIns.value;
   const response = await call("GET", "events", { params: { since, every: 0.5 }, signal: abort });
-  if (!since) yield { kind: "reset" };
+  yield { kind: since ? "resumed" : "reset" };
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {

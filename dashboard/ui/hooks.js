@@ -4,7 +4,11 @@ import { onEvent } from "./live.js";
 import { signIns } from "./api.js";
 
 const refreshEvery = 500; // ms; a change is seen within a second
+export const retryAfter = 2; // seconds until what failed, for a reason that may pass, is loaded again
 const pause = 4; // times what the last load took: a page that is slow to load leaves the store to others
+
+// passing says whether the next try may succeed: whatever the store did not refuse.
+export const passing = (error) => !(error.status >= 400 && error.status < 500) || error.status === 429;
 
 const nothing = { data: undefined, error: undefined, loading: true };
 
@@ -23,9 +27,11 @@ export function useQuery(load, deps, concerns = () => false) {
     let later = 0;
     let next = 0; // when it may be loaded again
     let ended = false;
+    let missed = false; // a change while the tab is hidden, or an answer is on its way
     const run = async () => {
       clearTimeout(timer);
       timer = 0;
+      missed = false;
       const began = performance.now();
       const mine = new AbortController();
       current?.abort();
@@ -36,22 +42,22 @@ export function useQuery(load, deps, concerns = () => false) {
         freshIn = data?.freshIn;
         if (current === mine && asked.current === of) setState({ of, data, error: undefined, loading: false });
       } catch (error) {
+        if (error.name !== "AbortError" && passing(error)) freshIn = retryAfter;
         if (current === mine && asked.current === of && error.name !== "AbortError") setState((s) => ({ of, data: s.of === of ? s.data : undefined, error, loading: false }));
       } finally {
         if (current === mine) current = null;
         next = Math.max(began + refreshEvery, performance.now() + pause * (performance.now() - began));
         clearTimeout(later);
         if (freshIn > 0) later = setTimeout(soon, 1000 * freshIn);
+        if (missed) soon();
       }
     };
     const soon = () => {
-      if (ended || timer || document.hidden) return;
-      timer = setTimeout(() => {
-        timer = 0;
-        if (current) soon(); // the answer that is on its way comes first
-        else run();
-      }, Math.max(0, next - performance.now()));
+      missed = document.hidden || current !== null;
+      if (!ended && !timer && !missed) timer = setTimeout(run, Math.max(0, next - performance.now()));
     };
+    const seen = () => missed && soon();
+    document.addEventListener("visibilitychange", seen);
     again.current = run;
     run();
     const off = onEvent((event) => {
@@ -60,6 +66,7 @@ export function useQuery(load, deps, concerns = () => false) {
     return () => {
       ended = true;
       off();
+      document.removeEventListener("visibilitychange", seen);
       clearTimeout(timer);
       clearTimeout(later);
       current?.abort();
@@ -68,6 +75,9 @@ export function useQuery(load, deps, concerns = () => false) {
   }, [of]);
   return { ...(state.of === of ? state : nothing), reload: () => again.current() };
 }
+
+// emptied is the next value of a field whose value was sent: what the reader has typed meanwhile stays.
+export const emptied = (sent) => (now) => (now === sent ? "" : now);
 
 // useKeys calls handlers by the name of the key, unless the reader is typing.
 export function useKeys(handlers) {

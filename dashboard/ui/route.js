@@ -11,12 +11,12 @@ function decoded(part) {
   }
 }
 
-function parse() {
-  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+function parse(address) {
+  const [path, query = ""] = address.replace(/^#\/?/, "").split("?");
   return { path: path.split("/").filter(Boolean).map(decoded), params: Object.fromEntries(new URLSearchParams(query)) };
 }
 
-export const route = signal(parse());
+export const route = signal(parse(location.hash));
 
 // Where readers have scrolled to, by address, is taken again when they come back. An entry of the history that has been shown has a state.
 const places = new Map();
@@ -27,10 +27,11 @@ history.scrollRestoration = "manual";
 addEventListener("scroll", () => wanted === null && places.set(shown, scrollY), { passive: true });
 for (const act of ["wheel", "touchstart", "pointerdown", "keydown"]) addEventListener(act, () => (wanted = null), { passive: true, capture: true });
 addEventListener("hashchange", () => {
+  clearTimeout(late);
   shown = location.hash;
   wanted = (history.state?.shown && places.get(shown)) || 0;
   history.replaceState({ shown: true }, "");
-  route.value = parse();
+  route.value = parse(shown);
 });
 history.replaceState({ shown: true }, "");
 
@@ -52,11 +53,23 @@ export function go(path, params) {
   location.hash = href(path, params);
 }
 
-// setParams changes parameters of this view. It adds no entry to the history.
+const writeEvery = 350; // ms; browsers ignore or refuse more than a hundred changes of the address in half a minute
+let written = -writeEvery;
+let late = 0;
+
+// setParams changes parameters of this view. It adds no entry to the history. The address follows when the browser lets it.
 export function setParams(changes) {
-  const params = { ...route.value.params, ...changes };
-  history.replaceState(history.state, "", href(route.value.path, params));
-  shown = location.hash;
+  shown = href(route.value.path, { ...route.value.params, ...changes });
   places.set(shown, scrollY);
-  route.value = parse();
+  route.value = parse(shown);
+  const of = location.hash;
+  const write = () => {
+    if (location.hash !== of) return; // the reader has gone on
+    written = performance.now();
+    history.replaceState(history.state, "", shown);
+  };
+  clearTimeout(late);
+  const wait = written + writeEvery - performance.now();
+  if (wait <= 0) write();
+  else late = setTimeout(write, wait);
 }

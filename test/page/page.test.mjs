@@ -144,6 +144,11 @@ test("addresses that are wrong are answered, and long words break no page", asyn
   await page.getByText("Not learned from").waitFor();
   assert.ok((await wide()) <= 0);
   await api(`rollouts/${rollout.rollout_id}/cancel`, { method: "POST" });
+  await page.setViewportSize({ width: 320, height: 568 });
+  await page.route("**/v1/agl/releases", (r) => r.fulfill({ json: { items: [] } }));
+  await page.goto(base + "#/releases");
+  await page.getByText("agl release propose").waitFor();
+  assert.ok((await wide()) <= 0);
   await done();
 });
 
@@ -167,21 +172,24 @@ test("what changes is seen without a reload, and nothing is asked while the tab 
   assert.ok(deleted.ok);
   await page.getByText("There is no rollout " + rollout.rollout_id).waitFor();
 
-  await page.evaluate(() => {
-    Object.defineProperty(document, "hidden", { configurable: true, get: () => true });
+  const hide = (hidden) => page.evaluate((hidden) => {
+    Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
     document.dispatchEvent(new Event("visibilitychange"));
-  });
+  }, hidden);
+  await hide(true);
+  await page.getByText("paused", { exact: true }).waitFor();
+  await hide(false);
+  await page.getByText("live", { exact: true }).waitFor(); // though nothing has changed
+  await hide(true);
   await page.getByText("paused", { exact: true }).waitFor();
   const asked = [];
   page.on("request", (r) => asked.push(r.url()));
-  await api("queues/rollouts/enqueue", { method: "POST", body: JSON.stringify({ rollouts: [{ input: "not seen" }] }) });
+  const [unseen] = await api("queues/rollouts/enqueue", { method: "POST", body: JSON.stringify({ rollouts: [{ input: "not seen" }] }) });
   await page.evaluate(() => new Promise((r) => setTimeout(r, 1500)));
   assert.deepEqual(asked, []);
-  await page.evaluate(() => {
-    delete document.hidden;
-    document.dispatchEvent(new Event("visibilitychange"));
-  });
+  await hide(false);
   await page.getByText("live", { exact: true }).waitFor();
+  await api(`rollouts/${unseen.rollout_id}/cancel`, { method: "POST" });
   await done();
 });
 
@@ -206,6 +214,20 @@ test("the queue is closed and opened, and a task is enqueued, as JSON or as a te
     assert.deepEqual([rollout.input, rollout.mode, rollout.status], [input, "val", "queuing"]);
     await api(`rollouts/${id}/cancel`, { method: "POST" });
   }
+  // Every digit is kept, and what is typed before the store has answered.
+  let answer;
+  const answered = new Promise((go) => (answer = go));
+  await page.route("**/enqueue", async (r) => (await answered, r.continue()));
+  await page.getByLabel("Task").fill('{"id": 12345678901234567890}');
+  const sent = page.waitForRequest("**/enqueue");
+  await page.getByRole("button", { name: "Enqueue" }).click();
+  assert.match((await sent).postData(), /"input":\{"id": 12345678901234567890\}/);
+  await page.getByLabel("Task").fill("the next one");
+  const before = await page.getByRole("status").locator("a").innerText();
+  answer();
+  await page.waitForFunction((id) => document.querySelector(".enqueue a").textContent !== id, before);
+  assert.equal(await page.getByLabel("Task").inputValue(), "the next one");
+  await api(`rollouts/${await page.getByRole("status").locator("a").innerText()}/cancel`, { method: "POST" });
   await done();
 });
 
@@ -318,6 +340,16 @@ test("a rollout of ten thousand spans has few rows in the document, and each can
   await page.locator(".timeline-rows").evaluate((e) => (e.scrollTop = 0));
   assert.equal(await page.locator(".row").count(), 1);
   await page.getByText("+9,999").waitFor();
+  // A key that is held walks on, though browsers take few changes of the address in a short time.
+  await page.getByRole("button", { name: "Expand all" }).click();
+  await page.evaluate(() => (history.replaceState = () => {}));
+  for (let i = 0; i < 3; i++) {
+    await page.keyboard.press("j");
+    await page.locator(".row.selected").getByText("step " + i, { exact: true }).waitFor();
+  }
+  await page.evaluate(() => delete history.replaceState);
+  await page.keyboard.press("j");
+  await page.waitForURL(/span=0000000000000004/);
   await done();
 });
 
@@ -411,6 +443,10 @@ test("rows are walked by keys", async () => {
   const third = await page.locator("tbody tr").nth(2).locator("a").innerText();
   for (const key of ["j", "j", "j", "k", "j"]) await page.keyboard.press(key);
   assert.equal(await page.locator("tr.at a").innerText(), third);
+  const [above] = await api("queues/rollouts/enqueue", { method: "POST", body: JSON.stringify({ rollouts: [{ input: "comes in above" }] }) });
+  await page.getByRole("link", { name: above.rollout_id }).waitFor();
+  assert.equal(await page.locator("tr.at a").innerText(), third);
+  await api(`rollouts/${above.rollout_id}/cancel`, { method: "POST" });
   await page.keyboard.press("Enter");
   await page.locator("h1").getByText(third).waitFor();
   await page.keyboard.press("3");
@@ -480,4 +516,23 @@ test("the store's end and its return are seen", async (t) => {
   await new Promise((ready) => server.listen(port, "127.0.0.1", ready));
   await page.getByText("live", { exact: true }).waitFor();
   await page.context().close();
+});
+
+test("what failed to load is loaded again, and is not taken for nothing", async () => {
+  const { page } = await open("workers");
+  await page.getByRole("table").waitFor();
+  let fails = true;
+  const broken = (r) => (fails ? r.fulfill({ status: 502, contentType: "text/html", body: "<html>Bad Gateway</html>" }) : r.continue());
+  await page.route("**/v1/agl/spans?**", broken);
+  await page.route("**/v1/agl/runs?**", broken);
+  for (const [hash, shows] of [["rollouts/" + made.chat, "A cat."], ["runs", "grpo"]]) {
+    fails = true;
+    await page.goto(base + "#/" + hash);
+    await page.getByRole("alert").getByText("a server in front of it answered 502").waitFor();
+    assert.equal(await page.getByText("No spans.").count(), 0);
+    fails = false;
+    await page.getByText(shows).first().waitFor();
+    await page.getByRole("alert").waitFor({ state: "hidden" });
+  }
+  await page.context().close(); // the browser reports the 502 to the console
 });

@@ -1,19 +1,19 @@
 // A table whose rows are walked by j, k and Enter.
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { useKeys } from "../hooks.js";
 
 // Table shows items. columns are {name, cell(item), class?, sort?}; open(item) is what
 // Enter and a click on the row do.
 export function Table({ label, columns, items, id, open, sort, onSort }) {
-  const [at, setAt] = useState(-1);
+  const [chosen, choose] = useState(null); // an id: other rows come and go above it
+  const at = chosen === null ? -1 : items.findIndex((item) => id(item) === chosen);
   const body = useRef(null);
   const move = (by) => {
     const next = Math.max(0, Math.min(items.length - 1, at + by));
-    setAt(next);
+    if (items[next]) choose(id(items[next]));
     body.current?.children[next]?.scrollIntoView({ block: "nearest" });
   };
-  useLayoutEffect(() => setAt(-1), [items.length === 0]);
   useKeys({ j: () => move(1), k: () => move(-1), Enter: () => items[at] && open?.(items[at]) });
   return html`<div class="scroll-x" tabindex="0" role="region" aria-label=${label}>
     <table>

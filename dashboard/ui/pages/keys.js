@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { del, get, post } from "../api.js";
-import { useQuery } from "../hooks.js";
+import { emptied, useQuery } from "../hooks.js";
 import { oneLine } from "../lib/format.js";
 import { Act, Empty, Failure, Loading, Time } from "../components/basic.js";
 import { Table } from "../components/table.js";
@@ -40,7 +40,7 @@ function Create({ done }) {
   const create = async () => {
     const key = await post("keys", { name: name.trim(), scopes: chosen, expire_seconds: (Number(days) || 0) * 86400 });
     setMade(key);
-    setName("");
+    setName(emptied(name));
     done();
   };
   const toggle = (scope) => setChosen(chosen.includes(scope) ? chosen.filter((s) => s !== scope) : [...chosen, scope]);

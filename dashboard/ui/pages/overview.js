@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { get, post, signIns } from "../api.js";
-import { useQuery } from "../hooks.js";
+import { emptied, useQuery } from "../hooks.js";
 import { href } from "../route.js";
 import { count, number, oneLine, seconds } from "../lib/format.js";
 import { Act, Empty, Failure, Loading, Status, Time } from "../components/basic.js";
@@ -79,15 +79,15 @@ function Enqueue() {
   const [mode, setMode] = useState("");
   const [made, setMade] = useState("");
   const enqueue = async () => {
-    let input = task;
+    let input = task; // as it was typed: a number of JavaScript has fewer digits than one of JSON
     try {
-      input = JSON.parse(task);
+      JSON.parse(task);
     } catch {
-      // a text
+      input = JSON.stringify(task);
     }
-    const [rollout] = await post("queues/rollouts/enqueue", { rollouts: [{ input, mode: mode || null }] });
+    const [rollout] = await post("queues/rollouts/enqueue", `{"rollouts":[{"input":${input},"mode":${JSON.stringify(mode || null)}}]}`);
     setMade(rollout.rollout_id);
-    setTask("");
+    setTask(emptied(task));
   };
   return html`<details><summary>Enqueue a task</summary><div class="enqueue">
     <label>Task <textarea rows="3" placeholder=${'{"question": "2 + 2"}'} value=${task} onInput=${(e) => setTask(e.target.value)}></textarea></label>

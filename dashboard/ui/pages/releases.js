@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { get, post } from "../api.js";
-import { useQuery } from "../hooks.js";
+import { emptied, useQuery } from "../hooks.js";
 import { go, href } from "../route.js";
 import { number, oneLine, visible } from "../lib/format.js";
 import { Act, Empty, Failure, Loading, Status, Time } from "../components/basic.js";
@@ -83,7 +83,7 @@ function Acts({ release: r, done }) {
   const running = r.state === "canary";
   const act = (name) => async () => {
     await post(`releases/${encodeURIComponent(r.id)}/${name}`, { reason: reason.trim() });
-    setReason("");
+    setReason(emptied(reason));
     done();
   };
   if (r.state === "rolled_back") return html`<p class="muted">No new session gets the candidate. Propose it again to try it again.</p>`;

@@ -3,7 +3,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { del, find, get, post, spans as readSpans } from "../api.js";
 import { onEvent, tell } from "../live.js";
-import { useQuery } from "../hooks.js";
+import { emptied, passing, retryAfter, useQuery } from "../hooks.js";
 import { go, href, route, setParams } from "../route.js";
 import { count, dateTime, number, plural, seconds, visible } from "../lib/format.js";
 import { calls, conversation } from "../lib/span.js";
@@ -83,7 +83,7 @@ function Rate({ rollout }) {
     <${Act} run=${() => rate(rollout, 0)}>Bad</${Act}>
     <label class="hidden" for="rating">A number</label>
     <input id="rating" type="number" step="any" placeholder="reward" value=${value} onInput=${(e) => setValue(e.target.value)} />
-    <${Act} disabled=${!valid} run=${async () => (await rate(rollout, Number(value)), setValue(""))}>Rate</${Act}>
+    <${Act} disabled=${!valid} run=${async () => (await rate(rollout, Number(value)), setValue(emptied(value)))}>Rate</${Act}>
   </span>`;
 }
 
@@ -98,8 +98,10 @@ function useSpans(rollout, attempt) {
     let wanted = false;
     let busy = false;
     const read = async () => {
+      if (busy) return;
       busy = true;
       wanted = false;
+      let after = 0.7; // seconds
       try {
         const all = [];
         let first = true;
@@ -112,10 +114,13 @@ function useSpans(rollout, attempt) {
         }
         setState((s) => ({ ...s, spans: all, done: true }));
       } catch (error) {
-        if (error.name !== "AbortError") setState((s) => ({ ...s, error, done: true }));
+        if (error.name === "AbortError") return;
+        setState((s) => ({ ...s, error }));
+        wanted ||= passing(error);
+        after = retryAfter;
       }
       busy = false;
-      if (wanted && !abort.signal.aborted) timer = setTimeout(read, 700);
+      if (wanted && !abort.signal.aborted) timer = setTimeout(read, 1000 * after);
     };
     // Before its rollout has ended no event tells of spans. A running attempt is read again and again; of one that has
     // ended, late rewards are found by its number of spans, as is what a reset leaves out.
@@ -161,7 +166,7 @@ function Attempt({ rollout, attempt }) {
       <span class="tab-facts">${plural(calls(spans).length, "call")} · ${spans.length < total ? count(spans.length) + " of " : ""}${plural(total, "span")}${reward !== null ? html` · reward <b>${number(reward)}</b>` : ""}</span>
     </div>
     ${error && html`<${Failure} error=${error} />`}
-    ${!done && spans.length === 0 ? html`<${Loading} />` : spans.length === 0 ? html`<${Empty} title="No spans."><p>The agent has made no model call and emitted nothing. Calls are recorded when the agent uses the address of its model that agl gives it.</p></${Empty}>` : html`
+    ${!done && spans.length === 0 ? !error && html`<${Loading} />` : spans.length === 0 ? html`<${Empty} title="No spans."><p>The agent has made no model call and emitted nothing. Calls are recorded when the agent uses the address of its model that agl gives it.</p></${Empty}>` : html`
     <div class="with-side ${span ? "open" : ""}">
       <div>
         ${tab === "conversation" && (items.length ? html`<${Conversation} rollout=${rollout} items=${items} onSpan=${onSpan} rate=${(span, value) => rate(rollout, value, span.span_id)} />` : html`<${Empty} title="No conversation."><p>None of the spans is a model call or a reward; the timeline shows all.</p></${Empty}>`)}
