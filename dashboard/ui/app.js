@@ -106,11 +106,11 @@ function Help({ close }) {
     const shown = dialog.current;
     shown.showModal();
     return () => {
-      shown.close(); // first: while it is open, nothing outside it takes the focus
+      shown.close(); // first: while it is open, nothing outside it takes the focus; its event comes later, and may find the next dialog
       before.focus({ preventScroll: true });
     };
   }, []);
-  return html`<dialog ref=${dialog} class="help" onClose=${close} aria-label="Keys">
+  return html`<dialog ref=${dialog} class="help" onClose=${() => dialog.current && close()} aria-label="Keys">
     <h2>Keys</h2>
     <dl>${keys.map(([k, what]) => html`<div key=${k}><dt><kbd>${k}</kbd></dt><dd>${what}</dd></div>`)}</dl>
     <button onClick=${() => dialog.current.close()}>Close</button>

@@ -451,11 +451,14 @@ test("rows are walked by keys", async () => {
   await page.locator("h1").getByText(third).waitFor();
   await page.keyboard.press("3");
   await page.getByRole("heading", { name: "Resources" }).waitFor();
-  await page.keyboard.press("?");
-  await page.getByRole("dialog", { name: "Keys" }).waitFor();
-  await page.keyboard.press("Escape");
-  await page.getByRole("dialog", { name: "Keys" }).waitFor({ state: "hidden" });
-  assert.equal(await page.evaluate(() => document.activeElement.tagName), "MAIN"); // as before
+  const help = page.getByRole("dialog", { name: "Keys" });
+  for (let i = 0; i < 8; i++) { // a focus that comes back late is seen in every third
+    await page.keyboard.press("?");
+    await help.waitFor();
+    await page.keyboard.press("Escape");
+    await help.waitFor({ state: "hidden" });
+    assert.equal(await page.evaluate(() => document.activeElement.tagName), "MAIN"); // as before
+  }
   await done();
 });
 
