@@ -72,7 +72,11 @@ func TestLeaveWhileServed(t *testing.T) {
 				d := &interrupted{Driver: newMemory(t, storetest.OpenParams{}), release: make(chan struct{})}
 				ctx, cancel := context.WithCancel(t.Context())
 				s := &setup{reopen(t, d), d, cancel}
-				defer func() { _ = s.Close(context.WithoutCancel(t.Context())) }()
+				defer func() {
+					if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
+						t.Error(err)
+					}
+				}()
 				waiting := block(ctx, s, agl.DequeueRolloutsParams{Limit: 1, Wait: time.Minute})
 				d.hold.Store(true)
 				enqueued := make(chan error, 1)

@@ -222,6 +222,35 @@ func TestAnyHistoryOverHTTP(t *testing.T) {
 	})
 }
 
+// TestSmallSpansGoWhole sends a span twice under two ids: the second time the server gets what it adds, or, of a small span,
+// all of it.
+func TestSmallSpansGoWhole(t *testing.T) {
+	t.Parallel()
+	for words, whole := range map[int]bool{500: true, 1500: false} {
+		store := memorytest.Open(t)
+		r, err := store.StartRollout(t.Context(), agl.StartRolloutParams{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := &link{server: newServer(t, server.Config{Store: store})}
+		c := l.client(t)
+		defer c.Close()
+		size := 0
+		for n := range 3 { // the first one learns what the server accepts
+			l.bytes = 0
+			span := callSpan(t, r.RolloutID, r.Attempt.AttemptID, n, []string{strings.Repeat("said ", words)})
+			document := span.AppendJSON(nil)
+			size = len(document)
+			if _, err := c.AddSpansJSON(t.Context(), agl.AddSpansJSONParams{Spans: []jsontext.Value{document}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if l.short != 2 || (l.bytes > size) != whole {
+			t.Errorf("%d bytes for a span of %d, in the short form %d times; want the whole span: %t", l.bytes, size, l.short, whole)
+		}
+	}
+}
+
 // TestShortSpansAreExplained: what the server refuses in the short form it is sent in JSON, and its
 // answer to that is the caller's.
 func TestShortSpansAreExplained(t *testing.T) {
