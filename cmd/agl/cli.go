@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/gateway"
+	"github.com/agl-go/agl/internal/spelling"
 	"github.com/agl-go/agl/release"
 	"github.com/agl-go/agl/store"
 )
@@ -195,10 +197,11 @@ func usageError(err error) error {
 	see = programName() + strings.TrimPrefix(see, "agl")
 	// Kong quotes the variable's value, which may hold a password.
 	message := regexp.MustCompile(` \(from envar (\w+)=".*"\)`).ReplaceAllString(err.Error(), " (from $1)")
+	message = withNear(message)
 	for _, r := range []struct{ kong, ours string }{
 		{`expected a valid [0-9]+ bit int but got ("[^"]*")`, "got $1, must be a whole number such as 10"},
 		{`expected a valid [0-9]+ bit uint but got ("[^"]*")`, "got $1, must be a whole number such as 10, and not negative"},
-		{`^(unknown flag -\w), did you mean .*$`, "$1"}, // each flag of one letter is as near as another
+		{`^(unexpected argument (latest|worst|best))$`, "$1; " + programName() + " trace $2 shows that rollout"},
 		{`^(unknown flag \S+)$`, "$1" + strings.ReplaceAll(takes, "$", "$$")},
 		{`expected a float but got "([^"]*)" \(string\)`, `got "$1", must be a number such as 0.5`},
 		{`expected duration but got ("[^"]*"): .*$`, "got $1, must be a duration such as 90s, 10m or 1h30m"},
@@ -208,6 +211,27 @@ func usageError(err error) error {
 		message = regexp.MustCompile(r.kong).ReplaceAllString(message, r.ours)
 	}
 	return fmt.Errorf("%s (see %s)", message, see)
+}
+
+// withNear leaves out those of Kong's suggestions that are other words: Kong takes each that is two edits away, however short.
+func withNear(message string) string {
+	found := regexp.MustCompile(`^((?:unexpected argument|unknown flag) (\S+)), did you mean (?:one of )?(.*)\?$`).FindStringSubmatch(message)
+	if found == nil {
+		return message
+	}
+	word := found[2]
+	near := slices.DeleteFunc(strings.Split(found[3], ", "), func(quoted string) bool {
+		candidate := strings.Trim(quoted, `"`)
+		return !strings.HasPrefix(candidate, word) && spelling.Meant(strings.TrimLeft(word, "-"), []string{strings.TrimLeft(candidate, "-")}) == ""
+	})
+	switch len(near) {
+	case 0:
+		return found[1]
+	case 1:
+		return found[1] + ", did you mean " + near[0] + "?"
+	default:
+		return found[1] + ", did you mean one of " + strings.Join(near, ", ") + "?"
+	}
 }
 
 // Run runs the command. It is called once.

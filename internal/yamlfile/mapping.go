@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/agl-go/agl/internal/spelling"
 )
 
 // Field is a key of a mapping.
@@ -146,38 +148,11 @@ func insteadOf(key string, fields []Field) string {
 	names := namesOf(fields)
 	slices.Sort(names)
 	there := "there are " + strings.Join(names, ", ")
-	best, least := "", 3 // at three edits or more it is another word
-	for _, name := range names {
-		if d := distance(key, name); d < least && d < len(name) {
-			best, least = name, d
-		}
-	}
+	best := spelling.Meant(key, names)
 	if best == "" {
 		return "; " + there
 	}
 	return fmt.Sprintf(", perhaps %s is meant; %s", best, there)
-}
-
-// distance returns the least number of insertions, deletions and replacements of a
-// byte that turn a into b (Levenshtein 1966).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // mappingSchema returns the schema of a mapping with these keys.
