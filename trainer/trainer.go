@@ -59,8 +59,8 @@ func FromContext(ctx context.Context) *Trainer {
 func (t *Trainer) Config() Config { return t.cfg }
 
 // Fit runs the algorithm and the runners to their end, or this process's part of them. Fit returns agl.ErrIllegalState if none of the
-// rollouts that the algorithm waited for had a usable reward or, with a [CallLearner], a model call. It ends the run as soon as that is
-// true of the first 20. Other errors are those of the strategy: see [execution.Strategy] and [execution.ExitCode].
+// rollouts that the algorithm waited for, or of those for training, had a usable reward or, with a [CallLearner], a model call. It ends
+// the run as soon as none of the first 20 has. Other errors are those of the strategy: see [execution.Strategy] and [execution.ExitCode].
 func (t *Trainer) Fit(ctx context.Context) error {
 	return t.run(ctx, t.cfg, t.cfg.Strategy)
 }

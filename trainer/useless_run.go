@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -34,12 +35,15 @@ type uselessCheck struct {
 
 	mu        sync.Mutex
 	seen      map[string]bool
-	rewarded  bool // a rollout had a usable reward
-	called    bool // a rollout had a recorded model call
-	ended     bool // an agent ended well, without a usable reward
-	late      bool // a rollout ended by a time limit
-	useless   int  // rollouts without a usable reward, for reasons that will not pass
-	silent    int  // rollouts that went well without a model call
+	rewarded  bool     // a rollout had a usable reward
+	training  int      // training rollouts, up to the first with a usable reward
+	learned   bool     // a training rollout had a usable reward
+	called    bool     // a rollout had a recorded model call
+	ended     bool     // an agent ended well, without a usable reward
+	late      bool     // a rollout ended by a time limit
+	useless   int      // rollouts without a usable reward, for reasons that will not pass
+	silent    int      // rollouts that went well without a model call
+	cancelled []string // rollouts, up to the first from which the run can learn
 	lastLine  string
 	misplaced string // a reward that was written to standard error
 	failures  failures
@@ -88,7 +92,11 @@ func (c *uselessCheck) learns() bool {
 	return c.canLearn()
 }
 
-func (c *uselessCheck) canLearn() bool { return c.rewarded && (c.called || !c.calls) }
+// canLearn holds when a rollout had a usable reward. Where there are training rollouts one of them had: validation measures, and teaches
+// nothing.
+func (c *uselessCheck) canLearn() bool {
+	return c.rewarded && (c.learned || c.training == 0) && (c.called || !c.calls)
+}
 
 // look reads rollouts that have finished. When one has shown that the run can learn,
 // only those that failed are read.
@@ -96,18 +104,28 @@ func (c *uselessCheck) look(ctx context.Context, finished []agl.Rollout) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range finished {
-		learns := c.canLearn()
-		if c.seen[r.RolloutID] || r.Status == agl.RolloutCancelled || learns && r.Status == agl.RolloutSucceeded {
+		if c.seen[r.RolloutID] {
+			continue
+		}
+		if r.Mode == agl.ModeTrain && !c.learned {
+			c.training++
+		}
+		learns, cancelled := c.canLearn(), r.Status == agl.RolloutCancelled
+		if learns && (cancelled || r.Status == agl.RolloutSucceeded) {
 			continue
 		}
 		c.seen[r.RolloutID] = true
+		if cancelled { // others may have more time
+			c.cancelled = append(c.cancelled, r.RolloutID)
+			continue
+		}
 		if err := c.read(ctx, r.RolloutID, learns); err != nil {
 			return fmt.Errorf("look at rollout %s: %w", r.RolloutID, err)
 		}
 	}
 	switch {
 	case !c.rewarded && c.useless >= lookLimit:
-		return c.unrewarded(c.useless)
+		return c.unrewarded("rollout", c.useless)
 	case c.calls && !c.called && c.silent >= lookLimit:
 		return c.uncalled()
 	}
@@ -144,6 +162,7 @@ func (c *uselessCheck) read(ctx context.Context, id string, brief bool) error {
 	_, mask := e.Score()
 	if mask == "" {
 		c.rewarded = true
+		c.learned = c.learned || r.Mode == agl.ModeTrain
 	} else {
 		c.useless++
 		c.ended = true
@@ -181,7 +200,9 @@ func (c *uselessCheck) verdict() error {
 	case len(c.seen) == 0:
 		return nil // no rollout was waited for
 	case !c.rewarded:
-		return c.unrewarded(len(c.seen))
+		return c.unrewarded("rollout", len(c.seen))
+	case c.training > 0 && !c.learned:
+		return c.unrewarded("training rollout", c.training)
 	case c.calls && !c.called:
 		return c.uncalled()
 	}
@@ -212,11 +233,16 @@ func Misplaced(line string) string {
 // CallForm says how an agent's model calls are recorded.
 const CallForm = "the agent must call the model at the address that it is given: $OPENAI_BASE_URL, with $OPENAI_API_KEY and $OPENAI_MODEL"
 
-func (c *uselessCheck) unrewarded(n int) error {
+// unrewarded says that n rollouts of a kind, which are all, have no usable reward.
+func (c *uselessCheck) unrewarded(kind string, n int) error {
+	all := maps.Clone(c.failures)
+	for _, id := range c.cancelled {
+		all.add(id, "cancelled before it had ended", "")
+	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "no rollout has a usable reward: %d of %d are without", n, n)
+	fmt.Fprintf(&b, "no %s has a usable reward: %d of %d are without", kind, n, n)
 	const most = 3
-	failures := c.failures.sorted()
+	failures := all.sorted()
 	for _, f := range failures[:min(most, len(failures))] {
 		fmt.Fprintf(&b, "\n  %s", f)
 	}
@@ -235,6 +261,8 @@ func (c *uselessCheck) unrewarded(n int) error {
 	switch {
 	case c.ended:
 		fmt.Fprintf(&b, "\nhow to report a reward: %s", RewardForm)
+	case c.rewarded:
+		b.WriteString("\nvalidation rollouts have rewards, but teach nothing")
 	default:
 		b.WriteString("\nno agent has ended well: agl train --dry-run runs one task and shows what the agent does")
 		if c.late {
@@ -244,10 +272,13 @@ func (c *uselessCheck) unrewarded(n int) error {
 			b.WriteString(`, and with agent.keepalive it replies with a line such as {"reward": 0.7}`)
 		}
 	}
+	if len(c.cancelled) > 0 {
+		b.WriteString("\nthe time of a group is group_timeout, where that is given")
+	}
 	return uselessError{agl.Errorf(agl.CodeIllegalState, "%s", b.String())}
 }
 
 func (c *uselessCheck) uncalled() error {
 	return uselessError{agl.Errorf(agl.CodeIllegalState,
-		"no model call was recorded in %d rollouts, and the algorithm learns from the calls: %s", len(c.seen), CallForm)}
+		"no model call was recorded in %d rollouts, and the algorithm learns from the calls: %s", len(c.seen)-len(c.cancelled), CallForm)}
 }

@@ -38,6 +38,14 @@ func TestUselessRun(t *testing.T) {
 		"the model is away": {agl.AgentFunc(func(context.Context, agl.Task) (agl.Result, error) {
 			return agl.Result{}, &agl.OutcomeError{Kind: agl.OutcomeModelError, Err: errors.New("no connection")}
 		}), callLearner{}, 30, nil, "30 of 30 are without\n  model_error: "},
+		"all are cancelled": {agl.AgentFunc(hanging), agl.AlgorithmFunc(cancelAll), 3, nil,
+			"3 of 3 are without\n  cancelled before it had ended ×3, first in ro-…\nthe time of a group is group_timeout, where that is given"},
+		"only validation has a reward": {agl.AgentFunc(func(_ context.Context, task agl.Task) (agl.Result, error) {
+			if task.Rollout.Mode == agl.ModeTrain {
+				return agl.Result{}, errors.New("ValueError: boom")
+			}
+			return agl.RewardResult(1), nil
+		}), agl.AlgorithmFunc(validateThenTrain), 3, nil, "no training rollout has a usable reward: 3 of 3 are without\n  ValueError: boom ×3, first in ro-…\nvalidation rollouts have rewards, but teach nothing"},
 		"few without reward": {mute, agl.AlgorithmFunc(onePass), 2, nil, "2 of 2 are without"},
 		"none is needed":     {mute, agl.AlgorithmFunc(onePass), 30, func(c *trainer.Config) { c.Unrewarded = true }, ""},
 		"no call":            {rewarded, callLearner{}, 30, nil, "no model call was recorded in 20 rollouts, and the algorithm learns from the calls"},
@@ -102,6 +110,37 @@ func (l callLearner) Run(ctx context.Context, in agl.AlgorithmInput) error {
 		}
 	}
 	return nil
+}
+
+// validateThenTrain is an algorithm that runs its first task for validation, and then all for training.
+func validateThenTrain(ctx context.Context, in agl.AlgorithmInput) error {
+	task, err := in.Train.Task(0)
+	if err != nil {
+		return err
+	}
+	for _, err := range algorithm.Rollouts(ctx, algorithm.RolloutsParams{Store: in.Store, Rollouts: []agl.EnqueueRollout{{Input: task, Mode: agl.ModeVal}}}) {
+		if err != nil {
+			return err
+		}
+	}
+	return callLearner{}.Run(ctx, in)
+}
+
+// cancelAll is an algorithm that cancels its rollouts, as grpo does when the time of their group is over, and waits for them.
+func cancelAll(ctx context.Context, in agl.AlgorithmInput) error {
+	queued, err := in.Store.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{Rollouts: make([]agl.EnqueueRollout, in.Train.Len())})
+	if err != nil {
+		return err
+	}
+	var ids []string
+	for _, r := range queued {
+		ids = append(ids, r.RolloutID)
+	}
+	if err := algorithm.Cancel(ctx, in.Store, ids); err != nil {
+		return err
+	}
+	_, err = in.Store.WaitForRollouts(ctx, agl.WaitForRolloutsParams{RolloutIDs: ids})
+	return err
 }
 
 // hanging is an agent that does not end before its time is up.
