@@ -27,6 +27,7 @@ type stream struct {
 func asStream(h http.Header) {
 	h["Content-Type"] = []string{"text/event-stream; charset=utf-8"}
 	h["Cache-Control"] = []string{"no-cache"}
+	h["X-Accel-Buffering"] = []string{"no"} // nginx in front must not hold the stream back
 }
 
 // errBroken is wrapped by the error of a stream that ended too early, or whose agent disconnected. The call is not

@@ -34,7 +34,7 @@ func TestStream(t *testing.T) {
 	c.create("r")
 	c.must("POST", "/api/models", `[{"model":"m","endpoint":"http://b/v1"}]`)
 	w := c.send("POST", chatPath, `{"stream":true}`)
-	if w.Code != 200 || w.Body.String() != chunks || w.Header().Get("Content-Type") != "text/event-stream; charset=utf-8" {
+	if w.Code != 200 || w.Body.String() != chunks || w.Header().Get("Content-Type") != "text/event-stream; charset=utf-8" || w.Header().Get("X-Accel-Buffering") != "no" {
 		t.Errorf("got %d %v %s", w.Code, w.Header(), w.Body)
 	}
 	want := `{"prompt_token_ids":[1,2],"response_token_ids":[3,4],"response_log_probs":[-1,-2],"server":{"model":"m","version":0},"http_status":200,"status":"ok"}`

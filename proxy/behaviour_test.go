@@ -69,8 +69,8 @@ func TestStreamLiveInAnyCut(t *testing.T) {
 		}
 		pieces.Store(&cut)
 		got := post(t, g.URL+attemptPath, strings.Replace(hello, `{`, `{"stream":true,`, 1))
-		if string(got.body) != want {
-			rt.Fatalf("got\n%s\nwant\n%s", got.body, want)
+		if string(got.body) != want || got.header.Get("X-Accel-Buffering") != "no" {
+			rt.Fatalf("got X-Accel-Buffering %q\n%s\nwant \"no\"\n%s", got.header.Get("X-Accel-Buffering"), got.body, want)
 		}
 	})
 	flush(t, g)

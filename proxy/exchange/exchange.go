@@ -143,6 +143,9 @@ func (x *Exchange) serve(ctx context.Context, c *call, r *http.Request) error {
 func deliver(ctx context.Context, r *relay) error {
 	h := r.w.Header()
 	upstream.CopyHeader(h, r.reply.Header)
+	if r.reply.Stream() {
+		h.Set("X-Accel-Buffering", "no") // nginx in front must not hold the stream back
+	}
 	if r.reply.Status >= 300 {
 		h.Set(HeaderSource, record.SourceProvider)
 		r.in.Fail(record.SourceProvider, fmt.Sprintf("the backend answered %d", r.reply.Status))
