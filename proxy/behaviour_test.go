@@ -281,6 +281,7 @@ func TestErrors(t *testing.T) {
 		{name: "no model", body: `{}`, status: 400, source: "gateway", message: `"param":"model"`, fault: "model"},
 		{name: "too large", body: `{"model":"m","x":"` + strings.Repeat("x", 100) + `"}`, edit: func(c *proxy.Config) { c.MaxRequestBytes = 100 }, status: 413, source: "gateway", message: "100 bytes", fault: "100 bytes"},
 		{name: "backend away", edit: func(c *proxy.Config) { c.Models[0].BaseURL = "http://127.0.0.1:1/v1" }, status: 502, source: "gateway", message: "cannot be reached", fault: "cannot be reached"},
+		{name: "key with a line break", edit: func(c *proxy.Config) { c.Models[0].APIKey = "sk-1\n" }, status: 500, source: "gateway", message: "U+000A", fault: "U+000A"},
 		{name: "key not set", edit: func(c *proxy.Config) { c.Models[0].APIKey = "env:NOPE" }, status: 500, source: "gateway", message: "NOPE", fault: "NOPE"},
 		{name: "backend refuses", reply: proxytest.Reply{Status: 429, Header: http.Header{"Retry-After": {"7"}}, Body: `{"error":{"message":"slow down"}}`}, status: 429, source: "provider", message: `{"error":{"message":"slow down"}}`, fault: "the backend answered 429: slow down"},
 		{name: "backend fails in text", reply: proxytest.Reply{Status: 500, ContentType: text, Body: "oops"}, status: 500, source: "provider", message: "oops", fault: "the backend answered 500"},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/secret"
 )
 
 // Config configures a [Pool]. The zero value of each field but Models is usable.
@@ -105,4 +106,10 @@ type Pool struct {
 }
 
 // keyOf returns the key that a backend gets, empty if it gets the agent's.
-func (p *Pool) keyOf(b *backend) (string, error) { return Secret(b.APIKey, p.cfg.LookupEnv) }
+func (p *Pool) keyOf(b *backend) (string, error) {
+	key, err := Secret(b.APIKey, p.cfg.LookupEnv)
+	if err == nil {
+		err = secret.Check("the API key of model "+b.Name, key)
+	}
+	return key, err
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/secret"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
@@ -90,5 +91,5 @@ func (c Config) validate() error {
 	case c.SpanBatchBytes < 0:
 		return agl.Errorf(agl.CodeInvalid, "rest/client: SpanBatchBytes: got %d, must not be negative", c.SpanBatchBytes)
 	}
-	return nil
+	return secret.Check("rest/client: Token", c.Token)
 }

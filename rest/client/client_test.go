@@ -89,6 +89,9 @@ func TestConfigErrors(t *testing.T) {
 
 func TestToken(t *testing.T) {
 	t.Parallel()
+	if _, err := client.New(client.Config{URL: "http://127.0.0.1:1", Token: "s3cret\r\n"}); agl.ErrorCode(err) != agl.CodeInvalid || !strings.Contains(err.Error(), "U+000D") {
+		t.Errorf("a token that cannot be sent: %v", err)
+	}
 	web := httptest.NewServer(newServer(t, server.Config{Store: memorytest.Open(t), Token: "s3cret"}))
 	t.Cleanup(web.Close)
 	for _, tc := range []struct {

@@ -16,6 +16,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/httpserver"
+	"github.com/agl-go/agl/internal/secret"
 	"github.com/agl-go/agl/rest/internal/wire"
 	"github.com/agl-go/agl/rest/project"
 )
@@ -101,7 +102,7 @@ func (c Config) validate() error {
 	case c.EventHeartbeat < 0:
 		return agl.Errorf(agl.CodeInvalid, "rest/server: EventHeartbeat: got %s, must not be negative", c.EventHeartbeat)
 	}
-	return nil
+	return secret.Check("rest/server: Token", c.Token)
 }
 
 // Server serves the API over a store: as an http.Handler, which starts no goroutine that outlives a request, or by

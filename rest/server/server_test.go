@@ -56,6 +56,9 @@ func TestLenience(t *testing.T) {
 
 func TestToken(t *testing.T) {
 	t.Parallel()
+	if _, err := server.New(server.Config{Store: memorytest.Open(t), Token: "s3cret\n"}); agl.ErrorCode(err) != agl.CodeInvalid || !strings.Contains(err.Error(), "U+000A") {
+		t.Errorf("a token that nobody can send: %v", err)
+	}
 	api := newServer(t, server.Config{Store: memorytest.Open(t), Token: "s3cret"})
 	basic := func(user, password string) string {
 		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)

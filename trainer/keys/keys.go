@@ -14,6 +14,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/internal/secret"
 	"github.com/agl-go/agl/internal/yamlfile"
 	"github.com/agl-go/agl/store"
 )
@@ -121,7 +122,7 @@ func Secret(lookupEnv func(name string) (string, bool), key, value string) (stri
 	if !ok || found == "" {
 		return "", agl.Errorf(agl.CodeInvalid, "%s: the environment variable %s is not set", key, name)
 	}
-	return found, nil
+	return found, secret.Check(key+": the environment variable "+name, found)
 }
 
 // tokenVariable has the token of a store.
@@ -133,5 +134,5 @@ func StoreToken(lookupEnv func(name string) (string, bool), key, value string) (
 		return Secret(lookupEnv, key, value)
 	}
 	token, _ := lookupEnv(tokenVariable)
-	return token, nil
+	return token, secret.Check(tokenVariable, token)
 }

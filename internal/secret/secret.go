@@ -1,0 +1,23 @@
+// Package secret checks tokens and keys before they are used. It must not know whose they are.
+package secret
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/agl-go/agl"
+)
+
+// Check refuses a token or a key that no header of a request carries unchanged, such as one that came with the line break at
+// the end of its file: CodeInvalid. name says in the error where it was given; the error does not show it.
+func Check(name, token string) error {
+	if at := strings.IndexFunc(token, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }); at >= 0 {
+		r, _ := utf8.DecodeRuneInString(token[at:])
+		return agl.Errorf(agl.CodeInvalid, "%s: has the character %U, which does not belong in an HTTP header; a token or key is one line of visible characters, without the line break at the end of its file", name, r)
+	}
+	if strings.TrimSpace(token) != token {
+		return agl.Errorf(agl.CodeInvalid, "%s: has a space at its beginning or end, which HTTP headers lose", name)
+	}
+	return nil
+}

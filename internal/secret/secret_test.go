@@ -1,0 +1,25 @@
+package secret
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/agl-go/agl"
+)
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	for _, good := range []string{"", "tok", "a b", "pässwort", "agl_b5xw2n7kq4ta_x-_.~+/="} {
+		if err := Check("token", good); err != nil {
+			t.Errorf("%q: %v", good, err)
+		}
+	}
+	for bad, why := range map[string]string{
+		"tok\n": "U+000A", "tok\r\n": "U+000D", "\uFEFFtok": "U+FEFF", "a\tb": "U+0009", "a\x00b": "U+0000", "\xfft": "U+FFFD", " tok": "a space", "tok ": "a space",
+	} {
+		err := Check("AGL_TOKEN", bad)
+		if agl.ErrorCode(err) != agl.CodeInvalid || !strings.HasPrefix(err.Error(), "AGL_TOKEN: has ") || !strings.Contains(err.Error(), why) || strings.Contains(err.Error(), "tok\n") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
