@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/agl-go/agl/bench/internal/bench"
 	"github.com/agl-go/agl/store/postgres/postgrestest"
 )
@@ -35,6 +37,8 @@ const (
 	nameMemory       = "agl"
 	nameMemoryTabs   = "agl-tabs"
 	nameCeiling      = "ceiling"
+	nameFlushed      = "flushed"
+	nameInserted     = "inserted-2"
 	nameMemoryClient = "agl-client"
 	nameFull         = "sqlite"
 	nameFullTabs     = "sqlite-tabs"
@@ -58,6 +62,7 @@ func contenders(opt options, dir string) []contender {
 		{nameMemory, memory, wire, 0},
 		{nameMemoryTabs, memory, wire, openTabs},
 		{nameCeiling, func(ctx context.Context) (*server, error) { return serverOf(bench.StartRole(ctx, roleCanned)) }, wire, 0},
+		{nameFlushed, func(ctx context.Context) (*server, error) { return serverOf(bench.StartRole(ctx, roleFlushed)) }, wire, 0},
 		{nameMemoryClient, memory, client, 0},
 		{nameFull, sqlite("full"), wire, 0},
 		{nameFullTabs, sqlite("full"), wire, openTabs},
@@ -71,6 +76,7 @@ func contenders(opt options, dir string) []contender {
 			return startAgl(ctx, opt, "--db", "sqlite:"+path, "--sync", "full")
 		}, wire, 0},
 		{namePostgres, func(ctx context.Context) (*server, error) { return startPostgres(ctx, opt, 2) }, wire, 0},
+		{nameInserted, startInserted, wire, 0},
 	}
 	var picked []contender
 	for _, c := range all {
@@ -115,7 +121,12 @@ func startSQLite(ctx context.Context, opt options, dir, sync string) (*server, e
 }
 
 // startPostgres starts PostgreSQL with durable commits and n servers on one database.
-func startPostgres(ctx context.Context, opt options, n int) (_ *server, err error) {
+func startPostgres(ctx context.Context, opt options, n int) (*server, error) {
+	return startOnPostgres(ctx, n, func(url string) (*server, error) { return startAgl(ctx, opt, "--db", url) })
+}
+
+// startOnPostgres starts PostgreSQL with durable commits and n servers, given the address of the database.
+func startOnPostgres(ctx context.Context, n int, serve func(url string) (*server, error)) (_ *server, err error) {
 	database, err := postgrestest.Start(ctx, postgrestest.Config{Durable: true})
 	if err != nil {
 		return nil, err
@@ -140,7 +151,7 @@ func startPostgres(ctx context.Context, opt options, n int) (_ *server, err erro
 			return nil, err
 		}
 		var s *server
-		if s, err = startAgl(ctx, opt, "--db", url); err == nil {
+		if s, err = serve(url); err == nil {
 			servers = append(servers, s)
 			all.urls = append(all.urls, s.urls...)
 		}
@@ -150,4 +161,29 @@ func startPostgres(ctx context.Context, opt options, n int) (_ *server, err erro
 		return nil, err
 	}
 	return all, nil
+}
+
+// startInserted starts PostgreSQL and two servers of canned replies that write to one table of it.
+func startInserted(ctx context.Context) (*server, error) {
+	table := false
+	return startOnPostgres(ctx, 2, func(url string) (*server, error) {
+		if !table {
+			if err := createBodies(ctx, url); err != nil {
+				return nil, err
+			}
+			table = true
+		}
+		return serverOf(bench.StartRole(ctx, roleInserted, databaseEnv+"="+url))
+	})
+}
+
+// createBodies makes the table that serveInserted writes to. What is in it is not compressed.
+func createBodies(ctx context.Context, url string) error {
+	db, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer db.Close(ctx)
+	_, err = db.Exec(ctx, "CREATE TABLE bodies (body bytea); ALTER TABLE bodies ALTER body SET STORAGE external")
+	return err
 }

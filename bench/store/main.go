@@ -40,8 +40,13 @@ func (o options) picked(name string) bool {
 }
 
 func main() {
-	if bench.Role() == roleCanned {
-		bench.Exit("store", serveCanned())
+	switch bench.Role() {
+	case roleCanned:
+		bench.Exit("store", serveCanned(nil))
+	case roleFlushed:
+		bench.Exit("store", serveFlushed())
+	case roleInserted:
+		bench.Exit("store", serveInserted())
 	}
 	var opt options
 	bench.Main("store", "Measures store servers over HTTP, one run, as ratios.", &opt, func(ctx context.Context) error { return run(ctx, opt) })
