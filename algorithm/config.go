@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -161,6 +162,35 @@ func (c TrainingConfig) Identity(algorithm, data string) map[string]string {
 type Minimum struct {
 	Field        string
 	Value, Least int
+}
+
+// MaxRollouts bounds the rollouts that an algorithm has open together. Each takes memory from when it is enqueued.
+const MaxRollouts = 10_000_000
+
+// MaxBatch bounds the sequences of a step of training, which are in memory together.
+const MaxBatch = 1_000_000
+
+// Factor is a field of a configuration, or a number of tasks, whose product with others is bounded.
+type Factor struct {
+	Field string
+	Value int
+}
+
+// AtMost names the factors whose product is above a bound. The product is one of floats: that of integers could overflow.
+func AtMost(most int, factors ...Factor) error {
+	product, names := 1.0, make([]string, len(factors))
+	for i, f := range factors {
+		product *= float64(f.Value)
+		names[i] = fmt.Sprintf("%s (%d)", f.Field, f.Value)
+	}
+	switch {
+	case product <= float64(most):
+		return nil
+	case len(factors) == 1:
+		return agl.Errorf(agl.CodeInvalid, "%s is %d, must be at most %d", factors[0].Field, factors[0].Value, most)
+	default:
+		return agl.Errorf(agl.CodeInvalid, "%s is %.0f, must be at most %d", strings.Join(names, " times "), product, most)
+	}
 }
 
 // AtLeast names the first field that is below its minimum.

@@ -23,7 +23,7 @@ type Config struct {
 	Tracer agl.Tracer
 	// Hooks watch the attempts, in this order.
 	Hooks []agl.Hook
-	// Workers is the number of attempts that run at once; 0 is 1.
+	// Workers is the number of attempts that run at once, at most [MaxWorkers]; 0 is 1.
 	Workers int
 	// WorkerPrefix and FirstWorker determine the worker ids, prefix-n-run: n counts from FirstWorker, and run is
 	// random and new for each Run. The empty prefix is host-pid.
@@ -63,6 +63,9 @@ type Config struct {
 	// Logger logs failed attempts and lost connections; nil discards.
 	Logger *slog.Logger
 }
+
+// MaxWorkers bounds Config.Workers: each takes memory, and a connection to the store.
+const MaxWorkers = 100_000
 
 func (c Config) withDefaults() Config {
 	c.Workers = cmp.Or(c.Workers, 1)
@@ -109,6 +112,9 @@ func (c Config) validate() error {
 		if f.value < 0 {
 			return agl.Errorf(agl.CodeInvalid, "runner: Config.%s: got %d, must not be negative", f.name, f.value)
 		}
+	}
+	if c.Workers > MaxWorkers {
+		return agl.Errorf(agl.CodeInvalid, "runner: Config.Workers: got %d, must be at most %d", c.Workers, MaxWorkers)
 	}
 	return nil
 }

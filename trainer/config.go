@@ -54,7 +54,7 @@ type Config struct {
 	// Strategy says which parts run in which process; nil means
 	// execution.SharedMemory.
 	Strategy execution.Strategy
-	// Runners is the number of rollouts that run at the same time; zero means 1.
+	// Runners is the number of rollouts that run at the same time, at most [runner.MaxWorkers]; zero means 1.
 	Runners int
 	// MaxRollouts ends each runner after this number of rollouts; zero means no limit.
 	MaxRollouts int
@@ -119,6 +119,9 @@ func (c Config) validate() error {
 		if n.value < 0 {
 			return agl.Errorf(agl.CodeInvalid, "trainer: %s: got %d, must not be negative", n.name, n.value)
 		}
+	}
+	if c.Runners > runner.MaxWorkers {
+		return agl.Errorf(agl.CodeInvalid, "trainer: Runners: got %d, must be at most %d", c.Runners, runner.MaxWorkers)
 	}
 	if c.Unresponsive < 0 {
 		return agl.Errorf(agl.CodeInvalid, "trainer: Unresponsive: got %s, must not be negative", c.Unresponsive)

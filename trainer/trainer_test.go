@@ -257,6 +257,7 @@ func TestConfigErrors(t *testing.T) {
 		"empty train":        {trainer.Config{Agent: rewarded, Train: agl.Tasks{}}, "Train: the dataset is empty"},
 		"empty val":          {trainer.Config{Agent: rewarded, Train: tasks(1), Val: agl.Tasks{}}, "Val: the dataset is empty"},
 		"negative runners":   {trainer.Config{Agent: rewarded, Runners: -1}, "Runners: got -1"},
+		"too many runners":   {trainer.Config{Agent: rewarded, Runners: 1_000_000_000}, "Runners: got 1000000000, must be at most 100000"},
 		"negative rollouts":  {trainer.Config{Agent: rewarded, MaxRollouts: -2}, "MaxRollouts: got -2"},
 		"no database":        {trainer.Config{Agent: rewarded, Database: "agl.db"}, `Database: got "agl.db"`},
 		"resource with none": {trainer.Config{Agent: rewarded, InitialResources: agl.Resources{{Name: "x"}}}, "InitialResources[0]"},

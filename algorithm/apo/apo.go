@@ -96,6 +96,11 @@ func (s *search) open(ctx context.Context) error {
 	case s.in.Val == nil || s.in.Val.Len() == 0:
 		return agl.Errorf(agl.CodeInvalid, "the validation dataset is empty; candidates are compared on it")
 	}
+	if s.cfg.Live == nil {
+		if err := algorithm.AtMost(algorithm.MaxRollouts, algorithm.Factor{Field: "validation tasks", Value: s.in.Val.Len()}, algorithm.Factor{Field: "FinalSamples", Value: s.cfg.FinalSamples}); err != nil {
+			return err
+		}
+	}
 	prompts := promptsOf(s.in.InitialResources)
 	if prompts == nil {
 		return agl.Errorf(agl.CodeInvalid, "the initial resources have no prompt_template; there is nothing to tune")

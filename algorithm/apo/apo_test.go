@@ -3,6 +3,7 @@ package apo_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -202,17 +203,20 @@ func TestRejects(t *testing.T) {
 	t.Parallel()
 	model := apo.ModelFunc(writer)
 	for want, cfg := range map[string]apo.Config{
-		"apo: GradientModel is nil; a model is required":                              {},
-		"apo: BeamWidth is -1, must be at least 1":                                    {GradientModel: model, BeamWidth: -1},
-		"apo: Resamples is 10, must be at least 100":                                  {GradientModel: model, Resamples: 10},
-		"apo: EditPrompts is 0, must be at least 1":                                   {GradientModel: model, EditPrompts: []string{}},
-		"apo: Level is 95, must be between 0 and 1":                                   {GradientModel: model, Level: 95},
-		"apo: Budget.Tokens is -1, must be a finite number ≥ 0":                       {GradientModel: model, Budget: apo.Budget{Tokens: -1}},
-		"apo: Budget.Dollars is 5, but both prices are 0, so it would never be spent": {GradientModel: model, Budget: apo.Budget{Dollars: 5}},
-		"apo: Rollout: config.max_attempts: got -1, must be at least 1":               {GradientModel: model, RunConfig: algorithm.RunConfig{Rollout: agl.RolloutConfig{MaxAttempts: -1}}},
-		"apo: BatchTimeout is -1ns, must not be negative":                             {GradientModel: model, BatchTimeout: -1},
-		"apo: Temperature is -1, must be a finite number ≥ 0":                         {GradientModel: model, Temperature: agl.Some(-1.0)},
-		"apo: EditPrompts: template: EditPrompts[0]:1: unclosed action":               {GradientModel: model, EditPrompts: []string{"{{"}},
+		"apo: GradientModel is nil; a model is required":                                                               {},
+		"apo: BeamWidth is -1, must be at least 1":                                                                     {GradientModel: model, BeamWidth: -1},
+		"apo: Resamples is 10, must be at least 100":                                                                   {GradientModel: model, Resamples: 10},
+		"apo: Resamples is 1000000000, must be at most 10000000":                                                       {GradientModel: model, Resamples: 1_000_000_000},
+		"apo: FinalSamples is 1000000000, must be at most 10000000":                                                    {GradientModel: model, FinalSamples: 1_000_000_000},
+		"apo: BeamWidth (4) times BranchFactor (9223372036854775807) is 36893488147419103232, must be at most 1000000": {GradientModel: model, BranchFactor: math.MaxInt},
+		"apo: EditPrompts is 0, must be at least 1":                                                                    {GradientModel: model, EditPrompts: []string{}},
+		"apo: Level is 95, must be between 0 and 1":                                                                    {GradientModel: model, Level: 95},
+		"apo: Budget.Tokens is -1, must be a finite number ≥ 0":                                                        {GradientModel: model, Budget: apo.Budget{Tokens: -1}},
+		"apo: Budget.Dollars is 5, but both prices are 0, so it would never be spent":                                  {GradientModel: model, Budget: apo.Budget{Dollars: 5}},
+		"apo: Rollout: config.max_attempts: got -1, must be at least 1":                                                {GradientModel: model, RunConfig: algorithm.RunConfig{Rollout: agl.RolloutConfig{MaxAttempts: -1}}},
+		"apo: BatchTimeout is -1ns, must not be negative":                                                              {GradientModel: model, BatchTimeout: -1},
+		"apo: Temperature is -1, must be a finite number ≥ 0":                                                          {GradientModel: model, Temperature: agl.Some(-1.0)},
+		"apo: EditPrompts: template: EditPrompts[0]:1: unclosed action":                                                {GradientModel: model, EditPrompts: []string{"{{"}},
 		"apo: CritiquePrompts: template: CritiquePrompts[0]:1:2: executing \"CritiquePrompts[0]\" at <.Nothing>: can't evaluate field Nothing in type apo.CritiqueData": {GradientModel: model, CritiquePrompts: []string{"{{.Nothing}}"}},
 	} {
 		if _, err := apo.New(cfg); !errors.Is(err, agl.ErrInvalid) || err.Error() != want {

@@ -109,6 +109,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// maxEdits bounds the edits of a round, and maxResamples the bootstrap samples of an interval, which are in memory together.
+const maxEdits, maxResamples = 1_000_000, 10_000_000
+
 func (c Config) validate() error {
 	if c.GradientModel == nil {
 		return invalid("GradientModel is nil; a model is required")
@@ -127,7 +130,11 @@ func (c Config) validate() error {
 		algorithm.Minimum{Field: "Concurrency", Value: c.Concurrency, Least: 1},
 		algorithm.Minimum{Field: "CritiquePrompts", Value: len(c.CritiquePrompts), Least: 1},
 		algorithm.Minimum{Field: "EditPrompts", Value: len(c.EditPrompts), Least: 1},
-	)); err != nil {
+	),
+		algorithm.AtMost(maxEdits, algorithm.Factor{Field: "BeamWidth", Value: c.BeamWidth}, algorithm.Factor{Field: "BranchFactor", Value: c.BranchFactor}),
+		algorithm.AtMost(maxResamples, algorithm.Factor{Field: "Resamples", Value: c.Resamples}),
+		algorithm.AtMost(algorithm.MaxRollouts, algorithm.Factor{Field: "FinalSamples", Value: c.FinalSamples}),
+	); err != nil {
 		return invalid("%w", err)
 	}
 	for _, f := range []struct {

@@ -54,11 +54,14 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// maxEpochs bounds the epochs, so that the number of all rollouts fits into an int.
+const maxEpochs = 1_000_000_000
+
 func (c Config) validate() error {
 	if err := cmp.Or(c.Validate(), algorithm.AtLeast(
 		algorithm.Minimum{Field: "Epochs", Value: c.Epochs, Least: 1},
 		algorithm.Minimum{Field: "MaxQueueLength", Value: c.MaxQueueLength, Least: 1},
-	)); err != nil {
+	), algorithm.AtMost(maxEpochs, algorithm.Factor{Field: "Epochs", Value: c.Epochs})); err != nil {
 		return agl.Errorf(agl.CodeInvalid, "baseline: %w", err)
 	}
 	switch c.SpanVerbosity {

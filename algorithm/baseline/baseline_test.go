@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -218,6 +219,7 @@ func TestRejects(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]baseline.Config{
 		"baseline: Epochs is -1, must be at least 1":                                    {Epochs: -1},
+		"baseline: Epochs is 9223372036854775807, must be at most 1000000000":           {Epochs: math.MaxInt},
 		"baseline: MaxQueueLength is -2, must be at least 1":                            {MaxQueueLength: -2},
 		`baseline: SpanVerbosity is "all"; allowed are "keys", "key_values" and "none"`: {SpanVerbosity: "all"},
 		"baseline: Rollout: config.max_attempts: got -1, must be at least 1":            {RunConfig: algorithm.RunConfig{Rollout: agl.RolloutConfig{MaxAttempts: -1}}},

@@ -292,21 +292,18 @@ func (c Config) validate() error {
 	return nil
 }
 
-// maxRollouts bounds the rollouts of a step, and those that may be open at once. Each takes memory from when it is enqueued.
-const maxRollouts = 10_000_000
-
 // validateSize refuses more rollouts than fit into memory. The products are of floats: those of integers could overflow.
 func (c Config) validateSize() error {
 	group := float64(c.GroupSize) + float64(c.Async.Oversample)
-	if n := float64(c.PromptsPerStep) * group; n > maxRollouts {
-		return invalid("PromptsPerStep (%d) times GroupSize (%d) and Async.Oversample (%d) is %.0f rollouts, must be at most %d", c.PromptsPerStep, c.GroupSize, c.Async.Oversample, n, maxRollouts)
+	if n := float64(c.PromptsPerStep) * group; n > algorithm.MaxRollouts {
+		return invalid("PromptsPerStep (%d) times GroupSize (%d) and Async.Oversample (%d) is %.0f rollouts, must be at most %d", c.PromptsPerStep, c.GroupSize, c.Async.Oversample, n, algorithm.MaxRollouts)
 	}
 	open := float64(c.PromptsPerStep) * (1 + float64(min(c.Async.MaxStaleness, c.Steps-1)))
 	if c.Async.Concurrency > 0 {
 		open = min(open, float64(c.Async.Concurrency))
 	}
-	if n := open * group; n > maxRollouts {
-		return invalid("Async.MaxStaleness is %d, with which %.0f rollouts may be open at once, must be at most %d; Async.Concurrency bounds the open groups", c.Async.MaxStaleness, n, maxRollouts)
+	if n := open * group; n > algorithm.MaxRollouts {
+		return invalid("Async.MaxStaleness is %d, with which %.0f rollouts may be open at once, must be at most %d; Async.Concurrency bounds the open groups", c.Async.MaxStaleness, n, algorithm.MaxRollouts)
 	}
 	return nil
 }

@@ -87,7 +87,11 @@ func (c Config) validate() error {
 		algorithm.Minimum{Field: "Steps", Value: c.Steps, Least: 1},
 		algorithm.Minimum{Field: "Batch", Value: c.Batch, Least: 1},
 		algorithm.Minimum{Field: "Filter.Best", Value: c.Filter.Best},
-	)); err != nil {
+	),
+		algorithm.AtMost(algorithm.MaxBatch, algorithm.Factor{Field: "Batch", Value: c.Batch}),
+		algorithm.AtMost(algorithm.MaxRollouts, algorithm.Factor{Field: "Samples", Value: c.Samples}),
+		algorithm.AtMost(maxSteps, algorithm.Factor{Field: "Rounds", Value: c.Rounds}, algorithm.Factor{Field: "Steps", Value: c.Steps}),
+	); err != nil {
 		return invalid("%w", err)
 	}
 	switch {
@@ -104,6 +108,9 @@ func (c Config) validate() error {
 func invalid(format string, args ...any) error {
 	return agl.Errorf(agl.CodeInvalid, "sft: "+format, args...)
 }
+
+// maxSteps bounds the steps of all rounds, which are counted in an int.
+const maxSteps = 1 << 53
 
 // total is the number of steps of all rounds.
 func (c Config) total() int { return c.Rounds * c.Steps }

@@ -1,6 +1,7 @@
 package sft
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,6 +87,11 @@ func (r *run) open(ctx context.Context) error {
 		return agl.Errorf(agl.CodeInvalid, "the input has no store")
 	case r.cfg.From == nil && (r.in.Train == nil || r.in.Train.Len() == 0):
 		return agl.Errorf(agl.CodeInvalid, "the train dataset is empty; at least one task is required")
+	}
+	if r.cfg.From == nil {
+		if err := algorithm.AtMost(algorithm.MaxRollouts, algorithm.Factor{Field: "tasks of a round", Value: r.tasks()}, algorithm.Factor{Field: "Samples", Value: r.cfg.Samples}); err != nil {
+			return err
+		}
 	}
 	can, err := algorithm.CheckEngine(ctx, r.cfg.Service, []tinker.LossName{tinker.CrossEntropy}, r.cfg.InitialWeights, r.cfg.Logger)
 	if err != nil {
@@ -261,14 +267,16 @@ func (r *run) sample(ctx context.Context, round int) (*Shuffled, error) {
 	return NewShuffled(data, r.cfg.Batch, algorithm.DeriveSeed(r.cfg.Seed, "round", round))
 }
 
+// tasks is the number of tasks of a round.
+func (r *run) tasks() int {
+	n := r.in.Train.Len()
+	return min(cmp.Or(r.cfg.Tasks, n), n)
+}
+
 // rollouts describes Samples rollouts of each task of a round.
 func (r *run) rollouts(round int) ([]agl.EnqueueRollout, error) {
-	n := r.in.Train.Len()
-	tasks := r.cfg.Tasks
-	if tasks == 0 || tasks > n {
-		tasks = n
-	}
-	order := algorithm.NewShuffle(n, r.cfg.Seed)
+	tasks := r.tasks()
+	order := algorithm.NewShuffle(r.in.Train.Len(), r.cfg.Seed)
 	list := make([]agl.EnqueueRollout, 0, tasks*r.cfg.Samples)
 	for i := range tasks {
 		index := order.At(round*tasks + i)

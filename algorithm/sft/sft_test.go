@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -432,6 +433,9 @@ func TestRejectsConfig(t *testing.T) {
 		{"no service", func(c *sft.Config) { c.Service = nil }, "sft: Service is nil; an engine is required"},
 		{"no steps", func(c *sft.Config) { c.Steps = 0 }, "sft: Steps is 0, must be at least 1"},
 		{"rounds", func(c *sft.Config) { c.Rounds = -1 }, "sft: Rounds is -1, must be at least 1"},
+		{"batch", func(c *sft.Config) { c.Batch = math.MaxInt }, "sft: Batch is 9223372036854775807, must be at most 1000000"},
+		{"samples", func(c *sft.Config) { c.Samples = 1_000_000_000 }, "sft: Samples is 1000000000, must be at most 10000000"},
+		{"steps of all rounds", func(c *sft.Config) { c.Rounds, c.Steps = math.MaxInt, 2 }, "sft: Rounds (9223372036854775807) times Steps (2) is 18446744073709551616, must be at most 9007199254740992"},
 		{"best", func(c *sft.Config) { c.Filter.Best = -1 }, "sft: Filter.Best is -1, must be at least 0"},
 		{"all of its own", func(c *sft.Config) { c.Filter = sft.Filter{} }, "sft: Filter is empty; without From it needs MinReward or Best, as training on all of its own rollouts improves no model"},
 		{"best of as many", func(c *sft.Config) { c.Filter = sft.Filter{Best: 16} }, "sft: Filter.Best is 16 of 16 Samples, which rejects none; lower it or set MinReward"},

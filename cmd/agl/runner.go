@@ -48,8 +48,8 @@ func (runnerCommand) Help() string {
 
 func (c *runnerCommand) Validate() error {
 	switch {
-	case c.Concurrency < 1:
-		return fmt.Errorf("--concurrency=%d: must be at least 1", c.Concurrency)
+	case c.Concurrency < 1 || c.Concurrency > runner.MaxWorkers:
+		return fmt.Errorf("--concurrency=%d: must be from 1 to %d", c.Concurrency, runner.MaxWorkers)
 	case c.MaxRollouts < 0:
 		return fmt.Errorf("--max-rollouts=%d: must not be negative", c.MaxRollouts)
 	case c.Timeout < 0:

@@ -1,7 +1,6 @@
 package yamlfile
 
 import (
-	"fmt"
 	"maps"
 	"math"
 	"net"
@@ -80,7 +79,7 @@ func (l Limit) allows(v float64) bool {
 func bounded(what, kind string, limits []Limit) (must string, schema func(*defs) object, allows func(float64) bool) {
 	var words []string
 	for _, l := range limits {
-		words = append(words, fmt.Sprintf("%s %v", l.words, l.value))
+		words = append(words, l.words+" "+strconv.FormatFloat(l.value, 'f', -1, 64))
 	}
 	must = what + " " + strings.Join(words, " and ")
 	if len(limits) == 1 && limits[0] == Min(0) {

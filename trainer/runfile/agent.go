@@ -11,6 +11,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/yamlfile"
+	"github.com/agl-go/agl/runner"
 	"github.com/agl-go/agl/runner/process"
 )
 
@@ -29,7 +30,7 @@ func (d *draft) agent(a *Agent) yamlfile.Value {
 	}
 	return yamlfile.Mapping(
 		command,
-		key("concurrency", "Rollouts that run at the same time.", yamlfile.Integer(&a.Concurrency, yamlfile.Min(1))).Default(4),
+		key("concurrency", "Rollouts that run at the same time.", yamlfile.Integer(&a.Concurrency, yamlfile.Min(1), yamlfile.Max(runner.MaxWorkers))).Default(4),
 		key("timeout", "Ends an attempt that takes longer.",
 			yamlfile.Via(yamlfile.Duration, func(t time.Duration) { a.Rollout.TimeoutSeconds = agl.Some(t.Seconds()) })).Default("10m"),
 		key("unresponsive", "Ends an attempt whose runner has sent no heartbeat for this time. By default grpo, sft and apo end it after 5m.",

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/internal/yamlfile"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/tinker/chat"
@@ -100,7 +101,7 @@ func warmStart(to **engine.WarmStart) yamlfile.Value {
 		return yamlfile.Mapping(append([]yamlfile.Field{
 			key("file", `A JSON Lines file of {"messages": [{"role": …, "content": …}, …]}; the model learns the assistant's messages.`, yamlfile.File(&w.Path)).Required(),
 			key("steps", "Number of optimizer steps.", yamlfile.Integer(&w.Steps, yamlfile.Min(1))).Default(engine.DefaultWarmSteps),
-			key("batch", "Conversations in a step.", yamlfile.Integer(&w.Batch, yamlfile.Min(1))).Default(32),
+			key("batch", "Conversations in a step.", yamlfile.Integer(&w.Batch, yamlfile.Min(1), yamlfile.Max(algorithm.MaxBatch))).Default(32),
 		}, keys.Rate(&w.Schedule, "By default 0.003, falling to 0, after a warm-up over a tenth of the steps, at most 100.")...)...).Check(keys.OneRate)
 	}, func(w engine.WarmStart) { *to = &w })
 }

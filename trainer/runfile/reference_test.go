@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -114,7 +115,7 @@ func (s *schema) bounds() string {
 		value *float64
 	}{{"≥", s.Minimum}, {">", s.ExclusiveMinimum}, {"≤", s.Maximum}, {"<", s.ExclusiveMaximum}} {
 		if b.value != nil {
-			parts = append(parts, fmt.Sprintf(" %s %v", b.sign, *b.value))
+			parts = append(parts, fmt.Sprintf(" %s %s", b.sign, strconv.FormatFloat(*b.value, 'f', -1, 64)))
 		}
 	}
 	return strings.Join(parts, ",")
