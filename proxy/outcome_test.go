@@ -27,6 +27,7 @@ func TestOutcomeOnRecord(t *testing.T) {
 		"busy":      {429, `{"error":{"message":"later"}}`, hello, "model_error"},
 		"too long":  {400, `{"error":{"message":"This model's maximum context length is 8 tokens."}}`, hello, "context_overflow"},
 		"malformed": {400, `{"error":{"message":"temperature: must not be negative"}}`, hello, ""},
+		"elsewhere": {308, "moved", hello, "model_error"},
 		"not JSON":  {200, `{}`, `{`, ""},
 		"away":      {0, "", hello, "model_error"},
 		"cut off":   {200, runaway["chat"](0), streamed(hello), "model_error"},
@@ -55,5 +56,30 @@ func TestOutcomeOnRecord(t *testing.T) {
 			}
 			closed(t, p)
 		})
+	}
+}
+
+// A redirect is a wrong base_url. Nobody follows it, neither does it count as a failure of the backend.
+func TestRedirect(t *testing.T) {
+	t.Parallel()
+	moved := true
+	p, store := plugged(t, func(*http.Request) (*http.Response, error) {
+		if !moved {
+			return respond(200, nil, `{"id":"c","choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}]}`), nil
+		}
+		return respond(301, http.Header{"Location": {"https://backend/v1"}}, "<html>moved</html>"), nil
+	}, func(c *proxy.Config) { c.Health.Failures = 1 }, "backend")
+	const want = `the backend of model \"m\" answered 301 with the Location \"https://backend/v1\": base_url must be the URL that answers itself`
+	w := ask(t.Context(), p, attemptPath, hello, nil)
+	if w.Code != http.StatusBadGateway || w.Header().Get("Location") != "" || !strings.Contains(w.Body.String(), want) || strings.Count(w.Body.String(), "301") != 1 {
+		t.Errorf("answered %d %v %s", w.Code, w.Header(), w.Body)
+	}
+	moved = false
+	if w := ask(t.Context(), p, attemptPath, hello, nil); w.Code != http.StatusOK {
+		t.Errorf("then answered %d %s", w.Code, w.Body)
+	}
+	closed(t, p)
+	if calls := store.calls(); len(calls) != 2 {
+		t.Errorf("recorded %d calls: %+v", len(calls), calls)
 	}
 }

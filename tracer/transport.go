@@ -68,7 +68,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		c.finish(err)
 		return nil, err
 	}
-	c.status, c.encoding = resp.StatusCode, resp.Header.Get("Content-Encoding")
+	c.status, c.encoding, c.location = resp.StatusCode, resp.Header.Get("Content-Encoding"), resp.Header.Get("Location")
 	c.streamed = strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
 	resp.Body = &capturedBody{ReadCloser: resp.Body, call: c, left: limit}
 	return resp, nil
@@ -131,7 +131,8 @@ type modelCall struct {
 	request   []byte
 	reply     bytes.Buffer
 	truncated bool
-	status    int // 0 when there was no reply
+	status    int    // 0 when there was no reply
+	location  string // of a redirect
 	encoding  string
 	streamed  bool
 }
@@ -244,6 +245,9 @@ func (c *modelCall) outcome(err error) (modelReply, error) {
 		return reply, modelFailure(err)
 	case c.status >= http.StatusBadRequest:
 		return modelReply{}, statusFailure(c.status, body)
+	case c.status >= http.StatusMultipleChoices:
+		// The model's address is wrong, not the agent. A client that follows the redirect calls again, and only its last call counts.
+		return modelReply{}, modelFailure(fmt.Errorf("HTTP %d %s to %.300q: the base URL must be the one that answers itself", c.status, http.StatusText(c.status), c.location))
 	}
 	reply, parseErr := parseReply(c.form, body, c.streamed)
 	if parseErr != nil && !c.truncated && err != nil { // the whole reply arrived

@@ -223,6 +223,11 @@ func TestTransportFailures(t *testing.T) {
 		{"overflow by text", openAIError(400, "", "This model's maximum context length is 8 tokens"), agl.OutcomeContextOverflow, "maximum context length"},
 		{"bad request", openAIError(400, "invalid", "temperature"), "", "HTTP 400 Bad Request: temperature"},
 		{"error as text", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "bad gateway", http.StatusBadGateway) }, agl.OutcomeModelError, "HTTP 502 Bad Gateway: bad gateway"},
+		{"redirect", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "/elsewhere")
+			w.WriteHeader(http.StatusMovedPermanently)
+			io.WriteString(w, "<html>moved</html>")
+		}, agl.OutcomeModelError, `HTTP 301 Moved Permanently to "/elsewhere": the base URL must be the one that answers itself`},
 		{"garbage", raw("application/json", "<html>"), agl.OutcomeModelError, "not a JSON object"},
 		{"no choices", raw("application/json", "{}"), agl.OutcomeModelError, "no choices"},
 		{"garbage in a stream", raw("text/event-stream", "data: {\"choices\":[]}\n\ndata: nonsense\n\n"), agl.OutcomeModelError, "not a JSON object"},

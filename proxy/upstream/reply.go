@@ -188,6 +188,16 @@ func (r *Reply) cause(err error) error {
 	}
 }
 
+// redirected returns the error of Send for a call that was answered with a redirect. To follow it would send the model's key and the prompt
+// to an address that nobody has configured, and so would the agent's client if it got the reply. The backend is up: its circuit breaker
+// stays closed.
+func (r *Reply) redirected(res *http.Response) error {
+	message := fmt.Sprintf("the backend of model %q answered %d with the Location %.300q: base_url must be the URL that answers itself, such as https:// in place of http://",
+		r.model, res.StatusCode, res.Header.Get("Location"))
+	r.pool.cfg.Logger.Warn("backend redirects", "model", r.model, "backend", r.Backend, "status", res.StatusCode, "location", res.Header.Get("Location"))
+	return openai.NewError(http.StatusBadGateway, openai.APIError, "backend_redirects", message)
+}
+
 // failure returns the error of Send for a call that got no reply.
 func (r *Reply) failure(err error) error {
 	if cause := r.cause(nil); cause != nil {

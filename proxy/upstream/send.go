@@ -33,6 +33,10 @@ func (p *Pool) Send(ctx context.Context, req *Request) (*Reply, error) {
 		if refused, ok := errors.AsType[*openai.Error](err); ok {
 			return r, refused
 		}
+		if err == nil && !req.Aside && res.StatusCode/100 == 3 {
+			discard(res.Body)
+			return r, r.redirected(res)
+		}
 		delay, again := r.repeat(req, res, err)
 		if err == nil && !again {
 			if err = r.receive(req, res); err == nil {
