@@ -23,20 +23,23 @@ func report(w io.Writer, list []contender, results map[string][]result) map[stri
 		medians[name] = median(rs)
 	}
 	python, havePython := medians[namePython]
-	ceiling, haveCeiling := medians[nameCeiling]
+	ceiling := medians[nameCeiling]
 	fmt.Fprintf(w, "\n%-14s %12s %12s %24s %10s %12s\n", "server", "rollouts/s", "requests/s", "cpu us/req: server+db+load", "x python", "% ceiling")
 	for _, c := range list {
 		r := medians[c.name]
 		times, share := "-", "-"
-		if havePython {
+		if python.rollouts > 0 {
 			times = fmt.Sprintf("%.1f", r.rolloutsPerSecond()/python.rolloutsPerSecond())
 		}
-		if haveCeiling {
+		if ceiling.rollouts > 0 {
 			share = fmt.Sprintf("%.0f", 100*r.rolloutsPerSecond()/ceiling.rolloutsPerSecond())
 		}
-		perRequest := func(cpu time.Duration) float64 { return float64(cpu.Microseconds()) / float64(r.requests()) }
-		const withWarmUp = 1.2 // it lasts a fifth of the measurement
-		cpu := fmt.Sprintf("%.0f + %.0f + %.0f", perRequest(r.serverCPU)/withWarmUp, perRequest(r.databaseCPU)/withWarmUp, perRequest(r.loadCPU))
+		cpu := "-"
+		if n := float64(r.requests()); n > 0 {
+			const withWarmUp = 1.2 // it lasts a fifth of the measurement
+			perRequest := func(cpu time.Duration) float64 { return float64(cpu.Microseconds()) / n }
+			cpu = fmt.Sprintf("%.0f + %.0f + %.0f", perRequest(r.serverCPU)/withWarmUp, perRequest(r.databaseCPU)/withWarmUp, perRequest(r.loadCPU))
+		}
 		fmt.Fprintf(w, "%-14s %12.1f %12.0f %24s %10s %12s\n", c.name, r.rolloutsPerSecond(), r.requestsPerSecond(), cpu, times, share)
 	}
 	var calls []string
@@ -66,8 +69,10 @@ func report(w io.Writer, list []contender, results map[string][]result) map[stri
 			}
 			fmt.Fprintf(w, " %14s", d.Round(10*time.Microsecond))
 		}
-		if p := python.p99(name); havePython && p > 0 {
-			fmt.Fprintf(w, " %14.3f", float64(medians[nameMemory].p99(name))/float64(p))
+		if m, p := medians[nameMemory].p99(name), python.p99(name); m > 0 && p > 0 {
+			fmt.Fprintf(w, " %14.3f", float64(m)/float64(p))
+		} else if havePython {
+			fmt.Fprintf(w, " %14s", "-")
 		}
 		fmt.Fprintln(w)
 	}
