@@ -74,9 +74,11 @@ func readMode(in rawjson.Reader, m *Mode) error {
 
 // RolloutConfig limits the attempts of a rollout: their number and their time.
 type RolloutConfig struct {
-	// TimeoutSeconds ends an attempt that many seconds after its start. Null is never.
+	// TimeoutSeconds ends an attempt that many seconds after its start. Null is never; a negative number, which Agent-lightning
+	// accepts, too, is at once.
 	TimeoutSeconds Null[float64]
-	// UnresponsiveSeconds ends an attempt that has sent no span and no heartbeat for that many seconds. Null is never.
+	// UnresponsiveSeconds ends an attempt that has sent no span and no heartbeat for that many seconds. Null is never, a
+	// negative number at once.
 	UnresponsiveSeconds Null[float64]
 	// MaxAttempts counts all attempts, including the first. 0 means 1.
 	MaxAttempts int
@@ -92,7 +94,7 @@ func (c RolloutConfig) WithDefaults() RolloutConfig {
 	return c
 }
 
-// Validate returns ErrInvalid for the first field that is out of range.
+// Validate returns ErrInvalid for the first field that is out of range. Every number is in the range of the times.
 func (c RolloutConfig) Validate() error {
 	if c.MaxAttempts < 0 {
 		return Errorf(CodeInvalid, "config.max_attempts: got %d, must be at least 1", c.MaxAttempts)
