@@ -13,7 +13,8 @@ import (
 // Observer measures what a Store does. Its methods are called often and must return
 // at once.
 type Observer interface {
-	// ObserveStore reports a call of a Store method, by the method's name.
+	// ObserveStore reports a call of a Store method, by the method's name. QuerySpansJSON is reported as QuerySpans: it is
+	// the same operation, and only the form of its result differs.
 	ObserveStore(method string, err error, d time.Duration)
 	// ObserveDriver reports a call of a driver's Load, Claim, Apply or Ping.
 	ObserveDriver(method string, err error, d time.Duration)

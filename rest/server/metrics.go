@@ -161,8 +161,6 @@ func referenceName(method string) string {
 		return "get_worker_by_id"
 	case "AddSpans":
 		return "add_many_spans"
-	case "QuerySpansJSON":
-		return "query_spans"
 	case "ReserveSequenceIDs":
 		return "get_many_span_sequence_ids"
 	}
