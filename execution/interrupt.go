@@ -32,7 +32,8 @@ func (e *InterruptError) ExitCode() int {
 // forceKey is the context key of a context that ends at the second signal.
 type forceKey struct{}
 
-// NotifyContext returns a context that ends at the first SIGINT or SIGTERM, with an [*InterruptError] as its cause.
+// NotifyContext returns a context that ends at the first SIGINT, SIGTERM, or SIGHUP, which says that the terminal was closed
+// (nohup has it ignored), with an [*InterruptError] as its cause.
 // Strategies then stop their parts gently; a second signal makes them kill what is left and return at once. The
 // returned function stops listening for signals and cancels the context.
 func NotifyContext(parent context.Context) (context.Context, context.CancelFunc) {
@@ -40,6 +41,9 @@ func NotifyContext(parent context.Context) (context.Context, context.CancelFunc)
 	ctx, cancel := context.WithCancelCause(context.WithValue(parent, forceKey{}, force))
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	done, quit := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)

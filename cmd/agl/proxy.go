@@ -182,6 +182,7 @@ const pollInterval = time.Second
 func watchConfig(ctx context.Context, w *configWatch) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	hangups := make(chan os.Signal, 1)
+	signal.Reset(syscall.SIGHUP) // it no longer ends the command
 	signal.Notify(hangups, syscall.SIGHUP)
 	ticker := time.NewTicker(pollInterval)
 	var group sync.WaitGroup

@@ -304,6 +304,7 @@ func TestTrainLeavesNobodyBehind(t *testing.T) {
 	for name, signals := range map[string][]os.Signal{
 		"interrupt":       {os.Interrupt},
 		"terminate":       {syscall.SIGTERM},
+		"hangup":          {syscall.SIGHUP},
 		"a second signal": {os.Interrupt, os.Interrupt},
 		"kill":            {os.Kill},
 	} {
