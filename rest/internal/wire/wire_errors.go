@@ -1,8 +1,10 @@
 package wire
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -94,7 +96,7 @@ func DecodeError(op string, status int, body []byte) error {
 		return agl.Errorf(code, "%s", message)
 	}
 	if message == "" {
-		message = strings.TrimSpace(string(body))
+		message = visible(body)
 	}
 	if len(message) > longestExcerpt {
 		message = message[:longestExcerpt] + "…"
@@ -103,6 +105,17 @@ func DecodeError(op string, status int, body []byte) error {
 		message += " (its log has more under request_id " + doc.ID + ")"
 	}
 	return agl.Errorf(code, "%s: the store's server answered %d %s: %s", op, status, http.StatusText(status), message)
+}
+
+// tag is a tag of the page with which a proxy in between answers.
+var tag = regexp.MustCompile(`<[^<>]*>`)
+
+// visible returns the text of an answer that is no document of a store, in one line: of a page, what a browser shows.
+func visible(body []byte) string {
+	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("<")) {
+		body = tag.ReplaceAll(body, []byte(" "))
+	}
+	return strings.Join(strings.Fields(string(body)), " ")
 }
 
 // codeOf returns the code for an answer without one, such as that of a Python server, or of a proxy in between.

@@ -212,6 +212,8 @@ func TestForeignErrors(t *testing.T) {
 		{422, `{"detail":[{"type":"int_parsing","loc":["query","limit"],"msg":"no","input":"x"}]}`, agl.CodeInvalid, `query.limit: no, got "x"`},
 		{503, `{"status":"unavailable","reason":"exhausted"}`, agl.CodeExhausted, "503 Service Unavailable"},
 		{502, `<html>bad gateway</html>`, agl.CodeUnavailable, "bad gateway"},
+		{413, "<html>\r\n<head><title>413</title></head>\r\n<body>\r\n<h1>Too Large</h1>\r\n<hr>nginx/1.22.1\r\n</body>\r\n</html>\r\n", agl.CodeInvalid, "Entity Too Large: 413 Too Large nginx/1.22.1"},
+		{502, "upstream <a>:\n  refused", agl.CodeUnavailable, "upstream <a>: refused"},
 		{403, ``, agl.CodeUnauthorized, "403 Forbidden"},
 		{500, `{"detail":"Internal server error","code":"internal","request_id":"ID"}`, agl.CodeInternal, "request_id ID"},
 	} {

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/agl-go/agl/internal/httpserver"
@@ -31,6 +32,9 @@ type Listen struct {
 
 // Check refuses an address that other machines can reach if the server requires no credentials. advice says what to do.
 func (f *Listen) Check(authenticates bool, advice string) error {
+	if _, _, err := net.SplitHostPort(f.Host); err == nil || strings.ContainsAny(f.Host, "[]/") {
+		return fmt.Errorf("--host: got %q, must be an address or a name alone, such as 127.0.0.1 or ::1; the port is --port", f.Host)
+	}
 	f.loopbackOnly = !authenticates && !f.NoAuth
 	ip := net.ParseIP(f.Host)
 	loopback := f.Host == "localhost" || (ip != nil && ip.IsLoopback())

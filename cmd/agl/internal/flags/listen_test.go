@@ -26,6 +26,17 @@ func TestPassedSocket(t *testing.T) {
 	}
 }
 
+func TestHost(t *testing.T) {
+	t.Parallel()
+	for host, good := range map[string]bool{
+		"127.0.0.1": true, "::1": true, "localhost": true, "[::1]": false, "127.0.0.1:4747": false, "[::1]:4747": false, "localhost:": false, "http://127.0.0.1": false,
+	} {
+		if err := (&Listen{Host: host}).Check(false, "advice"); (err == nil) != good || !good && !strings.Contains(err.Error(), "must be an address or a name alone") {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+}
+
 func TestAdmit(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
