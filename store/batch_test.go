@@ -25,6 +25,9 @@ type gate struct {
 	driver.Driver
 
 	held    chan struct{} // a commit waits until it can send; nil never waits
+	hold    atomic.Bool   // the next commit waits for release
+	release chan struct{}
+	away    atomic.Int64 // so many transactions do not begin
 	fail    atomic.Pointer[error]
 	panics  atomic.Int64 // so many commits panic
 	commits atomic.Int64
@@ -34,6 +37,9 @@ type gate struct {
 func (g *gate) Capabilities() driver.Capabilities { return driver.Capabilities{Notices: g.notices} }
 
 func (g *gate) Begin(ctx context.Context) (driver.Tx, error) {
+	if g.away.Add(-1) >= 0 {
+		return nil, agl.Errorf(agl.CodeUnavailable, "the database is away")
+	}
 	b, err := g.Driver.Begin(ctx)
 	return gatedTx{b, g}, err
 }
@@ -47,6 +53,9 @@ type gatedTx struct {
 func (b gatedTx) Apply(ctx context.Context, c *driver.Changes) error {
 	if b.gate.held != nil {
 		b.gate.held <- struct{}{}
+	}
+	if b.gate.hold.CompareAndSwap(true, false) {
+		<-b.gate.release
 	}
 	if err := b.gate.fail.Load(); err != nil {
 		return *err
@@ -458,7 +467,7 @@ func (b countedTx) Apply(ctx context.Context, c *driver.Changes) error {
 func TestCreateAfterDeleteInABatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := &interrupted{Driver: newMemory(t, storetest.OpenParams{}), release: make(chan struct{})}
+		d := &gate{Driver: newMemory(t, storetest.OpenParams{}), release: make(chan struct{})}
 		s := reopen(t, d)
 		defer func() {
 			if err := s.Close(context.WithoutCancel(t.Context())); err != nil {

@@ -2,46 +2,14 @@ package store_test
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store"
-	"github.com/agl-go/agl/store/driver"
 	"github.com/agl-go/agl/store/storetest"
 )
-
-// interrupted is a driver that holds a commit when asked, and whose next transactions can fail to begin.
-type interrupted struct {
-	driver.Driver
-
-	hold     atomic.Bool // the next commit waits
-	release  chan struct{}
-	failures atomic.Int64
-}
-
-func (d *interrupted) Begin(ctx context.Context) (driver.Tx, error) {
-	if d.failures.Add(-1) >= 0 {
-		return nil, agl.Errorf(agl.CodeUnavailable, "the database is away")
-	}
-	tx, err := d.Driver.Begin(ctx)
-	return interruptedTx{tx, d}, err
-}
-
-type interruptedTx struct {
-	driver.Tx
-
-	driver *interrupted
-}
-
-func (tx interruptedTx) Apply(ctx context.Context, c *driver.Changes) error {
-	if tx.driver.hold.CompareAndSwap(true, false) {
-		<-tx.driver.release
-	}
-	return tx.Tx.Apply(ctx, c)
-}
 
 // TestLeaveWhileServed ends the wait of a dequeue while a batch that serves it is being committed: the rollout must not
 // be lost, even if the batch after that fails.
@@ -49,7 +17,7 @@ func TestLeaveWhileServed(t *testing.T) {
 	t.Parallel()
 	type setup struct {
 		*store.Store
-		driver *interrupted
+		driver *gate
 		cancel context.CancelFunc
 	}
 	for name, test := range map[string]struct {
@@ -59,17 +27,17 @@ func TestLeaveWhileServed(t *testing.T) {
 		"the store closes": {leave: func(s *setup) { go func() { _ = s.Close(context.Background()) }() }},
 		"timeout": {leave: func(s *setup) {
 			time.Sleep(2 * time.Minute)
-			s.driver.failures.Store(1)
+			s.driver.away.Store(1)
 		}},
 		"context": {leave: func(s *setup) {
 			s.cancel()
-			s.driver.failures.Store(1)
+			s.driver.away.Store(1)
 		}, lost: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				d := &interrupted{Driver: newMemory(t, storetest.OpenParams{}), release: make(chan struct{})}
+				d := &gate{Driver: newMemory(t, storetest.OpenParams{}), release: make(chan struct{})}
 				ctx, cancel := context.WithCancel(t.Context())
 				s := &setup{reopen(t, d), d, cancel}
 				defer func() {
@@ -116,7 +84,7 @@ func TestLeaveWhileServed(t *testing.T) {
 func TestReturnedClaimSurvivesAFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := &interrupted{Driver: newMemory(t, storetest.OpenParams{}), release: make(chan struct{})}
+		d := &gate{Driver: newMemory(t, storetest.OpenParams{}), release: make(chan struct{})}
 		s := reopen(t, d)
 		defer func() {
 			if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
@@ -130,7 +98,7 @@ func TestReturnedClaimSurvivesAFailure(t *testing.T) {
 		returned := make(chan error, 1)
 		go func() { returned <- s.ReturnClaims(t.Context(), agl.ReturnClaimsParams{Claims: agl.ClaimsOf(r)}) }()
 		synctest.Wait()
-		d.failures.Store(1)
+		d.away.Store(1)
 		close(d.release)
 		if err := <-returned; err != nil {
 			t.Fatal(err)
