@@ -19,7 +19,8 @@ const (
 	EventReset     EventKind = "reset"
 )
 
-// Event is one change in the store. It has ids and a status, and no payload.
+// Event is one change in the store. It has ids and a status, and no payload. An input, a config or metadata that changes
+// alone is none: who waits for events waits for statuses, and must not take a rollout for one that has ended again.
 type Event struct {
 	ID          string // opaque; EventsParams.Since resumes after it
 	Kind        EventKind

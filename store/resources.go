@@ -13,7 +13,7 @@ import (
 // Earlier versions of a bundle are documents: the series of its id, by version.
 const (
 	versionKind  = "resources-version"
-	keptVersions = 64 // of each bundle; a bundle in use keeps more
+	keptVersions = 64 // of each bundle; a bundle in use keeps more, until it is deleted (docs/operations.md)
 )
 
 func versionKey(id string, version int) driver.DocumentKey {
