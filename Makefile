@@ -56,7 +56,7 @@ firsthour: ## mistakes of new users, with the exit codes and the sentences that 
 	$(GO) test -count=1 ./test/firsthour
 
 page: ## the dashboard in a real browser, over the store of a real run
-	vars=$$(test/page/setup.sh) && env $$vars $(GO) test -count=1 -timeout 9m -tags page ./test/page
+	vars=$$(test/page/setup.sh) && env $$vars $(GO) test -count=1 -timeout 15m -tags page ./test/page
 
 vulnerabilities: ## known vulnerabilities in what is linked; says so and passes where their database cannot be reached
 	test/vulnerabilities.sh

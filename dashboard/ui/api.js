@@ -1,6 +1,7 @@
 // The client of the store's REST API. Paths are relative to the page, so that it works
 // behind any prefix.
 import { signal } from "@preact/signals";
+import { parse } from "./lib/json.js";
 
 const base = new URL("v1/agl/", document.baseURI.split("#")[0]);
 
@@ -107,7 +108,7 @@ async function errorText(response) {
 }
 
 export async function get(path, params, abort) {
-  return (await call("GET", path, { params, signal: abort })).json();
+  return parse(await (await call("GET", path, { params, signal: abort })).text());
 }
 
 // find gets one thing. The store answers null for a rollout or resources that it does not have.
@@ -119,7 +120,7 @@ export async function find(path, abort) {
 
 // post sends a body, which is a document or its JSON.
 export async function post(path, body) {
-  return (await call("POST", path, { body })).json();
+  return parse(await (await call("POST", path, { body })).text());
 }
 
 export async function del(path) {

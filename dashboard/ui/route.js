@@ -28,6 +28,7 @@ addEventListener("scroll", () => wanted === null && places.set(shown, scrollY), 
 for (const act of ["wheel", "touchstart", "pointerdown", "keydown"]) addEventListener(act, () => (wanted = null), { passive: true, capture: true });
 addEventListener("hashchange", () => {
   clearTimeout(late);
+  pending = null;
   shown = location.hash;
   wanted = (history.state?.shown && places.get(shown)) || 0;
   history.replaceState({ shown: true }, "");
@@ -50,12 +51,22 @@ export function href(path, params = {}) {
 }
 
 export function go(path, params) {
+  flush();
   location.hash = href(path, params);
 }
 
 const writeEvery = 350; // ms; browsers ignore or refuse more than a hundred changes of the address in half a minute
 let written = -writeEvery;
 let late = 0;
+let pending = null; // writes the address
+
+// flush writes the address now: before a link or a key leaves the view, or its last change would not be in the history.
+function flush() {
+  clearTimeout(late);
+  pending?.();
+  pending = null;
+}
+addEventListener("click", (e) => e.target.closest?.("a[href]") && flush(), { capture: true });
 
 // setParams changes parameters of this view. It adds no entry to the history. The address follows when the browser lets it.
 export function setParams(changes) {
@@ -63,13 +74,13 @@ export function setParams(changes) {
   places.set(shown, scrollY);
   route.value = parse(shown);
   const of = location.hash;
-  const write = () => {
+  pending = () => {
     if (location.hash !== of) return; // the reader has gone on
     written = performance.now();
     history.replaceState(history.state, "", shown);
   };
   clearTimeout(late);
   const wait = written + writeEvery - performance.now();
-  if (wait <= 0) write();
-  else late = setTimeout(write, wait);
+  if (wait <= 0) flush();
+  else late = setTimeout(flush, wait);
 }

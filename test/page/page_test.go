@@ -68,7 +68,7 @@ func TestPage(t *testing.T) {
 	// Last, since readers find them on the first page of the list.
 	made["long"] = add(t, store, `"a long rollout"`, longSpans(10_000))
 	made["hostile"] = add(t, store, hostileText(`<img src=x onerror="window.hacked=1">`), hostileSpans())
-	made["chat"], made["failed"] = add(t, store, `{"question":"what is on the picture?"}`, chatSpans()), fail(t, store)
+	made["chat"], made["failed"] = add(t, store, `{"question":"what is on the picture?","ids":[12345678901234567890,-9007199254740993],"seed":9007199254740993}`, chatSpans()), fail(t, store)
 	made["lost"], made["skewed"] = lost(t, store), add(t, store, `"two clocks"`, skewedSpans())
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	prefix := behindPrefix(t, server.URL())
-	cmd := exec.CommandContext(t.Context(), "node", "--test", "--test-reporter=spec", "--test-timeout=270000", "--test-concurrency=1", "page.test.mjs", "runs.test.mjs")
+	cmd := exec.CommandContext(t.Context(), "node", "--test", "--test-reporter=spec", "--test-timeout=600000", "--test-concurrency=1", "page.test.mjs", "runs.test.mjs")
 	cmd.Env = append(os.Environ(), "AGL_PAGE_URL="+server.URL(), "AGL_PAGE_PREFIX="+prefix, "AGL_PAGE_TOKEN="+token, "AGL_PAGE_IDS="+string(ids))
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)

@@ -1,4 +1,5 @@
 // What spans say. Pure functions over the documents of the REST API.
+import { parse } from "./json.js";
 import { trained } from "./trained.js";
 
 const rewardPrefix = "agentlightning.reward.";
@@ -10,8 +11,8 @@ export function rewards(span) {
   const found = [];
   for (let i = 0; ; i++) {
     const value = attributes[`${rewardPrefix}${i}.value`];
-    if (typeof value !== "number") break;
-    found.push({ name: attributes[`${rewardPrefix}${i}.name`] || "primary", value });
+    if (typeof value?.valueOf() !== "number") break;
+    found.push({ name: attributes[`${rewardPrefix}${i}.name`] || "primary", value: Number(value) });
   }
   return found.length ? found : null;
 }
@@ -83,7 +84,7 @@ function content(value) {
   let parts = value;
   if (typeof value === "string" && value.startsWith("[{")) {
     try {
-      parts = JSON.parse(value);
+      parts = parse(value);
     } catch {
       parts = value; // a text that begins like a list
     }

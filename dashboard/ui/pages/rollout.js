@@ -187,7 +187,7 @@ function SpanDetails({ span, close }) {
   return html`<aside class="side" aria-label="Span">
     <header><h2>${visible(span.name)}</h2><button class="small" onClick=${close} aria-label="Close">✕</button></header>
     <dl class="facts">
-      <div><dt>Sequence</dt><dd>${span.sequence_id}</dd></div>
+      <div><dt>Sequence</dt><dd>${String(span.sequence_id)}</dd></div>
       <div><dt>Took</dt><dd>${seconds(span.end_time === null ? null : span.end_time - span.start_time)}</dd></div>
       <div><dt>Status</dt><dd>${span.status?.status_code}</dd></div>
       <div><dt>Span</dt><dd class="mono">${span.span_id}</dd></div>
