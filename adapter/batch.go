@@ -68,14 +68,17 @@ type Batch struct {
 	Dropped    []bool // the prompt was too long, so the row must not be trained on
 }
 
+// maxLength bounds the columns of prompts and of responses, far above the context of any model; maxCells bounds a tensor.
+const maxLength, maxCells = 1 << 24, 1 << 32
+
 // NewBatch pads sequences. It returns agl.ErrInvalid for a sequence without a response, which has no token for its
-// score, for lists of different lengths, and for negative lengths.
+// score, for lists of different lengths, and for lengths that are negative or fit into no memory.
 //
 // The form is that of VERL's DataProto as Agent-lightning's daemon fills it (agentlightning/verl/daemon.py, version
 // 0.3), with the log-probabilities of the model that sampled.
 func NewBatch(sequences []Sequence, c BatchConfig) (*Batch, error) {
-	if c.PromptLength < 0 || c.ResponseLength < 0 {
-		return nil, agl.Errorf(agl.CodeInvalid, "batch: lengths: got %d and %d, must not be negative", c.PromptLength, c.ResponseLength)
+	if longest := max(c.PromptLength, c.ResponseLength); min(c.PromptLength, c.ResponseLength) < 0 || longest > maxLength {
+		return nil, agl.Errorf(agl.CodeInvalid, "batch: lengths: got %d and %d, must be from 0 to %d", c.PromptLength, c.ResponseLength, maxLength)
 	}
 	b := &Batch{Rows: len(sequences), P: c.PromptLength, R: c.ResponseLength}
 	for i := range sequences {
@@ -96,6 +99,9 @@ func NewBatch(sequences []Sequence, c BatchConfig) (*Batch, error) {
 		}
 	}
 	n, wide := b.Rows, b.P+b.R
+	if n > maxCells/max(wide, 1) {
+		return nil, agl.Errorf(agl.CodeInvalid, "batch: %d sequences in %d columns, must be at most %d cells; give shorter lengths", n, wide, maxCells)
+	}
 	b.Prompts, b.Responses = filled(n*b.P, int64(c.Pad)), filled(n*b.R, int64(c.Pad))
 	b.InputIDs, b.AttentionMask, b.PositionIDs = filled(n*wide, int64(c.Pad)), make([]int64, n*wide), make([]int64, n*wide)
 	b.ResponseMask, b.TokenLevelScores, b.RolloutLogProbs = make([]int64, n*b.R), make([]float32, n*b.R), make([]float32, n*b.R)

@@ -2,6 +2,7 @@ package adapter_test
 
 import (
 	"errors"
+	"math"
 	"os"
 	"reflect"
 	"testing"
@@ -116,6 +117,18 @@ func TestBatchLengths(t *testing.T) {
 	}
 	if _, err := adapter.NewBatch(nil, adapter.BatchConfig{PromptLength: -1}); !errors.Is(err, agl.ErrInvalid) {
 		t.Errorf("a negative length: got %v", err)
+	}
+	many := make([]adapter.Sequence, 300)
+	for i := range many {
+		many[i] = adapter.Sequence{Response: []int32{1}}
+	}
+	for want, c := range map[string]adapter.BatchConfig{
+		"batch: lengths: got 10 and 9223372036854775807, must be from 0 to 16777216":                       {PromptLength: 10, ResponseLength: math.MaxInt},
+		"batch: 300 sequences in 16777217 columns, must be at most 4294967296 cells; give shorter lengths": {PromptLength: 1 << 24},
+	} {
+		if _, err := adapter.NewBatch(many, c); !errors.Is(err, agl.ErrInvalid) || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
 	}
 	if b, err := adapter.NewBatch(nil, adapter.BatchConfig{}); err != nil || b.Rows != 0 {
 		t.Errorf("no rows: got %+v, %v", b, err)
