@@ -61,7 +61,7 @@ func TestSignals(t *testing.T) {
 	if got := readAll(t, f); !strings.Contains(got, "'descr': '<i8', 'fortran_order': False, 'shape': (1, 4)") || !strings.HasSuffix(got, "\x09\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00") {
 		t.Errorf("got %q", got)
 	}
-	for body, want := range map[string]string{`{}`: "rollout_ids", `{"rollout_ids":[],"level":"x"}`: "level: got", `{"rollout_ids":[],"prompt_length":-1}`: "must not be negative"} {
+	for body, want := range map[string]string{`{}`: "rollout_ids", `{"rollout_ids":[],"level":"x"}`: "level: got", `{"rollout_ids":[],"prompt_length":-1}`: "got -1 and 0, must be from 0", `{"rollout_ids":[],"prompt_length":1000000000}`: "must be from 0 to 16777216"} {
 		if w := ask(t, h, http.MethodPost, "/v1/agl/batches", body); w.Code < 400 || w.Code >= 500 || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s: got %d %s", body, w.Code, w.Body)
 		}
