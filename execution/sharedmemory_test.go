@@ -3,6 +3,7 @@ package execution
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -91,6 +92,7 @@ func TestSharedMemoryWhoEndsFirst(t *testing.T) {
 		queueFails bool
 		want       error // nil, boom or an *InterruptError
 		mentions   []string
+		warning    string
 		after      time.Duration // when Execute returns, exactly
 	}{
 		"the algorithm, runners drain": {
@@ -116,6 +118,7 @@ func TestSharedMemoryWhoEndsFirst(t *testing.T) {
 		},
 		"all runners, the algorithm goes on": {
 			algorithm: returnsAfter(time.Hour, nil), runners: []behaviour{returns(nil), returnsAfter(time.Second, nil)}, after: time.Hour,
+			warning: "all runners have ended before the algorithm",
 		},
 		"a runner fails": {
 			algorithm: returnsAfter(time.Hour, nil), runners: []behaviour{drains(0), returnsAfter(time.Second, boom)},
@@ -167,13 +170,18 @@ func TestSharedMemoryWhoEndsFirst(t *testing.T) {
 					parts.Algorithm = func(ctx context.Context, _ agl.Store) error { return test.algorithm(ctx, g) }
 				}
 				start := time.Now()
-				err := SharedMemory{GraceTimeout: 5 * time.Second}.Execute(ctx, parts)
+				var log strings.Builder
+				logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+				err := SharedMemory{GraceTimeout: 5 * time.Second, Logger: logger}.Execute(ctx, parts)
 				took := time.Since(start)
 				time.Sleep(2 * time.Hour) // for the deaf
 
 				checkEnd(t, err, test.want, test.mentions)
 				if took != test.after {
 					t.Errorf("returned after %s, want %s", took, test.after)
+				}
+				if !strings.Contains(log.String(), test.warning) || test.warning == "" && strings.Contains(log.String(), "all runners") {
+					t.Errorf("logged %q, want %q", log.String(), test.warning)
 				}
 				if !g.shut {
 					t.Error("the store was not closed")

@@ -82,8 +82,8 @@ func (s *supervisor) watch(ctx context.Context) error {
 				return fmt.Errorf("%s ended before the run did", p.name)
 			}
 			if live--; live == 0 && s.algorithm != nil {
-				// The algorithm may still be processing what the runners did.
-				s.log.Info("all runners have ended, waiting for the algorithm")
+				// The algorithm may still be processing what the runners did, or wait for ever for what they did not.
+				s.log.Warn("all runners have ended before the algorithm, as when another run has closed the queue of this store")
 			}
 		}
 	}
