@@ -46,7 +46,7 @@ type dbImportCommand struct {
 }
 
 func (dbImportCommand) Help() string {
-	return "The database is created if it does not exist. No server may use it meanwhile, and it must be empty or hold a part of the same export."
+	return "An SQLite file is created if it does not exist; a PostgreSQL database must exist. No server may use it meanwhile, and it must be empty or hold a part of the same export."
 }
 
 func (c *dbImportCommand) run(ctx context.Context, out *console.Console) (err error) {
