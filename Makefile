@@ -129,7 +129,7 @@ tokenizers: ## real tokenizers and chat templates against Python's; fetches five
 trackers: ## metrics as TensorBoard and an MLflow server show them; installs both
 	vars=$$(test/trackers/setup.sh) && env $$vars $(GO) test -count=1 -timeout 10m -tags trackers ./test/trackers
 
-skyrl: ## training with SkyRL's Tinker server on the CPU, which is killed during the run; installs it, needs Python 3.12
+skyrl: ## training with SkyRL's Tinker server on the CPU (AGL_SKYRL_GPUS=1: one GPU), which is killed during the run; installs it, needs Python 3.12
 	vars=$$(test/skyrl/setup.sh) && env $$vars $(GO) test -count=1 -timeout 30m -v -tags skyrl ./test/skyrl
 
 bench-tokenizers: ## tokenizing against Python's tokenizers, one thread each, as a ratio

@@ -1,10 +1,10 @@
-"""Starts SkyRL's Tinker server on the CPU, with its engine under the same interpreter.
+"""Starts SkyRL's Tinker server on the CPU, or on the GPUs, with its engine under the same interpreter.
 
     python serve.py MODEL_DIR STATE_DIR PORT [SHARDS]
 
 With SHARDS the engine has so many devices, over which it shards the model, its optimizer and each batch (fully sharded
-data parallelism). They are all this CPU. STATE_DIR holds its database and checkpoints: a server that is started on it again knows them. The server ends with
-its engine, and the other way round by the process group that both are in.
+data parallelism). They are all this CPU, or with AGL_SKYRL_GPUS set so many GPUs. STATE_DIR holds its database and checkpoints: a server
+that is started on it again knows them. The server ends with its engine, and the other way round by the process group that both are in.
 """
 
 import os
@@ -15,10 +15,13 @@ here = Path(__file__).resolve().parent
 
 
 def environment(state, shards):
-    """What the server and its engine inherit: a CPU, no network, and modules for libraries that are not there."""
-    return {
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={shards}",
+    """What the server and its engine inherit: a device, no network, and modules for libraries that are not there."""
+    if os.environ.get("AGL_SKYRL_GPUS"):
+        # Several engines share a GPU, of which each would take three quarters. Its float32 is TF32, of 10 bits, unless told otherwise.
+        device = {"JAX_PLATFORMS": "cuda", "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_DEFAULT_MATMUL_PRECISION": "highest"}
+    else:
+        device = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"--xla_force_host_platform_device_count={shards}"}
+    return device | {
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
         "JAX_COMPILATION_CACHE_DIR": os.environ.get("JAX_COMPILATION_CACHE_DIR", str(state / "jax")),

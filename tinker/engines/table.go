@@ -36,8 +36,9 @@ func All() []Engine {
 			Deterministic: true, Idempotent: true, LoadDiscardsGradient: true, WideSeeds: true,
 		},
 		{
-			// The same bits come from the same calls on a CPU. Snapshots are loaded into the place where the model is trained, so
-			// that only the newest can be sampled, and only until the next gradient.
+			// The same bits come from the same calls on a CPU; on a GPU they came from forward passes and seeded samples. Snapshots
+			// are loaded into the place where the model is trained, so that only the newest can be sampled, and only until the next
+			// gradient.
 			Name: SkyRLJAX, Title: "SkyRL, JAX backend", Encoding: JSON, Order: Ignored,
 			Losses:        []tinker.LossName{crossEntropy, importanceSampling, tinker.PPO, tinker.CISPO},
 			Normalization: DatumMean, Deterministic: true,
