@@ -46,6 +46,8 @@ func TestMain(m *testing.M) {
 		if err := os.Setenv("AGL_TOKEN", token); err != nil {
 			panic(err)
 		}
+		// A program begins with a signal ignored if its parent ignores it, as under nohup; one that its parent catches it has anew.
+		ossignal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 		os.Exit(process.Main(m, &aglBinary))
 	}
 	ctx, stop := execution.NotifyContext(context.Background())
