@@ -110,3 +110,18 @@ func TestDecodeInput(t *testing.T) {
 		t.Errorf("with other members allowed: %q, %v", input.Question, err)
 	}
 }
+
+// A document whose body does not fit is named, and is the fault of nobody who asked.
+func TestDocumentBodies(t *testing.T) {
+	t.Parallel()
+	type note struct{ Text string }
+	documents := []agl.Document{{Kind: "note", ID: "a", Body: []byte(`{"Text":"x"}`)}, {Kind: "note", ID: "b", Body: []byte(`{"Text":1}`)}}
+	notes, err := agl.DecodeDocuments[note](documents[:1])
+	if err != nil || len(notes) != 1 || notes[0].Text != "x" {
+		t.Errorf("got %v, %v", notes, err)
+	}
+	_, err = agl.DecodeDocuments[note](documents)
+	if agl.ErrorCode(err) != agl.CodeInternal || !strings.Contains(err.Error(), "document b of kind note") {
+		t.Errorf("a body that does not fit: %v", err)
+	}
+}

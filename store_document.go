@@ -3,6 +3,7 @@ package agl
 import (
 	"context"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl/internal/rawjson"
@@ -31,6 +32,26 @@ func (d *Document) members(w *wireForm) *wireForm {
 	w.time("update_time", &d.UpdateTime)
 	field(w, "body", &d.Body, rawjson.AppendRaw, rawjson.Reader.Raw)
 	return w
+}
+
+// Decode reads the body into what a pointer points to. A body that does not fit is CodeInternal: whoever knows the kind
+// wrote it.
+func (d *Document) Decode(into any) error {
+	if err := json.Unmarshal(d.Body, into); err != nil {
+		return Errorf(CodeInternal, "the document %s of kind %s cannot be read: %w", d.ID, d.Kind, err)
+	}
+	return nil
+}
+
+// DecodeDocuments reads the bodies of documents of one kind.
+func DecodeDocuments[T any](documents []Document) ([]T, error) {
+	values := make([]T, len(documents))
+	for i := range documents {
+		if err := documents[i].Decode(&values[i]); err != nil {
+			return nil, err
+		}
+	}
+	return values, nil
 }
 
 // DocumentStore keeps documents. Package store's engine implements it over every database. It is not part of Store,
@@ -83,4 +104,13 @@ type DocumentWrite struct {
 	Delete    bool
 	// Quiet writes no event: for counters and cursors, which change often.
 	Quiet bool
+}
+
+// WriteDocument writes one document, whose body is the JSON of a value.
+func WriteDocument(ctx context.Context, documents DocumentStore, w DocumentWrite, body any) (err error) {
+	if w.Body, err = json.Marshal(body); err != nil {
+		return err
+	}
+	_, err = documents.WriteDocuments(ctx, WriteDocumentsParams{Writes: []DocumentWrite{w}})
+	return err
 }

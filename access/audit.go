@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/agl-go/agl"
 )
 
@@ -64,16 +62,10 @@ func NewAudit(documents agl.DocumentStore) *Audit { return &Audit{documents: doc
 func (a *Audit) Record(ctx context.Context, act *Act) error {
 	kept := *act
 	kept.sanitize()
-	body, err := json.Marshal(&kept)
-	if err != nil {
-		return err
-	}
 	// Ids grow with time, so that a database writes consecutive acts side by side.
 	now := time.Now().UnixMicro()
 	id := fmt.Sprintf("%016x-%s", now, rand.Text())
-	_, err = a.documents.WriteDocuments(ctx, agl.WriteDocumentsParams{Writes: []agl.DocumentWrite{
-		{Kind: auditKind, ID: id, Sequence: now, Body: body, Quiet: true},
-	}})
+	err := agl.WriteDocument(ctx, a.documents, agl.DocumentWrite{Kind: auditKind, ID: id, Sequence: now, Quiet: true}, &kept)
 	if err != nil || a.recorded.Add(1)%pruneActs != 0 {
 		return err
 	}
@@ -107,11 +99,6 @@ func (a *Audit) List(ctx context.Context, limit, offset int) (acts []Act, total 
 	if err != nil {
 		return nil, 0, err
 	}
-	acts = make([]Act, len(page.Items))
-	for i := range page.Items {
-		if err := json.Unmarshal(page.Items[i].Body, &acts[i]); err != nil {
-			return nil, 0, agl.Errorf(agl.CodeInternal, "the document of act %s cannot be read: %w", page.Items[i].ID, err)
-		}
-	}
-	return acts, page.Total, nil
+	acts, err = agl.DecodeDocuments[Act](page.Items)
+	return acts, page.Total, err
 }

@@ -28,11 +28,7 @@ func (k *Keys) limits(ctx context.Context, account string) (all []accountLimit, 
 		return nil, err
 	}
 	if account != ProjectAccount {
-		document, err := k.documents.GetDocument(ctx, kind, account)
-		if err != nil {
-			return nil, err
-		}
-		stored, err := decode(&document)
+		stored, _, err := k.read(ctx, account)
 		if err != nil {
 			return nil, err
 		}

@@ -312,14 +312,8 @@ func (l *ledgers) read(ctx context.Context, keyID string) (book ledger, version 
 	case err != nil:
 		return ledger{}, 0, err
 	}
-	return book, document.Version, book.decode(&document)
-}
-
-func (l *ledger) decode(d *agl.Document) error {
-	if err := json.Unmarshal(d.Body, l); err != nil {
-		return agl.Errorf(agl.CodeInternal, "the usage document of key %s cannot be read: %w", d.ID, err)
-	}
-	return nil
+	err = document.Decode(&book)
+	return book, document.Version, err
 }
 
 // usage returns the usage of all accounts, by account.
@@ -331,7 +325,7 @@ func (l *ledgers) usage(ctx context.Context) (map[string]Usage, error) {
 	used := make(map[string]Usage, len(page.Items))
 	for i := range page.Items {
 		var book ledger
-		if err := book.decode(&page.Items[i]); err != nil {
+		if err := page.Items[i].Decode(&book); err != nil {
 			return nil, err
 		}
 		book.expire(l.now())

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/agl-go/agl"
 )
 
@@ -70,14 +68,8 @@ func (s *Sessions) Begin(ctx context.Context, caller *Caller) (text string, unti
 	}
 	id := strings.ToLower(rand.Text()[:idLength])
 	text = prefix + id + "_" + strings.ToLower(rand.Text()+rand.Text())
-	body, err := json.Marshal(&session{MAC: s.mac(text), Caller: caller.Identity(), CreateTime: agl.TimestampOf(now), ExpireTime: agl.TimestampOf(until)})
-	if err != nil {
-		return "", until, err
-	}
-	_, err = s.documents.WriteDocuments(ctx, agl.WriteDocumentsParams{Writes: []agl.DocumentWrite{
-		{Kind: sessionKind, ID: id, Body: body, IfVersion: agl.Some[int64](0), Quiet: true},
-	}})
-	return text, until, err
+	body := &session{MAC: s.mac(text), Caller: caller.Identity(), CreateTime: agl.TimestampOf(now), ExpireTime: agl.TimestampOf(until)}
+	return text, until, agl.WriteDocument(ctx, s.documents, agl.DocumentWrite{Kind: sessionKind, ID: id, IfVersion: agl.Some[int64](0), Quiet: true}, body)
 }
 
 // makeRoom deletes expired sessions, and the oldest ones of a caller who has too many.
@@ -93,10 +85,11 @@ func (s *Sessions) makeRoom(ctx context.Context, caller *Caller, now time.Time) 
 	var gone []string
 	var own []dated
 	for i := range page.Items {
-		kept, err := decodeSession(&page.Items[i])
-		switch {
-		case err != nil:
+		var kept session
+		if err := page.Items[i].Decode(&kept); err != nil {
 			return err
+		}
+		switch {
 		case kept.over(now):
 			gone = append(gone, page.Items[i].ID)
 		case kept.Caller.ID == caller.KeyID && kept.Caller.Name == caller.Name:
@@ -156,8 +149,8 @@ func (s *Sessions) lookup(ctx context.Context, text string) (Caller, error) {
 	case err != nil:
 		return Caller{}, err
 	}
-	kept, err := decodeSession(&document)
-	if err != nil {
+	var kept session
+	if err := document.Decode(&kept); err != nil {
 		return Caller{}, err
 	}
 	if !hmac.Equal([]byte(s.mac(text)), []byte(kept.MAC)) || kept.over(time.Now()) {
@@ -174,13 +167,6 @@ func (s *Sessions) lookup(ctx context.Context, text string) (Caller, error) {
 		caller.Expire = until
 	}
 	return caller, err
-}
-
-func decodeSession(d *agl.Document) (kept session, err error) {
-	if err := json.Unmarshal(d.Body, &kept); err != nil {
-		return kept, agl.Errorf(agl.CodeInternal, "the document of session %s cannot be read: %w", d.ID, err)
-	}
-	return kept, nil
 }
 
 func (s *Sessions) mac(text string) string {

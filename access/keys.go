@@ -12,8 +12,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/agl-go/agl"
 )
 
@@ -160,13 +158,9 @@ func (k *Keys) List(ctx context.Context) ([]Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys := make([]Key, len(page.Items))
-	for i := range page.Items {
-		stored, err := decode(&page.Items[i])
-		if err != nil {
-			return nil, err
-		}
-		keys[i] = stored.Key
+	keys, err := agl.DecodeDocuments[Key](page.Items)
+	if err != nil {
+		return nil, err
 	}
 	slices.SortFunc(keys, func(a, b Key) int { return cmp.Or(cmp.Compare(b.CreateTime, a.CreateTime), cmp.Compare(a.ID, b.ID)) })
 	used, err := k.ledgers.usage(ctx)
@@ -186,17 +180,13 @@ func (k *Keys) List(ctx context.Context) ([]Key, error) {
 // unknown id is CodeNotFound.
 func (k *Keys) Revoke(ctx context.Context, id, by string) (Key, error) {
 	for try := 1; ; try++ {
-		document, err := k.documents.GetDocument(ctx, kind, id)
-		if err != nil {
-			return Key{}, err
-		}
-		stored, err := decode(&document)
+		stored, version, err := k.read(ctx, id)
 		if err != nil || stored.RevokeTime != nil {
 			return stored.Key, err
 		}
 		now := agl.TimestampOf(time.Now())
 		stored.RevokeTime, stored.RevokedBy = &now, by
-		err = k.write(ctx, &stored, document.Version)
+		err = k.write(ctx, &stored, version)
 		if err == nil {
 			k.cache.Forget()
 			return stored.Key, nil
@@ -207,22 +197,17 @@ func (k *Keys) Revoke(ctx context.Context, id, by string) (Key, error) {
 	}
 }
 
-func (k *Keys) write(ctx context.Context, stored *storedKey, version int64) error {
-	body, err := json.Marshal(stored)
-	if err != nil {
-		return err
+// read returns a key and the version of its document; CodeNotFound.
+func (k *Keys) read(ctx context.Context, id string) (stored storedKey, version int64, err error) {
+	document, err := k.documents.GetDocument(ctx, kind, id)
+	if err == nil {
+		err = document.Decode(&stored)
 	}
-	_, err = k.documents.WriteDocuments(ctx, agl.WriteDocumentsParams{Writes: []agl.DocumentWrite{
-		{Kind: kind, ID: stored.ID, Body: body, IfVersion: agl.Some(version)},
-	}})
-	return err
+	return stored, document.Version, err
 }
 
-func decode(d *agl.Document) (stored storedKey, err error) {
-	if err := json.Unmarshal(d.Body, &stored); err != nil {
-		return stored, agl.Errorf(agl.CodeInternal, "the document of key %s cannot be read: %w", d.ID, err)
-	}
-	return stored, nil
+func (k *Keys) write(ctx context.Context, stored *storedKey, version int64) error {
+	return agl.WriteDocument(ctx, k.documents, agl.DocumentWrite{Kind: kind, ID: stored.ID, IfVersion: agl.Some(version)}, stored)
 }
 
 // Check implements [Checker].
@@ -261,15 +246,8 @@ func (k *Keys) find(ctx context.Context, id string) (Caller, error) {
 
 // valid returns the key with this id; errUnknown if it is unknown, expired or revoked.
 func (k *Keys) valid(ctx context.Context, id string) (storedKey, error) {
-	document, err := k.documents.GetDocument(ctx, kind, id)
-	switch {
-	case errors.Is(err, agl.ErrNotFound):
-		return storedKey{}, errUnknown()
-	case err != nil:
-		return storedKey{}, err
-	}
-	stored, err := decode(&document)
-	if err == nil && stored.State(time.Now()) != StateValid {
+	stored, _, err := k.read(ctx, id)
+	if errors.Is(err, agl.ErrNotFound) || err == nil && stored.State(time.Now()) != StateValid {
 		err = errUnknown()
 	}
 	return stored, err

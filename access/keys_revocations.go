@@ -5,8 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/agl-go/agl"
 )
 
@@ -27,20 +25,7 @@ func revokedAttempts(ctx context.Context, documents agl.DocumentStore) ([]Revoke
 	if err != nil {
 		return nil, err
 	}
-	revoked := make([]RevokedAttempt, len(page.Items))
-	for i := range page.Items {
-		if revoked[i], err = decodeRevoked(&page.Items[i]); err != nil {
-			return nil, err
-		}
-	}
-	return revoked, nil
-}
-
-func decodeRevoked(d *agl.Document) (revoked RevokedAttempt, err error) {
-	if err := json.Unmarshal(d.Body, &revoked); err != nil {
-		return revoked, agl.Errorf(agl.CodeInternal, "the document %s of a revoked attempt cannot be read: %w", d.ID, err)
-	}
-	return revoked, nil
+	return agl.DecodeDocuments[RevokedAttempt](page.Items)
 }
 
 // revokedTimeout bounds how long a model call waits for the list of revocations. While the store is away, calls

@@ -25,9 +25,11 @@ func (k *Keys) RevokeAttempt(ctx context.Context, of agl.Claim, by string) (Revo
 		return RevokedAttempt{}, agl.Errorf(agl.CodeInvalid, "rollout_id and attempt_id: got %.100q and %.100q, must be a rollout, and an attempt of it or none, of at most %d bytes", of.RolloutID, of.AttemptID, maxAttemptID)
 	}
 	id := revokedID(of)
+	var revoked RevokedAttempt
 	switch document, err := k.documents.GetDocument(ctx, kindRevoked, id); {
 	case err == nil:
-		return decodeRevoked(&document)
+		err = document.Decode(&revoked)
+		return revoked, err
 	case !errors.Is(err, agl.ErrNotFound):
 		return RevokedAttempt{}, err
 	}
@@ -38,7 +40,7 @@ func (k *Keys) RevokeAttempt(ctx context.Context, of agl.Claim, by string) (Revo
 	if page.Total >= maxRevoked {
 		return RevokedAttempt{}, agl.Errorf(agl.CodeExhausted, "the keys of %d attempts are revoked already: give the proxies another key_secret", page.Total)
 	}
-	revoked := RevokedAttempt{of.RolloutID, of.AttemptID, agl.TimestampOf(time.Now()), by}
+	revoked = RevokedAttempt{of.RolloutID, of.AttemptID, agl.TimestampOf(time.Now()), by}
 	body, err := json.Marshal(&revoked)
 	if err != nil {
 		return RevokedAttempt{}, agl.Errorf(agl.CodeInvalid, "rollout_id and attempt_id: %w", err)

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/backoff"
 )
@@ -146,12 +144,12 @@ func (c *Collector) read(ctx context.Context, b *batch) error {
 		if err != nil || len(page.Items) == 0 {
 			return err
 		}
-		entries := make([]entry, len(page.Items))
+		entries, err := agl.DecodeDocuments[entry](page.Items)
+		if err != nil {
+			return err
+		}
 		ids := make([]string, 0, len(entries))
-		for i := range page.Items {
-			if err := json.Unmarshal(page.Items[i].Body, &entries[i]); err != nil {
-				return agl.Errorf(agl.CodeInternal, "the entry %s of the collector's log cannot be read: %w", page.Items[i].ID, err)
-			}
+		for i := range entries {
 			if !slices.Contains(ids, entries[i].RolloutID) {
 				ids = append(ids, entries[i].RolloutID)
 			}
@@ -227,8 +225,8 @@ func (c *Collector) load(ctx context.Context) (h head, err error) {
 	case err != nil:
 		return head{}, err
 	}
-	if err := json.Unmarshal(document.Body, &h); err != nil {
-		return head{}, agl.Errorf(agl.CodeInternal, "the head of the collector's log cannot be read: %w", err)
+	if err := document.Decode(&h); err != nil {
+		return head{}, err
 	}
 	if h.version = document.Version; h.version == c.behind.version {
 		h.Event = c.behind.event

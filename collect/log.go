@@ -214,8 +214,8 @@ func (c *Collector) judge(ctx context.Context, h *head, id string, r *agl.Attemp
 	switch document, err := c.store.GetDocument(ctx, kindEntry, entryID(id)); {
 	case err == nil:
 		known = new(entry)
-		if err := json.Unmarshal(document.Body, known); err != nil {
-			return nil, agl.Errorf(agl.CodeInternal, "the entry of rollout %s in the collector's log cannot be read: %w", id, err)
+		if err := document.Decode(known); err != nil {
+			return nil, err
 		}
 		if r == nil {
 			return []agl.DocumentWrite{{Kind: kindEntry, ID: entryID(id), Delete: true}}, nil

@@ -46,7 +46,7 @@ func (r *Releases) head(ctx context.Context) (current Current, version int64, er
 		return current, 0, nil
 	}
 	if err == nil {
-		err = decode(&document, &current)
+		err = document.Decode(&current)
 	}
 	return current, document.Version, err
 }
@@ -63,7 +63,7 @@ func (r *Releases) get(ctx context.Context, id string) (release Release, version
 		return release, 0, agl.Errorf(agl.CodeNotFound, "release %.100q not found", id)
 	}
 	if err == nil {
-		err = decode(&document, &release)
+		err = document.Decode(&release)
 	}
 	return release, document.Version, err
 }
@@ -74,11 +74,9 @@ func (r *Releases) List(ctx context.Context) ([]Release, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := make([]Release, len(page.Items))
-	for i := range page.Items {
-		if err := decode(&page.Items[i], &list[i]); err != nil {
-			return nil, err
-		}
+	list, err := agl.DecodeDocuments[Release](page.Items)
+	if err != nil {
+		return nil, err
 	}
 	slices.SortFunc(list, func(a, b Release) int {
 		return cmp.Or(cmp.Compare(b.CreateTime, a.CreateTime), strings.Compare(a.ID, b.ID))
@@ -271,13 +269,6 @@ func (r *Releases) write(ctx context.Context, release *Release, version int64, h
 	}
 	_, err = r.documents.WriteDocuments(ctx, agl.WriteDocumentsParams{Writes: writes})
 	return err
-}
-
-func decode(d *agl.Document, into any) error {
-	if err := json.Unmarshal(d.Body, into); err != nil {
-		return agl.Errorf(agl.CodeInternal, "the document %s of kind %s cannot be read: %w", d.ID, d.Kind, err)
-	}
-	return nil
 }
 
 func (e *Evidence) clone() Evidence {

@@ -15,8 +15,6 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 )
@@ -102,7 +100,7 @@ func (r *Registry) read(ctx context.Context, name string) (p Project, version in
 	case err != nil:
 		return Project{}, 0, err
 	}
-	err = decode(&document, &p)
+	err = document.Decode(&p)
 	return p, document.Version, err
 }
 
@@ -112,13 +110,7 @@ func (r *Registry) List(ctx context.Context) ([]Project, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := make([]Project, len(page.Items))
-	for i := range page.Items {
-		if err := decode(&page.Items[i], &all[i]); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
+	return agl.DecodeDocuments[Project](page.Items)
 }
 
 // maxWrites bounds the attempts to write a document that others change, too.
@@ -164,17 +156,5 @@ func (r *Registry) Update(ctx context.Context, name string, c Change) (Project, 
 }
 
 func (r *Registry) write(ctx context.Context, p *Project, version int64) error {
-	body, err := json.Marshal(p)
-	if err != nil {
-		return err
-	}
-	_, err = r.documents.WriteDocuments(ctx, agl.WriteDocumentsParams{Writes: []agl.DocumentWrite{{Kind: kind, ID: p.Name, Body: body, IfVersion: agl.Some(version)}}})
-	return err
-}
-
-func decode(d *agl.Document, p *Project) error {
-	if err := json.Unmarshal(d.Body, p); err != nil {
-		return agl.Errorf(agl.CodeInternal, "the document of project %s cannot be read: %w", d.ID, err)
-	}
-	return nil
+	return agl.WriteDocument(ctx, r.documents, agl.DocumentWrite{Kind: kind, ID: p.Name, IfVersion: agl.Some(version)}, p)
 }
