@@ -35,7 +35,7 @@ type Run struct {
 	Status    RunStatus
 	Error     string // why it failed or was interrupted; "" otherwise
 	StartTime Timestamp
-	// UpdateTime is that of the last change or the last metrics.
+	// UpdateTime is that of the last change, the last metrics or, of agl train, the last heartbeat.
 	UpdateTime Timestamp
 	EndTime    Null[Timestamp]
 	// Step is the highest step that has metrics; null if none has.

@@ -219,13 +219,13 @@ func (c ClientServer) lead(ctx context.Context, parts Parts, store agl.Store, ur
 	if server != nil {
 		r.required = []*part{start("store server", r.ended, server.http.Err)}
 	}
-	// The parent of a child opens and closes the queue.
-	if c.LifelineFD == 0 {
-		if err := r.openQueue(ctx, c.GracefulTimeout); err != nil {
-			return err
+	open := func() error {
+		if c.LifelineFD > 0 {
+			return nil // the parent of a child opens and closes the queue
 		}
+		return r.openQueue(ctx, c.GracefulTimeout)
 	}
-	return r.lead(ctx, c.GracefulTimeout, func() error { return c.start(ctx, r, url) }, afterwards)
+	return r.lead(ctx, c.GracefulTimeout, open, func() error { return c.start(ctx, r, url) }, afterwards)
 }
 
 // start starts the parts that this process is responsible for, the runners first.

@@ -48,14 +48,17 @@ func (r *run) openQueue(ctx context.Context, timeout time.Duration) error {
 	return nil
 }
 
-// lead calls Setup and start, and returns when all parts have ended and the queue is closed. After a success it also
-// calls afterwards.
-func (r *run) lead(ctx context.Context, grace time.Duration, start, afterwards func() error) (err error) {
+// lead calls Setup, open, which may open the queue, and start, and returns when all parts have ended and the queue is closed. If Setup
+// fails, the queue stays as it was: another run may be using it. After a success lead also calls afterwards.
+func (r *run) lead(ctx context.Context, grace time.Duration, open, start, afterwards func() error) (err error) {
 	teardown, err := r.parts.setup(ctx, r.store, grace)
 	if err != nil {
 		return err
 	}
 	defer func() { teardown(&err) }()
+	if err := open(); err != nil {
+		return err
+	}
 	if err = start(); err == nil {
 		err = r.supervise(ctx)
 	} else {

@@ -53,9 +53,6 @@ func (s SharedMemory) Execute(ctx context.Context, parts Parts) (err error) {
 	}
 	defer func() { err = joinClose(err, opened.Close) }()
 	r := newRun(parts, withQueue(opened.Store), 0, s.Logger)
-	if err := r.openQueue(ctx, s.GraceTimeout); err != nil {
-		return err
-	}
 	if s.Main == "" {
 		return s.lead(ctx, r)
 	}
@@ -87,7 +84,7 @@ func (s SharedMemory) validate(parts Parts) error {
 
 // lead starts the parts and returns when they have ended.
 func (s SharedMemory) lead(ctx context.Context, r *run) error {
-	return r.lead(ctx, s.GraceTimeout, func() error {
+	return r.lead(ctx, s.GraceTimeout, func() error { return r.openQueue(ctx, s.GraceTimeout) }, func() error {
 		r.startAlgorithm(ctx, s.GraceTimeout)
 		for worker := range r.parts.Runners {
 			// An interrupt does not end a runner's context at once: a rollout that is

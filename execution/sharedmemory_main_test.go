@@ -82,8 +82,12 @@ func TestSharedMemoryMainFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if err := (SharedMemory{Main: test.main}).Execute(t.Context(), test.parts(&gate{})); !errors.Is(err, test.want) {
+			g := &gate{}
+			if err := (SharedMemory{Main: test.main}).Execute(t.Context(), test.parts(g)); !errors.Is(err, test.want) {
 				t.Errorf("got %v, want %v", err, test.want)
+			}
+			if name == "setup" && g.queueClosed() != nil {
+				t.Error("the queue was opened; another run may be using it")
 			}
 		})
 	}

@@ -39,7 +39,7 @@ type Parts struct {
 	// queue is closed and the rollouts that it claimed are reported, and soon after ctx ends.
 	Runner func(ctx context.Context, store agl.Store, worker int) error
 	// Setup, if not nil, starts a service that the other parts use, such as an LLM
-	// proxy. It is called in the process of the algorithm, before any part starts;
+	// proxy. It is called in the process of the algorithm, before the queue is opened and any part starts;
 	// teardown is called when the last runner has returned.
 	Setup func(ctx context.Context, store agl.Store) (teardown func(ctx context.Context) error, err error)
 	// StoreURL, if not nil, is called with the URL at which other processes reach the store, before any part starts.

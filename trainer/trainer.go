@@ -172,6 +172,12 @@ func addInitial(ctx context.Context, s agl.Store, resources agl.Resources, proxi
 	return err
 }
 
+// Starter is an [agl.Algorithm] that begins before anything of its run is in the store and before the queue is opened.
+type Starter interface {
+	// Start returns an error if the run must not begin; the queue then stays as it is.
+	Start(ctx context.Context, s agl.Store) error
+}
+
 // setup starts the proxy and adds the initial resources.
 func setup(ctx context.Context, cfg Config, s agl.Store) (agl.Resources, func(context.Context) error, error) {
 	resources := slices.Clone(cfg.InitialResources)
@@ -183,6 +189,11 @@ func setup(ctx context.Context, cfg Config, s agl.Store) (agl.Resources, func(co
 		}
 		stop = cfg.Proxy.stop
 		resources = append(resources, resource)
+	}
+	if starter, ok := cfg.Algorithm.(Starter); ok {
+		if err := starter.Start(ctx, s); err != nil {
+			return nil, nil, errors.Join(err, stop(ctx))
+		}
 	}
 	if err := addResources(ctx, cfg, s, resources, cfg.Proxy != nil); err != nil {
 		return nil, nil, errors.Join(err, stop(ctx))

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -177,6 +178,34 @@ func TestInterruptAndResume(t *testing.T) {
 	}
 	if strings.Count(read(t, filepath.Join(result.Output, "metrics.jsonl")), `"index":0`) != 2 {
 		t.Error("the task that was done before was done again")
+	}
+}
+
+// TestOneRunAtATime: a second run on the store of a first one is refused before it does anything, and the first goes on to its end.
+func TestOneRunAtATime(t *testing.T) {
+	t.Parallel()
+	first, second := shellJob(t, `echo '{"reward": 1}'`), shellJob(t, `echo '{"reward": 0}'`)
+	first.File.Agent.Concurrency = 1
+	first.Listening = func(url string) { second.StoreURL = url }
+	var refused error
+	ask := sync.OnceFunc(func() { _, refused = Run(t.Context(), second) }) // between two rollouts of the first
+	first.Out = &lines{seen: func(line string) {
+		if strings.HasPrefix(line, "task ") {
+			ask()
+		}
+	}}
+	result, err := Run(t.Context(), first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(refused, agl.ErrConflict) || !strings.Contains(refused.Error(), "run "+result.ID) {
+		t.Errorf("the second run: %v, want a conflict that names run %s", refused, result.ID)
+	}
+	if _, err := os.Stat(second.File.Output); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder of the second run: %v, want none", err)
+	}
+	if sum := baselineOf(t, result); sum.Train.Rollouts != 4 || sum.Train.RewardMean != 1 || sum.Val.RewardMean != 1 {
+		t.Errorf("the first run: %+v, want reward 1 for each of its rollouts", sum)
 	}
 }
 

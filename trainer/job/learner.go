@@ -17,6 +17,7 @@ import (
 	"github.com/agl-go/agl/trainer/display"
 	"github.com/agl-go/agl/trainer/engine"
 	"github.com/agl-go/agl/trainer/keys"
+	"github.com/agl-go/agl/trainer/tracker"
 )
 
 // warmStartDir has the checkpoints of the warm start, in the folder of the run.
@@ -33,6 +34,7 @@ type learner struct {
 	warn    func(text string)
 	token   string // of the store
 
+	stored     *tracker.Run                   // nil before Start, and if the store keeps no runs
 	run        algorithms.Run                 // nil before it is built
 	publishers map[string]algorithm.Publisher // of the models of several agents, by name
 	enqueued   atomic.Bool                    // the algorithm has rollouts
@@ -54,23 +56,21 @@ func (e enqueuing) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsPar
 var (
 	_ agl.Algorithm       = (*learner)(nil)
 	_ trainer.CallLearner = (*learner)(nil)
+	_ trainer.Starter     = (*learner)(nil)
 )
 
 // LearnsFromCalls implements [trainer.CallLearner].
 func (l *learner) LearnsFromCalls() bool { return l.cfg.File.Algorithm.Needs().Calls }
 
+// Start implements [trainer.Starter].
+func (l *learner) Start(ctx context.Context, s agl.Store) (err error) {
+	l.stored, err = l.cfg.startRun(ctx, agl.RunsOf(s), l.runID, l.outDir)
+	return err
+}
+
 // Run implements [agl.Algorithm].
 func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
-	if path := l.cfg.File.Algorithm.Needs().Demonstrations; path != "" && l.engine != nil { // report a mistake in it before a warm start
-		if _, err := l.engine.Demonstrations(ctx, l.model().BaseModel, path); err != nil {
-			return err
-		}
-	}
-	weights, err := l.initialWeights(ctx)
-	if err != nil {
-		return err
-	}
-	trackers, err := l.cfg.openTrackers(ctx, in.Runs, l.runID, l.outDir)
+	trackers, err := l.cfg.openTrackers(ctx, l.stored, l.outDir)
 	if err != nil {
 		return err
 	}
@@ -81,6 +81,15 @@ func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 		}
 		trackers.Close(context.WithoutCancel(ctx), failed)
 	}()
+	if path := l.cfg.File.Algorithm.Needs().Demonstrations; path != "" && l.engine != nil { // report a mistake in it before a warm start
+		if _, err := l.engine.Demonstrations(ctx, l.model().BaseModel, path); err != nil {
+			return err
+		}
+	}
+	weights, err := l.initialWeights(ctx)
+	if err != nil {
+		return err
+	}
 	a := l.cfg.File.Algorithm
 	parts := l.parts(weights, in.InitialResources)
 	parts.RunConfig.OnMetrics = trackers.Line

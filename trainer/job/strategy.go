@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
@@ -22,6 +23,11 @@ func (c Config) database(outDir string) string {
 	default:
 		return "sqlite:" + filepath.Join(outDir, keys.DatabaseFile)
 	}
+}
+
+// sharesStore reports whether other runs can use the run's store at the same time. A file of SQLite has one user.
+func (c Config) sharesStore() bool {
+	return c.File.Store.URL != "" || strings.HasPrefix(c.File.Store.Database, "postgres")
 }
 
 // strategy places the sides of the run: runners in this process, and in others that

@@ -17,10 +17,14 @@ import (
 // mlflowFile remembers the run of an MLflow server, in the folder of the run.
 const mlflowFile = "mlflow.run"
 
-// openTrackers opens the trackers of the file. One that cannot be opened is an error: a run should not end before anybody sees that
-// its metrics went nowhere.
-func (c Config) openTrackers(ctx context.Context, runs agl.Runs, runID, outDir string) (_ *tracker.Set, err error) {
+// openTrackers opens the trackers of the file, and adds the run of the store unless it is nil. One that cannot be opened is an error: a
+// run should not end before anybody sees that its metrics went nowhere.
+func (c Config) openTrackers(ctx context.Context, run *tracker.Run, outDir string) (_ *tracker.Set, err error) {
 	var list []tracker.Tracker
+	if run != nil {
+		run.Heartbeat(ctx, c.Logger)
+		list = append(list, run)
+	}
 	defer func() {
 		for _, open := range list {
 			if err != nil {
@@ -29,14 +33,6 @@ func (c Config) openTrackers(ctx context.Context, runs agl.Runs, runID, outDir s
 		}
 	}()
 	file := c.File.Trackers
-	switch run, err := c.startRun(ctx, runs, runID, outDir); {
-	case agl.ErrorCode(err) == agl.CodeUnimplemented:
-		c.Logger.WarnContext(ctx, "the store keeps no metrics of runs", "error", err)
-	case err != nil:
-		return nil, err
-	default:
-		list = append(list, run)
-	}
 	if file.MLflow != nil {
 		token, err := keys.Secret(c.LookupEnv, "trackers.mlflow.token", file.MLflow.Token)
 		if err != nil {
@@ -62,19 +58,30 @@ func (c Config) openTrackers(ctx context.Context, runs agl.Runs, runID, outDir s
 	return tracker.NewSet(c.Logger, list...), nil
 }
 
-// startRun starts the run in the store, or goes on with it.
+// startRun starts the run in the store, or goes on with it. It returns nil for a store without runs.
 func (c Config) startRun(ctx context.Context, runs agl.Runs, runID, outDir string) (*tracker.Run, error) {
-	if runs == nil {
-		return nil, agl.Errorf(agl.CodeUnimplemented, "the store has no runs")
-	}
 	path, err := filepath.Abs(outDir)
 	if err != nil {
 		return nil, err
 	}
 	file := c.File
-	metadata, err := json.Marshal(map[string]any{"describe": file.Algorithm.Describe(), "seed": file.Seed, "output": path, "version": c.Version}, json.Deterministic(true))
+	about := map[string]any{"describe": file.Algorithm.Describe(), "seed": file.Seed, "output": path, "version": c.Version, tracker.Exclusive: true}
+	metadata, err := json.Marshal(about, json.Deterministic(true))
 	if err != nil {
 		return nil, err
 	}
-	return tracker.NewRun(ctx, runs, agl.StartRunParams{RunID: runID, Name: filepath.Base(path), Algorithm: file.Algorithm.Name(), Metadata: metadata})
+	var run *tracker.Run
+	if runs == nil {
+		err = agl.Errorf(agl.CodeUnimplemented, "the store has no runs")
+	} else {
+		run, err = tracker.NewRun(ctx, runs, agl.StartRunParams{RunID: runID, Name: filepath.Base(path), Algorithm: file.Algorithm.Name(), Metadata: metadata})
+	}
+	if agl.ErrorCode(err) == agl.CodeUnimplemented {
+		c.Logger.WarnContext(ctx, "the store keeps no metrics of runs", "error", err)
+		return nil, nil //nolint:nilnil // there is nothing to keep
+	}
+	if err == nil && c.sharesStore() {
+		err = run.Alone(ctx)
+	}
+	return run, err
 }

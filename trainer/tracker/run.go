@@ -1,10 +1,16 @@
 package tracker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
@@ -12,8 +18,9 @@ import (
 
 // Run keeps the metrics in a store.
 type Run struct {
-	runs agl.Runs
-	id   string
+	runs    agl.Runs
+	started agl.Run
+	stop    func() // ends the heartbeats and waits for it
 }
 
 // NewRun starts the run, or goes on with it if the store has it.
@@ -22,15 +29,86 @@ func NewRun(ctx context.Context, runs agl.Runs, p agl.StartRunParams) (*Run, err
 	if err != nil {
 		return nil, fmt.Errorf("start the run in the store: %w", err)
 	}
-	return &Run{runs, started.RunID}, nil
+	return &Run{runs, started, func() {}}, nil
+}
+
+const (
+	heartbeatInterval = 20 * time.Second
+	// silentAfter is how long a run may send nothing before it counts as ended: its process was killed.
+	silentAfter = time.Minute
+)
+
+// Exclusive is a member of the metadata of runs that must be [Run.Alone] in their store. Other programs start runs to keep metrics.
+const Exclusive = "exclusive"
+
+// Alone returns agl.ErrConflict, and ends this run, if another exclusive one is under way in the store: runners of both would take
+// rollouts from one queue, and the first run to end would close it. Of two new runs that start at the same time the first one goes on:
+// it is the one that the other sees.
+func (r *Run) Alone(ctx context.Context) error {
+	err := r.findOther(ctx)
+	if err == nil {
+		return nil
+	}
+	c, cancel := execution.CleanupContext(ctx, lineTime)
+	defer cancel()
+	if r.started.StartTime == r.started.UpdateTime { // the store did not have it
+		return errors.Join(err, r.runs.DeleteRun(c, r.ID()))
+	}
+	return errors.Join(err, r.Close(c, err))
+}
+
+// findOther compares times of the store alone: clocks differ.
+func (r *Run) findOther(ctx context.Context) error {
+	page, err := r.runs.QueryRuns(ctx, agl.QueryRunsParams{})
+	if err != nil {
+		return fmt.Errorf("look for other runs in the store: %w", err)
+	}
+	now := r.started.UpdateTime
+	for i := range page.Items {
+		other := &page.Items[i]
+		heard := now.Time().Sub(other.UpdateTime.Time())
+		if other.RunID == r.ID() || other.Status != agl.RunRunning || heard >= silentAfter || other.StartTime > now || !isExclusive(other) {
+			continue
+		}
+		return agl.Errorf(agl.CodeConflict, "the store has run %s (%s) under way, which was heard from %s ago, and takes one run at a time: "+
+			"wait for its end, or give each run a project (agl project create NAME prints the URL of one); if its process was killed, it counts as ended after a minute",
+			other.RunID, cmp.Or(other.Name, other.Algorithm), max(heard, 0).Round(time.Second))
+	}
+	return nil
+}
+
+func isExclusive(run *agl.Run) bool {
+	var metadata map[string]any
+	return json.Unmarshal(run.Metadata, &metadata) == nil && metadata[Exclusive] == true
+}
+
+// Heartbeat tells the store that the run is under way, until Close.
+func (r *Run) Heartbeat(ctx context.Context, logger *slog.Logger) {
+	ctx, cancel := context.WithCancel(ctx)
+	var beats sync.WaitGroup
+	r.stop = func() { cancel(); beats.Wait() }
+	beats.Go(func() {
+		ticker := time.NewTicker(heartbeatInterval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+			if _, err := r.runs.UpdateRun(ctx, agl.UpdateRunParams{RunID: r.ID()}); err != nil && ctx.Err() == nil {
+				logger.WarnContext(ctx, "the store does not hear that the run is under way", "run_id", r.ID(), "error", err)
+			}
+		}
+	})
 }
 
 // ID returns the id of the run.
-func (r *Run) ID() string { return r.id }
+func (r *Run) ID() string { return r.started.RunID }
 
 // Log implements [Tracker].
 func (r *Run) Log(ctx context.Context, step int, values map[string]float64) error {
-	_, err := r.runs.AddRunMetrics(ctx, agl.AddRunMetricsParams{RunID: r.id, Metrics: []agl.RunMetrics{{Step: step, Values: values}}})
+	_, err := r.runs.AddRunMetrics(ctx, agl.AddRunMetricsParams{RunID: r.ID(), Metrics: []agl.RunMetrics{{Step: step, Values: values}}})
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
@@ -39,6 +117,7 @@ func (r *Run) Log(ctx context.Context, step int, values map[string]float64) erro
 
 // Close implements [Tracker].
 func (r *Run) Close(ctx context.Context, failed error) error {
+	r.stop()
 	status, message := agl.RunFinished, ""
 	if failed != nil {
 		status, message = agl.RunFailed, failed.Error()
@@ -48,7 +127,7 @@ func (r *Run) Close(ctx context.Context, failed error) error {
 	}
 	const most = 5000 // bytes; a store takes no longer ones
 	message = strings.ToValidUTF8(message[:min(len(message), most)], "")
-	if _, err := r.runs.UpdateRun(ctx, agl.UpdateRunParams{RunID: r.id, Status: &status, Error: &message}); err != nil {
+	if _, err := r.runs.UpdateRun(ctx, agl.UpdateRunParams{RunID: r.ID(), Status: &status, Error: &message}); err != nil {
 		return fmt.Errorf("end the run in the store: %w", err)
 	}
 	return nil

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store/memory/memorytest"
@@ -57,4 +59,78 @@ func TestRunResumes(t *testing.T) {
 	if want := "1 map[loss:3 time/update:0.5], 2 map[loss:2.5], 3 map[loss:1]"; strings.Join(got, ", ") != want {
 		t.Errorf("series %s, want %s", strings.Join(got, ", "), want)
 	}
+}
+
+// TestRunAlone: a run is refused while another one that needs the queue is heard from. What was refused leaves nothing, or a failed run
+// that can be resumed, and what other programs started is in nobody's way.
+func TestRunAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		runs := agl.RunsOf(memorytest.Open(t))
+		start := func(id, metadata string) *tracker.Run {
+			t.Helper()
+			run, err := tracker.NewRun(t.Context(), runs, agl.StartRunParams{RunID: id, Name: "name-of-" + id, Metadata: []byte(metadata)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Millisecond) // no two start at the same time
+			return run
+		}
+		start("metrics", `{}`)
+		const exclusive = `{"exclusive":true}`
+		first := start("first", exclusive)
+		if err := first.Alone(t.Context()); err != nil {
+			t.Fatalf("beside a run that only keeps metrics: %v", err)
+		}
+		first.Heartbeat(t.Context(), slog.New(slog.DiscardHandler))
+		time.Sleep(time.Hour) // it has long steps
+
+		err := start("second", exclusive).Alone(t.Context())
+		if !errors.Is(err, agl.ErrConflict) || !strings.Contains(err.Error(), "run first (name-of-first)") {
+			t.Errorf("a second run: %v, want a conflict that names the first", err)
+		}
+		if _, err := runs.GetRun(t.Context(), "second"); !errors.Is(err, agl.ErrNotFound) {
+			t.Errorf("the refused run is in the store: %v", err)
+		}
+		if err := first.Close(t.Context(), context.Canceled); err != nil {
+			t.Fatal(err)
+		}
+		killed := start("third", exclusive)
+		if err := killed.Alone(t.Context()); err != nil {
+			t.Fatalf("after the end of the first: %v", err)
+		}
+		if err := start("first", exclusive).Alone(t.Context()); !errors.Is(err, agl.ErrConflict) {
+			t.Errorf("the first resumes beside the third: %v, want a conflict", err)
+		}
+		if got, err := runs.GetRun(t.Context(), "first"); err != nil || got.Status != agl.RunFailed || !strings.Contains(got.Error, "run third") {
+			t.Errorf("the refused run: %+v, %v, want it failed for the third", got, err)
+		}
+		if err := start("third", exclusive).Alone(t.Context()); err != nil {
+			t.Errorf("the third resumes at once after it was killed: %v", err)
+		}
+		time.Sleep(time.Minute)
+		if err := start("first", exclusive).Alone(t.Context()); err != nil {
+			t.Errorf("the third was killed a minute ago: %v", err)
+		}
+	})
+}
+
+// TestRunsAtTheSameTime: of two runs that have both started, the earlier goes on.
+func TestRunsAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		runs := agl.RunsOf(memorytest.Open(t))
+		var started []*tracker.Run
+		for _, id := range []string{"a", "b"} {
+			run, err := tracker.NewRun(t.Context(), runs, agl.StartRunParams{RunID: id, Metadata: []byte(`{"exclusive":true}`)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			started = append(started, run)
+			time.Sleep(time.Millisecond)
+		}
+		if first, second := started[0].Alone(t.Context()), started[1].Alone(t.Context()); first != nil || !errors.Is(second, agl.ErrConflict) {
+			t.Errorf("the first: %v, the second: %v; want the first to go on", first, second)
+		}
+	})
 }
