@@ -148,6 +148,19 @@ func (m *Meter) reserve(ctx context.Context, caller *Caller, amounts Amounts, wa
 	return nil, context.Cause(ctx)
 }
 
+// Again reserves as much once more and spends it, for a request that is sent again although it may have been executed. It
+// is still one running call. With an error nothing is spent.
+func (m *Meter) Again(ctx context.Context, caller *Caller, r *Reservation) error {
+	if r == nil {
+		return nil
+	}
+	more := r.amounts
+	more.Calls = 0
+	lost, err := m.Reserve(ctx, caller, more)
+	lost.SettleAll()
+	return err
+}
+
 // Settle spends what was used and returns the rest of the reservation. If more was used than reserved, the budget may
 // be exceeded by the difference. Only the first call counts.
 func (r *Reservation) Settle(used Amounts) {

@@ -14,9 +14,7 @@ import (
 type reservedCall struct {
 	meter *access.Meter
 	by    *access.Caller
-	most  access.Amounts
 	got   *access.Reservation
-	lost  []*access.Reservation // for earlier attempts, whose replies were lost
 }
 
 // reserveCall reserves the most that a model call may use, and returns the body with the output limit on which that
@@ -33,6 +31,7 @@ func (g *Gateway) reserveCall(r *http.Request, path string, body []byte) (bounde
 		return nil, nil, errStatus(http.StatusForbidden, "the key "+by.KeyID+" or its project has a budget in dollars, and the model "+g.cfg.Model+" has no price here: set --gateway-price")
 	}
 	reserved = &reservedCall{meter: g.meter, by: &by.Caller}
+	most := access.Amounts{Calls: 1}
 	if by.Measured() {
 		member := "max_completion_tokens"
 		if path == completions {
@@ -42,10 +41,10 @@ func (g *Gateway) reserveCall(r *http.Request, path string, body []byte) (bounde
 		if err != nil {
 			return nil, nil, errStatus(http.StatusBadRequest, err.Error())
 		}
-		body, reserved.most = bounded, g.amounts(openai.PromptBound(bounded), output)
+		body, most = bounded, g.amounts(openai.PromptBound(bounded), output)
+		most.Calls = 1
 	}
-	reserved.most.Calls = 1
-	if reserved.got, err = g.meter.Reserve(r.Context(), reserved.by, reserved.most); err != nil {
+	if reserved.got, err = g.meter.Reserve(r.Context(), reserved.by, most); err != nil {
 		return nil, nil, budgetError(err)
 	}
 	return body, reserved, nil
@@ -59,23 +58,13 @@ func (c *reservedCall) again(ctx context.Context) error {
 	if c == nil {
 		return nil
 	}
-	more := c.most
-	more.Calls = 0 // it is still one call
-	got, err := c.meter.Reserve(ctx, c.by, more)
-	if err == nil {
-		c.lost = append(c.lost, got)
-	}
-	return err
+	return c.meter.Again(ctx, c.by, c.got)
 }
 
-// settle spends what the call has used, or everything that is reserved if that is unknown. Reservations for lost
-// replies are always spent.
+// settle spends what the call has used, or everything that is reserved if that is unknown.
 func (c *reservedCall) settle(used access.Amounts, known bool) {
 	if c == nil {
 		return
-	}
-	for _, got := range c.lost {
-		got.SettleAll()
 	}
 	if known {
 		c.got.Settle(used)

@@ -82,31 +82,29 @@ type reserved struct {
 	*allowance
 
 	price *upstream.Price
-	most  access.Amounts // the upper bound
 	got   *access.Reservation
-	lost  []*access.Reservation // for repeats of requests whose replies were lost
 }
 
 // reserve reserves the upper bound of a call. If little of the budget is left, it asks exact for
 // a tighter bound first.
 func (r *reserved) reserve(ctx context.Context, most exchange.Usage, exact func(context.Context) (exchange.Usage, bool)) (err error) {
 	meter := r.budgets.meter
-	r.most = amounts(r.price, most)
+	need := amounts(r.price, most)
 	reply := amounts(r.price, exchange.Usage{Completion: most.Completion})
 	asked := !r.by.Measured()
 	ask := func() bool {
 		asked = true
 		found, ok := exact(ctx)
 		if ok {
-			r.most = amounts(r.price, found)
+			need = amounts(r.price, found)
 		}
 		return ok
 	}
-	if !asked && meter.Tight(&r.by, r.most, reply) {
+	if !asked && meter.Tight(&r.by, need, reply) {
 		ask()
 	}
 	if !asked {
-		r.got, err = meter.TryReserve(ctx, &r.by, r.most)
+		r.got, err = meter.TryReserve(ctx, &r.by, need)
 		refused, is := errors.AsType[*access.BudgetError](err)
 		if !is {
 			return err
@@ -115,26 +113,15 @@ func (r *reserved) reserve(ctx context.Context, most exchange.Usage, exact func(
 			ask()
 		}
 	}
-	r.got, err = meter.Reserve(ctx, &r.by, r.most)
+	r.got, err = meter.Reserve(ctx, &r.by, need)
 	return err
 }
 
 // Again implements [exchange.Reserved].
-func (r *reserved) Again(ctx context.Context) error {
-	more := r.most
-	more.Calls = 0 // it is still one call
-	got, err := r.budgets.meter.Reserve(ctx, &r.by, more)
-	if err == nil {
-		r.lost = append(r.lost, got)
-	}
-	return err
-}
+func (r *reserved) Again(ctx context.Context) error { return r.budgets.meter.Again(ctx, &r.by, r.got) }
 
 // Settle implements [exchange.Reserved].
 func (r *reserved) Settle(used *exchange.Usage) {
-	for _, got := range r.lost {
-		got.SettleAll()
-	}
 	if used == nil {
 		r.got.SettleAll()
 		return
