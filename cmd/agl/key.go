@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -58,12 +60,17 @@ func (c *keyCreateCommand) run(ctx context.Context, out *console.Console) error 
 		p.Attempt = agl.Some(agl.Claim{RolloutID: c.Rollout, AttemptID: c.Attempt})
 	}
 	return withClient(&c.Store, func(store *client.Client) error {
+		signal.Ignore(syscall.SIGPIPE) // a reader that is gone must be an error of Printf, not the end of this process
 		created, err := store.CreateKey(ctx, p)
 		if err != nil {
 			return err
 		}
 		if err := out.Printf("%s\n", created.Text); err != nil {
-			return err
+			// Nobody has the key.
+			if _, failed := store.RevokeKey(ctx, created.ID); failed != nil {
+				return fmt.Errorf("%w; key %s exists and was not shown; end it with: agl key revoke %s (its revocation failed: %w)", err, created.ID, created.ID, failed)
+			}
+			return fmt.Errorf("%w; key %s was not shown and is revoked; make another", err, created.ID)
 		}
 		return out.Summarize("key %s (%s) may %s, and is not shown again; end it with: agl key revoke %s", created.ID, created.Name, strings.Join(created.Scopes, ", "), created.ID)
 	})
