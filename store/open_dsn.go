@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/homedir"
 )
 
 // Kind is a kind of database.
@@ -60,6 +61,10 @@ func parseFile(name, path string) (DSN, error) {
 		return DSN{}, agl.Errorf(agl.CodeInvalid, "got %q, write memory: to keep nothing", name)
 	case strings.ContainsAny(path, "?\x00"): // these look like the options of a URI
 		return DSN{}, agl.Errorf(agl.CodeInvalid, "got %q, the path must be without %q and zero bytes", name, "?")
+	}
+	path, err := homedir.Expand(path)
+	if err != nil {
+		return DSN{}, agl.Errorf(agl.CodeInvalid, "the file of %s: %w", name, err)
 	}
 	return DSN{Kind: SQLite, Path: path}, nil
 }

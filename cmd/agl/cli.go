@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/gateway"
+	"github.com/agl-go/agl/internal/homedir"
 	"github.com/agl-go/agl/internal/spelling"
 	"github.com/agl-go/agl/release"
 	"github.com/agl-go/agl/store"
@@ -98,6 +100,17 @@ type helpShownError struct{ code int }
 
 func (e *helpShownError) Error() string { return fmt.Sprintf("exit status %d", e.code) }
 
+// homePath reads a path in which no shell has expanded ~, such as --output=~/runs.
+func homePath(ctx *kong.DecodeContext, to reflect.Value) error {
+	var path string
+	if err := ctx.Scan.PopValueInto("path", &path); err != nil {
+		return err
+	}
+	path, err := homedir.Expand(path)
+	to.SetString(path)
+	return err
+}
+
 // newParser makes the parser of the command line.
 func newParser(commands *cli, stdout, stderr io.Writer) (*kong.Kong, error) {
 	parser, err := kong.New(commands,
@@ -109,6 +122,7 @@ func newParser(commands *cli, stdout, stderr io.Writer) (*kong.Kong, error) {
 			"database": store.DefaultDSN, "runfile": defaultFile, "gatewayModel": gateway.DefaultModel,
 		},
 		kong.Writers(stdout, stderr),
+		kong.NamedMapper("home", kong.MapperFunc(homePath)),
 		// After printing help kong expects the process to end.
 		kong.Exit(func(code int) { panic(&helpShownError{code}) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),

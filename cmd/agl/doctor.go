@@ -29,7 +29,7 @@ type doctorCommand struct {
 	TextOnly bool          `help:"Do not ask these backends for token ids and log-probabilities."`
 	Timeout  time.Duration `default:"30s" help:"How long a store or a model may take to answer. Default: ${default}."`
 	JSON     bool          `name:"json" help:"Print the result as one JSON object."`
-	From     string        `placeholder:"DIR" help:"Then run the first task once, with the weights that the run in this folder has trained, as agl train --dry-run does."`
+	From     string        `type:"home" placeholder:"DIR" help:"Then run the first task once, with the weights that the run in this folder has trained, as agl train --dry-run does."`
 }
 
 func (doctorCommand) Help() string {

@@ -29,7 +29,7 @@ type proxyCommand struct {
 	flags.Trust
 	flags.Log `set:"logLevel=info"`
 
-	Config   string            `placeholder:"FILE" help:"Read the models and everything else from this YAML file, and reload it on SIGHUP and when it changes. Its settings override the other flags."`
+	Config   string            `type:"home" placeholder:"FILE" help:"Read the models and everything else from this YAML file, and reload it on SIGHUP and when it changes. Its settings override the other flags."`
 	StoreURL flags.URL         `name:"store" default:"http://localhost:4747" env:"AGL_STORE_URL" help:"Base URL of the store that takes the recorded calls."`
 	Token    string            `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token. The routes under /admin require it, too."`
 	Keys     bool              `name:"require-keys" help:"Require a key of every call: one that agl key create has made at the store, an attempt's, or the token."`
@@ -38,7 +38,7 @@ type proxyCommand struct {
 	AllowEnv []string          `sep:"none" placeholder:"NAME" help:"Let models that are set by PUT /admin/models have this variable as their key (env:NAME), whatever their servers are; repeat it for several. Variables that the configuration names are good for the same servers."`
 	TextOnly bool              `help:"Do not ask the backends for token ids and log-probabilities, which some reject."`
 	Capture  proxy.CaptureMode `default:"require" enum:"require,best-effort,off" help:"What becomes of calls that might not be recorded: require refuses them, best-effort lets them pass, off records none."`
-	SpoolDir string            `placeholder:"DIR" help:"Keep records in this directory while the store is unavailable."`
+	SpoolDir string            `type:"home" placeholder:"DIR" help:"Keep records in this directory while the store is unavailable."`
 
 	SessionIdle  flags.Duration `placeholder:"TIME" help:"Record the calls of live programs, which name their session in the header X-Agl-Session or have its key; a session ends after this long without a call (15m). Default: record none."`
 	RewardWindow flags.Duration `placeholder:"TIME" help:"With --session-idle: how long a session that has ended waits for its reward (24h). Default: the store's --reward-window."`

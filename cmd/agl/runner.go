@@ -27,7 +27,7 @@ type runnerCommand struct {
 	MaxRollouts int           `placeholder:"N" help:"Exit after this many rollouts. Default: when the queue is closed."`
 	Timeout     time.Duration `placeholder:"DURATION" help:"Time limit of an attempt, besides the rollout's own."`
 	Grace       time.Duration `default:"5s" help:"Time between SIGTERM and SIGKILL for an agent that must end."`
-	Cwd         string        `default:"." placeholder:"DIR" help:"Working directory of the agent. Default: the current one."`
+	Cwd         string        `type:"home" default:"." placeholder:"DIR" help:"Working directory of the agent. Default: the current one."`
 	Workspace   bool          `help:"Give each attempt a fresh working directory, which is removed afterwards."`
 	Keep        bool          `help:"Do not remove the files of attempts."`
 	Keepalive   string        `default:"none" enum:"none,stdio" help:"stdio keeps processes: each gets a task as a line of JSON and answers with a line. Default: ${default}."`

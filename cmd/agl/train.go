@@ -28,12 +28,12 @@ type trainCommand struct {
 	File      string     `arg:"" optional:"" placeholder:"CONFIG.yaml" help:"The run file, which names the agent, the data and the algorithm. Default: agl.yaml, if there is one. With --resume, a corrected run file; default: the one in the folder."`
 	Role      string     `default:"" enum:",both,algorithm,runner" help:"What this process does: algorithm serves the store and trains, runner only runs agents on the rollouts of a store, both does all of it. Default: both, or what AGL_CURRENT_ROLE says."`
 	Store     *flags.URL `placeholder:"URL" help:"The store server to use instead of the file's. The role runner uses AGL_STORE_URL if neither is given."`
-	Resume    string     `placeholder:"DIR" help:"Continue the run in this output folder."`
+	Resume    string     `type:"home" placeholder:"DIR" help:"Continue the run in this output folder."`
 	DryRun    bool       `help:"Run one rollout of the first task, show its trace and its reward, and train nothing."`
-	From      string     `placeholder:"DIR" help:"With --dry-run: use the weights that the run in this folder has trained."`
-	Output    string     `placeholder:"DIR" help:"The output folder, instead of the one in the file."`
+	From      string     `type:"home" placeholder:"DIR" help:"With --dry-run: use the weights that the run in this folder has trained."`
+	Output    string     `type:"home" placeholder:"DIR" help:"The output folder, instead of the one in the file."`
 	Overwrite bool       `help:"Replace the run in the output folder. Default: a folder with a number, such as runs/agl-2."`
-	Summary   string     `placeholder:"FILE" help:"Also write the result to this file, as JSON."`
+	Summary   string     `type:"home" placeholder:"FILE" help:"Also write the result to this file, as JSON."`
 	Seed      *uint64    `placeholder:"N" help:"The seed, instead of the one in the file."`
 
 	openFlag

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/agl-go/agl/internal/homedir"
 )
 
 // reader walks a document and collects its mistakes.
@@ -85,6 +87,10 @@ func (r *reader) plain(n *yaml.Node) *yaml.Node {
 
 // absolute resolves a path in the file.
 func (r *reader) absolute(path string) (string, error) {
+	path, err := homedir.Expand(path)
+	if err != nil {
+		return "", err
+	}
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(r.dir, path)
 	}

@@ -181,6 +181,7 @@ func TestMistakes(t *testing.T) {
 		"url: http://me:hunter2@x":      "f.yaml:1: url: it holds a user or a password, which have no place in this file; use api_key or token",
 		"address: 80":                   `f.yaml:1: address: got "80", must be HOST:PORT such as 127.0.0.1:4748`,
 		"path: ''":                      "f.yaml:1: path: got a text, must be the path of a file or a folder",
+		"path: ~bob/x":                  `f.yaml:1: path: got "~bob/x", whose ~bob is not expanded, must be a path such as ~/NAME, /NAME or ./NAME`,
 		"file: gone":                    "f.yaml:1: file: there is no file DIR/gone",
 		"file: .":                       "f.yaml:1: file: DIR is not a regular file",
 		"prompt: binary":                "f.yaml:1: prompt: DIR/binary is not UTF-8, must be a text",

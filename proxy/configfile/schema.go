@@ -120,7 +120,7 @@ func capture(c *proxy.Config) yamlfile.Value {
 	return yamlfile.Mapping(
 		yamlfile.Key("mode", "require refuses calls when there is no room for their records, best-effort lets them pass, off records nothing.",
 			yamlfile.Words(&c.Capture, proxy.CaptureRequire, proxy.CaptureBestEffort, proxy.CaptureOff)).Default(string(proxy.CaptureRequire)),
-		yamlfile.Key("spool_dir", "A folder of this proxy alone, where records wait while the store is away. Without one they wait in memory.", yamlfile.Text(&c.SpoolDir)),
+		yamlfile.Key("spool_dir", "A folder of this proxy alone, where records wait while the store is away. Without one they wait in memory.", yamlfile.Path(&c.SpoolDir)),
 		yamlfile.Key("spool_size", "Limit of the records in it.", yamlfile.Size(&c.SpoolBytes)).Default("1GiB"),
 		yamlfile.Key("memory", "Limit of the memory for calls until they are stored.", yamlfile.Size(&c.CaptureBytes)).Default("256MiB"),
 		yamlfile.Key("reply_size", "How much of a reply is recorded.", yamlfile.Size(&c.MaxReplyBytes)).Default("64MiB"),

@@ -1,8 +1,6 @@
 package runfile
 
 import (
-	"path/filepath"
-
 	"github.com/agl-go/agl/internal/yamlfile"
 	"github.com/agl-go/agl/proxy/configfile"
 	"github.com/agl-go/agl/trainer/keys"
@@ -21,9 +19,6 @@ func (d *draft) proxy(to **Proxy) yamlfile.Value {
 			key("val_sampling", "Sampling parameters of validation; by default those of training.", yamlfile.Object(&p.ValSampling)),
 		}
 		return yamlfile.Mapping(append(own, configfile.Keys(&p.Config)...)...).Check(func(s *yamlfile.Scope) {
-			if spool := &p.Config.SpoolDir; *spool != "" && !filepath.IsAbs(*spool) {
-				*spool = filepath.Join(d.dir, *spool)
-			}
 			if program := p.Config.Sessions.Program; program != nil {
 				program.Dir = d.dir
 			}
