@@ -94,7 +94,7 @@ func AddReward(ctx context.Context, store Store, p AddRewardParams) (AddedReward
 	if len(result.Stored) == 0 { // a call with the same key was faster
 		there, found, err := sameReward(ctx, store, &p, &span)
 		if err == nil && !found {
-			err = Errorf(CodeNotFound, "rollout %s was deleted meanwhile", p.RolloutID)
+			err = Errorf(CodeNotFound, "rollout %q was deleted meanwhile", p.RolloutID)
 		}
 		return there, err
 	}
@@ -157,7 +157,7 @@ func sameReward(ctx context.Context, store Store, p *AddRewardParams, span *Span
 	}
 	old := &page.Items[0]
 	if !bytes.Equal(old.Attributes, span.Attributes) || p.Time.Valid && old.StartTime != p.Time {
-		return AddedReward{}, true, Errorf(CodeConflict, "idempotency_key: %q was used for another reward of rollout %s", p.IdempotencyKey, p.RolloutID)
+		return AddedReward{}, true, Errorf(CodeConflict, "idempotency_key: %q was used for another reward of rollout %q", p.IdempotencyKey, p.RolloutID)
 	}
 	return addedReward(old), true, nil
 }
@@ -169,7 +169,7 @@ func rewardedAttempt(ctx context.Context, store Store, p *AddRewardParams) (stri
 	case err != nil:
 		return "", err
 	case rollout.Attempt == nil:
-		return "", Errorf(CodeIllegalState, "rollout %s is %s and has no attempt that could be rewarded", p.RolloutID, rollout.Status)
+		return "", Errorf(CodeIllegalState, "rollout %q is %s and has no attempt that could be rewarded", p.RolloutID, rollout.Status)
 	case p.Call == "" && p.SpanID == "" && p.Turn == "":
 		return rollout.Attempt.AttemptID, nil
 	}
@@ -185,11 +185,11 @@ func rewardedAttempt(ctx context.Context, store Store, p *AddRewardParams) (stri
 	}
 	switch {
 	case p.SpanID != "":
-		return "", Errorf(CodeNotFound, "span: rollout %s has no span %q", p.RolloutID, p.SpanID)
+		return "", Errorf(CodeNotFound, "span: rollout %q has no span %q", p.RolloutID, p.SpanID)
 	case p.Turn != "":
-		return "", Errorf(CodeNotFound, "turn: rollout %s has no model call of a turn %q", p.RolloutID, p.Turn)
+		return "", Errorf(CodeNotFound, "turn: rollout %q has no model call of a turn %q", p.RolloutID, p.Turn)
 	}
-	return "", Errorf(CodeNotFound, "call: rollout %s has no model call whose reply has the id %q", p.RolloutID, p.Call)
+	return "", Errorf(CodeNotFound, "call: rollout %q has no model call whose reply has the id %q", p.RolloutID, p.Call)
 }
 
 // says reports whether the span has an attribute with this text, which must not be empty.

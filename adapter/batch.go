@@ -85,7 +85,7 @@ func NewBatch(sequences []Sequence, c BatchConfig) (*Batch, error) {
 		s := &sequences[i]
 		switch {
 		case len(s.Response) == 0:
-			return nil, agl.Errorf(agl.CodeInvalid, "batch: sequences[%d], rollout %s: it has no response", i, s.RolloutID)
+			return nil, agl.Errorf(agl.CodeInvalid, "batch: sequences[%d], rollout %q: it has no response", i, s.RolloutID)
 		case s.Mask != nil && len(s.Mask) != len(s.Response):
 			return nil, agl.Errorf(agl.CodeInvalid, "batch: sequences[%d].mask: got %d, must be the length of the response, %d", i, len(s.Mask), len(s.Response))
 		case s.Logprobs != nil && len(s.Logprobs) != len(s.Response):

@@ -111,7 +111,7 @@ func primary(rewards []agl.Reward) agl.Null[float64] {
 }
 
 func spanError(span *agl.Span, err error) error {
-	return agl.Errorf(agl.CodeInvalid, "span %s (%s) of rollout %s: %w", span.SpanID, span.Name, span.RolloutID, err)
+	return agl.Errorf(agl.CodeInvalid, "span %q (%q) of rollout %q: %w", span.SpanID, span.Name, span.RolloutID, err)
 }
 
 func readRewards(name string, attrs attributes) ([]agl.Reward, error) {

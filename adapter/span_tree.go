@@ -79,7 +79,7 @@ func buildTree(spans []agl.Span) (*treeNode, error) {
 	roots = append(roots, lost...)
 	switch len(roots) {
 	case 0:
-		return nil, agl.Errorf(agl.CodeInvalid, "no root among %d spans of rollout %s: every span's parent is another of them", len(spans), spans[0].RolloutID)
+		return nil, agl.Errorf(agl.CodeInvalid, "no root among %d spans of rollout %q: every span's parent is another of them", len(spans), spans[0].RolloutID)
 	case 1:
 		return roots[0], nil
 	}

@@ -64,7 +64,7 @@ func (e Episode) read(spans agl.ShortSpans, err error) (Episode, error) {
 	case errors.Is(err, agl.ErrEvicted):
 		e.Evicted = true
 	case err != nil:
-		return Episode{}, fmt.Errorf("read spans of rollout %s: %w", e.Rollout.RolloutID, err)
+		return Episode{}, fmt.Errorf("read spans of rollout %q: %w", e.Rollout.RolloutID, err)
 	}
 	e.Spans, e.Values = spans.Spans, spans.Values
 	if e.Outcome.Kind == agl.OutcomeAgentError {

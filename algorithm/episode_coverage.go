@@ -48,7 +48,7 @@ func CheckCoverage(ctx context.Context, period string, list []Coverage, logger *
 		}
 	}
 	if missing > 0 && missing == calls {
-		return agl.Errorf(agl.CodeIllegalState, "all %d model calls of the %s were recorded without %s (the first is span %s of rollout %s); training needs a backend that returns token ids and log-probabilities, and agents that call it through the proxy",
+		return agl.Errorf(agl.CodeIllegalState, "all %d model calls of the %s were recorded without %s (the first is span %q of rollout %q); training needs a backend that returns token ids and log-probabilities, and agents that call it through the proxy",
 			calls, period, incomplete[0].What, incomplete[0].First.SpanID, incomplete[0].RolloutID)
 	}
 	for _, c := range incomplete {

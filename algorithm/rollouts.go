@@ -209,7 +209,7 @@ func cancelAll(ctx context.Context, store agl.Store, ids []string) error {
 					_, err = store.UpdateRollout(ctx, agl.UpdateRolloutParams{RolloutID: ids[i], Status: new(agl.RolloutCancelled)})
 				}
 				if err != nil && !errors.Is(err, agl.ErrNotFound) {
-					errs[i] = fmt.Errorf("cancel rollout %s: %w", ids[i], err)
+					errs[i] = fmt.Errorf("cancel rollout %q: %w", ids[i], err)
 				}
 			}
 		})

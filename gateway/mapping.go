@@ -132,7 +132,7 @@ func rolloutOf(stored agl.AttemptedRollout) (r rollout, ok bool, err error) {
 	}
 	r.AttemptedRollout = stored
 	if err := rawjson.Unmarshal(raw, &r.recordV1); err != nil {
-		return r, false, agl.Errorf(agl.CodeInternal, "rollout %s: its metadata %s does not decode: %w", stored.RolloutID, keyRecord, err)
+		return r, false, agl.Errorf(agl.CodeInternal, "rollout %q: its metadata %s does not decode: %w", stored.RolloutID, keyRecord, err)
 	}
 	r.Config = bytes.Clone(r.Config)
 	return r, true, nil

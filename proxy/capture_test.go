@@ -192,7 +192,7 @@ func TestKilledProxy(t *testing.T) {
 			t.Error(err)
 		}
 		err := p.FlushAttempt(t.Context(), "half", "a")
-		if err == nil || !strings.Contains(err.Error(), "1 call records could not be stored, one of them of rollout half") {
+		if err == nil || !strings.Contains(err.Error(), `1 call records could not be stored, one of them of rollout "half"`) {
 			t.Errorf("flush of what was lost: %v", err)
 		}
 		if err := p.Close(t.Context()); err == nil {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -242,24 +243,25 @@ func TestLossOfAnEarlierAttempt(t *testing.T) {
 func TestRecordsLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		const gone = "go\nne" // an id from outside must not begin a line of its own in a log
 		store := &spans{refuse: func(batch []agl.Span) error {
 			for i, s := range batch {
-				if s.RolloutID == "gone" {
+				if s.RolloutID == gone {
 					return agl.Errorf(agl.CodeNotFound, "span %d: attempt %s not found", i, s.AttemptID)
 				}
 			}
 			return nil
 		}}
 		p := unplugged(t, always, store, nil)
-		for _, rollout := range []string{"a", "gone", "b", "gone"} {
-			call(t.Context(), p, "/rollout/"+rollout+"/attempt/x/chat/completions")
+		for _, rollout := range []string{"a", gone, "b", gone} {
+			call(t.Context(), p, "/rollout/"+url.PathEscape(rollout)+"/attempt/x/chat/completions")
 		}
 		for range 2 {
 			if err := p.Flush(t.Context(), []string{"a", "b"}); err != nil {
 				t.Error(err)
 			}
-			err := p.Flush(t.Context(), []string{"a", "gone"})
-			if !errors.Is(err, agl.ErrNotFound) || !strings.Contains(err.Error(), "2 call records") || !strings.Contains(err.Error(), "rollout gone") {
+			err := p.Flush(t.Context(), []string{"a", gone})
+			if !errors.Is(err, agl.ErrNotFound) || !strings.Contains(err.Error(), "2 call records") || !strings.Contains(err.Error(), `rollout "go\nne"`) {
 				t.Errorf("flush of lost records: %v", err)
 			}
 		}

@@ -78,7 +78,7 @@ func (p *Proxy) addReward(ctx context.Context, reward agl.AddRewardParams) (agl.
 	case err != nil && !errors.Is(err, agl.ErrIllegalState):
 		return agl.AddedReward{}, err
 	case name == "":
-		return agl.AddedReward{}, agl.Errorf(agl.CodeNotFound, "rollout %s is not a session", reward.RolloutID)
+		return agl.AddedReward{}, agl.Errorf(agl.CodeNotFound, "rollout %q is not a session", reward.RolloutID)
 	case err == nil:
 		if err := p.FlushAttempt(ctx, s.RolloutID, s.AttemptID); err != nil {
 			return agl.AddedReward{}, err

@@ -306,7 +306,7 @@ func (a *attempt) report(ctx context.Context, outcome agl.Outcome) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("report attempt %s as %s: %w", a.attempt.AttemptID, status, err)
+		return fmt.Errorf("report attempt %q as %s: %w", a.attempt.AttemptID, status, err)
 	}
 	return nil
 }

@@ -141,15 +141,15 @@ func (r *Runner) Step(ctx context.Context, p StepParams) (agl.AttemptedRollout, 
 		case err != nil:
 			return rollout, errors.Join(failure, err)
 		case final.Status != agl.RolloutRequeuing && !final.Status.Finished():
-			return final, errors.Join(failure, fmt.Errorf("rollout %s is %s: another runner has taken its next attempt", final.RolloutID, final.Status))
+			return final, errors.Join(failure, fmt.Errorf("rollout %q is %s: another runner has taken its next attempt", final.RolloutID, final.Status))
 		case final.Status.Finished():
 			return final, failure
 		case ctx.Err() != nil:
-			return final, errors.Join(failure, fmt.Errorf("rollout %s is queued for another attempt, which only a runner that takes rollouts will make", final.RolloutID))
+			return final, errors.Join(failure, fmt.Errorf("rollout %q is queued for another attempt, which only a runner that takes rollouts will make", final.RolloutID))
 		}
 		rollout, err = store.StartAttempt(ctx, agl.StartAttemptParams{RolloutID: final.RolloutID, WorkerID: agl.Some(id)})
 		if err != nil {
-			return final, errors.Join(failure, fmt.Errorf("start another attempt of rollout %s, which is queued for one: %w", final.RolloutID, err))
+			return final, errors.Join(failure, fmt.Errorf("start another attempt of rollout %q, which is queued for one: %w", final.RolloutID, err))
 		}
 	}
 }
@@ -160,10 +160,10 @@ func (r *Runner) Step(ctx context.Context, p StepParams) (agl.AttemptedRollout, 
 // error wraps an [agl.OutcomeError]. A rollout that its retry condition queues again is left in the queue.
 func (r *Runner) StepAttempt(ctx context.Context, rollout agl.AttemptedRollout) (agl.AttemptedRollout, error) {
 	if rollout.Attempt == nil {
-		return rollout, agl.Errorf(agl.CodeInvalid, "rollout %s: has no attempt; start one first", rollout.RolloutID)
+		return rollout, agl.Errorf(agl.CodeInvalid, "rollout %q: has no attempt; start one first", rollout.RolloutID)
 	}
 	if s := rollout.Attempt.Status; s != agl.AttemptPreparing && s != agl.AttemptRunning {
-		return rollout, agl.Errorf(agl.CodeIllegalState, "attempt %s of rollout %s: is %s, must be preparing or running", rollout.Attempt.AttemptID, rollout.RolloutID, s)
+		return rollout, agl.Errorf(agl.CodeIllegalState, "attempt %q of rollout %q: is %s, must be preparing or running", rollout.Attempt.AttemptID, rollout.RolloutID, s)
 	}
 	id := rollout.Attempt.WorkerID.V
 	if id == "" {
@@ -174,7 +174,7 @@ func (r *Runner) StepAttempt(ctx context.Context, rollout agl.AttemptedRollout) 
 			RolloutID: rollout.RolloutID, AttemptID: rollout.Attempt.AttemptID, WorkerID: &id,
 		})
 		if err != nil {
-			return rollout, fmt.Errorf("take attempt %s of rollout %s: %w", rollout.Attempt.AttemptID, rollout.RolloutID, err)
+			return rollout, fmt.Errorf("take attempt %q of rollout %q: %w", rollout.Attempt.AttemptID, rollout.RolloutID, err)
 		}
 		rollout.Attempt = &attempt
 	}

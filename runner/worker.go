@@ -84,14 +84,14 @@ func (w *worker) claim(ctx context.Context) (agl.AttemptedRollout, bool, error) 
 			continue
 		}
 		if !agl.Transient(err) {
-			return agl.AttemptedRollout{}, false, fmt.Errorf("worker %s: dequeue: %w", w.workerID, err)
+			return agl.AttemptedRollout{}, false, fmt.Errorf("worker %q: dequeue: %w", w.workerID, err)
 		}
 		if failing.IsZero() {
 			failing = begin
 			w.cfg.Logger.WarnContext(ctx, "dequeue fails and is tried again", "worker_id", w.workerID, "error", err)
 		}
 		if w.cfg.MaxOutage >= 0 && time.Since(failing) >= w.cfg.MaxOutage {
-			return agl.AttemptedRollout{}, false, fmt.Errorf("worker %s: dequeue has failed for %s: %w", w.workerID, w.cfg.MaxOutage, err)
+			return agl.AttemptedRollout{}, false, fmt.Errorf("worker %q: dequeue has failed for %s: %w", w.workerID, w.cfg.MaxOutage, err)
 		}
 		// If ctx ends, the next dequeue reports it.
 		_ = storeBackoff().Wait(ctx, failures)

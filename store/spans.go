@@ -193,7 +193,7 @@ const (
 )
 
 func errSequenceEnd(rolloutID string) error {
-	return agl.Errorf(agl.CodeInvalid, "the sequence ids of rollout %s are used up: the last possible one is %d", rolloutID, int64(maxSequenceID))
+	return agl.Errorf(agl.CodeInvalid, "the sequence ids of rollout %q are used up: the last possible one is %d", rolloutID, int64(maxSequenceID))
 }
 
 func checkSpan(s *agl.Span) error {
@@ -334,7 +334,7 @@ func (s *Store) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Pag
 
 func parseStored(payload []byte, rolloutID string, s *agl.Span) error {
 	if err := spanjson.Parse(payload, s); err != nil {
-		return agl.Errorf(agl.CodeInternal, "a stored span of rollout %s does not decode: %w", rolloutID, err)
+		return agl.Errorf(agl.CodeInternal, "a stored span of rollout %q does not decode: %w", rolloutID, err)
 	}
 	return nil
 }

@@ -415,7 +415,7 @@ func (q *spanQueue) lossError() error {
 	if q.lost == 0 {
 		return nil
 	}
-	return agl.Errorf(agl.ErrorCode(q.lostErr), "%d of %d spans of attempt %s were not stored: %w", q.lost, q.queued, q.attempt, q.lostErr)
+	return agl.Errorf(agl.ErrorCode(q.lostErr), "%d of %d spans of attempt %q were not stored: %w", q.lost, q.queued, q.attempt, q.lostErr)
 }
 
 // close lets the goroutine end when all spans are settled. The queue accepts no more spans.

@@ -126,7 +126,7 @@ func (t *Trace) add(ctx context.Context, span agl.Span) (place int, err error) {
 // queueError names the attempt in the error of a queue that is closed.
 func (t *Trace) queueError(err error) error {
 	if errors.Is(err, errTraceEnded) {
-		return agl.Errorf(agl.CodeIllegalState, "trace of attempt %s: %w", t.attemptID, err)
+		return agl.Errorf(agl.CodeIllegalState, "trace of attempt %q: %w", t.attemptID, err)
 	}
 	return err
 }
@@ -175,7 +175,7 @@ func (t *Trace) Flush(ctx context.Context) error { return t.queue.flush(ctx) }
 // lasts; what is not stored by then is lost. Ending twice is an error.
 func (t *Trace) End(ctx context.Context) ([]agl.Span, error) {
 	if !t.ending.CompareAndSwap(false, true) {
-		return nil, agl.Errorf(agl.CodeIllegalState, "trace of attempt %s: ended twice", t.attemptID)
+		return nil, agl.Errorf(agl.CodeIllegalState, "trace of attempt %q: ended twice", t.attemptID)
 	}
 	stop := context.AfterFunc(ctx, t.cancel)
 	defer stop()
@@ -212,7 +212,7 @@ func (t *Trace) collect(ctx context.Context) ([]agl.Span, error) {
 		// The answer to the write was lost, and their sequence ids with it.
 		page, queryErr := t.cfg.Store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: t.rolloutID, AttemptID: t.attemptID})
 		if queryErr != nil {
-			err = errors.Join(err, agl.Errorf(agl.ErrorCode(queryErr), "spans of attempt %s: %w", t.attemptID, queryErr))
+			err = errors.Join(err, agl.Errorf(agl.ErrorCode(queryErr), "spans of attempt %q: %w", t.attemptID, queryErr))
 		}
 		for i := range page.Items {
 			if _, ok := unsure[page.Items[i].SpanID]; ok {
@@ -303,7 +303,7 @@ func activeTrace(ctx context.Context, what string) (*Trace, error) {
 	case !ok:
 		return nil, agl.Errorf(agl.CodeIllegalState, "%s: no active trace in the context; pass on the context that the agent or the hook was called with", what)
 	case tr.ended.Load():
-		return nil, agl.Errorf(agl.CodeIllegalState, "%s: the trace of attempt %s has ended", what, tr.attemptID)
+		return nil, agl.Errorf(agl.CodeIllegalState, "%s: the trace of attempt %q has ended", what, tr.attemptID)
 	}
 	return tr, nil
 }

@@ -400,7 +400,7 @@ func TestRetries(t *testing.T) {
 		{"answer lost", &spanStore{after: func(call int, _ []agl.Span) error {
 			return errorUntil(call, 1, away)
 		}}, 0, 4, ""},
-		{"away for good", &spanStore{before: func(int, []agl.Span) error { return away }}, time.Second, 0, "4 of 4 spans of attempt at-1 were not stored: away"},
+		{"away for good", &spanStore{before: func(int, []agl.Span) error { return away }}, time.Second, 0, `4 of 4 spans of attempt "at-1" were not stored: away`},
 		{"one bad span", &spanStore{before: func(_ int, spans []agl.Span) error {
 			for _, s := range spans {
 				if s.Name == "b" {
@@ -408,7 +408,7 @@ func TestRetries(t *testing.T) {
 				}
 			}
 			return nil
-		}}, 0, 3, "1 of 4 spans of attempt at-1 were not stored: bad b"},
+		}}, 0, 3, `1 of 4 spans of attempt "at-1" were not stored: bad b`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

@@ -120,7 +120,7 @@ func (c *uselessCheck) look(ctx context.Context, finished []agl.Rollout) error {
 			continue
 		}
 		if err := c.read(ctx, r.RolloutID, learns); err != nil {
-			return fmt.Errorf("look at rollout %s: %w", r.RolloutID, err)
+			return fmt.Errorf("look at rollout %q: %w", r.RolloutID, err)
 		}
 	}
 	switch {

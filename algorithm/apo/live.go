@@ -394,7 +394,7 @@ func (p *proposal) experimentsOf(ctx context.Context, sessions []string, data Cr
 			continue
 		}
 		if err != nil {
-			return data, fmt.Errorf("read session %s: %w", id, err)
+			return data, fmt.Errorf("read session %q: %w", id, err)
 		}
 		episode, err := algorithm.Read(ctx, store, r)
 		if err != nil {

@@ -347,7 +347,7 @@ func (r *run) follow(ctx context.Context, id string, at position) error {
 	}
 	attempts, err := r.store.QueryAttempts(ctx, agl.QueryAttemptsParams{RolloutID: id})
 	if err != nil {
-		return fmt.Errorf("read attempts of rollout %s: %w", id, err)
+		return fmt.Errorf("read attempts of rollout %q: %w", id, err)
 	}
 	return r.finish(ctx, at, &episodes[0], attempts.Items)
 }

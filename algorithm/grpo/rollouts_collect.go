@@ -128,11 +128,11 @@ func (c *collector) offPolicy(role *trainee, merged adapter.Merged, resources st
 		for _, reply := range t.Replies {
 			switch owner := role.calls.Owner(reply.Call); {
 			case owner == algorithm.OwnerWrongVersion:
-				return algorithm.MaskVersion, fmt.Sprintf("span %s was answered by version %q", reply.SpanID, cmp.Or(reply.VersionEnd, reply.Version))
+				return algorithm.MaskVersion, fmt.Sprintf("span %q was answered by version %q", reply.SpanID, cmp.Or(reply.VersionEnd, reply.Version))
 			case owner == algorithm.OwnerOther:
-				return algorithm.MaskMalformed, fmt.Sprintf("span %s is of the model %q", reply.SpanID, reply.Model)
+				return algorithm.MaskMalformed, fmt.Sprintf("span %q is of the model %q", reply.SpanID, reply.Model)
 			case c.unasked(role, reply.Call, resources):
-				return algorithm.MaskVersion, fmt.Sprintf("span %s was answered by version %q, but the rollout was enqueued with %q, and async.pin is %q",
+				return algorithm.MaskVersion, fmt.Sprintf("span %q was answered by version %q, but the rollout was enqueued with %q, and async.pin is %q",
 					reply.SpanID, cmp.Or(reply.VersionEnd, reply.Version), role.version(resources), c.cfg.Async.Pin)
 			case reply.Sampling != "" && !c.cfg.ProcessedLogprobs:
 				return algorithm.MaskSampling, reply.Sampling

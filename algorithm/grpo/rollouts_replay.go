@@ -42,7 +42,7 @@ func (l *liveFeeder) replay(ctx context.Context, b *stepBatch, users map[string]
 		entry := &l.next.Replay[i]
 		s, user, err := l.again(ctx, *entry)
 		if err != nil {
-			return fmt.Errorf("replay rollout %s: %w", entry.ID, err)
+			return fmt.Errorf("replay rollout %q: %w", entry.ID, err)
 		}
 		if s.mask != "" { // forgotten meanwhile, or too old by now
 			gone[entry.ID] = true

@@ -209,7 +209,7 @@ func (c *exportCommand) each(
 		}
 		made, err := take(r, spans)
 		if err != nil {
-			return fmt.Errorf("rollout %s, attempt %s: %w", r.RolloutID, r.Attempt.AttemptID, err)
+			return fmt.Errorf("rollout %q, attempt %q: %w", r.RolloutID, r.Attempt.AttemptID, err)
 		}
 		counts.attempts++
 		counts.rows += made

@@ -88,7 +88,7 @@ func (c *traceCommand) attempts(ctx context.Context, store agl.Store) ([]agl.Att
 	}
 	i := slices.IndexFunc(page.Items, func(a agl.Attempt) bool { return a.AttemptID == c.Attempt })
 	if i < 0 {
-		return nil, agl.Errorf(agl.CodeNotFound, "--attempt=%s: rollout %s has no such attempt", c.Attempt, c.Rollout)
+		return nil, agl.Errorf(agl.CodeNotFound, "--attempt=%s: rollout %q has no such attempt", c.Attempt, c.Rollout)
 	}
 	return page.Items[i : i+1], nil
 }

@@ -135,7 +135,7 @@ func (e *Expander) link(n *node) error {
 	seen := map[*node]struct{}{}
 	for ; n.document == nil && n.base == nil; n = path[len(path)-1] {
 		if _, circle := seen[n]; circle {
-			return fmt.Errorf("it continues span %s, which continues it", n.baseID)
+			return fmt.Errorf("it continues span %q, which continues it", n.baseID)
 		}
 		seen[n] = struct{}{}
 		base, err := e.node(n.baseID)

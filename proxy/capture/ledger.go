@@ -322,7 +322,7 @@ func (l *ledger) lost(s Scope) (marks []int64, err error) {
 	if count == 0 {
 		return marks, nil
 	}
-	return marks, agl.Errorf(agl.ErrorCode(cause), "%d call records could not be stored, one of them of rollout %s: %w", count, where, cause)
+	return marks, agl.Errorf(agl.ErrorCode(cause), "%d call records could not be stored, one of them of rollout %q: %w", count, where, cause)
 }
 
 // each visits the rollouts of a scope that the ledger holds, each once.

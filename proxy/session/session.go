@@ -366,7 +366,7 @@ const metadataIdle = "agl.session_idle"
 func (m *Manager) add(r *agl.AttemptedRollout) (*Session, error) {
 	name, ok := agl.Attributes(r.Metadata).GetString(MetadataSession)
 	if !ok || r.Attempt == nil {
-		return nil, agl.Errorf(agl.CodeNotFound, "rollout %s is not a session", r.RolloutID)
+		return nil, agl.Errorf(agl.CodeNotFound, "rollout %q is not a session", r.RolloutID)
 	}
 	if r.Status.Finished() || !r.Attempt.Status.Live() {
 		return nil, errEnded(r.RolloutID)
@@ -387,7 +387,7 @@ func (m *Manager) add(r *agl.AttemptedRollout) (*Session, error) {
 	}
 	if models, ok := agl.Attributes(r.Metadata).Get(metadataModels); ok {
 		if err := json.Unmarshal(models, &s.Models); err != nil {
-			return nil, agl.Errorf(agl.CodeInvalid, "rollout %s: %s: %w", r.RolloutID, metadataModels, err)
+			return nil, agl.Errorf(agl.CodeInvalid, "rollout %q: %s: %w", r.RolloutID, metadataModels, err)
 		}
 	}
 	m.byRollout[s.RolloutID] = s
@@ -396,7 +396,7 @@ func (m *Manager) add(r *agl.AttemptedRollout) (*Session, error) {
 }
 
 func errEnded(rolloutID string) error {
-	return agl.Errorf(agl.CodeIllegalState, "the session of rollout %s has ended", rolloutID)
+	return agl.Errorf(agl.CodeIllegalState, "the session of rollout %q has ended", rolloutID)
 }
 
 // IsKey reports whether a text begins with KeyPrefix.

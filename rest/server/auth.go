@@ -178,7 +178,7 @@ func (x *exchange) allow(scope access.Scope) error {
 func (x *exchange) admitSpans(spans []agl.Span) error {
 	for i := range spans {
 		if s := &spans[i]; !x.caller.MayActFor(agl.Claim{RolloutID: s.RolloutID, AttemptID: s.AttemptID}) {
-			return agl.Errorf(agl.CodeUnauthorized, "the token is that of attempt %s, not that of attempt %s of rollout %s", x.caller.Attempt.V.AttemptID, s.AttemptID, s.RolloutID)
+			return agl.Errorf(agl.CodeUnauthorized, "the token is that of attempt %q, not that of attempt %q of rollout %q", x.caller.Attempt.V.AttemptID, s.AttemptID, s.RolloutID)
 		}
 	}
 	return nil

@@ -126,7 +126,7 @@ func (s signals) batch(x *exchange) error {
 		}
 		made, err := rows.Sequences(r, spans, source, level)
 		if err != nil {
-			return agl.Errorf(agl.ErrorCode(err), "rollout %s: %w", id, err)
+			return agl.Errorf(agl.ErrorCode(err), "rollout %q: %w", id, err)
 		}
 		sequences = append(sequences, made...)
 	}

@@ -424,7 +424,7 @@ func (im *importer) release(ctx context.Context, part []heldRollout) error {
 				queued.Status, queued.EndTime = part[i].status, part[i].end
 				c.Rollouts = append(c.Rollouts, driver.RolloutChange{Rollout: &queued})
 			case r == nil || r.Status != part[i].status:
-				return agl.Errorf(agl.CodeConflict, "rollout %s was changed during the import: no server may use the database", part[i].id)
+				return agl.Errorf(agl.CodeConflict, "rollout %q was changed during the import: no server may use the database", part[i].id)
 			}
 		}
 		return nil

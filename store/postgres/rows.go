@@ -34,7 +34,7 @@ func (r *row) rollout() (*agl.Rollout, error) {
 		return out, nil
 	}
 	if err := rawjson.Unmarshal(config, &out.Config); err != nil {
-		return nil, errStored("the config of rollout %s does not decode: %w", out.RolloutID, err)
+		return nil, errStored("the config of rollout %q does not decode: %w", out.RolloutID, err)
 	}
 	return out, nil
 }

@@ -186,7 +186,7 @@ func (t *tx) take(w *rolloutWork) {
 func (t *tx) known(ctx context.Context, id string) (*rolloutWork, error) {
 	w, err := t.rollout(ctx, id)
 	if err == nil && w == nil {
-		err = agl.Errorf(agl.CodeInternal, "sqlite: rollout %s is to be changed and does not exist", id)
+		err = agl.Errorf(agl.CodeInternal, "sqlite: rollout %q is to be changed and does not exist", id)
 	}
 	return w, err
 }
@@ -264,7 +264,7 @@ func (t *tx) attempt(ctx context.Context, w *rolloutWork, id string) (*attemptWo
 func (t *tx) knownAttempt(ctx context.Context, w *rolloutWork, id string) (*attemptWork, error) {
 	a, err := t.attempt(ctx, w, id)
 	if err == nil && a == nil {
-		err = agl.Errorf(agl.CodeInternal, "sqlite: attempt %s of rollout %s is to be changed and does not exist", id, w.id)
+		err = agl.Errorf(agl.CodeInternal, "sqlite: attempt %q of rollout %q is to be changed and does not exist", id, w.id)
 	}
 	return a, err
 }

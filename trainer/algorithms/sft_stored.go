@@ -123,7 +123,7 @@ func (x *export) episode() (algorithm.Episode, error) {
 	for _, payload := range x.spans {
 		var span agl.Span
 		if err := spanjson.Parse(payload, &span); err != nil {
-			return algorithm.Episode{}, agl.Errorf(agl.CodeInternal, "a stored span of rollout %s does not decode: %w", x.rollout.RolloutID, err)
+			return algorithm.Episode{}, agl.Errorf(agl.CodeInternal, "a stored span of rollout %q does not decode: %w", x.rollout.RolloutID, err)
 		}
 		if r.Attempt != nil && span.AttemptID == r.Attempt.AttemptID {
 			e.Spans = append(e.Spans, span)
