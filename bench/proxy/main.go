@@ -309,12 +309,16 @@ func (s *spell) run(ctx context.Context, span time.Duration) error {
 	return s.forget(ctx)
 }
 
-// profile drives the gateway that records for the time of a round, and writes its CPU profile.
+// profile drives the gateway that records for the time of a round, in turns as it is measured, and writes its CPU profile.
 func (b *suite) profile(ctx context.Context, workload string) error {
 	s := &spell{gateway: &b.gateways[2], transport: newTransport(b.opt.Connections), workload: workload, connections: b.opt.Connections}
 	defer s.transport.CloseIdleConnections()
 	done := profile(ctx, s.process, filepath.Join(b.opt.Profile, workload+".pprof"), b.opt.Time)
-	return errors.Join(s.run(ctx, b.opt.Time), done())
+	var err error
+	for turn := 0; turn < turns && err == nil; turn++ {
+		err = s.run(ctx, b.opt.Time/turns)
+	}
+	return errors.Join(err, done())
 }
 
 func (b *suite) report(results map[string]map[string][]result, workloads []string) {
