@@ -8,6 +8,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/internal/bounds"
 	"github.com/agl-go/agl/proxy/upstream"
 )
 
@@ -102,13 +103,7 @@ func (c Config) validate() error {
 			return agl.Errorf(agl.CodeInvalid, "gateway: %s: got %v, must be between 0 and %d", t.name, t.of.V, maxTemperature)
 		}
 	}
-	if c.Timeout < 0 {
-		return agl.Errorf(agl.CodeInvalid, "gateway: Timeout: got %s, must not be negative", c.Timeout)
-	}
-	if c.MaxBodyBytes < 0 {
-		return agl.Errorf(agl.CodeInvalid, "gateway: MaxBodyBytes: got %d, must not be negative", c.MaxBodyBytes)
-	}
-	return nil
+	return bounds.NotNegative("gateway: ", bounds.Number("Timeout", c.Timeout), bounds.Number("MaxBodyBytes", c.MaxBodyBytes))
 }
 
 // maxTemperature is above what any engine accepts.

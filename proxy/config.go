@@ -11,6 +11,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/internal/bounds"
 	"github.com/agl-go/agl/proxy/admin"
 	"github.com/agl-go/agl/proxy/capture"
 	"github.com/agl-go/agl/proxy/exchange"
@@ -203,20 +204,12 @@ func (c Config) withDefaults() Config {
 // Validate reports what is wrong with a configuration: CodeInvalid, with the field,
 // the value and what is allowed.
 func (c *Config) Validate() error {
-	for _, f := range [...]struct {
-		name  string
-		value int64
-	}{
-		{"MaxRequestBytes", c.MaxRequestBytes},
-		{"CaptureBytes", c.CaptureBytes},
-		{"SpoolBytes", c.SpoolBytes},
-		{"StoreTimeout", int64(c.StoreTimeout)},
-		{"StoreRetry", int64(c.StoreRetry)},
-		{"WriteDelay", int64(c.WriteDelay)},
-	} {
-		if f.value < 0 {
-			return agl.Errorf(agl.CodeInvalid, "%s: got %d, must not be negative", f.name, f.value)
-		}
+	if err := bounds.NotNegative("",
+		bounds.Number("MaxRequestBytes", c.MaxRequestBytes), bounds.Number("CaptureBytes", c.CaptureBytes),
+		bounds.Number("SpoolBytes", c.SpoolBytes), bounds.Number("StoreTimeout", c.StoreTimeout),
+		bounds.Number("StoreRetry", c.StoreRetry), bounds.Number("WriteDelay", c.WriteDelay),
+	); err != nil {
+		return err
 	}
 	to := c.upstream()
 	if err := to.Validate(); err != nil {

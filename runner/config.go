@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/bounds"
 )
 
 // Config configures a [Runner]. Store and Agent are required; every other zero
@@ -97,21 +98,13 @@ func (c Config) validate() error {
 	if c.Agent == nil {
 		return agl.Errorf(agl.CodeInvalid, "runner: Config.Agent: got nil, must be an agent")
 	}
-	for _, f := range []struct {
-		name  string
-		value int64
-	}{
-		{"Workers", int64(c.Workers)},
-		{"FirstWorker", int64(c.FirstWorker)},
-		{"MaxRollouts", int64(c.MaxRollouts)},
-		{"DequeueWait", int64(c.DequeueWait)},
-		{"PollInterval", int64(c.PollInterval)},
-		{"GracePeriod", int64(c.GracePeriod)},
-		{"ReportTimeout", int64(c.ReportTimeout)},
-	} {
-		if f.value < 0 {
-			return agl.Errorf(agl.CodeInvalid, "runner: Config.%s: got %d, must not be negative", f.name, f.value)
-		}
+	if err := bounds.NotNegative("runner: Config.",
+		bounds.Number("Workers", c.Workers), bounds.Number("FirstWorker", c.FirstWorker),
+		bounds.Number("MaxRollouts", c.MaxRollouts), bounds.Number("DequeueWait", c.DequeueWait),
+		bounds.Number("PollInterval", c.PollInterval), bounds.Number("GracePeriod", c.GracePeriod),
+		bounds.Number("ReportTimeout", c.ReportTimeout),
+	); err != nil {
+		return err
 	}
 	if c.Workers > MaxWorkers {
 		return agl.Errorf(agl.CodeInvalid, "runner: Config.Workers: got %d, must be at most %d", c.Workers, MaxWorkers)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/bounds"
 )
 
 // Store is the part of an [agl.Store] that a tracer needs.
@@ -57,19 +58,12 @@ func (c Config) validate() error {
 	if c.Store == nil {
 		return agl.Errorf(agl.CodeInvalid, "tracer: Config.Store: got nil, must be a store")
 	}
-	for _, f := range []struct {
-		name  string
-		value int64
-	}{
-		{"MaxBatchSpans", int64(c.MaxBatchSpans)},
-		{"MaxBatchBytes", int64(c.MaxBatchBytes)},
-		{"MaxBatchDelay", int64(c.MaxBatchDelay)},
-		{"MaxQueueSpans", int64(c.MaxQueueSpans)},
-		{"MaxQueueBytes", int64(c.MaxQueueBytes)},
-	} {
-		if f.value < 0 {
-			return agl.Errorf(agl.CodeInvalid, "tracer: Config.%s: got %d, must not be negative", f.name, f.value)
-		}
+	if err := bounds.NotNegative("tracer: Config.",
+		bounds.Number("MaxBatchSpans", c.MaxBatchSpans), bounds.Number("MaxBatchBytes", c.MaxBatchBytes),
+		bounds.Number("MaxBatchDelay", c.MaxBatchDelay), bounds.Number("MaxQueueSpans", c.MaxQueueSpans),
+		bounds.Number("MaxQueueBytes", c.MaxQueueBytes),
+	); err != nil {
+		return err
 	}
 	return nil
 }

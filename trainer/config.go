@@ -7,6 +7,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/internal/bounds"
 	"github.com/agl-go/agl/runner"
 	"github.com/agl-go/agl/store"
 )
@@ -112,19 +113,14 @@ func (c Config) validate() error {
 			return agl.Errorf(agl.CodeInvalid, "trainer: %s: the dataset is empty, it must hold at least one task", d.name)
 		}
 	}
-	for _, n := range []struct {
-		name  string
-		value int
-	}{{"Runners", c.Runners}, {"MaxRollouts", c.MaxRollouts}, {"DevTasks", c.DevTasks}} {
-		if n.value < 0 {
-			return agl.Errorf(agl.CodeInvalid, "trainer: %s: got %d, must not be negative", n.name, n.value)
-		}
+	if err := bounds.NotNegative("trainer: ",
+		bounds.Number("Runners", c.Runners), bounds.Number("MaxRollouts", c.MaxRollouts), bounds.Number("DevTasks", c.DevTasks),
+		bounds.Number("Unresponsive", c.Unresponsive),
+	); err != nil {
+		return err
 	}
 	if c.Runners > runner.MaxWorkers {
 		return agl.Errorf(agl.CodeInvalid, "trainer: Runners: got %d, must be at most %d", c.Runners, runner.MaxWorkers)
-	}
-	if c.Unresponsive < 0 {
-		return agl.Errorf(agl.CodeInvalid, "trainer: Unresponsive: got %s, must not be negative", c.Unresponsive)
 	}
 	if _, err := store.ParseDSN(c.Database); err != nil {
 		return agl.Errorf(agl.CodeInvalid, "trainer: Database: %w", err)

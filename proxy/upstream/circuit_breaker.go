@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"sync"
 	"time"
+
+	"github.com/agl-go/agl/internal/bounds"
 )
 
 // Health says when a backend counts as down: calls then go to other replicas, or
@@ -31,8 +33,8 @@ func (h Health) withDefaults() Health {
 }
 
 func (h *Health) validate() error {
-	return notNegative("Health.", number{"Failures", int64(h.Failures)}, number{"Cooldown", int64(h.Cooldown)}, number{"MaxCooldown", int64(h.MaxCooldown)},
-		number{"ProbeInterval", int64(h.ProbeInterval)}, number{"ProbeTimeout", int64(h.ProbeTimeout)})
+	return bounds.NotNegative("Health.", bounds.Number("Failures", h.Failures), bounds.Number("Cooldown", h.Cooldown), bounds.Number("MaxCooldown", h.MaxCooldown),
+		bounds.Number("ProbeInterval", h.ProbeInterval), bounds.Number("ProbeTimeout", h.ProbeTimeout))
 }
 
 // verdict says whether a try worked, for the circuit breaker of its backend.

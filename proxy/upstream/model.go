@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/bounds"
 )
 
 // API is the interface that a backend speaks.
@@ -182,8 +183,8 @@ func newBackend(m Model) (*backend, error) {
 		return nil, err
 	}
 	l := &m.Limits
-	if err := notNegative(field("limits."), number{"in_flight", int64(l.InFlight)},
-		number{"requests_per_minute", int64(l.RequestsPerMinute)}, number{"tokens_per_minute", int64(l.TokensPerMinute)}); err != nil {
+	if err := bounds.NotNegative(field("limits."), bounds.Number("in_flight", l.InFlight),
+		bounds.Number("requests_per_minute", l.RequestsPerMinute), bounds.Number("tokens_per_minute", l.TokensPerMinute)); err != nil {
 		return nil, err
 	}
 	base, err := url.Parse(strings.TrimRight(m.BaseURL, "/"))

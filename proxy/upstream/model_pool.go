@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/bounds"
 	"github.com/agl-go/agl/internal/secret"
 )
 
@@ -60,9 +61,9 @@ func (c Config) withDefaults() Config {
 // Validate reports what is wrong with a configuration: CodeInvalid, with the field,
 // the value and what is allowed.
 func (c *Config) Validate() error {
-	err := notNegative("", number{"MaxReplyBytes", c.MaxReplyBytes}, number{"QueueTimeout", int64(c.QueueTimeout)},
-		number{"PauseTimeout", int64(c.PauseTimeout)}, number{"PauseQueue", int64(c.PauseQueue)},
-		number{"IdleTimeout", int64(c.IdleTimeout)}, number{"CacheBytes", c.CacheBytes})
+	err := bounds.NotNegative("", bounds.Number("MaxReplyBytes", c.MaxReplyBytes), bounds.Number("QueueTimeout", c.QueueTimeout),
+		bounds.Number("PauseTimeout", c.PauseTimeout), bounds.Number("PauseQueue", c.PauseQueue),
+		bounds.Number("IdleTimeout", c.IdleTimeout), bounds.Number("CacheBytes", c.CacheBytes))
 	if err == nil {
 		err = c.Retry.validate()
 	}

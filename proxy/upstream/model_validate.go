@@ -18,19 +18,3 @@ func CheckURL(field, raw string) error {
 	}
 	return nil
 }
-
-// number is a field of a configuration.
-type number struct {
-	name  string
-	value int64
-}
-
-// notNegative refuses the first negative number with CodeInvalid.
-func notNegative(prefix string, fields ...number) error {
-	for _, f := range fields {
-		if f.value < 0 {
-			return agl.Errorf(agl.CodeInvalid, "%s%s: got %d, must not be negative", prefix, f.name, f.value)
-		}
-	}
-	return nil
-}

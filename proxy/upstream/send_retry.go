@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/internal/bounds"
 )
 
 // Retry says how a request is repeated when a backend does not answer, or answers with
@@ -27,7 +28,7 @@ func (r Retry) withDefaults() Retry {
 }
 
 func (r *Retry) validate() error {
-	return notNegative("Retry.", number{"Attempts", int64(r.Attempts)}, number{"Delay", int64(r.Delay)}, number{"MaxDelay", int64(r.MaxDelay)})
+	return bounds.NotNegative("Retry.", bounds.Number("Attempts", r.Attempts), bounds.Number("Delay", r.Delay), bounds.Number("MaxDelay", r.MaxDelay))
 }
 
 // delay draws the wait after so many tries.

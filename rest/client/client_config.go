@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/bounds"
 	"github.com/agl-go/agl/internal/secret"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
@@ -75,21 +76,15 @@ func newTransport(settings *tls.Config) *http.Transport {
 }
 
 func (c Config) validate() error {
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{{"RequestTimeout", c.RequestTimeout}, {"MaxBackoff", c.MaxBackoff}, {"EventIdleTimeout", c.EventIdleTimeout}} {
-		if d.value < 0 {
-			return agl.Errorf(agl.CodeInvalid, "rest/client: %s: got %s, must not be negative", d.name, d.value)
-		}
+	if err := bounds.NotNegative("rest/client: ",
+		bounds.Number("RequestTimeout", c.RequestTimeout), bounds.Number("MaxBackoff", c.MaxBackoff),
+		bounds.Number("EventIdleTimeout", c.EventIdleTimeout),
+		bounds.Number("SpanBatch", c.SpanBatch), bounds.Number("SpanBatchBytes", c.SpanBatchBytes),
+	); err != nil {
+		return err
 	}
-	switch {
-	case c.LongPoll < 0 || c.LongPoll > wire.MaxWait:
+	if c.LongPoll < 0 || c.LongPoll > wire.MaxWait {
 		return agl.Errorf(agl.CodeInvalid, "rest/client: LongPoll: got %s, must be between 0 and %s", c.LongPoll, wire.MaxWait)
-	case c.SpanBatch < 0:
-		return agl.Errorf(agl.CodeInvalid, "rest/client: SpanBatch: got %d, must not be negative", c.SpanBatch)
-	case c.SpanBatchBytes < 0:
-		return agl.Errorf(agl.CodeInvalid, "rest/client: SpanBatchBytes: got %d, must not be negative", c.SpanBatchBytes)
 	}
 	return secret.Check("rest/client: Token", c.Token)
 }

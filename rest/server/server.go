@@ -15,6 +15,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/internal/bounds"
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/internal/secret"
 	"github.com/agl-go/agl/rest/internal/wire"
@@ -94,13 +95,11 @@ func (c Config) withDefaults() Config {
 }
 
 func (c Config) validate() error {
-	switch {
-	case c.Store == nil:
+	if c.Store == nil {
 		return agl.Errorf(agl.CodeInvalid, "rest/server: Store: got nil, must be a store")
-	case c.MaxBodyBytes < 0:
-		return agl.Errorf(agl.CodeInvalid, "rest/server: MaxBodyBytes: got %d, must not be negative", c.MaxBodyBytes)
-	case c.EventHeartbeat < 0:
-		return agl.Errorf(agl.CodeInvalid, "rest/server: EventHeartbeat: got %s, must not be negative", c.EventHeartbeat)
+	}
+	if err := bounds.NotNegative("rest/server: ", bounds.Number("MaxBodyBytes", c.MaxBodyBytes), bounds.Number("EventHeartbeat", c.EventHeartbeat)); err != nil {
+		return err
 	}
 	return secret.Check("rest/server: Token", c.Token)
 }

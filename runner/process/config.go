@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/bounds"
 )
 
 // Keepalive says whether a process serves one attempt or many.
@@ -93,19 +94,12 @@ func (c *Config) validate() error {
 	if len(c.Command) == 0 || c.Command[0] == "" {
 		return agl.Errorf(agl.CodeInvalid, "process: Command: empty, must name the agent's program")
 	}
-	for _, f := range []struct {
-		name  string
-		value int64
-	}{
-		{"Timeout", int64(c.Timeout)},
-		{"GracePeriod", int64(c.GracePeriod)},
-		{"OutputBytes", int64(c.OutputBytes)},
-		{"MemoryBytes", c.MemoryBytes},
-		{"MaxIdle", int64(c.MaxIdle)},
-	} {
-		if f.value < 0 {
-			return agl.Errorf(agl.CodeInvalid, "process: %s: got %d, must not be negative", f.name, f.value)
-		}
+	if err := bounds.NotNegative("process: ",
+		bounds.Number("Timeout", c.Timeout), bounds.Number("GracePeriod", c.GracePeriod),
+		bounds.Number("OutputBytes", c.OutputBytes), bounds.Number("MemoryBytes", c.MemoryBytes),
+		bounds.Number("MaxIdle", c.MaxIdle),
+	); err != nil {
+		return err
 	}
 	if c.Keepalive != KeepaliveNone && c.Keepalive != KeepaliveStdio {
 		return agl.Errorf(agl.CodeInvalid, "process: Keepalive: got %q, must be empty or %q", c.Keepalive, KeepaliveStdio)

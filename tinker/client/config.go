@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/bounds"
 	"github.com/agl-go/agl/tinker/engines"
 )
 
@@ -86,19 +87,12 @@ func (c Config) validate() error {
 			return invalid("Engine.%w", err)
 		}
 	}
-	for _, f := range []struct {
-		name  string
-		value int64
-	}{
-		{"MaxSamples", int64(c.MaxSamples)},
-		{"ChunkData", int64(c.ChunkData)},
-		{"ChunkBytes", int64(c.ChunkBytes)},
-		{"RequestTimeout", int64(c.RequestTimeout)},
-		{"CallTimeout", int64(c.CallTimeout)},
-	} {
-		if f.value < 0 {
-			return invalid("%s: %d is negative", f.name, f.value)
-		}
+	if err := bounds.NotNegative("client: ",
+		bounds.Number("MaxSamples", c.MaxSamples), bounds.Number("ChunkData", c.ChunkData),
+		bounds.Number("ChunkBytes", c.ChunkBytes), bounds.Number("RequestTimeout", c.RequestTimeout),
+		bounds.Number("CallTimeout", c.CallTimeout),
+	); err != nil {
+		return err
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/internal/bounds"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/engines"
 )
@@ -78,21 +79,13 @@ func (c Config) validate() error {
 	if err := (engines.Engine{Encoding: c.Encoding, Order: c.Order}).Validate(); err != nil {
 		return invalid("%w", err)
 	}
-	for _, f := range []struct {
-		name  string
-		value int64
-	}{
-		{"LongPoll", int64(c.LongPoll)},
-		{"MaxResults", int64(c.MaxResults)},
-		{"MaxResultBytes", c.MaxResultBytes},
-		{"SessionTimeout", int64(c.SessionTimeout)},
-		{"MaxModels", int64(c.MaxModels)},
-		{"MaxSamplers", int64(c.MaxSamplers)},
-		{"MaxBodyBytes", c.MaxBodyBytes},
-	} {
-		if f.value < 0 {
-			return invalid("%s: %d is negative", f.name, f.value)
-		}
+	if err := bounds.NotNegative("tinker: ",
+		bounds.Number("LongPoll", c.LongPoll), bounds.Number("MaxResults", c.MaxResults),
+		bounds.Number("MaxResultBytes", c.MaxResultBytes), bounds.Number("SessionTimeout", c.SessionTimeout),
+		bounds.Number("MaxModels", c.MaxModels), bounds.Number("MaxSamplers", c.MaxSamplers),
+		bounds.Number("MaxBodyBytes", c.MaxBodyBytes),
+	); err != nil {
+		return err
 	}
 	return nil
 }
