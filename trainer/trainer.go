@@ -176,6 +176,8 @@ func addInitial(ctx context.Context, s agl.Store, resources agl.Resources, proxi
 type Starter interface {
 	// Start returns an error if the run must not begin; the queue then stays as it is.
 	Start(ctx context.Context, s agl.Store) error
+	// Stop is called after a Start without an error, when all parts have ended. Run was not called if a part could not be started.
+	Stop(ctx context.Context) error
 }
 
 // setup starts the proxy and adds the initial resources.
@@ -194,6 +196,8 @@ func setup(ctx context.Context, cfg Config, s agl.Store) (agl.Resources, func(co
 		if err := starter.Start(ctx, s); err != nil {
 			return nil, nil, errors.Join(err, stop(ctx))
 		}
+		stopProxy := stop
+		stop = func(ctx context.Context) error { return errors.Join(starter.Stop(ctx), stopProxy(ctx)) }
 	}
 	if err := addResources(ctx, cfg, s, resources, cfg.Proxy != nil); err != nil {
 		return nil, nil, errors.Join(err, stop(ctx))

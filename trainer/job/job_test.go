@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,7 +21,9 @@ import (
 	"github.com/agl-go/agl/algorithm/grpo"
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/policy"
+	"github.com/agl-go/agl/rest/server"
 	"github.com/agl-go/agl/runner/process"
+	"github.com/agl-go/agl/store/memory/memorytest"
 	"github.com/agl-go/agl/trainer/algorithms"
 	"github.com/agl-go/agl/trainer/engine"
 	"github.com/agl-go/agl/trainer/inference/inferencetest"
@@ -206,6 +210,36 @@ func TestOneRunAtATime(t *testing.T) {
 	}
 	if sum := baselineOf(t, result); sum.Train.Rollouts != 4 || sum.Train.RewardMean != 1 || sum.Val.RewardMean != 1 {
 		t.Errorf("the first run: %+v, want reward 1 for each of its rollouts", sum)
+	}
+}
+
+// TestRunThatCannotBegin: a run that could not begin is not under way for those who look at the store.
+func TestRunThatCannotBegin(t *testing.T) {
+	t.Parallel()
+	engine := memorytest.Open(t)
+	stored, err := server.New(server.Config{Store: engine})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/queues/rollouts/open") {
+			http.Error(w, "closed for today", http.StatusForbidden)
+			return
+		}
+		stored.ServeHTTP(w, r)
+	}))
+	t.Cleanup(web.Close)
+	cfg := shellJob(t, `echo '{"reward": 1}'`)
+	cfg.StoreURL = web.URL
+	if _, err := Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "open the queue") {
+		t.Errorf("got %v", err)
+	}
+	page, err := agl.RunsOf(engine).QueryRuns(t.Context(), agl.QueryRunsParams{})
+	if err != nil || len(page.Items) != 1 {
+		t.Fatalf("%d runs, %v", len(page.Items), err)
+	}
+	if run := page.Items[0]; run.Status != agl.RunFailed || !strings.Contains(run.Error, "before its algorithm began") {
+		t.Errorf("run %s: %s", run.Status, run.Error)
 	}
 }
 

@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sync/atomic"
@@ -35,6 +36,7 @@ type learner struct {
 	token   string // of the store
 
 	stored     *tracker.Run                   // nil before Start, and if the store keeps no runs
+	began      bool                           // Run was called, which closes stored
 	run        algorithms.Run                 // nil before it is built
 	publishers map[string]algorithm.Publisher // of the models of several agents, by name
 	enqueued   atomic.Bool                    // the algorithm has rollouts
@@ -68,8 +70,17 @@ func (l *learner) Start(ctx context.Context, s agl.Store) (err error) {
 	return err
 }
 
+// Stop implements [trainer.Starter].
+func (l *learner) Stop(ctx context.Context) error {
+	if l.stored == nil || l.began {
+		return nil
+	}
+	return l.stored.Close(ctx, errors.New("the run ended before its algorithm began"))
+}
+
 // Run implements [agl.Algorithm].
 func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
+	l.began = true
 	trackers, err := l.cfg.openTrackers(ctx, l.stored, l.outDir)
 	if err != nil {
 		return err
