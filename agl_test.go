@@ -1,8 +1,10 @@
 package agl_test
 
 import (
+	"context"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -123,5 +125,53 @@ func TestDocumentBodies(t *testing.T) {
 	_, err = agl.DecodeDocuments[note](documents)
 	if agl.ErrorCode(err) != agl.CodeInternal || !strings.Contains(err.Error(), "document b of kind note") {
 		t.Errorf("a body that does not fit: %v", err)
+	}
+}
+
+// A query is read in pages, as far as it was asked for, and each time anew.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	const stored = 7
+	var asked []agl.Paging
+	query := func(_ context.Context, p agl.Paging) (agl.Page[int], error) {
+		asked = append(asked, p)
+		page := agl.Page[int]{Total: stored}
+		for i := p.Offset; i < min(p.Offset+p.Limit, stored); i++ {
+			page.Items = append(page.Items, i)
+		}
+		if p.SortBy != "" {
+			return page, agl.Errorf(agl.CodeInvalid, "no order")
+		}
+		return page, nil
+	}
+	for _, test := range []struct {
+		p       agl.Paging
+		want    []int
+		queries int
+	}{
+		{agl.Paging{}, []int{0, 1, 2, 3, 4, 5, 6}, 3},
+		{agl.Paging{Limit: 4}, []int{0, 1, 2, 3}, 2},
+		{agl.Paging{Limit: 3, Offset: 5}, []int{5, 6}, 1},
+		{agl.Paging{Offset: 9}, nil, 1},
+	} {
+		all := agl.Pages(t.Context(), test.p, 3, query)
+		for range 2 {
+			asked = nil
+			var got []int
+			for i, err := range all {
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, *i)
+			}
+			if !slices.Equal(got, test.want) || len(asked) != test.queries {
+				t.Errorf("%+v: got %v by %+v, want %v by %d queries", test.p, got, asked, test.want, test.queries)
+			}
+		}
+	}
+	for i, err := range agl.Pages(t.Context(), agl.Paging{SortBy: "x"}, 3, query) {
+		if i != nil || err == nil {
+			t.Errorf("got %v, %v", i, err)
+		}
 	}
 }

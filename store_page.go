@@ -1,6 +1,9 @@
 package agl
 
 import (
+	"context"
+	"iter"
+
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl/internal/rawjson"
@@ -38,6 +41,35 @@ type Page[T any] struct {
 	Limit  int `json:"limit"` // -1 means all
 	Offset int `json:"offset"`
 	Total  int `json:"total"` // matches before paging
+}
+
+// Pages yields the items that a query finds, which it reads in pages of at most size items: from p.Offset on, and p.Limit of
+// them at most. It stops after the first error. Items that move in the order meanwhile may be missed, or come twice.
+func Pages[T any](ctx context.Context, p Paging, size int, query func(context.Context, Paging) (Page[T], error)) iter.Seq2[*T, error] {
+	return func(yield func(*T, error) bool) {
+		next := p
+		for left := p.Limit; p.Limit <= 0 || left > 0; {
+			next.Limit = size
+			if p.Limit > 0 {
+				next.Limit = min(size, left)
+			}
+			page, err := query(ctx, next)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for i := range page.Items {
+				if !yield(&page.Items[i], nil) {
+					return
+				}
+			}
+			left -= len(page.Items)
+			next.Offset += len(page.Items)
+			if len(page.Items) == 0 || next.Offset >= page.Total {
+				return
+			}
+		}
+	}
 }
 
 // MarshalJSON returns the wire form.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"iter"
 	"net/http"
 	"slices"
 
@@ -63,6 +64,13 @@ func (g *Gateway) listTerminal(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// storedIn yields the stored rollouts that may have one of the states.
+func storedIn(ctx context.Context, store agl.Store, states []State) iter.Seq2[*agl.AttemptedRollout, error] {
+	return agl.Pages(ctx, agl.Paging{}, listPage, func(ctx context.Context, p agl.Paging) (agl.Page[agl.AttemptedRollout], error) {
+		return store.QueryRollouts(ctx, agl.QueryRolloutsParams{StatusIn: statusesOf(states), Paging: p})
+	})
+}
+
 func (g *Gateway) listRollouts(w http.ResponseWriter, r *http.Request) error {
 	var c checker
 	query := r.URL.Query()
@@ -78,21 +86,18 @@ func (g *Gateway) listRollouts(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var matches [][]byte
-	for offset := 0; limit < 0 || len(matches) < limit; {
-		page, err := g.cfg.Store.QueryRollouts(r.Context(), agl.QueryRolloutsParams{StatusIn: statusesOf(states), Paging: agl.Paging{Limit: listPage, Offset: offset}})
+	for stored, err := range storedIn(r.Context(), g.cfg.Store, states) {
 		if err != nil {
 			return err
 		}
-		for _, stored := range page.Items {
-			one, ok, err := rolloutOf(stored)
-			if err != nil {
-				return err
-			}
-			if ok && one.DeletedAt == 0 && !one.ofRunners() && slices.Contains(states, one.status().state) {
-				matches = append(matches, one.appendJSON(nil))
-			}
+		one, ok, err := rolloutOf(*stored)
+		if err != nil {
+			return err
 		}
-		if offset += len(page.Items); len(page.Items) < listPage {
+		if ok && one.DeletedAt == 0 && !one.ofRunners() && slices.Contains(states, one.status().state) {
+			matches = append(matches, one.appendJSON(nil))
+		}
+		if limit >= 0 && len(matches) >= limit {
 			break
 		}
 	}

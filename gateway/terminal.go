@@ -92,22 +92,14 @@ func (t *terminal) scan(ctx context.Context) error {
 	complete := len(t.ids) // these numbers were issued before the scan
 	t.mu.Unlock()
 	var late []agl.AttemptedRollout
-	for offset := 0; ; offset += listPage {
-		page, err := t.store.QueryRollouts(ctx, agl.QueryRolloutsParams{
-			StatusIn: statusesOf([]State{StateSucceeded, StateFailed}), Paging: agl.Paging{Limit: listPage, Offset: offset},
-		})
+	for stored, err := range storedIn(ctx, t.store, []State{StateSucceeded, StateFailed}) {
 		if err != nil {
 			return err
 		}
-		for _, stored := range page.Items {
-			if number(&stored.Rollout) > 0 {
-				t.add(&stored.Rollout)
-			} else if _, found := rawjson.Get(stored.Metadata, keyRecord); found {
-				late = append(late, stored)
-			}
-		}
-		if len(page.Items) < listPage {
-			break
+		if number(&stored.Rollout) > 0 {
+			t.add(&stored.Rollout)
+		} else if _, found := rawjson.Get(stored.Metadata, keyRecord); found {
+			late = append(late, *stored)
 		}
 	}
 	slices.SortFunc(late, func(a, b agl.AttemptedRollout) int { return cmp.Compare(a.EndTime.V, b.EndTime.V) })

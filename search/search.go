@@ -157,24 +157,22 @@ func (m *matcher) matches(ctx context.Context, store agl.Store, r *agl.Attempted
 		return false, nil
 	}
 	const most = 500
-	for offset := 0; ; offset += most {
-		page, err := store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, Paging: agl.Paging{Limit: most, Offset: offset}})
+	query := func(ctx context.Context, p agl.Paging) (agl.Page[agl.Span], error) {
+		return store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, Paging: p})
+	}
+	for span, err := range agl.Pages(ctx, agl.Paging{}, most, query) {
 		if errors.Is(err, agl.ErrEvicted) {
 			return false, nil
 		}
 		if err != nil {
 			return false, err
 		}
-		for i := range page.Items {
-			m.look(&page.Items[i], &need)
-			if need.met() {
-				return true, nil
-			}
-		}
-		if len(page.Items) < most {
-			return false, nil
+		m.look(span, &need)
+		if need.met() {
+			return true, nil
 		}
 	}
+	return false, nil
 }
 
 // evidence says which conditions have been found to hold.

@@ -19,25 +19,19 @@ const storedPage = 256
 func Stored(store agl.Store) Rollouts {
 	return func(ctx context.Context) iter.Seq2[algorithm.Episode, error] {
 		return func(yield func(algorithm.Episode, error) bool) {
-			for offset := 0; ; {
-				page, err := store.QueryRollouts(ctx, agl.QueryRolloutsParams{
-					StatusIn: []agl.RolloutStatus{agl.RolloutSucceeded},
-					Paging:   agl.Paging{Limit: storedPage, Offset: offset, SortBy: "start_time"},
-				})
+			query := func(ctx context.Context, p agl.Paging) (agl.Page[agl.AttemptedRollout], error) {
+				return store.QueryRollouts(ctx, agl.QueryRolloutsParams{StatusIn: []agl.RolloutStatus{agl.RolloutSucceeded}, Paging: p})
+			}
+			for r, err := range agl.Pages(ctx, agl.Paging{SortBy: "start_time"}, storedPage, query) {
 				if err != nil {
 					yield(algorithm.Episode{}, fmt.Errorf("read stored rollouts: %w", err))
 					return
 				}
-				for _, r := range page.Items {
-					if !usable(&r.Rollout) {
-						continue
-					}
-					episode, err := algorithm.Read(ctx, store, r)
-					if !yield(episode, err) || err != nil {
-						return
-					}
+				if !usable(&r.Rollout) {
+					continue
 				}
-				if offset += len(page.Items); len(page.Items) == 0 || offset >= page.Total {
+				episode, err := algorithm.Read(ctx, store, *r)
+				if !yield(episode, err) || err != nil {
 					return
 				}
 			}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -17,32 +16,6 @@ import (
 
 // pageSize is the largest number of items of a request.
 const pageSize = 1000
-
-// pages yields the items that fetch returns page by page, at most limit of them; zero means all.
-func pages[T any](ctx context.Context, limit int, fetch func(context.Context, agl.Paging) (agl.Page[T], error)) iter.Seq2[*T, error] {
-	return func(yield func(*T, error) bool) {
-		for offset := 0; limit <= 0 || offset < limit; {
-			size := pageSize
-			if limit > 0 {
-				size = min(size, limit-offset)
-			}
-			page, err := fetch(ctx, agl.Paging{Limit: size, Offset: offset})
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for i := range page.Items {
-				if !yield(&page.Items[i], nil) {
-					return
-				}
-			}
-			offset += len(page.Items)
-			if len(page.Items) == 0 || offset >= page.Total {
-				return
-			}
-		}
-	}
-}
 
 // listFlags are the flags of a command that lists items, which sets the variable limit, and order as [flags.StoreOrRun] has it.
 type listFlags struct {
@@ -99,7 +72,7 @@ func (l *listing[T, P]) run(ctx context.Context, out *console.Console, store agl
 // show lists the items as a table or as JSON lines.
 func (l *listing[T, P]) show(ctx context.Context, out *console.Console) error {
 	table := console.Table{Headers: l.headers, Status: l.status, Drop: l.drop}
-	for item, err := range pages(ctx, l.flags.Limit, l.query) {
+	for item, err := range agl.Pages(ctx, agl.Paging{Limit: l.flags.Limit}, pageSize, l.query) {
 		if err != nil {
 			return l.flags.Wrap(err)
 		}

@@ -189,7 +189,7 @@ func (c *exportCommand) each(
 ) error {
 	// Rollouts change their status during the export. All of them are queried,
 	// oldest first, so that this shifts no page; wants filters them here.
-	for r, err := range pages(ctx, 0, func(ctx context.Context, p agl.Paging) (agl.Page[agl.AttemptedRollout], error) {
+	for r, err := range agl.Pages(ctx, agl.Paging{}, pageSize, func(ctx context.Context, p agl.Paging) (agl.Page[agl.AttemptedRollout], error) {
 		p.SortBy, p.Order = "start_time", agl.Ascending
 		return store.QueryRollouts(ctx, agl.QueryRolloutsParams{RolloutIDIn: c.Rollout, Paging: p})
 	}) {

@@ -74,7 +74,7 @@ func (c *forgetCommand) use(ctx context.Context, out *console.Console, store agl
 func (c *forgetCommand) sessions(ctx context.Context, store agl.Store) (map[string]agl.RolloutStatus, error) {
 	found := map[string]agl.RolloutStatus{}
 	params := agl.QueryRolloutsParams{Labels: []agl.Label{{Name: session.MetadataUser, Value: c.User}}}
-	for r, err := range pages(ctx, 0, func(ctx context.Context, page agl.Paging) (agl.Page[agl.AttemptedRollout], error) {
+	for r, err := range agl.Pages(ctx, agl.Paging{}, pageSize, func(ctx context.Context, page agl.Paging) (agl.Page[agl.AttemptedRollout], error) {
 		params.Paging = page
 		return store.QueryRollouts(ctx, params)
 	}) {

@@ -94,7 +94,7 @@ func (c *rolloutsCommand) sorted(
 	}
 	var all []measured
 	read := func(ctx context.Context) error {
-		for r, err := range pages(ctx, 0, query) {
+		for r, err := range agl.Pages(ctx, agl.Paging{}, pageSize, query) {
 			if err != nil {
 				return err
 			}

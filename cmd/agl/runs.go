@@ -123,7 +123,7 @@ func (c *runsShowCommand) use(ctx context.Context, out *console.Console, store a
 	query := func(ctx context.Context, p agl.Paging) (agl.Page[agl.RunMetrics], error) {
 		return runs.QueryRunMetrics(ctx, agl.QueryRunMetricsParams{RunID: run.RunID, Limit: p.Limit, Offset: p.Offset})
 	}
-	for step, err := range pages(ctx, 0, query) {
+	for step, err := range agl.Pages(ctx, agl.Paging{}, pageSize, query) {
 		if err != nil {
 			return c.Wrap(err)
 		}

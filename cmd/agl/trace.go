@@ -65,7 +65,7 @@ func (c *traceCommand) use(ctx context.Context, out *console.Console, store agl.
 
 // attemptSpans returns the spans of one attempt; empty means all.
 func attemptSpans(ctx context.Context, store agl.Store, rollout, attempt string) (spans []agl.Span, err error) {
-	for s, err := range pages(ctx, 0, func(ctx context.Context, p agl.Paging) (agl.Page[agl.Span], error) {
+	for s, err := range agl.Pages(ctx, agl.Paging{}, pageSize, func(ctx context.Context, p agl.Paging) (agl.Page[agl.Span], error) {
 		return store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: rollout, AttemptID: attempt, Paging: p})
 	}) {
 		if err != nil {
