@@ -21,7 +21,8 @@ import (
 
 // ProxyConfig configures a [Proxy].
 type ProxyConfig struct {
-	// Config is that of the proxy. The run sets Spans, Rollouts, the store of Sessions, and PublicURL if it is empty.
+	// Config is that of the proxy. The run sets Spans, Rollouts, the store of Sessions, what asks a store about keys, and PublicURL if it is
+	// empty.
 	proxy.Config
 	// Listen is host:port; empty means a free port of 127.0.0.1.
 	Listen string
@@ -217,7 +218,7 @@ func (p *Proxy) start(ctx context.Context, spans proxy.Spans, log *slog.Logger) 
 	if cfg.PublicURL == "" {
 		cfg.PublicURL = httpserver.Scheme(listener) + "://" + listener.Addr().String() + "/v1"
 	}
-	keepActs(&cfg, spans)
+	askStore(&cfg, spans)
 	gateway, err := proxy.New(cfg)
 	if err != nil {
 		return agl.NamedResource{}, errors.Join(err, listener.Close())
@@ -268,27 +269,39 @@ func (p *Proxy) stop(ctx context.Context) error {
 	return errors.Join(r.gateway.Close(ctx), r.server.Shutdown(ctx))
 }
 
-// keepActs makes the proxy write its audit log to a store, and read from it which keys of attempts
-// are revoked, if the store supports that.
-func keepActs(cfg *proxy.Config, store any) {
+// askStore makes the proxy take the keys of a store and spend their budgets there, write its audit log to it, and read from it which keys
+// of attempts are revoked, if the store supports that.
+func askStore(cfg *proxy.Config, store any) {
 	switch store := store.(type) {
 	case interface {
 		access.Teller
+		access.Charger
+		Keys() *access.Cache
 		Revocations() *access.Revocations
 	}: // a client, whose server keeps them
-		cfg.Audit, cfg.Revoked = store, store.Revocations()
+		cfg.Audit, cfg.Revoked, cfg.Access, cfg.Budgets = store, store.Revocations(), store.Keys(), store
 	case agl.DocumentStore:
-		cfg.Audit, cfg.Revoked = ownAudit{access.NewAudit(store)}, access.NewKeys(store).Revocations()
+		keys := access.NewKeys(store)
+		cfg.Audit, cfg.Revoked, cfg.Access, cfg.Budgets = ownAudit{access.NewAudit(store), keys}, keys.Revocations(), keys, keys
 	}
 }
 
-// ownAudit is the audit log of a proxy that knows a single caller, the holder of its token.
-type ownAudit struct{ audit *access.Audit }
+// ownAudit is the audit log of a proxy in the process of its store.
+type ownAudit struct {
+	audit *access.Audit
+	keys  *access.Keys
+}
 
-// RecordAct implements [access.Teller].
-func (a ownAudit) RecordAct(ctx context.Context, _ string, act access.Act) error {
-	root := access.Root()
-	act.By = root.By()
+// RecordAct implements [access.Teller]. Without a key of the store the caller holds the token.
+func (a ownAudit) RecordAct(ctx context.Context, key string, act access.Act) error {
+	caller := access.Root()
+	if access.IsKey(key) {
+		var err error
+		if caller, err = a.keys.Check(ctx, key); err != nil {
+			return err
+		}
+	}
+	act.By = caller.By()
 	return a.audit.Record(ctx, &act)
 }
 
