@@ -85,7 +85,7 @@ func compare(ctx context.Context, opt options, w apotest.World) error {
 	}
 	theirs, ours := sides[0], sides[1]
 	ratio := times(theirs, ours)
-	fmt.Fprintf(table, "mean\t\tPython %.2f, ours %.2f\tPython %d, ours %d in all\tours %.1f × as fast (median)\n", mean(theirs.worth), mean(ours.worth), theirs.calls, ours.calls, ratio)
+	fmt.Fprintf(table, "mean\t\tPython %.2f, ours %.2f\tPython %d, ours %d in all\tours %.1f × as fast (median)\n", bench.Mean(theirs.worth), bench.Mean(ours.worth), theirs.calls, ours.calls, ratio)
 	if err := table.Flush(); err != nil {
 		return err
 	}
@@ -98,14 +98,6 @@ type side struct {
 	search         func(context.Context, int) (result, error)
 	worth, seconds []float64
 	calls          int
-}
-
-func mean(values []float64) float64 {
-	sum := 0.0
-	for _, v := range values {
-		sum += v
-	}
-	return sum / float64(len(values))
 }
 
 // times returns the median of the speed-ups.
@@ -127,7 +119,7 @@ func verdict(theirs, ours *side, ratio float64) error {
 	var missed []string
 	// The standard error of the mean difference.
 	n := float64(len(ours.worth))
-	lead, squares := mean(ours.worth)-mean(theirs.worth), 0.0
+	lead, squares := bench.Mean(ours.worth)-bench.Mean(theirs.worth), 0.0
 	for i := range ours.worth {
 		off := ours.worth[i] - theirs.worth[i] - lead
 		squares += off * off

@@ -105,12 +105,7 @@ func (r *result) rate() float64          { return float64(len(r.times)) / r.took
 func (r *result) cpuEach() time.Duration { return r.cpu / time.Duration(max(len(r.times), 1)) }
 
 // quantile returns the time within which this percentage of the requests ends.
-func (r *result) quantile(percent int) time.Duration {
-	if len(r.times) == 0 {
-		return 0
-	}
-	return r.times[(len(r.times)-1)*percent/100]
-}
+func (r *result) quantile(percent int) time.Duration { return bench.Quantile(r.times, percent) }
 
 // drive sends requests over a number of connections for a time. The first error ends it.
 func (s *server) drive(ctx context.Context, w workload, span time.Duration) (result, error) {

@@ -61,7 +61,7 @@ func run(ctx context.Context, opt options) (err error) {
 			return err
 		}
 		frozen = append(frozen, pleased)
-		fmt.Printf("| %d | without learning | %.2f | | |\n", seed, mean(pleased))
+		fmt.Printf("| %d | without learning | %.2f | | |\n", seed, bench.Mean(pleased))
 	}
 	chart := plot.Chart{Title: "Pleased customers", XLabel: "sessions", Unit: true, Series: []plot.Series{series("with learning", learning), series("without", frozen)}}
 	return os.WriteFile(opt.Figure, chart.SVG(), 0o644)
@@ -74,12 +74,12 @@ func recoveries(pleased []float64, windows int) (lines []string) {
 	before := 0.0
 	for taste := 0; (taste+1)*windows <= len(pleased); taste++ {
 		part := pleased[taste*windows : (taste+1)*windows]
-		level := mean(part[windows-3:])
+		level := bench.Mean(part[windows-3:])
 		back, lowest := "", ""
 		if taste > 0 {
 			back, lowest = "not", fmt.Sprintf("%.2f", min(part[0], part[1]))
 			for i := 1; i < len(part); i++ {
-				if mean(part[i-1:i+1]) >= 0.95*before {
+				if bench.Mean(part[i-1:i+1]) >= 0.95*before {
 					back = strconv.Itoa((i + 1) * window)
 					break
 				}
@@ -103,14 +103,6 @@ func series(name string, runs [][]float64) plot.Series {
 		}
 	}
 	return s
-}
-
-func mean(values []float64) float64 {
-	sum := 0.0
-	for _, v := range values {
-		sum += v
-	}
-	return sum / float64(len(values))
 }
 
 // program is a process of a run. Its standard error is kept for error messages.

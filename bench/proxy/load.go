@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agl-go/agl/bench/internal/bench"
 	"github.com/agl-go/agl/internal/backoff"
 )
 
@@ -37,12 +38,7 @@ type result struct {
 func (r *result) cpuPerCall() time.Duration { return r.cpu / time.Duration(max(r.calls, 1)) }
 
 // p99 returns the time within which 99 of 100 calls end.
-func (r *result) p99() time.Duration {
-	if len(r.times) == 0 {
-		return 0
-	}
-	return r.times[(len(r.times)-1)*99/100]
-}
+func (r *result) p99() time.Duration { return bench.Quantile(r.times, 99) }
 
 // tolerated is the number of failed calls of one worker after which a measurement ends. Fewer are only reported.
 const tolerated = 3

@@ -45,6 +45,23 @@ func Median[T Number](values []T) T {
 	return sorted[middle]
 }
 
+// Mean returns the mean of at least one value.
+func Mean(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(len(values))
+}
+
+// Quantile returns the time within which this percentage of sorted times lies, 0 if there are none.
+func Quantile(times []time.Duration, percent int) time.Duration {
+	if len(times) == 0 {
+		return 0
+	}
+	return times[(len(times)-1)*percent/100]
+}
+
 // Number is a type that has medians.
 type Number interface{ ~int | ~int64 | ~float64 }
 

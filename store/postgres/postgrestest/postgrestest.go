@@ -206,33 +206,28 @@ func (s *Server) PID() int {
 // Stop shuts the server down ("fast": running transactions are rolled back) and waits
 // for its end.
 func (s *Server) Stop(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.dir == "" {
-		return errNotOurs
-	}
-	return s.process.stop(ctx, os.Interrupt)
+	return s.withProcess(func(p *process) error { return p.stop(ctx, os.Interrupt) })
 }
 
 // Kill ends the server with SIGKILL, like a crash, and waits for its end.
 func (s *Server) Kill(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.dir == "" {
-		return errNotOurs
-	}
-	return s.process.stop(ctx, os.Kill)
+	return s.withProcess(func(p *process) error { return p.stop(ctx, os.Kill) })
 }
 
 // Resume starts a stopped or killed server on the same port and data, and waits until
 // it answers.
 func (s *Server) Resume(ctx context.Context) error {
+	return s.withProcess(func(p *process) error { return p.start(ctx, s.URL("postgres")) })
+}
+
+// withProcess calls do with the process of a server that is ours.
+func (s *Server) withProcess(do func(*process) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.dir == "" {
 		return errNotOurs
 	}
-	return s.process.start(ctx, s.URL("postgres"))
+	return do(s.process)
 }
 
 // NewDatabase creates a database with a unique name and returns its URL. It is a copy of

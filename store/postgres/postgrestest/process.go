@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agl-go/agl/internal/backoff"
 	"github.com/jackc/pgx/v5"
 )
 
@@ -89,20 +90,9 @@ func (p *process) start(ctx context.Context, url string) error {
 		if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "pre-existing shared memory block") {
 			return err
 		}
-		if err := pause(ctx); err != nil {
+		if err := backoff.Sleep(ctx, startPoll); err != nil {
 			return err
 		}
-	}
-}
-
-func pause(ctx context.Context) error {
-	timer := time.NewTimer(startPoll)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 
@@ -152,7 +142,7 @@ func (p *process) awaitReady(ctx context.Context, url string) error {
 			return errors.New("postgres ended while it started")
 		default:
 		}
-		if err := pause(ctx); err != nil {
+		if err := backoff.Sleep(ctx, startPoll); err != nil {
 			return fmt.Errorf("postgres does not answer: %w", err)
 		}
 	}
