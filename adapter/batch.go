@@ -2,6 +2,7 @@ package adapter
 
 import (
 	"github.com/agl-go/agl"
+	"math"
 )
 
 // Sequence is one row of a [Batch]: a prompt and the model's response.
@@ -69,7 +70,7 @@ type Batch struct {
 }
 
 // maxLength bounds the columns of prompts and of responses, far above the context of any model; maxCells bounds a tensor.
-const maxLength, maxCells = 1 << 24, 1 << 32
+const maxLength, maxCells = 1 << 24, min(1<<32, math.MaxInt/8)
 
 // NewBatch pads sequences. It returns agl.ErrInvalid for a sequence without a response, which has no token for its
 // score, for lists of different lengths, and for lengths that are negative or fit into no memory.

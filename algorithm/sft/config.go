@@ -3,6 +3,7 @@ package sft
 import (
 	"cmp"
 	"fmt"
+	"math"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
@@ -110,7 +111,7 @@ func invalid(format string, args ...any) error {
 }
 
 // maxSteps bounds the steps of all rounds, which are counted in an int.
-const maxSteps = 1 << 53
+const maxSteps = min(1<<53, math.MaxInt)
 
 // total is the number of steps of all rounds.
 func (c Config) total() int { return c.Rounds * c.Steps }

@@ -63,7 +63,7 @@ func (m *models) source(model string) rand.Source {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.calls[model]++
-	return rand.NewPCG(m.seed, uint64(len(model)<<32+m.calls[model]))
+	return rand.NewPCG(m.seed, uint64(len(model))<<32+uint64(m.calls[model]))
 }
 
 // ServeHTTP answers a chat.

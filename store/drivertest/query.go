@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -41,7 +42,7 @@ func (d *harness) checkSorts(what string, sorts []sorting, query func(agl.Paging
 			all := strings.Fields(want)
 			for _, p := range []agl.Paging{
 				{Limit: -1}, {Limit: 2}, {Limit: 2, Offset: 1}, {Limit: 100, Offset: len(all) - 1}, {Limit: -1, Offset: 1},
-				{Limit: 1, Offset: len(all)}, {Limit: -1, Offset: len(all) + 5}, {Limit: 3, Offset: 1 << 40},
+				{Limit: 1, Offset: len(all)}, {Limit: -1, Offset: len(all) + 5}, {Limit: 3, Offset: math.MaxInt},
 			} {
 				p.SortBy, p.Order = s.by, order
 				got, total, err := query(p)

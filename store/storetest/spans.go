@@ -81,7 +81,7 @@ func testSequenceIssued(h *harness) {
 func testSequenceOverflow(h *harness) {
 	const last = 1<<53 - 1
 	for range 2 {
-		_, err := h.Store.ReserveSequenceIDs(h.ctx, agl.ReserveSequenceIDsParams{RolloutID: "unknown", Count: 1 << 62})
+		_, err := h.Store.ReserveSequenceIDs(h.ctx, agl.ReserveSequenceIDsParams{RolloutID: "unknown", Count: math.MaxInt})
 		h.wantError(err, agl.ErrInvalid, "")
 	}
 	equal(h, "after too many", h.reserve("unknown", 1), 1)

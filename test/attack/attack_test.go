@@ -168,7 +168,7 @@ func bodies(t *target) {
 			})
 		}
 		c.do(func() {
-			got, err := t.send(t.request(http.MethodPost, path, fmt.Sprintf("Content-Length: %d\r\n", 10<<30), "{"))
+			got, err := t.send(t.request(http.MethodPost, path, fmt.Sprintf("Content-Length: %d\r\n", int64(10<<30)), "{"))
 			t.refused(path+": 10 GiB", got, err, false)
 		})
 		c.do(func() {

@@ -10,7 +10,10 @@
 // formats texts; arith.go has the operators, of which % formats.
 package value
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Limits bound what a rendering may take. Package jinja documents the fields; none is zero here.
 type Limits struct{ Steps, Output, Work, Depth int }
@@ -73,7 +76,7 @@ func (r *Runtime) Read(s string) { r.Step(len(s) / 64) }
 
 // Times returns n*size, or a number above every limit if that overflows. It returns 0 if either is negative.
 func Times(n, size int) int {
-	const huge = 1 << 60
+	const huge = math.MaxInt / 2 // a caller may add to it
 	if n <= 0 || size <= 0 {
 		return 0
 	}
