@@ -25,7 +25,7 @@ type Agent struct {
 
 var _ agl.Agent = (*Agent)(nil)
 
-// New returns an agent. A program that does not exist is agl.ErrInvalid.
+// New returns an agent. A program that does not exist is agl.ErrInvalid, and so is a Config.TempDir that cannot be written to.
 func New(cfg Config) (*Agent, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -34,6 +34,9 @@ func New(cfg Config) (*Agent, error) {
 	path, err := find(cfg.Command[0], cfg.Dir)
 	if err != nil {
 		return nil, agl.Errorf(agl.CodeInvalid, "process: Command: %w", err)
+	}
+	if err := cfg.checkTempDir(); err != nil {
+		return nil, err
 	}
 	argv := append([]string{path}, cfg.Command[1:]...)
 	if cfg.MemoryBytes > 0 {

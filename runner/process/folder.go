@@ -18,6 +18,18 @@ func (f attemptFolder) task() string      { return filepath.Join(f.root, "task.j
 func (f attemptFolder) resources() string { return filepath.Join(f.root, "resources.json") }
 func (f attemptFolder) result() string    { return filepath.Join(f.root, "result.json") }
 
+// checkTempDir reports where no folder of an attempt could be made, before one is taken.
+func (c *Config) checkTempDir() error {
+	dir, err := os.MkdirTemp(c.TempDir, "agl-")
+	if err == nil {
+		err = os.Remove(dir)
+	}
+	if err != nil {
+		return agl.Errorf(agl.CodeInvalid, "no folder for an attempt can be made in %s; set TMPDIR to a folder that can be written to: %w", c.TempDir, err)
+	}
+	return nil
+}
+
 // makeFolder makes the folder of an attempt and writes the files that the program reads.
 func (c *Config) makeFolder(task agl.Task) (attemptFolder, error) {
 	root, err := os.MkdirTemp(c.TempDir, "agl-"+fileName(task.Attempt.AttemptID)+"-")
