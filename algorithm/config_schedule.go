@@ -48,8 +48,8 @@ func (s Schedule) Rate(step, steps int) float64 {
 	if step < s.Warmup {
 		return s.Peak * float64(step+1) / float64(s.Warmup)
 	}
-	begin := s.Warmup + s.Hold
-	progress := float64(max(step-begin, 0)) / float64(max(steps-begin, 1))
+	begin := float64(s.Warmup) + float64(s.Hold) // the sum of integers could overflow
+	progress := max(float64(step)-begin, 0) / max(float64(steps)-begin, 1)
 	if s.Decay == Linear {
 		return s.Floor + (s.Peak-s.Floor)*max(1-progress, 0)
 	}

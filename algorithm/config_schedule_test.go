@@ -28,6 +28,7 @@ func TestSchedule(t *testing.T) {
 		{algorithm.Schedule{Peak: 1, Hold: 4, Decay: algorithm.Linear}, 13, 0.1},
 		{algorithm.Schedule{Peak: 1, Floor: 0.2, Decay: algorithm.Linear}, 14, 0.2},
 		{algorithm.Schedule{Peak: 1, Floor: 0.2, Decay: algorithm.Linear}, 20, 0.2}, // beyond the last
+		{algorithm.Schedule{Peak: 1, Warmup: 1, Hold: math.MaxInt}, 13, 1},          // no sum that overflows
 		{algorithm.Schedule{Peak: 0.3, Floor: 0.3}, 0, 0.3},
 		{algorithm.Schedule{Peak: 0.3, Floor: 0.3}, 13, 0.3},
 	} {

@@ -58,8 +58,8 @@ func (p *PolicyCalls) Generation(version string) (generation int, ok bool) {
 	return generation, ok
 }
 
-// Latest returns the versions of the newest generations.
-func (p *PolicyCalls) Latest(generations int) map[string]int {
+// Latest returns the versions of the newest generation and of as many behind it.
+func (p *PolicyCalls) Latest(behind int) map[string]int {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	newest := 0
@@ -68,7 +68,7 @@ func (p *PolicyCalls) Latest(generations int) map[string]int {
 	}
 	latest := map[string]int{}
 	for version, generation := range p.versions {
-		if generation > newest-generations {
+		if newest-generation <= behind {
 			latest[version] = generation
 		}
 	}

@@ -413,6 +413,7 @@ func TestRejectsConfig(t *testing.T) {
 		{"overlong", func(c *grpo.Config) { c.Overlong.Limit = 8 }, "grpo: Overlong.Margin is 0, must be from 1 to Limit (8)"},
 		{"anchor", func(c *grpo.Config) { c.Anchor = &grpo.Anchor{} }, "grpo: Anchor.Data is empty"},
 		{"live", func(c *grpo.Config) { c.Live = &grpo.Live{} }, "grpo: Live.Collector is nil; it hands out the rollouts"},
+		{"rollouts of a live step", func(c *grpo.Config) { c.Live = &grpo.Live{Rollouts: 1e9} }, "grpo: Live.Rollouts is 1000000000, must be at most 10000000"},
 		{"dro", func(c *grpo.Config) { c.Loss.Name = tinker.DRO }, `grpo: Loss is "dro", which needs advantages without normalization: PlainAdvantage or the Baseline "leave_one_out"`},
 		{"clip", func(c *grpo.Config) { c.Loss = tinker.Loss{Name: tinker.PPO, ClipLow: 2} }, "grpo: loss: clip_low_threshold 2 is outside [0, 1]"},
 		{"learning rate", func(c *grpo.Config) { c.Schedule.Peak = -1 }, "grpo: Schedule.Peak is -1, must be a positive number"},

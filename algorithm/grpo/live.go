@@ -256,7 +256,7 @@ func (l *liveFeeder) trained(context.Context) { l.position = l.next }
 // save returns the position.
 func (l *liveFeeder) save() (jsontext.Value, *savedPump, error) {
 	p := l.position.clone()
-	p.Versions = l.collector.session.Calls.Latest(l.cfg.Live.MaxStaleness + 1)
+	p.Versions = l.collector.session.Calls.Latest(l.cfg.Live.MaxStaleness)
 	raw, err := json.Marshal(p, json.Deterministic(true))
 	return raw, nil, err
 }

@@ -110,7 +110,7 @@ func (l *Live) validate() error {
 	if l == nil {
 		return nil
 	}
-	if err := algorithm.AtLeast(
+	if err := cmp.Or(algorithm.AtMost(algorithm.MaxRollouts, algorithm.Factor{Field: "Live.Rollouts", Value: l.Rollouts}), algorithm.AtLeast(
 		algorithm.Minimum{Field: "Live.Rollouts", Value: l.Rollouts, Least: 1},
 		algorithm.Minimum{Field: "Live.Least", Value: l.Least, Least: 1},
 		algorithm.Minimum{Field: "Live.Warm", Value: l.Warm, Least: 1},
@@ -119,7 +119,7 @@ func (l *Live) validate() error {
 		algorithm.Minimum{Field: "Live.Replay.Times", Value: l.Replay.Times},
 		algorithm.Minimum{Field: "Live.Replay.Rollouts", Value: l.Replay.Rollouts},
 		algorithm.Minimum{Field: "Live.ReleaseEvery", Value: l.ReleaseEvery, Least: 1},
-	); err != nil {
+	)); err != nil {
 		return err
 	}
 	switch {

@@ -113,7 +113,7 @@ cache: {size: 3 apples}
 		`f.yaml:21: control.budget.calls: got a text, must be an integer that is not negative`,
 		`f.yaml:21: control.budget.time: got the number 5, must be a time such as 100ms, 30s or 5m`,
 		`f.yaml:21: control.budget.over: got "never", must be error or length`,
-		`f.yaml:22: retry.attempts: got the number 1.5, must be an integer that is not negative`,
+		`f.yaml:22: retry.attempts: got the number 1.5, must be an integer of at least 1`,
 		`f.yaml:22: retry.delay: got "soon", must be a time such as 100ms, 30s or 5m`,
 		`f.yaml:23: retry: given twice, first in line 22`,
 		`f.yaml:24: cache.size: got a text, must be a size such as 256MiB, or a number of bytes`,

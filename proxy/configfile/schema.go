@@ -40,12 +40,12 @@ func Keys(c *proxy.Config) []yamlfile.Field {
 		yamlfile.Key("key_secret", "Agents then need the virtual key of their attempt, which is made with it.", yamlfile.Secret(&c.KeySecret)),
 		yamlfile.Key("control", "What the calls of rollouts without a control of their own may do.", control(&c.Control)),
 		yamlfile.Key("retry", "How a request is repeated that a backend did not answer, or answered with 408, 429 or 5xx.", yamlfile.Mapping(
-			yamlfile.Key("attempts", "How often a request is sent at most; 1 repeats nothing.", yamlfile.Integer(&c.Retry.Attempts)).Default(3),
+			yamlfile.Key("attempts", "How often a request is sent at most; 1 repeats nothing.", yamlfile.Integer(&c.Retry.Attempts, yamlfile.Min(1))).Default(3),
 			yamlfile.Key("delay", "Limit of the pause before the first repeat; it doubles with each.", yamlfile.Duration(&c.Retry.Delay)).Default("100ms"),
 			yamlfile.Key("max_delay", "Limit of every pause.", yamlfile.Duration(&c.Retry.MaxDelay)).Default("5s"),
 		)),
 		yamlfile.Key("health", "When backends count as down.", yamlfile.Mapping(
-			yamlfile.Key("failures", "Calls in a row that a backend may fail before it rests.", yamlfile.Integer(&c.Health.Failures)).Default(5),
+			yamlfile.Key("failures", "Calls in a row that a backend may fail before it rests.", yamlfile.Integer(&c.Health.Failures, yamlfile.Min(1))).Default(5),
 			yamlfile.Key("cooldown", "How long it then gets no calls, until one call tries it again; doubles as long as that fails.", yamlfile.Duration(&c.Health.Cooldown)).Default("1s"),
 			yamlfile.Key("max_cooldown", "Limit of the cooldown.", yamlfile.Duration(&c.Health.MaxCooldown)).Default("30s"),
 			yamlfile.Key("probe_interval", "How often a health_url is requested.", yamlfile.Duration(&c.Health.ProbeInterval)).Default("5s"),
@@ -53,7 +53,7 @@ func Keys(c *proxy.Config) []yamlfile.Field {
 		)),
 		yamlfile.Key("pause", "While the proxy is paused, as for new weights.", yamlfile.Mapping(
 			yamlfile.Key("timeout", "How long a call waits.", yamlfile.Duration(&c.PauseTimeout)).Default("5m"),
-			yamlfile.Key("queue", "How many calls may wait.", yamlfile.Integer(&c.PauseQueue)).Default(10000),
+			yamlfile.Key("queue", "How many calls may wait.", yamlfile.Integer(&c.PauseQueue, yamlfile.Min(1))).Default(10000),
 		)),
 		yamlfile.Key("cache", "Answers equal requests with the same reply. Not for training.", yamlfile.Mapping(
 			yamlfile.Key("size", "Bytes of replies that are kept; 0 is no cache.", yamlfile.Size(&c.CacheBytes)).Default(0),

@@ -64,8 +64,8 @@ func (c *Client) connect(ctx context.Context) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	for n := c.transport.cfg.MaxSamples; s.maxSamples > 0 && n > s.maxSamples; n-- {
-		c.inFlight.TryAcquire(1) // for good
+	if more := c.transport.cfg.MaxSamples - s.maxSamples; s.maxSamples > 0 && more > 0 {
+		c.inFlight.TryAcquire(int64(more)) // for good: nobody samples before the first connection
 	}
 	c.server = s
 	return s, nil

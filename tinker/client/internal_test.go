@@ -3,7 +3,10 @@ package client
 import (
 	"context"
 	"errors"
+	"io"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +17,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/engines"
+	"github.com/agl-go/agl/tinker/wire"
 )
 
 func TestSlots(t *testing.T) {
@@ -267,6 +271,35 @@ func TestFolded(t *testing.T) {
 		}
 		if p.Data[0].Weights == nil || p.Data[0].Advantages[1] != 1 || got.Data[1].Advantages[0] != 2 {
 			t.Errorf("%s: the caller's data changed: %+v", name, p.Data)
+		}
+	}
+}
+
+// A server that wants fewer calls gets fewer, whatever the settings allow.
+func TestMaxSamples(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, wire.ClientConfig) {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		_, _ = io.WriteString(w, `{"sample_max_concurrent_requests":2}`)
+	}))
+	defer web.Close()
+	for _, settings := range []int{1, 2, 64, math.MaxInt} {
+		c, err := New(Config{URL: web.URL, MaxSamples: settings})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.connect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want := int64(min(settings, 2))
+		if c.inFlight.TryAcquire(want+1) || !c.inFlight.TryAcquire(want) {
+			t.Errorf("MaxSamples %d: not %d calls at once", settings, want)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }
