@@ -82,7 +82,7 @@ func TestEveryRouteHasItsScope(t *testing.T) {
 		callers[created.Text] = p.Scopes
 	}
 	scopes := map[string]access.Scope{
-		"POST /v1/chat/completions": access.Live | access.Runner | access.Train, "GET /v1/models": access.Live | access.Readers,
+		"POST /v1/chat/completions": access.Live | access.Runner | access.Train, "GET /v1/models": access.Live | access.Readers, "GET /v1/models/{name...}": access.Live | access.Readers,
 	}
 	for _, route := range chats.Routes() {
 		method, path, _ := strings.Cut(route, " ")

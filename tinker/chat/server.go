@@ -63,8 +63,8 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Server is an [http.Handler] with POST /v1/chat/completions, GET /v1/models (both also without /v1) and GET /health. It is
-// safe for concurrent use and starts no goroutines.
+// Server is an [http.Handler] with POST /v1/chat/completions, GET /v1/models and /v1/models/NAME (all also without /v1) and GET /health.
+// It is safe for concurrent use and starts no goroutines.
 //
 // A sampler returns whole completions. A streamed reply is therefore sent, token by token, when it is complete.
 type Server struct {
@@ -84,10 +84,12 @@ func NewServer(cfg Config) (*Server, error) {
 	for _, prefix := range []string{"", "/v1"} {
 		s.handle("POST", prefix+"/chat/completions", s.serveCompletion)
 		s.handle("GET", prefix+"/models", s.serveModels)
+		s.handle("GET", prefix+"/models/{name...}", s.serveOneModel)
 	}
 	s.handle("GET", "/health", s.serveHealth)
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.writeError(w, newError(http.StatusNotFound, typeInvalid, "", "unknown_url", "unknown URL %s %s", r.Method, r.URL.Path))
+		s.writeError(w, newError(http.StatusNotFound, typeInvalid, "", "unknown_url",
+			"unknown URL %s %s: this server has POST /v1/chat/completions and GET /v1/models; agl proxy in front of it serves the APIs of Anthropic and of responses, too", r.Method, r.URL.Path))
 	})
 	return s, nil
 }
@@ -135,13 +137,28 @@ func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 func (s *Server) serveModels(w http.ResponseWriter, _ *http.Request) {
 	list := modelListBody{Object: "list", Data: []modelBody{}}
 	for name, model := range s.models.Range {
-		list.Data = append(list.Data, modelBody{
-			ID: name.(string), Object: "model", Created: s.cfg.Now().Unix(), OwnedBy: "agl",
-			MaxModelLen: model.(Model).Client.Spec().Context,
-		})
+		list.Data = append(list.Data, s.describe(name.(string), model.(Model)))
 	}
 	slices.SortFunc(list.Data, func(a, b modelBody) int { return strings.Compare(a.ID, b.ID) })
 	s.writeJSON(w, http.StatusOK, list)
+}
+
+func (s *Server) serveOneModel(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	model, ok := s.Model(name)
+	if !ok {
+		s.writeError(w, errNoModel(name))
+		return
+	}
+	s.writeJSON(w, http.StatusOK, s.describe(name, model))
+}
+
+func (s *Server) describe(name string, model Model) modelBody {
+	return modelBody{ID: name, Object: "model", Created: s.cfg.Now().Unix(), OwnedBy: "agl", MaxModelLen: model.Client.Spec().Context}
+}
+
+func errNoModel(name string) *apiError {
+	return newError(http.StatusNotFound, typeInvalid, "model", "model_not_found", "the model `%s` does not exist", name)
 }
 
 func (s *Server) serveCompletion(w http.ResponseWriter, r *http.Request) {
@@ -210,7 +227,7 @@ func (s *Server) model(ctx context.Context, name string) (Model, *apiError) {
 	if model, ok := s.Model(name); ok {
 		return model, nil
 	}
-	missing := newError(http.StatusNotFound, typeInvalid, "model", "model_not_found", "the model `%s` does not exist", name)
+	missing := errNoModel(name)
 	if s.cfg.Open == nil {
 		return Model{}, missing
 	}
@@ -280,7 +297,7 @@ func (s *Server) writeJSON(w http.ResponseWriter, status int, v any) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	if _, err := w.Write(body); err != nil {
+	if _, err := w.Write(body); err != nil { //nolint:gosec // it is JSON, and says so
 		s.cfg.Logger.Debug("chat: reply not delivered", slog.Any("error", err))
 	}
 }
