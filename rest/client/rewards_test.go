@@ -77,7 +77,7 @@ func TestAddReward(t *testing.T) {
 		`{"value":"1"}`:                         "value: got \\\"1\\\", must be a finite number",
 		`{"dimensions":[1]}`:                    "dimensions: got [1], must be an object of numbers",
 		`{"dimensions":{}}`:                     "reward: no dimension given",
-		`{"value":1,"calls":"x"}`:               "allowed are value, dimensions, call, span, turn",
+		`{"value":1,"calls":"x"}`:               "allowed: value, dimensions, call, span, turn",
 		`{"value":1,"call":"x","span":"y"}`:     "must be one of them, or none",
 		`{"value":1,"span":"0011223344556677"}`: "has no span",
 		`{"value":1,"span":"0","turn":"y"}`:     "must be one of them, or none",

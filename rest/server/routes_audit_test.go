@@ -164,7 +164,7 @@ func TestAuditOfAnotherServer(t *testing.T) {
 		{"root-token-canary", told, `"by":"root"`, 201},
 		{runner.Text, told, "needs one of", 403},
 		{"", told, "a token is needed", 401},
-		{train.Text, `{"from":"f","method":"PUT","path":"/x","status":200,"by":"root"}`, "allowed is from, method, path and status", 400},
+		{train.Text, `{"from":"f","method":"PUT","path":"/x","status":200,"by":"root"}`, "allowed: from, method, path and status", 400},
 		{train.Text, `{"from":"f","method":"PUT","path":"/x","status":403}`, "status: got 403", 400},
 		{train.Text, `{"from":"f","method":"","path":"/x","status":200}`, "method: got", 400},
 		{train.Text, `{"from":"f","method":"PUT","path":"x","status":200}`, "must begin with /", 400},

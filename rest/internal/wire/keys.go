@@ -37,10 +37,7 @@ type RevokeAttempt struct {
 // UnmarshalJSONFrom rejects unknown members: a misspelt attempt_id would revoke the keys of the whole rollout.
 func (r *RevokeAttempt) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain RevokeAttempt
-	if err := json.UnmarshalDecode(dec, (*plain)(r), json.RejectUnknownMembers(true)); err != nil {
-		return agl.Errorf(agl.CodeInvalid, "body: %w; allowed are rollout_id and attempt_id", err)
-	}
-	return nil
+	return strict(dec, (*plain)(r), "rollout_id and attempt_id")
 }
 
 // RevokedAttemptsAnswer is the answer of [RevokedAttempts].
@@ -59,19 +56,13 @@ type KeysAnswer struct {
 const maxExpire = 100 * 365 * 24 * 3600
 
 // AppendJSON implements [rawjson.Appender].
-func (k *NewKey) AppendJSON(dst []byte) []byte {
-	doc, err := json.Marshal(k)
-	if err != nil { // invalid UTF-8, or NaN: no server accepts these
-		doc = []byte("null")
-	}
-	return append(dst, doc...)
-}
+func (k *NewKey) AppendJSON(dst []byte) []byte { return appendValue(dst, k) }
 
 // UnmarshalJSONFrom rejects unknown members: a misspelt expiry would create a key that never expires.
 func (k *NewKey) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain NewKey
-	if err := json.UnmarshalDecode(dec, (*plain)(k), json.RejectUnknownMembers(true)); err != nil {
-		return agl.Errorf(agl.CodeInvalid, "body: %w; allowed are name, scopes, expire_seconds, rollout_id, attempt_id, models, calls_per_minute and limits (max_tokens, max_usd, max_rollouts, max_bytes, max_calls)", err)
+	if err := strict(dec, (*plain)(k), "name, scopes, expire_seconds, rollout_id, attempt_id, models, calls_per_minute and limits (max_tokens, max_usd, max_rollouts, max_bytes, max_calls)"); err != nil {
+		return err
 	}
 	if !(k.ExpireSeconds >= 0 && k.ExpireSeconds <= maxExpire) {
 		return agl.Errorf(agl.CodeInvalid, "expire_seconds: got %v, must be between 0 (for ever) and %d", k.ExpireSeconds, int64(maxExpire))

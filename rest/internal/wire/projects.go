@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
@@ -25,7 +24,7 @@ type Act struct {
 // UnmarshalJSONFrom rejects unknown members, and values that no act has.
 func (a *Act) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain Act
-	if err := strict(json.UnmarshalDecode(dec, (*plain)(a), json.RejectUnknownMembers(true)), "from, method, path and status"); err != nil {
+	if err := strict(dec, (*plain)(a), "from, method, path and status"); err != nil {
 		return err
 	}
 	switch {
@@ -57,7 +56,7 @@ type NewProject struct {
 // UnmarshalJSONFrom refuses members that it does not know.
 func (p *NewProject) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain NewProject
-	return strict(json.UnmarshalDecode(dec, (*plain)(p), json.RejectUnknownMembers(true)), "name and limits")
+	return strict(dec, (*plain)(p), "name and limits")
 }
 
 // UpdateProject is the body that posts to [Project]. Absent members leave the project as it is.
@@ -109,12 +108,5 @@ func (u *UpdatedLimits) Apply(l access.Limits) access.Limits {
 // UnmarshalJSONFrom refuses members that it does not know.
 func (p *UpdateProject) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain UpdateProject
-	return strict(json.UnmarshalDecode(dec, (*plain)(p), json.RejectUnknownMembers(true)), "archived and limits (max_tokens, max_usd, max_rollouts, max_bytes, max_calls)")
-}
-
-func strict(err error, allowed string) error {
-	if err == nil {
-		return nil
-	}
-	return agl.Errorf(agl.CodeInvalid, "body: %w; allowed is %s", err, allowed)
+	return strict(dec, (*plain)(p), "archived and limits (max_tokens, max_usd, max_rollouts, max_bytes, max_calls)")
 }

@@ -3,7 +3,6 @@ package wire
 import (
 	"math"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl/release"
@@ -83,8 +82,7 @@ type NewRelease struct {
 // UnmarshalJSONFrom rejects unknown members: a misspelt gate would have no effect.
 func (n *NewRelease) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain NewRelease
-	return strict(json.UnmarshalDecode(dec, (*plain)(n), json.RejectUnknownMembers(true)),
-		"candidate (resources_id, model), model, share, gates (alpha, min_gain, min_sessions, max_sessions, guards) and suite")
+	return strict(dec, (*plain)(n), "candidate (resources_id, model), model, share, gates (alpha, min_gain, min_sessions, max_sessions, guards) and suite")
 }
 
 // ActOnRelease is the body that posts to [ReleaseAct].
@@ -95,5 +93,5 @@ type ActOnRelease struct {
 // UnmarshalJSONFrom refuses members that it does not know.
 func (a *ActOnRelease) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain ActOnRelease
-	return strict(json.UnmarshalDecode(dec, (*plain)(a), json.RejectUnknownMembers(true)), "reason")
+	return strict(dec, (*plain)(a), "reason")
 }

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
@@ -52,21 +51,12 @@ func RewardOf(p *agl.AddRewardParams) *NewReward {
 }
 
 // AppendJSON implements [rawjson.Appender].
-func (r *NewReward) AppendJSON(dst []byte) []byte {
-	doc, err := json.Marshal(r)
-	if err != nil { // invalid UTF-8, or NaN: no server accepts these
-		doc = []byte("null")
-	}
-	return append(dst, doc...)
-}
+func (r *NewReward) AppendJSON(dst []byte) []byte { return appendValue(dst, r) }
 
 // UnmarshalJSONFrom rejects unknown members: with a misspelt call, the reward would be that of the whole rollout.
 func (r *NewReward) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain NewReward
-	if err := json.UnmarshalDecode(dec, (*plain)(r), json.RejectUnknownMembers(true)); err != nil {
-		return agl.Errorf(agl.CodeInvalid, "body: %w; allowed are value, dimensions, call, span, turn, source, priority, message, at and idempotency_key", err)
-	}
-	return nil
+	return strict(dec, (*plain)(r), "value, dimensions, call, span, turn, source, priority, message, at and idempotency_key")
 }
 
 // Params returns the arguments for a rollout. key is the header's idempotency key.

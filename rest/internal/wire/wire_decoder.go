@@ -61,3 +61,20 @@ func (d *Decoder) decode(doc []byte, v json.UnmarshalerFrom) error {
 	}
 	return err
 }
+
+// strict reads a body into what a pointer points to, and rejects unknown members. allowed lists the known ones.
+func strict(dec *jsontext.Decoder, into any, allowed string) error {
+	if err := json.UnmarshalDecode(dec, into, json.RejectUnknownMembers(true)); err != nil {
+		return agl.Errorf(agl.CodeInvalid, "body: %w; allowed: %s", err, allowed)
+	}
+	return nil
+}
+
+// appendValue appends the JSON of a body. What has none, as invalid UTF-8 and NaN have not, is null: no server accepts it.
+func appendValue(dst []byte, body any) []byte {
+	doc, err := json.Marshal(body)
+	if err != nil {
+		doc = []byte("null")
+	}
+	return append(dst, doc...)
+}
