@@ -9,11 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"time"
 )
 
 // Group is a child process and its process group.
 type Group struct {
-	cmd *exec.Cmd
+	cmd  *exec.Cmd
+	gone chan struct{} // closed when Wait has waited
 
 	mu     sync.Mutex
 	closed bool // no signals any more
@@ -22,12 +24,13 @@ type Group struct {
 // New makes the process of cmd, which has not been started, the leader of a new group.
 func New(cmd *exec.Cmd) *Group {
 	setLeader(cmd)
-	return &Group{cmd: cmd}
+	return &Group{cmd: cmd, gone: make(chan struct{})}
 }
 
 // Wait returns what cmd.Wait does, once the leader has ended and what was left of
 // its group has been killed. It is called once, and instead of cmd.Wait.
 func (g *Group) Wait() error {
+	defer close(g.gone)
 	if awaitExit(g.cmd.Process) {
 		g.close()
 		return g.cmd.Wait()
@@ -36,6 +39,9 @@ func (g *Group) Wait() error {
 	g.close()
 	return err
 }
+
+// Gone is closed when Wait has waited.
+func (g *Group) Gone() <-chan struct{} { return g.gone }
 
 // close sends the last signal to the group.
 func (g *Group) close() {
@@ -51,6 +57,20 @@ func (g *Group) Kill() { g.signal(kill) }
 // Terminate asks every process of the group to end, unless its leader has been
 // waited for. Where there are no groups, it kills the leader.
 func (g *Group) Terminate() { g.signal(terminate) }
+
+// End terminates the group, kills it if its leader has not ended within a grace period, and returns when another
+// goroutine's Wait does.
+func (g *Group) End(grace time.Duration) {
+	g.Terminate()
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-g.gone:
+	case <-timer.C:
+		g.Kill()
+		<-g.gone
+	}
+}
 
 func (g *Group) signal(send func(leader *os.Process)) {
 	g.mu.Lock()

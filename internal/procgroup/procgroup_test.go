@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // start runs a shell script in a group of its own. Its output ends when nothing of
@@ -54,6 +55,33 @@ func TestSignals(t *testing.T) {
 			signal(group)
 			if err := group.Wait(); err == nil {
 				t.Error("the leader has ended well")
+			}
+		})
+	}
+}
+
+// End asks first, and kills a leader that does not end.
+func TestEnd(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		script string
+		grace  time.Duration
+	}{
+		"ends":    {`trap 'exit 0' TERM; echo; while :; do sleep 0.01; done`, time.Hour},
+		"ignores": {`trap '' TERM; echo; while :; do sleep 0.01; done`, time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			group, out := start(t, test.script)
+			if _, err := out.ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- group.Wait() }()
+			group.End(test.grace)
+			<-group.Gone()
+			if err := <-ended; (err == nil) != (name == "ends") {
+				t.Errorf("wait returned %v", err)
 			}
 		})
 	}

@@ -148,14 +148,7 @@ func (r *commandRun) execute(ctx context.Context, env []string) error {
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
-		group.Terminate()
-		timer := time.NewTimer(commandGrace)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			group.Kill()
-		case <-shown:
-		}
+		group.End(commandGrace)
 	})
 	err = group.Wait()
 	<-shown

@@ -186,7 +186,7 @@ func (s *Server) awaitReady(ctx context.Context, p *program) error {
 		}
 		timer := time.NewTimer(pace)
 		select {
-		case <-p.exited:
+		case <-p.group.Gone():
 			timer.Stop()
 			return fmt.Errorf("its program ended with %s", p.state())
 		case <-ctx.Done():
@@ -221,7 +221,7 @@ func (s *Server) keep(ctx context.Context, p *program) {
 			p.end(s.cfg.GracePeriod)
 			s.fail(context.Cause(ctx))
 			return
-		case <-p.exited:
+		case <-p.group.Gone():
 		}
 		if time.Since(since) >= s.cfg.Stable {
 			deaths = 0

@@ -18,9 +18,8 @@ import (
 
 // program is one process of the server, the leader of a group of its own.
 type program struct {
-	cmd    *exec.Cmd
-	group  *procgroup.Group
-	exited chan struct{} // closed when its group is gone
+	cmd   *exec.Cmd
+	group *procgroup.Group
 
 	output io.Closer     // of this process
 	read   chan struct{} // closed when the output has ended
@@ -38,7 +37,7 @@ func start(cfg Config) (*program, error) {
 		return nil, err
 	}
 	cmd.Stdout, cmd.Stderr = writing, writing
-	p := &program{cmd: cmd, group: procgroup.New(cmd), exited: make(chan struct{}), output: reading, read: make(chan struct{})}
+	p := &program{cmd: cmd, group: procgroup.New(cmd), output: reading, read: make(chan struct{})}
 	err = cmd.Start()
 	_ = writing.Close() // the process has its own
 	if err != nil {
@@ -50,10 +49,7 @@ func start(cfg Config) (*program, error) {
 			cfg.Logger.Warn("the output of the inference server is not kept", "error", err)
 		}
 	}()
-	go func() {
-		defer close(p.exited)
-		_ = p.group.Wait() // state has how it ended
-	}()
+	go func() { _ = p.group.Wait() }() // state has how it ended
 	return p, nil
 }
 
@@ -85,15 +81,7 @@ func (p *program) copy(from *os.File, to io.Writer) (failed error) {
 // end ends the process and its group, and returns when both are gone and their output is
 // read.
 func (p *program) end(grace time.Duration) {
-	p.group.Terminate()
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
-	select {
-	case <-p.exited:
-	case <-timer.C:
-		p.group.Kill()
-		<-p.exited
-	}
+	p.group.End(grace)
 	// A process that left the group may hold the pipe open.
 	const pipeGrace = 2 * time.Second
 	rest := time.AfterFunc(pipeGrace, func() { _ = p.output.Close() })
@@ -102,7 +90,7 @@ func (p *program) end(grace time.Duration) {
 	_ = p.output.Close() // read to its end
 }
 
-// state says how the process ended. It is called after exited.
+// state says how the process ended. It is called once its group is gone.
 func (p *program) state() string {
 	if p.cmd.ProcessState == nil {
 		return "an unknown state"
