@@ -61,6 +61,8 @@ let late = 0;
 let pending = null; // writes the address
 
 // flush writes the address now: before a link or a key leaves the view, or its last change would not be in the history.
+// Before the browser's Back no event comes, and afterwards the entry that was left cannot be written any more: a change
+// within writeEvery of another one, and of a Back, is not there after a Forward.
 function flush() {
   clearTimeout(late);
   pending?.();
