@@ -90,7 +90,7 @@ func (g *Gates) Check() error {
 		return invalid("min_gain", g.MinGain, "0 or more")
 	case g.MinSessions < 2:
 		return invalid("min_sessions", g.MinSessions, "at least 2")
-	case g.MaxSessions < 2*g.MinSessions:
+	case g.MaxSessions/2 < g.MinSessions:
 		return invalid("max_sessions", g.MaxSessions, fmt.Sprintf("at least twice min_sessions, which is %d", g.MinSessions))
 	}
 	seen := map[string]bool{}

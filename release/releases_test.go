@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -112,6 +113,7 @@ func TestBadProposals(t *testing.T) {
 		"nobody's share":    {Candidate: ok, Share: 1e-300},
 		"alpha":             {Candidate: ok, Gates: release.Gates{Alpha: 0.7}},
 		"gain":              {Candidate: ok, Gates: release.Gates{MinGain: -0.1}},
+		"min sessions":      {Candidate: ok, Gates: release.Gates{MinSessions: math.MaxInt, MaxSessions: math.MaxInt}},
 		"max sessions":      {Candidate: ok, Gates: release.Gates{MaxSessions: 60}},
 		"guard of nothing":  {Candidate: ok, Gates: release.Gates{Guards: []release.Guard{{Tolerance: 1}}}},
 		"guard twice":       {Candidate: ok, Gates: release.Gates{Guards: []release.Guard{{Metric: "x"}, {Metric: "x"}}}},
