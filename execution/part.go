@@ -1,8 +1,12 @@
 package execution
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -84,16 +88,37 @@ func (p *part) stop(log *slog.Logger, hurry bool, force <-chan struct{}) error {
 		return nil
 	}
 	if isClosed(force) {
-		return &leftBehindError{p.name}
+		return &lateError{p.name, "did not stop at once and was left running"} // after a second signal
 	}
-	return fmt.Errorf("%s did not stop within %s", p.name, waited)
+	return &lateError{p.name, fmt.Sprintf("did not stop within %s", waited)}
 }
 
-// leftBehindError says that a part had not ended when a second signal arrived.
-type leftBehindError struct{ part string }
+// lateError says how a part has not ended.
+type lateError struct{ part, how string }
 
-func (e *leftBehindError) Error() string {
-	return e.part + " was left running: it did not stop at once"
+func (e *lateError) Error() string { return e.part + " " + e.how }
+
+// merged makes one error of those of parts that are late in the same way: there can be as many as runners.
+func merged(errs []error) []error {
+	parts := map[string][]string{}
+	var out []error
+	for _, err := range errs {
+		if late, ok := errors.AsType[*lateError](err); ok {
+			parts[late.how] = append(parts[late.how], late.part)
+		} else {
+			out = append(out, err)
+		}
+	}
+	for _, how := range slices.Sorted(maps.Keys(parts)) {
+		const shown = 3
+		names := parts[how]
+		text := strings.Join(names[:min(shown, len(names))], ", ")
+		if more := len(names) - shown; more > 0 {
+			text += fmt.Sprintf(" and %d others", more)
+		}
+		out = append(out, &lateError{text, how})
+	}
+	return out
 }
 
 // await waits until the part ends, d has passed or giveUp is closed, and reports

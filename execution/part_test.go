@@ -3,6 +3,7 @@ package execution
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -94,4 +95,18 @@ func TestCleanupContextEndsWhenTheUserInsists(t *testing.T) {
 			t.Error("goes on although the user insists")
 		}
 	})
+}
+
+// There can be as many late parts as runners: they share a line.
+func TestLatePartsShareALine(t *testing.T) {
+	t.Parallel()
+	var late []error
+	for i := range 1000 {
+		late = append(late, &lateError{fmt.Sprintf("runner %d", i), "did not stop within 21s"})
+	}
+	late = append(late, errors.New("proxy: full disk"), &lateError{"algorithm", "did not stop within 2s"})
+	const want = "proxy: full disk\nrunner 0, runner 1, runner 2 and 997 others did not stop within 21s\nalgorithm did not stop within 2s"
+	if got := errors.Join(merged(late)...).Error(); got != want {
+		t.Errorf("got %s", got)
+	}
 }

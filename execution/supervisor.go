@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/agl-go/agl"
@@ -33,31 +32,17 @@ func (s *supervisor) supervise(ctx context.Context) error {
 		// The failure is returned, too; here it explains why the others end.
 		s.log.Info("a part of the run failed, stopping the others", "error", failure)
 	}
-	late := s.stop(failure != nil, Forced(ctx))
+	late := merged(s.stop(failure != nil, Forced(ctx)))
 	if failure == nil && ctx.Err() != nil {
 		failure = context.Cause(ctx)
 	}
 	if failure == nil {
 		return errors.Join(late...)
 	}
-	s.logLate(late)
-	return failure
-}
-
-// logLate logs what went wrong while stopping. Parts that a second signal left running share a line: there can be as
-// many as runners.
-func (s *supervisor) logLate(late []error) {
-	var left []string
 	for _, err := range late {
-		if behind, ok := errors.AsType[*leftBehindError](err); ok {
-			left = append(left, behind.part)
-			continue
-		}
 		s.log.Warn("while stopping", "error", err)
 	}
-	if len(left) > 0 {
-		s.log.Warn("left running: they did not stop at once", "parts", strings.Join(left, ", "))
-	}
+	return failure
 }
 
 // watch returns nil when the run is over, or the first failure or interrupt.

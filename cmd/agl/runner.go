@@ -107,6 +107,7 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 		return err
 	}
 	defer agent.Close()
+	agent.WarnCrowded(c.Concurrency)
 	r, err := runner.New(runner.Config{
 		HTTPClient: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: settings}},
 		Store:      store, Agent: agent, Workers: c.Concurrency, MaxRollouts: c.MaxRollouts, Logger: log,

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -47,6 +48,14 @@ func New(cfg Config) (*Agent, error) {
 	return &Agent{cfg: cfg, launcher: launcher{
 		argv: argv, environ: cfg.inherited(), reaper: cfg.Reaper, log: cfg.Logger, grace: cfg.GracePeriod, hurry: cfg.Hurry, user: cfg.User,
 	}}, nil
+}
+
+// WarnCrowded logs that more processes are to run at once than the cores are likely to serve in time.
+func (a *Agent) WarnCrowded(concurrency int) {
+	const perCore = 256 // far more than programs that only wait for a model need
+	if cores := runtime.GOMAXPROCS(0); concurrency > perCore*cores {
+		a.cfg.Logger.Warn("so many programs at once may all be too slow for their time limit; if attempts time out, lower the concurrency", "concurrency", concurrency, "cores", cores)
+	}
 }
 
 // find returns the absolute path of a program.

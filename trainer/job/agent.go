@@ -105,6 +105,7 @@ func (c Config) newAgent(ctx context.Context, storeURL, token string) (_ agl.Age
 	if err != nil {
 		return nil, nil, err
 	}
+	agent.WarnCrowded(c.File.Agent.Concurrency)
 	return agent, agent.Close, nil
 }
 
