@@ -31,6 +31,7 @@ type attempt struct {
 	hooks   hooks
 	cancel  context.CancelCauseFunc
 	lost    atomic.Bool    // the store has ended the attempt
+	ending  atomic.Bool    // the runner reports the end of the attempt
 	begun   sync.WaitGroup // the report that the agent is running
 }
 
@@ -96,6 +97,7 @@ func (a *attempt) conclude(ctx context.Context, outcome agl.Outcome) (agl.Outcom
 		}
 		return outcome, &agl.OutcomeError{Kind: outcome.Kind, Err: errLost}
 	}
+	a.ending.Store(true)
 	err := a.report(ctx, outcome)
 	if outcome.Kind == agl.OutcomeOK {
 		return outcome, err

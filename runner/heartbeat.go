@@ -67,7 +67,7 @@ func (h *heartbeat) beat(ctx context.Context) bool {
 		return true
 	}
 	// An answer that crossed the start or the end of an attempt says nothing about that attempt.
-	if before == nil || before != h.current.Load() || answer.CurrentAttemptID.V == before.attempt.AttemptID {
+	if before == nil || before != h.current.Load() || before.ending.Load() || answer.CurrentAttemptID.V == before.attempt.AttemptID {
 		return true
 	}
 	before.log.InfoContext(ctx, "the store has ended the attempt")

@@ -1,9 +1,11 @@
 package runner_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net/http"
 	"runtime"
@@ -332,5 +334,32 @@ func TestReportSurvivesAnOutage(t *testing.T) {
 			return agl.RewardResult(1), nil
 		})})
 		checkEnd(t, s, id, agl.RolloutSucceeded, agl.AttemptSucceeded, agl.OutcomeOK)
+	})
+}
+
+// slowReports is a store whose answers to reports of an end take some time.
+type slowReports struct{ agl.Store }
+
+// UpdateAttempt implements [agl.Store].
+func (s slowReports) UpdateAttempt(ctx context.Context, p agl.UpdateAttemptParams) (agl.Attempt, error) {
+	answer, err := s.Store.UpdateAttempt(ctx, p)
+	if *p.Status != agl.AttemptRunning {
+		time.Sleep(15 * time.Second)
+	}
+	return answer, err
+}
+
+// TestHeartbeatWhileTheEndIsReported: the store no longer has an attempt whose end the runner has reported, which is not the store's doing.
+func TestHeartbeatWhileTheEndIsReported(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t)
+		id := enqueue(t, s, agl.RolloutConfig{})
+		var log bytes.Buffer
+		runOne(t, runner.Config{Store: slowReports{s}, HeartbeatInterval: 10 * time.Second, Agent: agl.AgentFunc(done), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		checkEnd(t, s, id, agl.RolloutSucceeded, agl.AttemptSucceeded, agl.OutcomeOK)
+		if strings.Contains(log.String(), "has ended the attempt") {
+			t.Errorf("the log says that the store has ended the attempt:\n%s", log.String())
+		}
 	})
 }
