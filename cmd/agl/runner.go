@@ -66,6 +66,9 @@ func (c *runnerCommand) Validate() error {
 }
 
 func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err error) {
+	if dir, err := os.Stat(c.Cwd); err != nil || !dir.IsDir() {
+		return fmt.Errorf("--cwd=%s: must be a folder that exists", c.Cwd)
+	}
 	log := c.Logger(out.Err)
 	public, token := c.split()
 	settings, err := c.TLS()

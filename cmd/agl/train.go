@@ -15,6 +15,7 @@ import (
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/internal/durable"
 	"github.com/agl-go/agl/internal/yamlfile"
 	"github.com/agl-go/agl/runner/process"
 	"github.com/agl-go/agl/trainer"
@@ -68,11 +69,17 @@ func (c *trainCommand) Validate() error {
 		return errors.New("--from is for --dry-run; a run starts from other weights with engine.tinker.weights, and continues with --resume")
 	case c.Resume != "" && c.DryRun:
 		return errors.New("--dry-run needs a run file; give one instead of --resume")
+	case c.Summary != "" && c.DryRun:
+		return errors.New("--summary is the result of a run, which --dry-run has not; give one of them")
 	}
 	if c.Summary != "" {
 		// Refuse a wrong path now rather than at the end of the run.
-		if dir, err := os.Stat(filepath.Dir(c.Summary)); err != nil || !dir.IsDir() {
-			return fmt.Errorf("--summary=%s: must be a file in a folder that exists", c.Summary)
+		probe, err := os.CreateTemp(filepath.Dir(c.Summary), filepath.Base(c.Summary)+durable.Unfinished)
+		if err == nil {
+			err = errors.Join(probe.Close(), os.Remove(probe.Name()))
+		}
+		if err != nil {
+			return fmt.Errorf("--summary=%s: must be a file in a folder that exists and can be written to: %w", c.Summary, err)
 		}
 	}
 	return nil
