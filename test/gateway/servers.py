@@ -106,8 +106,8 @@ class Ours(Server):
     def command(self) -> list[str]:
         database = "sqlite:" + os.path.join(self.folder.name, "agl.db")
         agl = [os.environ["AGL_BINARY"], "store", "--gateway", "--gateway-key", KEY, "--gateway-model", MODEL, "--db", database]
-        # The shell makes the socket number 3 and names its own process, which becomes the server.
-        return ["/bin/sh", "-c", f'exec 3<&{self.socket.fileno()}; export LISTEN_FDS=1 LISTEN_PID=$$; exec "$@"', "sh", *agl]
+        # The shell makes the socket number 3 and names its own process, which becomes the server. Others read no number above 9.
+        return ["/bin/bash", "-c", f'exec 3<&{self.socket.fileno()}; export LISTEN_FDS=1 LISTEN_PID=$$; exec "$@"', "sh", *agl]
 
 
 class Theirs(Server):
