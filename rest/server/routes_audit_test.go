@@ -39,6 +39,7 @@ type guarded struct {
 	*server.Server
 
 	store agl.DocumentStore
+	runs  agl.Runs
 	keys  *access.Keys
 	audit *access.Audit
 	log   *buffer
@@ -52,7 +53,7 @@ func newGuarded(t *testing.T) *guarded {
 func newGuardedBy(t *testing.T, token string) *guarded {
 	t.Helper()
 	store := memorytest.Open(t)
-	g := &guarded{store: store, keys: access.NewKeys(store), audit: access.NewAudit(store), log: &buffer{}}
+	g := &guarded{store: store, runs: agl.RunsOf(store), keys: access.NewKeys(store), audit: access.NewAudit(store), log: &buffer{}}
 	var err error
 	g.Server, err = server.New(server.Config{
 		Store: store, Token: token, Keys: g.keys, Audit: g.audit, Failed: access.NewThrottle(5),
@@ -92,6 +93,9 @@ func TestAudit(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
 	train, runner := g.create(t, access.Train), g.create(t, access.Runner)
+	if _, err := g.runs.StartRun(t.Context(), agl.StartRunParams{RunID: "ru-1"}); err != nil {
+		t.Fatal(err)
+	}
 	const token, here = "root-token-canary", "10.0.0.7:1234"
 	for _, r := range []struct{ method, path, key, body string }{
 		{"POST", "/v1/agl/queues/rollouts/enqueue?secret=x", train.Text, `{"rollouts":[{"input":1}]}`},
@@ -100,6 +104,7 @@ func TestAudit(t *testing.T) {
 		{"POST", "/v1/agl/queues/rollouts/enqueue", train.Text, `{`},
 		{"POST", "/v1/agl/queues/rollouts/enqueue", runner.Text, `{"rollouts":[{"input":1}]}`},
 		{"POST", "/v1/agl/rollouts/search", train.Text, `{}`},
+		{"POST", "/v1/agl/runs/ru-1", train.Text, `{}`}, // a heartbeat
 		{"DELETE", "/v1/agl/keys/" + runner.ID, token, ""},
 	} {
 		g.send(t, r.method, r.path, here, r.key, r.body)
