@@ -33,7 +33,7 @@ type databaseFlag struct {
 
 func (f databaseFlag) Validate() error {
 	if f.DB.Kind == store.Memory {
-		return fmt.Errorf("--db=%s: is kept nowhere; must be sqlite:PATH or postgres://…", f.DB)
+		return fmt.Errorf("--db: got %s, which is kept nowhere; must be sqlite:PATH or postgres://…", f.DB)
 	}
 	return nil
 }
