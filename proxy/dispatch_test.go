@@ -198,7 +198,7 @@ func TestRetryElsewhere(t *testing.T) {
 func TestBreaker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		tries, broken := 0, true
+		tries, broken, answers := 0, true, false
 		var hang chan struct{}
 		p, _ := plugged(t, func(r *http.Request) (*http.Response, error) {
 			tries++
@@ -206,6 +206,8 @@ func TestBreaker(t *testing.T) {
 			case hang != nil:
 				<-r.Context().Done()
 				return nil, r.Context().Err()
+			case broken && answers:
+				return respond(500, nil, "{}"), nil
 			case broken:
 				return nil, io.ErrUnexpectedEOF
 			}
@@ -224,13 +226,16 @@ func TestBreaker(t *testing.T) {
 			expect("failing", 502, 1)
 		}
 		w := expect("open", 503, 0)
-		if got := w.Header().Get("Retry-After"); got != "1" || !strings.Contains(w.Body.String(), "http://backend/v1") {
+		if got := w.Header().Get("Retry-After"); got != "1" || !strings.Contains(w.Body.String(), `http://backend/v1 (its calls fail, the last one with \"unexpected EOF\")`) {
 			t.Errorf("Retry-After %q: %s", got, w.Body)
 		}
 		time.Sleep(time.Second)
-		expect("a trial that fails", 502, 1)
+		answers = true
+		expect("a trial that fails", 500, 1)
 		time.Sleep(time.Second)
-		expect("rests twice as long", 503, 0)
+		if w := expect("rests twice as long", 503, 0); !strings.Contains(w.Body.String(), `the last one with \"HTTP 500\"`) {
+			t.Errorf("the last failure is not named: %s", w.Body)
+		}
 		time.Sleep(time.Second)
 		hang = make(chan struct{})
 		ctx, leave := context.WithTimeout(t.Context(), time.Second)

@@ -140,10 +140,11 @@ type backend struct {
 // state is the running state of a backend. It survives SetModels, so that new weights
 // behind the same base URL inherit it.
 type state struct {
-	load       atomic.Int64 // calls that run on it or wait for it
-	tries      atomic.Int64 // requests sent to it
-	missed     atomic.Int32 // failed probes in a row
-	unstreamed atomic.Bool  // it has refused token ids in a stream; see Target.Unstreamed
+	load       atomic.Int64           // calls that run on it or wait for it
+	tries      atomic.Int64           // requests sent to it
+	missed     atomic.Int32           // failed probes in a row
+	unstreamed atomic.Bool            // it has refused token ids in a stream; see Target.Unstreamed
+	failure    atomic.Pointer[string] // how a try failed last; nil before
 	breaker    circuitBreaker
 	limits     limiter
 }

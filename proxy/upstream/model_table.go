@@ -230,6 +230,8 @@ func (g *group) noneUp(model string, now time.Time) *openai.Error {
 		why := "its calls fail"
 		if b.state.missed.Load() >= maxMissed {
 			why = "its health probe fails"
+		} else if last := b.state.failure.Load(); last != nil {
+			why += fmt.Sprintf(", the last one with %.300q", *last)
 		}
 		each = append(each, b.url()+" ("+why+")")
 	}

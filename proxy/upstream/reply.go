@@ -82,9 +82,19 @@ func (r *Reply) Read(to []byte) (int, error) {
 		r.verdict = max(r.verdict, worked)
 	default:
 		err = r.cause(err)
-		r.verdict = max(r.verdict, r.verdictOf(err))
+		v := r.verdictOf(err)
+		r.noteFailure(v, err)
+		r.verdict = max(r.verdict, v)
 	}
 	return n, err
+}
+
+// noteFailure keeps how a try failed, if it did, for those who get no backend later.
+func (r *Reply) noteFailure(v verdict, err error) {
+	if v == failed && r.backend != nil {
+		text := r.cause(err).Error()
+		r.backend.state.failure.Store(&text)
+	}
 }
 
 // SuspendIdle suspends the idle timeout until ResumeIdle, while the call waits for the

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/agl-go/agl/internal/backoff"
@@ -172,8 +173,10 @@ func (r *Reply) choose(g *group, req *Request) error {
 func (r *Reply) judge(res *http.Response, err error) {
 	switch v := r.verdictOf(err); {
 	case v != worked:
+		r.noteFailure(v, err)
 		r.report(v)
 	case res.StatusCode >= 500:
+		r.noteFailure(failed, errors.New("HTTP "+strconv.Itoa(res.StatusCode)))
 		r.report(failed)
 	default:
 		r.verdict = answered
