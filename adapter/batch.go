@@ -1,8 +1,9 @@
 package adapter
 
 import (
-	"github.com/agl-go/agl"
 	"math"
+
+	"github.com/agl-go/agl"
 )
 
 // Sequence is one row of a [Batch]: a prompt and the model's response.

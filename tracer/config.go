@@ -58,12 +58,9 @@ func (c Config) validate() error {
 	if c.Store == nil {
 		return agl.Errorf(agl.CodeInvalid, "tracer: Config.Store: got nil, must be a store")
 	}
-	if err := bounds.NotNegative("tracer: Config.",
+	return bounds.NotNegative("tracer: Config.",
 		bounds.Number("MaxBatchSpans", c.MaxBatchSpans), bounds.Number("MaxBatchBytes", c.MaxBatchBytes),
 		bounds.Number("MaxBatchDelay", c.MaxBatchDelay), bounds.Number("MaxQueueSpans", c.MaxQueueSpans),
 		bounds.Number("MaxQueueBytes", c.MaxQueueBytes),
-	); err != nil {
-		return err
-	}
-	return nil
+	)
 }

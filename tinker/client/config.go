@@ -87,14 +87,11 @@ func (c Config) validate() error {
 			return invalid("Engine.%w", err)
 		}
 	}
-	if err := bounds.NotNegative("client: ",
+	return bounds.NotNegative("client: ",
 		bounds.Number("MaxSamples", c.MaxSamples), bounds.Number("ChunkData", c.ChunkData),
 		bounds.Number("ChunkBytes", c.ChunkBytes), bounds.Number("RequestTimeout", c.RequestTimeout),
 		bounds.Number("CallTimeout", c.CallTimeout),
-	); err != nil {
-		return err
-	}
-	return nil
+	)
 }
 
 // baseURL is the URL below which every call lies.

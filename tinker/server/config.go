@@ -79,15 +79,12 @@ func (c Config) validate() error {
 	if err := (engines.Engine{Encoding: c.Encoding, Order: c.Order}).Validate(); err != nil {
 		return invalid("%w", err)
 	}
-	if err := bounds.NotNegative("tinker: ",
+	return bounds.NotNegative("tinker: ",
 		bounds.Number("LongPoll", c.LongPoll), bounds.Number("MaxResults", c.MaxResults),
 		bounds.Number("MaxResultBytes", c.MaxResultBytes), bounds.Number("SessionTimeout", c.SessionTimeout),
 		bounds.Number("MaxModels", c.MaxModels), bounds.Number("MaxSamplers", c.MaxSamplers),
 		bounds.Number("MaxBodyBytes", c.MaxBodyBytes),
-	); err != nil {
-		return err
-	}
-	return nil
+	)
 }
 
 func invalid(format string, args ...any) error {

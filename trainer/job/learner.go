@@ -36,7 +36,7 @@ type learner struct {
 	token   string // of the store
 
 	stored     *tracker.Run                   // nil before Start, and if the store keeps no runs
-	began      bool                           // Run was called, which closes stored
+	began      atomic.Bool                    // Run was called, which closes stored
 	run        algorithms.Run                 // nil before it is built
 	publishers map[string]algorithm.Publisher // of the models of several agents, by name
 	enqueued   atomic.Bool                    // the algorithm has rollouts
@@ -72,7 +72,7 @@ func (l *learner) Start(ctx context.Context, s agl.Store) (err error) {
 
 // Stop implements [trainer.Starter].
 func (l *learner) Stop(ctx context.Context) error {
-	if l.stored == nil || l.began {
+	if l.stored == nil || l.began.Load() {
 		return nil
 	}
 	return l.stored.Close(ctx, errors.New("the run ended before its algorithm began"))
@@ -80,7 +80,7 @@ func (l *learner) Stop(ctx context.Context) error {
 
 // Run implements [agl.Algorithm].
 func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
-	l.began = true
+	l.began.Store(true)
 	trackers, err := l.cfg.openTrackers(ctx, l.stored, l.outDir)
 	if err != nil {
 		return err

@@ -13,8 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agl-go/agl/internal/backoff"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/agl-go/agl/internal/backoff"
 )
 
 // process is the server's main process.
