@@ -2,7 +2,9 @@ package rawjson
 
 import (
 	"bytes"
+	"encoding/binary"
 	"iter"
+	"math/bits"
 )
 
 // Member is one member of a raw object. Name and Value share its memory.
@@ -23,38 +25,52 @@ func SkipSpace(raw []byte, i int) int {
 	return i
 }
 
-// shortString is the number of bytes of a string that are compared one by one before a search takes over. Most strings are
-// names and tokens, for which the call of the search costs more than it saves.
-const shortString = 8
+// plainBytes is the number of bytes without a quote after which a search takes over. Most strings are shorter, and in a
+// document that is a string quotes are close to each other: the call of the search would cost more than it saves.
+const plainBytes = 64
 
-// SkipString returns the offset after the string that starts at i, or -1 if the string does not end.
+// SkipString returns the offset after the string that starts at i, or -1 if the string does not end. It reads eight bytes
+// at once.
 func SkipString(raw []byte, i int) int {
+	const ones, low, high = 0x0101010101010101, 0x7f7f7f7f7f7f7f7f, 0x8080808080808080
 	i++
-	for n, c := range raw[min(i, len(raw)):min(i+shortString, len(raw))] {
-		if c == '"' {
-			return i + n + 1
+	start := i
+	for plain := 0; len(raw)-i >= 8; {
+		w := binary.LittleEndian.Uint64(raw[i:]) ^ '"'*ones
+		quotes := ^((w&low + low) | w) & high // the highest bit of each byte that is one
+		if quotes != 0 {
+			for ; quotes != 0; quotes &= quotes - 1 {
+				if quote := i + bits.TrailingZeros64(quotes)/8; !isEscaped(raw, start, quote) {
+					return quote + 1
+				}
+			}
+			i, plain = i+8, 0
+			continue
 		}
-		if c == '\\' {
-			break
+		i += 8
+		if plain += 8; plain >= plainBytes {
+			n := bytes.IndexByte(raw[i:], '"')
+			if n < 0 {
+				return -1
+			}
+			i, plain = i+n, 0
 		}
 	}
-	for i < len(raw) {
-		n := bytes.IndexByte(raw[i:], '"')
-		if n < 0 {
-			return -1
-		}
-		quote := i + n
-		// After an odd number of backslashes the quote is part of the string.
-		back := quote
-		for back > i && raw[back-1] == '\\' {
-			back--
-		}
-		i = quote + 1
-		if (quote-back)%2 == 0 {
-			return i
+	for ; i < len(raw); i++ {
+		if raw[i] == '"' && !isEscaped(raw, start, i) {
+			return i + 1
 		}
 	}
 	return -1
+}
+
+// isEscaped reports whether an odd number of backslashes precedes a quote in the string whose inside begins at start.
+func isEscaped(raw []byte, start, quote int) bool {
+	back := quote
+	for back > start && raw[back-1] == '\\' {
+		back--
+	}
+	return (quote-back)%2 == 1
 }
 
 // SkipValue returns the offset after the value that starts at i, or -1 if there is no complete value. It matches brackets

@@ -7,11 +7,12 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"pgregory.net/rapid"
 )
 
 func TestMembers(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", 3*shortString)
+	long := strings.Repeat("x", 3*plainBytes)
 	for _, c := range []struct {
 		name, raw string
 		want      []string // name=value
@@ -23,7 +24,7 @@ func TestMembers(t *testing.T) {
 		{"space between", " { \"a\" : 1 ,\n\t\"b\" : [ ] } rest", []string{"a=1", "b=[ ]"}, true},
 		{"escapes", `{"a\"":"\\","b":"\\\"}"}`, []string{`a\"="\\"`, `b="\\\"}"`}, true},
 		{"long strings", `{"` + long + `":"` + long + `\""}`, []string{long + `="` + long + `\""`}, true},
-		{"an escape late", `{"a":"` + long[:shortString] + `\\"}`, []string{`a="` + long[:shortString] + `\\"`}, true},
+		{"an escape late", `{"a":"` + long[:8] + `\\"}`, []string{`a="` + long[:8] + `\\"`}, true},
 		{"repeated", `{"a":1,"a":2}`, []string{"a=1", "a=2"}, true},
 		{"an array", `[1]`, nil, false},
 		{"nothing", ``, nil, false},
@@ -121,6 +122,56 @@ func TestUnquote(t *testing.T) {
 	}
 	if !NameIs([]byte(`a\u0062`), "ab") || !NameIs([]byte("ab"), "ab") || NameIs([]byte("a"), "ab") {
 		t.Error("names are compared wrongly")
+	}
+}
+
+// A string ends where reading it byte by byte says, wherever its quotes and backslashes are.
+func TestSkipString(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		raw := []byte{'"'}
+		for range rapid.IntRange(0, 6).Draw(t, "pieces") {
+			switch rapid.IntRange(0, 3).Draw(t, "piece") {
+			case 0:
+				raw = append(raw, strings.Repeat("\\", rapid.IntRange(1, 20).Draw(t, "backslashes"))...)
+			case 1:
+				raw = append(raw, strings.Repeat("x", rapid.IntRange(1, 2*plainBytes).Draw(t, "plain"))...)
+			case 2:
+				raw = append(raw, '"')
+			default: // '#' differs from a quote in its last bit
+				raw = append(raw, rapid.SliceOfN(rapid.SampledFrom([]byte("\"\\#\xff\x00a")), 0, 20).Draw(t, "bytes")...)
+			}
+		}
+		want := -1
+		for i := 1; i < len(raw); i++ {
+			if raw[i] == '\\' {
+				i++
+			} else if raw[i] == '"' {
+				want = i + 1
+				break
+			}
+		}
+		if got := SkipString(raw, 0); got != want {
+			t.Errorf("%q ends at %d, want %d", raw, got, want)
+		}
+	})
+}
+
+func BenchmarkSkipString(b *testing.B) {
+	quoted := func(s string) []byte { return AppendString(nil, s) }
+	const logprob = `{"token":" word","logprob":-0.5,"bytes":[32,119,111,114,100],"top_logprobs":[]},`
+	for name, raw := range map[string][]byte{
+		"name": []byte(`"gen_ai.prompt"`), "prose": quoted(strings.Repeat("All happy families are alike. ", 500)),
+		"code": quoted(strings.Repeat("func f(a string) {\n\tx := \"abc\"\n}\n", 300)), "JSON": quoted(strings.Repeat(logprob, 200)),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(raw)))
+			for b.Loop() {
+				if SkipString(raw, 0) != len(raw) {
+					b.Fatal("the string ends elsewhere")
+				}
+			}
+		})
 	}
 }
 
