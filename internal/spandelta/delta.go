@@ -118,8 +118,11 @@ func (c *Codec) Compress(d Delta) []byte {
 }
 
 // Delta returns the delta from the document of l to another document, whose layout is given.
-func (l *Layout) Delta(document []byte, of *Layout) Delta {
-	dst := []byte{plain}
+func (l *Layout) Delta(document []byte, of *Layout) Delta { return l.delta(nil, document, of) }
+
+// delta is Delta in the memory of dst.
+func (l *Layout) delta(dst, document []byte, of *Layout) Delta {
+	dst = append(dst[:0], plain)
 	dst = binary.AppendUvarint(dst, uint64(len(document)))
 	dst = binary.LittleEndian.AppendUint32(dst, of.sum)
 	head := len(dst)

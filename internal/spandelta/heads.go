@@ -106,6 +106,7 @@ func (h *Heads) remove(e *list.Element) {
 type Batch struct {
 	heads  *Heads
 	staged map[Attempt]*staged
+	spare  [2][]byte // memory for deltas that are compared
 }
 
 // staged are the heads of an attempt as the batch sees them.
@@ -135,8 +136,11 @@ func (b *Batch) Add(attempt Attempt, id, name string, document []byte, layout *L
 		if h.Name != name || h.depth >= maxChain {
 			continue
 		}
-		if d := h.Layout.Delta(document, layout); best < 0 || len(d.Bytes) < len(shortest.Bytes) {
+		d := h.Layout.delta(b.spare[0], document, layout)
+		b.spare[0] = d.Bytes
+		if best < 0 || len(d.Bytes) < len(shortest.Bytes) {
 			best, shortest = i, d
+			b.spare[0], b.spare[1] = b.spare[1], b.spare[0]
 		}
 	}
 	if best >= 0 && len(shortest.Bytes) <= len(document)/2 {
