@@ -1,7 +1,6 @@
 package adapter
 
 import (
-	"bytes"
 	"math"
 	"strconv"
 	"strings"
@@ -85,22 +84,20 @@ func FinalRewards(spans []agl.Span) ([]agl.Reward, error) {
 
 // SpanReward returns the reward that a span contributes to the [FinalReward] of its attempt; null if it carries no
 // reward, or a malformed one. Taking the spans of an attempt by sequence id and keeping each reward that
-// [agl.AttemptReward.Replaces] the one before yields the FinalReward.
-func SpanReward(span *agl.Span) (reward agl.Null[agl.AttemptReward]) {
-	// Every form contains the word, unless the name of an attribute is escaped.
-	if !bytes.Contains(span.Attributes, []byte("reward")) && !bytes.Contains(span.Attributes, []byte(`\u`)) {
-		return reward
-	}
-	attrs := parseCallAttributes(span.Attributes)
+// [agl.AttemptReward.Replaces] the one before yields the FinalReward. isPosted is the result of [IsPosted].
+func SpanReward(span *agl.Span) (reward agl.Null[agl.AttemptReward], isPosted bool) {
+	var room [16]attribute
+	attrs := attributes(room[:0]).parseCall(span.Attributes)
+	_, isPosted = attrs.get(agl.AttrRewardPriority)
 	rewards, err := readRewards(span.Name, attrs)
 	if err != nil || len(rewards) == 0 {
-		return reward
+		return reward, isPosted
 	}
 	reward = agl.Some(agl.AttemptReward{Value: rewards[0].Value, SequenceID: span.SequenceID})
 	if r, _ := posted(attrs, rewards[0].Value); r.whole() {
 		reward.V.Priority = agl.Some(r.priority)
 	}
-	return reward
+	return reward, isPosted
 }
 
 func primary(rewards []agl.Reward) agl.Null[float64] {

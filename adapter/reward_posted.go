@@ -1,8 +1,6 @@
 package adapter
 
 import (
-	"bytes"
-
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
 )
@@ -18,11 +16,8 @@ type postedReward struct {
 
 func (r *postedReward) whole() bool { return r.call == "" && r.span == "" && r.turn == "" }
 
-// IsPosted reports whether a span is a reward that was added by [agl.AddReward]. It parses hardly any other span.
+// IsPosted reports whether a span is a reward that was added by [agl.AddReward].
 func IsPosted(span *agl.Span) bool {
-	if !bytes.Contains(span.Attributes, []byte(`"`+agl.AttrRewardPriority+`"`)) {
-		return false
-	}
 	_, ok := span.Attributes.Get(agl.AttrRewardPriority)
 	return ok
 }

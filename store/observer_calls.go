@@ -1,10 +1,11 @@
 package store
 
 import (
-	"bytes"
+	"cmp"
 	"strconv"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // CallObserver is an [Observer] that also counts model calls.
@@ -27,41 +28,44 @@ func (s *Store) observeCalls(spans []agl.Span) {
 	}
 }
 
-// observedCall finds the members without parsing the messages between them. A quote within a string is escaped, so
-// text cannot be mistaken for a name.
+// observedCall reads what an observer gets of a model call. Of each pair of names, the first counts if it has a value.
 func observedCall(attributes agl.Attributes) (version string, promptTokens, replyTokens int64) {
-	return firstText(attributes, agl.AttrModelVersion, agl.AttrGenAIResponseModel, agl.AttrGenAIRequestModel),
-		firstCount(attributes, agl.AttrGenAIPromptTokens, agl.AttrGenAIInputTokens),
-		firstCount(attributes, agl.AttrGenAICompletionTokens, agl.AttrGenAIOutputTokens)
-}
-
-// member returns what follows the name of a member, nil if there is none.
-func member(attributes agl.Attributes, name string) []byte {
-	_, value, _ := bytes.Cut(attributes, []byte(`"`+name+`":`))
-	return bytes.TrimLeft(value, " ")
-}
-
-func firstText(attributes agl.Attributes, names ...string) string {
-	for _, name := range names {
-		value, quoted := bytes.CutPrefix(member(attributes, name), []byte{'"'})
-		text, _, closed := bytes.Cut(value, []byte{'"'})
-		if quoted && closed && len(text) > 0 && !bytes.ContainsRune(text, '\\') {
-			return string(text)
+	var versions [3]string
+	var prompts, replies [2]int64
+	for name, value := range rawjson.Members(attributes) {
+		switch string(name) {
+		case agl.AttrModelVersion:
+			versions[0] = text(value)
+		case agl.AttrGenAIResponseModel:
+			versions[1] = text(value)
+		case agl.AttrGenAIRequestModel:
+			versions[2] = text(value)
+		case agl.AttrGenAIPromptTokens:
+			prompts[0] = count(value)
+		case agl.AttrGenAIInputTokens:
+			prompts[1] = count(value)
+		case agl.AttrGenAICompletionTokens:
+			replies[0] = count(value)
+		case agl.AttrGenAIOutputTokens:
+			replies[1] = count(value)
 		}
 	}
-	return ""
+	return cmp.Or(versions[:]...), cmp.Or(prompts[:]...), cmp.Or(replies[:]...)
 }
 
-func firstCount(attributes agl.Attributes, names ...string) int64 {
-	for _, name := range names {
-		value := member(attributes, name)
-		end := 0
-		for end < len(value) && value[end] >= '0' && value[end] <= '9' {
-			end++
-		}
-		if n, err := strconv.ParseInt(string(value[:end]), 10, 64); err == nil {
-			return n
-		}
+// text returns the value of a string, empty for other values.
+func text(value []byte) string {
+	if value[0] != '"' {
+		return ""
 	}
-	return 0
+	return rawjson.Unquote(value)
+}
+
+// count returns the value of a number that counts something, 0 for other values.
+func count(value []byte) int64 {
+	n, err := strconv.ParseFloat(string(value), 64)
+	if err != nil || n < 0 || n > 1<<53 {
+		return 0
+	}
+	return int64(n)
 }

@@ -269,8 +269,8 @@ func (s *Store) encode(c *addSpansCommand) (err error) {
 		payload := append(make([]byte, 0, len(*buffer)+room), *buffer...)
 		c.records[i] = driver.NewSpanRecord(span, payload)
 		c.layouts[i] = s.chains.Layout(payload)
-		c.rewards[i] = adapter.SpanReward(span)
-		c.posted[i] = span.Name == agl.SpanTraining || adapter.IsPosted(span)
+		c.rewards[i], c.posted[i] = adapter.SpanReward(span)
+		c.posted[i] = c.posted[i] || span.Name == agl.SpanTraining
 	}
 	if cap(*buffer) <= maxBuffer {
 		s.buffers.Put(buffer)
