@@ -19,7 +19,7 @@ const maxCancelled = 1 << 18
 // Both share one lock, so that no call can start while its attempt is being cancelled.
 type running struct {
 	mu        sync.Mutex
-	calls     map[attemptKey]map[*runningCall]struct{}
+	calls     map[attemptKey]*runningCall // the latest of each attempt
 	count     int
 	cancelled map[attemptKey]struct{} // tombstones
 	order     list.List               // of attemptKey in cancelled, the oldest in front
@@ -28,11 +28,16 @@ type running struct {
 	idle      chan struct{} // closed once closing and nothing is running
 }
 
-// runningCall is a call; cancel ends it with the answer to its agent.
-type runningCall struct{ cancel context.CancelCauseFunc }
+// runningCall is a call; cancel ends it with the answer to its agent. It is in the list of its attempt's calls.
+type runningCall struct {
+	running        *running
+	attempt        attemptKey
+	cancel         context.CancelCauseFunc
+	earlier, later *runningCall
+}
 
 func newRunning() *running {
-	return &running{calls: make(map[attemptKey]map[*runningCall]struct{}), cancelled: make(map[attemptKey]struct{}), idle: make(chan struct{})}
+	return &running{calls: make(map[attemptKey]*runningCall), cancelled: make(map[attemptKey]struct{}), idle: make(chan struct{})}
 }
 
 func errShuttingDown() *openai.Error {
@@ -54,8 +59,8 @@ func (r *running) start() bool {
 	return first
 }
 
-// enter adds a call, which must end with leave, or returns the error for its agent.
-func (r *running) enter(attempt attemptKey, cancel context.CancelCauseFunc) (leave func(), refused *openai.Error) {
+// enter adds a call, which must leave at its end, or returns the error for its agent.
+func (r *running) enter(attempt attemptKey, cancel context.CancelCauseFunc) (_ *runningCall, refused *openai.Error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, gone := r.cancelled[attempt]
@@ -67,23 +72,30 @@ func (r *running) enter(attempt attemptKey, cancel context.CancelCauseFunc) (lea
 	case gone:
 		return nil, errAttemptCancelled()
 	}
-	calls := r.calls[attempt]
-	if calls == nil {
-		calls = make(map[*runningCall]struct{}, 1)
-		r.calls[attempt] = calls
+	call := &runningCall{running: r, attempt: attempt, cancel: cancel, earlier: r.calls[attempt]}
+	if call.earlier != nil {
+		call.earlier.later = call
 	}
-	call := &runningCall{cancel}
-	calls[call] = struct{}{}
+	r.calls[attempt] = call
 	r.count++
-	return func() { r.leave(attempt, call) }, nil
+	return call, nil
 }
 
-func (r *running) leave(attempt attemptKey, call *runningCall) {
+// leave says that the call has ended.
+func (c *runningCall) leave() {
+	r := c.running
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	calls := r.calls[attempt]
-	if delete(calls, call); len(calls) == 0 {
-		delete(r.calls, attempt)
+	switch {
+	case c.later != nil:
+		c.later.earlier = c.earlier
+	case c.earlier != nil:
+		r.calls[c.attempt] = c.earlier
+	default:
+		delete(r.calls, c.attempt)
+	}
+	if c.earlier != nil {
+		c.earlier.later = c.later
 	}
 	if r.count--; r.count == 0 && r.closing {
 		close(r.idle)
@@ -103,10 +115,11 @@ func (r *running) cancel(attempt attemptKey) (calls int, first bool) {
 			delete(r.cancelled, oldest)
 		}
 	}
-	for call := range r.calls[attempt] {
+	for call := r.calls[attempt]; call != nil; call = call.earlier {
 		call.cancel(errAttemptCancelled())
+		calls++
 	}
-	return len(r.calls[attempt]), first
+	return calls, first
 }
 
 // close refuses further calls. The channel is closed once none is running. first is
@@ -128,8 +141,8 @@ func (r *running) close() (idle <-chan struct{}, first bool) {
 func (r *running) abort() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, calls := range r.calls {
-		for call := range calls {
+	for _, call := range r.calls {
+		for ; call != nil; call = call.earlier {
 			call.cancel(errShuttingDown())
 		}
 	}

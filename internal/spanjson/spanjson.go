@@ -45,20 +45,13 @@ func Read(dec *jsontext.Decoder, input []byte, s *agl.Span) error {
 // in place of its attributes, so that large ones are written only once.
 func Append(dst []byte, s *agl.Span, attributes func(dst []byte) []byte) []byte {
 	bare := *s
-	bare.Attributes = nil
+	bare.Attributes = []byte{0} // no JSON has a zero byte
 	from := len(dst)
 	dst = bare.AppendJSON(dst)
-	at := from // of what comes after the attributes
-	rawjson.WalkMembers(dst, from, func(m rawjson.Member) int {
-		if string(m.Name) == "attributes" {
-			at = m.ValueStart + len("{}")
-			return -1
-		}
-		return rawjson.SkipValue(dst, m.ValueStart)
-	})
+	at := from + bytes.IndexByte(dst[from:], 0)
 	var room [1 << 10]byte
-	rest := append(room[:0], dst[at:]...)
-	return append(attributes(dst[:at-len("{}")]), rest...)
+	rest := append(room[:0], dst[at+1:]...)
+	return append(attributes(dst[:at]), rest...)
 }
 
 // parse reads valid JSON of the usual form and reports whether it had that form. The span shares doc's memory.

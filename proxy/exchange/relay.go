@@ -168,18 +168,21 @@ func (r *relay) copy() error {
 	}
 }
 
-// count counts the tokens of a piece of the reply, and cancels a stream that uses
-// more than the budget of its attempt.
+// count counts the tokens of a piece of the reply.
 func (r *relay) count(piece []byte) {
-	if r.in.Cached { // a cached reply uses no tokens
-		return
+	if !r.in.Cached { // a cached reply uses no tokens
+		r.meter.write(piece)
+		r.charge()
 	}
-	more := r.meter.write(piece)
+}
+
+// charge cancels a stream that uses more than the budget of its attempt.
+func (r *relay) charge() {
 	if !r.meter.exact {
 		return
 	}
 	used := r.meter.running()
-	if spent := r.account.Charge(used.Sum()); spent != nil && more {
+	if spent := r.account.Charge(used.Sum()); spent != nil && r.meter.more {
 		if used.Prompt > 0 { // the backend's own count would have come at the end of the stream
 			r.meter.atLeast(used)
 		}

@@ -48,12 +48,12 @@ func relayStream(ctx context.Context, r *relay) error {
 	ended := false // the agent has received the event that ends the stream
 	for {
 		n, err := r.reply.Read(b.in)
-		r.count(b.in[:n])
 		b.out = b.out[:0]
 		fault := s.take(b.in[:n])
 		if fault == nil && err != nil {
 			fault = s.end(err)
 		}
+		r.charge()
 		if fault != nil && r.plan.Translated && !r.plan.translate.Done() {
 			b.out = r.plan.translate.Fail(b.out, s.failure(ctx, fault))
 		}
@@ -106,6 +106,7 @@ func (s *eventRelay) done() bool {
 func (s *eventRelay) take(piece []byte) error {
 	b := s.room
 	if s.in.Cut && !s.plan.Translated {
+		s.count(piece)
 		b.out = append(b.out, piece...)
 		return nil
 	}
@@ -127,7 +128,9 @@ func (s *eventRelay) take(piece []byte) error {
 	}
 	switch {
 	case !s.plan.Translated:
-		b.out = append(b.out, b.events.Rest()...)
+		rest := b.events.Rest()
+		s.count(rest)
+		b.out = append(b.out, rest...)
 	case int64(b.events.Buffered()) > s.maxReply:
 		return errLongEvent
 	}
@@ -143,9 +146,13 @@ func (s *eventRelay) size() int {
 	return s.reply.Size()
 }
 
-// event accumulates one event and appends what the agent gets of it.
+// event counts and accumulates one event, and appends what the agent gets of it.
 func (s *eventRelay) event(event []byte) (err error) {
 	b := s.room
+	if !s.in.Cached {
+		s.meter.size += int64(len(event))
+		s.meter.add(event)
+	}
 	switch {
 	case s.plan.Translated:
 		data := openai.Data(event)

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -23,7 +22,6 @@ func NewTransport() *http.Transport {
 		IdleConnTimeout:     90 * time.Second,
 		DisableCompression:  true, // replies are parsed, and backends are near
 		ForceAttemptHTTP2:   true,
-		ReadBufferSize:      16 << 10,
 	}
 }
 
@@ -41,8 +39,12 @@ func hopByHop(name string) bool {
 // CopyHeader copies the headers of a message, without those of the connection. The
 // lists are shared.
 func CopyHeader(dst, src http.Header) {
+	copyHeader(dst, src, func(name string) bool { return !hopByHop(name) })
+}
+
+func copyHeader(dst, src http.Header, wanted func(name string) bool) {
 	for name, values := range src {
-		if !hopByHop(name) {
+		if wanted(name) {
 			dst[name] = values
 		}
 	}
@@ -118,8 +120,7 @@ const ServerRoot = "/.."
 // forward returns the HTTP request to a backend.
 func (b *backend) forward(ctx context.Context, r *Request, m *Message, key string) *http.Request {
 	header := make(http.Header, len(r.Agent.Header)+1)
-	CopyHeader(header, r.Agent.Header)
-	maps.DeleteFunc(header, func(name string, _ []string) bool { return !forwarded(name) })
+	copyHeader(header, r.Agent.Header, forwarded)
 	b.authorize(header, key, m.Translated)
 	if _, ok := header["User-Agent"]; !ok {
 		header["User-Agent"] = nil // net/http would send its own
