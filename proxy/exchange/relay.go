@@ -161,6 +161,7 @@ func (r *relay) copy() error {
 		}
 		switch {
 		case errors.Is(err, io.EOF):
+			r.meter.end()
 			return nil
 		case err != nil:
 			return err

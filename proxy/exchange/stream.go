@@ -53,6 +53,9 @@ func relayStream(ctx context.Context, r *relay) error {
 		if fault == nil && err != nil {
 			fault = s.end(err)
 		}
+		if fault != nil {
+			r.count(b.events.Rest()) // the events after the one that is not translated
+		}
 		r.charge()
 		if fault != nil && r.plan.Translated && !r.plan.translate.Done() {
 			b.out = r.plan.translate.Fail(b.out, s.failure(ctx, fault))
@@ -113,6 +116,10 @@ func (s *eventRelay) take(piece []byte) error {
 	b.events.Write(piece)
 	before := s.size()
 	for event := b.events.Next(); event != nil; event = b.events.Next() {
+		if !s.in.Cached {
+			s.meter.size += int64(len(event))
+			s.meter.add(event)
+		}
 		if err := s.event(event); err != nil {
 			return err
 		}
@@ -146,13 +153,9 @@ func (s *eventRelay) size() int {
 	return s.reply.Size()
 }
 
-// event counts and accumulates one event, and appends what the agent gets of it.
+// event accumulates one event and appends what the agent gets of it.
 func (s *eventRelay) event(event []byte) (err error) {
 	b := s.room
-	if !s.in.Cached {
-		s.meter.size += int64(len(event))
-		s.meter.add(event)
-	}
 	switch {
 	case s.plan.Translated:
 		data := openai.Data(event)
@@ -175,7 +178,12 @@ func (s *eventRelay) event(event []byte) (err error) {
 // incomplete.
 func (s *eventRelay) end(err error) error {
 	b := s.room
-	if rest := b.events.Rest(); len(rest) > 0 {
+	rest := b.events.Rest()
+	s.count(rest)
+	if errors.Is(err, io.EOF) {
+		s.meter.end()
+	}
+	if len(rest) > 0 {
 		if fault := s.event(rest); fault != nil {
 			return fault
 		}

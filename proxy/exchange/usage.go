@@ -59,6 +59,13 @@ func (m *meter) write(piece []byte) {
 	}
 }
 
+// end counts what follows the last blank line of a whole stream: it is an event, too.
+func (m *meter) end() {
+	if rest := m.events.Rest(); len(rest) > 0 {
+		m.add(rest)
+	}
+}
+
 // add counts an event of a stream.
 func (m *meter) add(event []byte) {
 	read := m.exact || bytes.Contains(event, []byte("usage")) // without the quotes, of which there are many, for speed
