@@ -2,8 +2,10 @@ package proxy_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -70,6 +72,70 @@ func TestCancelEndsEveryCall(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Calls of one attempt may end in any order: those that are left are cancelled, and no others.
+func TestCancelAfterSomeCallsEnded(t *testing.T) {
+	t.Parallel()
+	const calls = 4
+	orders := [][]int{nil}
+	for last := range calls {
+		var longer [][]int
+		for _, order := range orders {
+			for at := range len(order) + 1 {
+				longer = append(longer, slices.Insert(slices.Clone(order), at, last))
+			}
+		}
+		orders = longer
+	}
+	for _, order := range orders {
+		for ended := range calls + 1 {
+			t.Run(fmt.Sprint(order, " ended ", ended), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) { cancelAfter(t, order, ended) })
+			})
+		}
+	}
+}
+
+// cancelAfter begins calls one after the other, ends some of them in an order, and cancels their attempt.
+func cancelAfter(t *testing.T, order []int, ended int) {
+	t.Helper()
+	begun := make(chan chan struct{}, 1)
+	p, _ := plugged(t, func(r *http.Request) (*http.Response, error) {
+		end := make(chan struct{})
+		begun <- end
+		select {
+		case <-end:
+			return ok(), nil
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+	}, func(c *proxy.Config) { c.Retry.Attempts = 1 }, "backend")
+	var group sync.WaitGroup
+	codes, ends := make([]int, len(order)), make([]chan struct{}, len(order))
+	for i := range order {
+		group.Go(func() { codes[i] = ask(t.Context(), p, attemptPath, hello, nil).Code })
+		ends[i] = <-begun
+	}
+	for _, i := range order[:ended] {
+		close(ends[i])
+		synctest.Wait()
+	}
+	if running := p.CancelAttempt("ro-1", "at-1"); running != len(order)-ended {
+		t.Errorf("%d calls were running, want %d", running, len(order)-ended)
+	}
+	group.Wait()
+	for at, i := range order {
+		want := http.StatusGone
+		if at < ended {
+			want = http.StatusOK
+		}
+		if codes[i] != want {
+			t.Errorf("call %d got %d, want %d", i, codes[i], want)
+		}
+	}
+	closed(t, p)
 }
 
 // A proxy that was not started serves no call, and says so; what needs no work
