@@ -2,7 +2,10 @@ package adapter_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
@@ -78,4 +81,41 @@ func TestPostedRewards(t *testing.T) {
 	if final, err := adapter.FinalReward(onlyCalls); err != nil || final != agl.Some(2.0) {
 		t.Errorf("only calls are rewarded: got %v, %v, want 2", final, err)
 	}
+}
+
+// Kept one by one, the rewards of spans yield their final reward, in every form and however their names are spelled.
+func TestSpanRewardYieldsFinalReward(t *testing.T) {
+	t.Parallel()
+	const one = `"agentlightning.reward.0.name":"primary","agentlightning.reward.0.value":`
+	members := []string{
+		one + `0.5`, one + `"2"`, one + `true`, one + `1e300`, `"agentlightning.rew\u0061rd.0.name":"primary","agentlightning.rew\u0061rd.0.value":3`,
+		`"agentlightning.reward_priority":10`, `"agentlightning.reward_priority":-1`, `"agentlightning.rew\u0061rd_priority":20`, `"agentlightning.reward_priority":"high"`,
+		`"agentlightning.reward_call":"c"`, `"agentlightning.reward_turn":"t"`, `"agentops.task.output":"{\"type\":\"reward\",\"value\":4}"`,
+		`"agentops.entity.output":"{\"type\":\"rew\\u0061rd\",\"value\":5}"`, `"reward":6`, `"reward":null`, `"gen_ai.prompt.0.content":"no reward"`,
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		spans := make([]agl.Span, rapid.IntRange(0, 5).Draw(t, "spans"))
+		var kept agl.Null[agl.AttemptReward]
+		for i := range spans {
+			list := rapid.SliceOfN(rapid.SampledFrom(members), 0, 5).Draw(t, "attributes")
+			spans[i] = agl.Span{
+				SequenceID: int64(i + 1), Name: rapid.SampledFrom([]string{agl.SpanAnnotation, agl.SpanLiteLLMRequest}).Draw(t, "name"),
+				Attributes: agl.Attributes("{" + strings.Join(list, ",") + "}"),
+			}
+			reward, isPosted := adapter.SpanReward(&spans[i])
+			if want := adapter.IsPosted(&spans[i]); isPosted != want {
+				t.Errorf("%s: posted %v, want %v", spans[i].Attributes, isPosted, want)
+			}
+			if reward.Valid && reward.V.Replaces(kept) {
+				kept = reward
+			}
+		}
+		final, err := adapter.FinalReward(spans)
+		if err != nil {
+			return // SpanReward takes a malformed reward as none
+		}
+		if final.Valid != kept.Valid || final.V != kept.V.Value {
+			t.Errorf("the final reward is %v, kept one by one %v", final, kept)
+		}
+	})
 }

@@ -239,3 +239,45 @@ func FuzzExpand(f *testing.F) {
 		}
 	})
 }
+
+// Conversations that run beside each other in one attempt continue their own, and what was written before keeps its
+// bytes: deltas that are compared share memory.
+func TestBatchComparesHeads(t *testing.T) {
+	t.Parallel()
+	c := newChain()
+	heads := spandelta.NewHeads(c.codec, spandelta.DefaultMemory)
+	batch := heads.Begin()
+	documents, copies, deltas := map[string]string{}, map[string][]byte{}, 0
+	for n := range 12 {
+		turn := 3 + n/2 // each is written twice: the second delta is short, and so is not compressed
+		for i := range 5 {
+			talk := i * (n%4 + 1) % 5 // in several orders, so that its own one is any of those that are compared
+			id := fmt.Sprint(talk, "/", n)
+			document := strings.ReplaceAll(call(turn), "says", strings.Repeat(strconv.Itoa(talk), 20*(talk+1)))
+			base, delta := batch.Add(spandelta.Attempt{RolloutID: "ro", AttemptID: "at"}, id, "call", []byte(document), heads.Layout([]byte(document)))
+			documents[id], c.stored[id] = document, spandelta.Stored{Payload: []byte(document)}
+			if base != nil {
+				c.stored[id], copies[id] = spandelta.Stored{Base: base.ID, Payload: delta}, bytes.Clone(delta)
+				if deltas++; n > 0 && !strings.HasPrefix(base.ID, strconv.Itoa(talk)+"/") {
+					t.Errorf("%s continues %s", id, base.ID)
+				}
+			}
+		}
+		if n%3 == 2 {
+			batch.Commit()
+			batch = heads.Begin()
+		}
+	}
+	if deltas < 55 {
+		t.Errorf("%d deltas, want one for each document but the first of each conversation", deltas)
+	}
+	for id, written := range copies {
+		if !bytes.Equal(c.stored[id].Payload, written) {
+			t.Errorf("the delta of %s has changed", id)
+		}
+	}
+	e := c.expander()
+	for id, document := range documents {
+		expands(t, e, id, document)
+	}
+}
