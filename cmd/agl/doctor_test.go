@@ -14,8 +14,11 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/cmd/agl/internal/doctor"
 	"github.com/agl-go/agl/proxy/proxytest"
+	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/store"
 )
 
@@ -209,6 +212,60 @@ func TestDoctorStore(t *testing.T) {
 	like(t, []string{"FAIL store: " + url + " answers, but does not accept the token: … → set AGL_TOKEN to the token that the store was started with"}, got)
 	got, _ = examine(t, "--store=http://127.0.0.1:1")
 	like(t, []string{"FAIL store: http://127.0.0.1:1: … → start one there with agl store, or name another"}, got)
+}
+
+// A run that keeps others from the store is told of, and is not a failure.
+func TestDoctorRunUnderWay(t *testing.T) {
+	t.Parallel()
+	url, stop, err := startServer("store", "--projects="+t.TempDir(), "--port=0", "--token=right")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	connect := func(url string) *client.Client {
+		t.Helper()
+		c, err := client.New(client.Config{URL: url, Token: "right"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return c
+	}
+	if _, err := connect(url).CreateProject(t.Context(), "search", access.Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	inProject := url + "/p/search"
+	runs := connect(inProject)
+	start := func(id, metadata string) agl.StartRunParams {
+		return agl.StartRunParams{RunID: id, Name: "agl-2", Algorithm: "grpo", Metadata: []byte(metadata)}
+	}
+	const exclusive = `{"exclusive":true}`
+	for _, p := range []agl.StartRunParams{start("ru-metrics", `{}`), start("ru-ended", exclusive), start("ru-1", exclusive)} {
+		if _, err := runs.StartRun(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	finished := agl.RunFinished
+	if _, err := runs.UpdateRun(t.Context(), agl.UpdateRunParams{RunID: "ru-ended", Status: &finished}); err != nil {
+		t.Fatal(err)
+	}
+	answers := " answers and accepts the token; it holds 0 rollouts"
+	got, err := examine(t, "--store="+inProject+"/", "--token=right")
+	if err != nil {
+		t.Error(err)
+	}
+	like(t, []string{
+		"ok store: " + inProject + "/" + answers,
+		"ok run under way: ru-1, agl-2, grpo, project search; last heard from … ago; until it ends agl train refuses another one in this store",
+	}, got)
+	if got, err = examine(t, "--store="+url, "--token=right"); err != nil {
+		t.Error(err)
+	}
+	like(t, []string{"ok store: " + url + answers}, got)
 }
 
 // The table says what to do below what was found.

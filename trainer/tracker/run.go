@@ -59,22 +59,37 @@ func (r *Run) Alone(ctx context.Context) error {
 
 // findOther compares times of the store alone: clocks differ.
 func (r *Run) findOther(ctx context.Context) error {
-	page, err := r.runs.QueryRuns(ctx, agl.QueryRunsParams{})
+	now := r.started.UpdateTime
+	others, err := UnderWay(ctx, r.runs, now.Time())
 	if err != nil {
 		return fmt.Errorf("look for other runs in the store: %w", err)
 	}
-	now := r.started.UpdateTime
-	for i := range page.Items {
-		other := &page.Items[i]
-		heard := now.Time().Sub(other.UpdateTime.Time())
-		if other.RunID == r.ID() || other.Status != agl.RunRunning || heard >= silentAfter || other.StartTime > now || !isExclusive(other) {
+	for i := range others {
+		other := &others[i]
+		if other.RunID == r.ID() || other.StartTime > now {
 			continue
 		}
 		return agl.Errorf(agl.CodeConflict, "the store has run %s (%s) under way, which was heard from %s ago, and takes one run at a time: "+
 			"wait for its end, or give each run a project (agl project create NAME prints the URL of one); if its process was killed, it counts as ended after a minute",
-			other.RunID, cmp.Or(other.Name, other.Algorithm), max(heard, 0).Round(time.Second))
+			other.RunID, cmp.Or(other.Name, other.Algorithm), max(now.Time().Sub(other.UpdateTime.Time()), 0).Round(time.Second))
 	}
 	return nil
+}
+
+// UnderWay returns the runs that must be alone in their store and were heard from within the minute before now, those that started
+// last first.
+func UnderWay(ctx context.Context, runs agl.Runs, now time.Time) ([]agl.Run, error) {
+	page, err := runs.QueryRuns(ctx, agl.QueryRunsParams{})
+	if err != nil {
+		return nil, err
+	}
+	var found []agl.Run
+	for i := range page.Items {
+		if run := &page.Items[i]; run.Status == agl.RunRunning && now.Sub(run.UpdateTime.Time()) < silentAfter && isExclusive(run) {
+			found = append(found, *run)
+		}
+	}
+	return found, nil
 }
 
 func isExclusive(run *agl.Run) bool {

@@ -5,20 +5,26 @@ import (
 	"errors"
 	"io/fs"
 	"net"
+	"net/url"
 	"os"
+	"path"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/rest/client"
+	"github.com/agl-go/agl/rest/project"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/driver"
+	"github.com/agl-go/agl/trainer/tracker"
 )
 
-// Store asks a store server for its statistics.
+// Store asks a store server for its statistics and for the runs that are under way there.
 func (d *Doctor) Store(ctx context.Context, url, token string) {
-	stats, err := d.ask(ctx, url, token)
+	about, err := d.ask(ctx, url, token)
 	shown := console.RedactURL(url)
 	switch {
 	case errors.Is(err, agl.ErrUnauthorized):
@@ -28,26 +34,75 @@ func (d *Doctor) Store(ctx context.Context, url, token string) {
 	case err != nil:
 		d.Addf("store", Fail, "start one there with agl store, or name another", "%s: %v", shown, err)
 	default:
-		d.Addf("store", OK, "", "%s answers and accepts the token; it holds %s", shown, console.Count(stats.TotalRollouts, "rollout"))
+		d.Addf("store", OK, "", "%s answers and accepts the token; it holds %s", shown, console.Count(about.stats.TotalRollouts, "rollout"))
+		d.underWay(url, about)
 	}
+}
+
+// underWay adds what there is to know about the runs of a store that keep another one from it. Nothing is wrong with them.
+func (d *Doctor) underWay(url string, about storeInfo) {
+	if about.runsErr != nil {
+		d.Addf("run under way", Warn, "see the error", "unknown, the store does not tell its runs: %v", about.runsErr)
+	}
+	for i := range about.runs {
+		run, what := &about.runs[i], ""
+		for _, s := range []string{run.Name, run.Algorithm} {
+			if s != "" {
+				what += ", " + s
+			}
+		}
+		if name := projectOf(url); name != "" {
+			what += ", project " + name
+		}
+		d.Addf("run under way", OK, "", "%s%s; last heard from %s ago; until it ends agl train refuses another one in this store",
+			run.RunID, what, max(about.time.Sub(run.UpdateTime.Time()), 0).Round(time.Second))
+	}
+}
+
+// projectOf returns the name of the project that a store's URL ends with, or "".
+func projectOf(store string) string {
+	u, err := url.Parse(store)
+	if err != nil {
+		return ""
+	}
+	parent, name := path.Split(strings.TrimRight(u.Path, "/"))
+	if !strings.HasSuffix(parent, project.Prefix) {
+		return ""
+	}
+	return name
 }
 
 // trustRemedy is for a server whose certificate is not trusted.
 const trustRemedy = "give the CA of its certificate with --ca (or AGL_CA), and use a name that the certificate has"
 
-// ask asks a store for its health, which needs no token, and for its statistics, which may need one.
-func (d *Doctor) ask(ctx context.Context, url, token string) (stats agl.Statistics, err error) {
+// storeInfo is what a store says of itself.
+type storeInfo struct {
+	stats   agl.Statistics
+	runs    []agl.Run // those under way that keep another one from the store
+	runsErr error     // why it did not say which; nil for a store that keeps no runs
+	time    time.Time // when it was asked
+}
+
+// ask asks a store for its health, which needs no token, and for the rest, which may need one.
+func (d *Doctor) ask(ctx context.Context, url, token string) (about storeInfo, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
 	client, err := client.New(client.Config{URL: url, Token: token, TLS: d.cfg.TLS, RetryTimeout: -1})
 	if err != nil {
-		return agl.Statistics{}, err
+		return storeInfo{}, err
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
 	if err := client.Health(ctx); err != nil {
-		return agl.Statistics{}, err
+		return storeInfo{}, err
 	}
-	return client.Statistics(ctx)
+	if about.stats, err = client.Statistics(ctx); err != nil {
+		return storeInfo{}, err
+	}
+	about.time = time.Now()
+	if about.runs, about.runsErr = tracker.UnderWay(ctx, client, about.time); errors.Is(about.runsErr, agl.ErrUnimplemented) || errors.Is(about.runsErr, agl.ErrNotFound) {
+		about.runsErr = nil // such as a store of Agent-lightning in Python
+	}
+	return about, nil
 }
 
 // The default addresses of the commands of this program.
