@@ -185,6 +185,46 @@ func TestInterruptAndResume(t *testing.T) {
 	}
 }
 
+// TestFolderGone: a run whose folder was moved or deleted names no command that cannot work, and writes nothing where the folder was.
+func TestFolderGone(t *testing.T) {
+	t.Parallel()
+	for name, remove := range map[string]func(path string) error{
+		"moved":   func(path string) error { return os.Rename(path, path+"-2") },
+		"deleted": os.RemoveAll,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := shellJob(t, `[ "$AGL_TASK" = '{"n":1}' ] || sleep 60; echo '{"reward": 1}'`)
+			cfg.File.Store.Database = "memory:" // a SQLite file that is gone delays the end
+			ctx, stop := context.WithCancelCause(t.Context())
+			defer stop(nil)
+			var removed error
+			cfg.Out = &lines{seen: func(line string) {
+				if strings.HasPrefix(line, "task    1/6") {
+					removed = remove(cfg.File.Output)
+					stop(&execution.InterruptError{Signal: os.Interrupt})
+				}
+			}}
+			cfg.File.Agent.Concurrency = 2
+			result, err := Run(ctx, cfg)
+			if execution.ExitCode(err) != 130 || result == nil || removed != nil {
+				t.Fatalf("interrupted: %+v, %v; the folder: %v", result, err, removed)
+			}
+			var said strings.Builder
+			if err := result.Print(&said, false); err != nil {
+				t.Fatal(err)
+			}
+			if got := said.String(); strings.Contains(got, "--resume "+cfg.File.Output) || strings.Contains(got, "report so far") ||
+				!strings.Contains(got, "the folder "+cfg.File.Output+" is gone") || !strings.Contains(got, "agl train --resume DIR\n") {
+				t.Errorf("it says\n%s", got)
+			}
+			if _, err := os.Stat(filepath.Join(cfg.File.Output, output.RecordFile)); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the record where the folder was: %v, want none", err)
+			}
+		})
+	}
+}
+
 // TestOneRunAtATime: a second run on the store of a first one is refused before it does anything, and the first goes on to its end.
 func TestOneRunAtATime(t *testing.T) {
 	t.Parallel()

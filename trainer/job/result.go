@@ -30,6 +30,8 @@ type Result struct {
 	Program string
 	// Resume says how to continue a run that is not finished: a command, or a call.
 	Resume string
+	// Gone says that Output was moved or deleted while the run was under way. Resume then names DIR in its place.
+	Gone bool
 	// Failures are the rollouts of this process that failed, by reason.
 	Failures []trainer.Failure
 }
@@ -92,7 +94,10 @@ func (r *Result) Print(w io.Writer, terminal bool) error {
 		}
 		fmt.Fprintf(&b, "  %s\n", f)
 	}
-	if r.State == output.StateFinished {
+	switch {
+	case r.Gone:
+		fmt.Fprintf(&b, "\nthe folder %s is gone: it was moved or deleted while the run was under way\nif it was moved, resume with its new path:   %s\n", r.Output, r.Resume)
+	case r.State == output.StateFinished:
 		fmt.Fprintf(&b, "\nreport: %s, and as a page %s\n", r.Report, htmlFile)
 		if r.hasStore() {
 			fmt.Fprintf(&b, "look at:  %[1]s rollouts %[2]s --sort reward\n          %[1]s trace worst %[2]s\n", r.Program, r.folder())
@@ -100,7 +105,7 @@ func (r *Result) Print(w io.Writer, terminal bool) error {
 		if _, err := trainedWeights(r.Output); err == nil {
 			fmt.Fprintf(&b, "use it:   %s serve %s\n", r.Program, r.folder())
 		}
-	} else {
+	default:
 		b.WriteString("\n")
 		if _, err := os.Stat(r.Report); err == nil { // it could be written
 			fmt.Fprintf(&b, "report so far: %s\n", r.Report)

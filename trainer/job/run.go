@@ -12,6 +12,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/internal/terminal"
 	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/display"
 	"github.com/agl-go/agl/trainer/output"
@@ -223,17 +224,29 @@ func (r *localRun) finish(ctx context.Context, failure error) (*Result, error) {
 	if r.failed != nil {
 		result.Failures = r.failed()
 	}
+	if r.folder.Gone() {
+		result.Gone, result.Resume = true, resumption(r.cfg, result.Program, "DIR")
+		if failure == nil {
+			return result, agl.Errorf(agl.CodeNotFound, "output: the folder %s was moved or deleted while the run was under way, so its record and its report are not written", r.folder.Path)
+		}
+		return result, nil
+	}
 	report := runReport{cfg: r.cfg, result: result, warnings: r.notes.all()}
 	return result, errors.Join(r.cfg.writeBest(r.folder, result.Best), report.write(ctx), r.folder.Save())
 }
 
 func (r *localRun) newResult() *Result {
 	result := &Result{Record: r.folder.Record, Output: r.folder.Path, Report: r.folder.File(reportFile), Program: cmp.Or(r.cfg.Program, program)}
-	result.Resume = result.Program + " train --resume " + result.folder()
-	if r.cfg.Agent != nil {
-		result.Resume = fmt.Sprintf("job.Resume(ctx, %q, agent)", r.folder.Path)
-	}
+	result.Resume = resumption(r.cfg, result.Program, r.folder.Path)
 	return result
+}
+
+// resumption says how to continue the run in a folder.
+func resumption(cfg Config, program, folder string) string {
+	if cfg.Agent != nil {
+		return fmt.Sprintf("job.Resume(ctx, %q, agent)", folder)
+	}
+	return program + " train --resume " + terminal.ShellWord(folder)
 }
 
 // runRunners runs this process in the role runner.

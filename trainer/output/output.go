@@ -115,6 +115,24 @@ type Folder struct {
 // File returns the path of a file in the folder.
 func (f *Folder) File(name string) string { return filepath.Join(f.Path, name) }
 
+// Gone reports whether the folder is no longer at its path: it was moved or deleted. Parts of the run that wrote since may have made
+// another one there.
+func (f *Folder) Gone() bool {
+	held, err := f.lock.Stat()
+	if err != nil {
+		return false
+	}
+	found, err := os.Stat(f.File(lockFile))
+	if err == nil {
+		return !os.SameFile(held, found)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	_, err = os.Stat(f.File(ConfigFile)) // if it is there, somebody deleted the lock alone
+	return errors.Is(err, fs.ErrNotExist)
+}
+
 // Open takes the folder for a new run, or to resume the one there. A run that is finished stays as it is: see Record.State.
 func Open(p Params) (*Folder, error) {
 	if _, err := os.Stat(p.Path); p.Resume && errors.Is(err, fs.ErrNotExist) {

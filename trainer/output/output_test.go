@@ -35,6 +35,47 @@ func TestFolderIsOneRunsAlone(t *testing.T) {
 	}
 }
 
+// A folder is gone when it was moved or deleted, also if another one is in its place.
+func TestFolderGone(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		act  func(path string) error
+		want bool
+	}{
+		"there":        {func(string) error { return nil }, false},
+		"lock deleted": {func(path string) error { return os.Remove(filepath.Join(path, lockFile)) }, false},
+		"moved":        {func(path string) error { return os.Rename(path, path+"-2") }, true},
+		"deleted":      {os.RemoveAll, true},
+		"made anew": {func(path string) error {
+			return errors.Join(os.RemoveAll(path), os.MkdirAll(filepath.Join(path, "policy"), 0o755))
+		}, true},
+		"another run": {func(path string) error {
+			err := os.Rename(path, path+"-2")
+			for _, name := range []string{lockFile, ConfigFile} {
+				err = errors.Join(err, os.MkdirAll(path, 0o755), os.WriteFile(filepath.Join(path, name), nil, 0o600))
+			}
+			return err
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, err := Open(Params{Path: filepath.Join(t.TempDir(), "out"), Source: Source{Path: "agl.yaml"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := test.act(f.Path); err != nil {
+				t.Fatal(err)
+			}
+			if got := f.Gone(); got != test.want {
+				t.Errorf("gone %v, want %v", got, test.want)
+			}
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // A run that did something keeps its folder, unless it is overwritten.
 func TestFolderOfAnEarlierRun(t *testing.T) {
 	t.Parallel()
