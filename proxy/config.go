@@ -26,6 +26,8 @@ type (
 	Spans = capture.Spans
 	// CaptureMode says what happens to a call whose record might not be kept.
 	CaptureMode = capture.Mode
+	// SpoolError says why Config.SpoolDir cannot be used.
+	SpoolError = capture.SpoolError
 	// Model is one backend of a model name.
 	Model = upstream.Model
 	// API is the interface that a backend speaks.

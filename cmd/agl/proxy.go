@@ -117,6 +117,14 @@ func (c *proxyCommand) readFile() error {
 	return c.Check(file.Proxy.KeySecret != "" || c.Keys, c.Config+": listen: set key_secret or --require-keys, or allow it with --no-auth")
 }
 
+// spoolSetting is the name of the setting that gave the directory of the spool.
+func (c *proxyCommand) spoolSetting() string {
+	if c.file != nil && c.file.Proxy.SpoolDir != "" {
+		return c.Config + ": capture.spool_dir"
+	}
+	return "--spool-dir"
+}
+
 func readConfig(path string) (*configfile.File, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -155,6 +163,9 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 	cfg.Revoked, cfg.Project = spans.Revocations(), spans.ProjectLimits()
 	cfg.Sessions.Store, cfg.Sessions.Releases = spans, spans
 	gateway, err := proxy.New(cfg)
+	if spool, ok := errors.AsType[*proxy.SpoolError](err); ok {
+		return spool.Named(c.spoolSetting())
+	}
 	if err != nil {
 		return err
 	}

@@ -83,6 +83,38 @@ func TestConfigWatch(t *testing.T) {
 	}
 }
 
+// The error of a spool that cannot be written to has the name of the setting that gave it.
+func TestSpoolThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const models = "listen: 127.0.0.1:0\nmodels: [{name: m, base_url: 'http://127.0.0.1:1/v1'}]\n"
+	taken := put(t, dir, "file", "") // a file where the directory would be
+	inFile, without := put(t, dir, "proxy.yaml", models+"capture: {spool_dir: "+taken+"}\n"), put(t, dir, "plain.yaml", models)
+	run := put(t, dir, "agl.yaml", "agent: {command: ['true']}\ndata: {train: tasks.jsonl}\nalgorithm: {baseline: {}}\n"+
+		"proxy: {model: m, models: [{name: m, base_url: 'http://127.0.0.1:1/v1'}], capture: {spool_dir: "+taken+"}}\n")
+	put(t, dir, "tasks.jsonl", "1\n")
+	for _, test := range []struct {
+		args []string
+		want string // the name of the setting
+	}{
+		{[]string{"proxy", "--port=0", "--model=m=http://127.0.0.1:1/v1", "--spool-dir=" + taken}, "--spool-dir"},
+		{[]string{"proxy", "--config=" + inFile, "--spool-dir=" + dir}, inFile + ": capture.spool_dir"},
+		{[]string{"proxy", "--config=" + without, "--spool-dir=" + taken}, "--spool-dir"},
+		{[]string{"train", run}, run + ": proxy.capture.spool_dir"},
+	} {
+		m := &Main{Stdout: io.Discard, Stderr: io.Discard}
+		if err := m.ParseFlags(test.args); err != nil {
+			t.Fatal(err)
+		}
+		err := m.Run(t.Context())
+		m.Close()
+		want := test.want + ": got \"" + taken + "\", must be a directory that this proxy can write to and no other one uses: "
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%v: %v, want it to begin with %s", test.args, err, want)
+		}
+	}
+}
+
 // The program serves what its configuration file says.
 func TestProxyConfig(t *testing.T) {
 	t.Parallel()

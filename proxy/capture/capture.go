@@ -100,6 +100,23 @@ type Recorder struct {
 // ErrLeftOnDisk is the error of a flush that is still waiting when the recorder closes.
 var ErrLeftOnDisk = errors.New("the proxy was closed before the store took the records; they are in the spool; restart the proxy and flush again")
 
+// SpoolError says why the directory of a spool cannot be used.
+type SpoolError struct {
+	Dir string
+	Err error
+}
+
+func (e *SpoolError) Error() string {
+	return fmt.Sprintf("got %q, must be a directory that this proxy can write to and no other one uses: %v", e.Dir, e.Err)
+}
+
+func (e *SpoolError) Unwrap() error { return e.Err }
+
+// Named returns the error with the name under which the directory was given; CodeInvalid.
+func (e *SpoolError) Named(setting string) error {
+	return agl.Errorf(agl.CodeInvalid, "%s: %w", setting, e)
+}
+
 // New returns a recorder. It adopts the records and losses that an earlier process left in
 // the spool, and starts no goroutine.
 func New(cfg Config) (*Recorder, error) {
@@ -108,7 +125,7 @@ func New(cfg Config) (*Recorder, error) {
 	if cfg.SpoolDir != "" {
 		var err error
 		if r.spool, lost, err = openSpool(cfg.SpoolDir, cfg.SpoolBytes, r.ledger, r.memory, cfg.Logger); err != nil {
-			return nil, agl.Errorf(agl.CodeInvalid, "SpoolDir: %w", err)
+			return nil, (&SpoolError{cfg.SpoolDir, err}).Named("SpoolDir")
 		}
 	}
 	r.store = &store{spans: cfg.Spans, timeout: cfg.StoreTimeout, retry: cfg.StoreRetry, hasSpool: r.spool != nil, closing: r.closing, log: cfg.Logger}

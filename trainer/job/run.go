@@ -13,6 +13,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/internal/terminal"
+	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/display"
 	"github.com/agl-go/agl/trainer/output"
@@ -175,6 +176,9 @@ func (r *localRun) fit(ctx context.Context, start prepared) (err error) {
 	}
 	r.failed = t.Failures
 	err = t.Fit(fitting)
+	if spool, ok := errors.AsType[*proxy.SpoolError](err); ok {
+		err = spool.Named(cfg.Source.Path + ": proxy.capture.spool_dir")
+	}
 	if r.agent != nil {
 		r.agent.wait(config.Runner.GracePeriod)
 	}
