@@ -3,6 +3,8 @@ package proxy_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -118,6 +120,66 @@ func TestModelWithSlash(t *testing.T) {
 	}
 	if r := post(t, g.URL+messagesPath, strings.Replace(askMessage, `"m"`, `"org/name"`, 1)); r.status != 200 {
 		t.Errorf("%d %s", r.status, r.body)
+	}
+}
+
+// Clients of Anthropic, which name the version of its API, get the models in its form.
+func TestModelsOfAnthropic(t *testing.T) {
+	t.Parallel()
+	g := start(t, "", func(c *proxy.Config) {
+		c.Models = nil
+		for _, name := range []string{"a", "b", "org/c"} {
+			c.Models = append(c.Models, proxy.Model{Name: name, BaseURL: "http://127.0.0.1:1/v1"})
+		}
+	})
+	model := func(id string) string {
+		return fmt.Sprintf(`{"type":"model","id":%q,"display_name":%[1]q,"created_at":"1970-01-01T00:00:00Z","lifecycle":"active"}`, id)
+	}
+	page := func(more bool, ids ...string) string {
+		models := make([]string, len(ids))
+		for i, id := range ids {
+			models[i] = model(id)
+		}
+		return fmt.Sprintf(`{"data":[%s],"has_more":%v,"first_id":%q,"last_id":%q}`, strings.Join(models, ","), more, ids[0], ids[len(ids)-1])
+	}
+	refusal := func(message, kind, param, code string) string {
+		return fmt.Sprintf(`{"type":"error","error":{"message":%q,"type":%q,"param":%q,"code":%s}}`, message, kind, param, code)
+	}
+	const wrong = "invalid_request_error"
+	for path, want := range map[string]struct {
+		status int
+		body   string
+	}{
+		"/v1/models":                         {200, page(false, "a", "b", "org/c")},
+		"/rollout/r/attempt/t/v1/models":     {200, page(false, "a", "b", "org/c")},
+		"/v1/models?limit=2":                 {200, page(true, "a", "b")},
+		"/v1/models?limit=2&after_id=b":      {200, page(false, "org/c")},
+		"/v1/models?limit=1&before_id=org/c": {200, page(true, "b")},
+		"/v1/models?before_id=org/c":         {200, page(false, "a", "b")},
+		"/v1/models?after_id=org/c":          {200, `{"data":[],"has_more":false,"first_id":null,"last_id":null}`},
+		"/v1/models/b":                       {200, model("b")},
+		"/v1/models/org%2Fc":                 {200, model("org/c")},
+		"/v1/models/x":                       {404, refusal("the model x does not exist", "not_found_error", "model", `"model_not_found"`)},
+		"/v1/models/":                        {404, refusal("the model  does not exist", "not_found_error", "model", `"model_not_found"`)},
+		"/v1/models?limit=0":                 {400, refusal(`limit: got "0", must be a number from 1 to 1000`, wrong, "limit", "null")},
+		"/v1/models?after_id=x":              {400, refusal(`after_id: got "x", must be the id of a model of the list`, wrong, "after_id", "null")},
+		"/v1/models?before_id=x":             {400, refusal(`before_id: got "x", must be the id of a model of the list`, wrong, "before_id", "null")},
+		"/v1/models?after_id=a&before_id=b":  {400, refusal(`before_id: got "b", must be left out beside after_id`, wrong, "before_id", "null")},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, g.URL+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Anthropic-Version", "2023-06-01")
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil || res.StatusCode != want.status || string(body) != want.body {
+			t.Errorf("%s: %v %d %s, want %d %s", path, err, res.StatusCode, body, want.status, want.body)
+		}
 	}
 }
 

@@ -198,46 +198,6 @@ func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, rt route) {
 	})
 }
 
-type listedModel struct {
-	ID      string `json:"id"`
-	Object  string `json:"object"`
-	Created int64  `json:"created"`
-	OwnedBy string `json:"owned_by"`
-}
-
-type modelList struct {
-	Object string        `json:"object"`
-	Data   []listedModel `json:"data"`
-}
-
-// serveModels answers GET /models and GET /models/{name}.
-func (p *Proxy) serveModels(w http.ResponseWriter, r *http.Request, rt route) {
-	list := modelList{Object: "list", Data: []listedModel{}}
-	for _, id := range p.upstream.Names() {
-		if !p.rules.allow(rt, id) {
-			continue
-		}
-		list.Data = append(list.Data, listedModel{ID: id, Object: "model", OwnedBy: "agl"})
-	}
-	name, one := strings.CutPrefix(rt.path, "/models/")
-	if !one {
-		p.answerJSON(w, list)
-		return
-	}
-	if plain, err := url.PathUnescape(name); err == nil {
-		name = plain
-	}
-	for _, m := range list.Data {
-		if m.ID == name {
-			p.answerJSON(w, m)
-			return
-		}
-	}
-	e := openai.NewError(http.StatusNotFound, openai.InvalidRequestError, "model_not_found", "the model "+name+" does not exist")
-	e.Param = "model"
-	p.refuse(w, r, e)
-}
-
 func (p *Proxy) answerJSON(w http.ResponseWriter, v any) {
 	if body, err := json.Marshal(v); err == nil { // names are valid strings
 		p.answer(w, body)

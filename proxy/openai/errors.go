@@ -12,6 +12,7 @@ const (
 	InvalidRequestError = "invalid_request_error"
 	AuthenticationError = "authentication_error"
 	PermissionError     = "permission_error"
+	NotFoundError       = "not_found_error"
 	OverloadedError     = "overloaded_error"
 	RateLimitError      = "rate_limit_error"
 	APIError            = "api_error"
@@ -65,7 +66,7 @@ func errorType(status int, said string) string {
 	case http.StatusForbidden:
 		return PermissionError
 	case http.StatusNotFound:
-		return "not_found_error"
+		return NotFoundError
 	case http.StatusRequestEntityTooLarge:
 		return "request_too_large"
 	case http.StatusTooManyRequests:
@@ -74,7 +75,7 @@ func errorType(status int, said string) string {
 		return OverloadedError
 	}
 	switch said {
-	case InvalidRequestError, AuthenticationError, OverloadedError, PermissionError, RateLimitError, "not_found_error", "request_too_large", "timeout_error":
+	case InvalidRequestError, AuthenticationError, OverloadedError, PermissionError, RateLimitError, NotFoundError, "request_too_large", "timeout_error":
 		return said
 	}
 	return APIError
