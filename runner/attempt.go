@@ -139,7 +139,7 @@ func (a *attempt) resources(ctx context.Context) (agl.Resources, error) {
 	case a.rollout.ResourcesID.Valid:
 		return nil, fmt.Errorf("the rollout names the resources %q, which the store does not have: %w", a.rollout.ResourcesID.V, err)
 	default:
-		return nil, fmt.Errorf("the rollout names no resources and the store has none; add resources before rollouts are run: %w", err)
+		return nil, fmt.Errorf("the rollout names no resources and the store has none; before rollouts are run, add some with POST /v1/agl/resources ({} for an agent that uses none): %w", err)
 	}
 }
 

@@ -132,7 +132,7 @@ func TestMissingResources(t *testing.T) {
 		}
 		runOne(t, runner.Config{Store: s, Agent: agl.AgentFunc(untilDone)})
 		outcome := checkEnd(t, s, rollouts[0].RolloutID, agl.RolloutFailed, agl.AttemptFailed, agl.OutcomeSetupError)
-		if !strings.Contains(outcome.Message, "add resources before rollouts are run") {
+		if !strings.Contains(outcome.Message, "add some with POST /v1/agl/resources ({} for an agent that uses none)") {
 			t.Errorf("message is %q", outcome.Message)
 		}
 	})
