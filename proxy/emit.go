@@ -56,12 +56,12 @@ func (p *Proxy) serveEmit(w http.ResponseWriter, r *http.Request, rt route) {
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	running, refused := p.running.enter(attemptKey{rt.rolloutID, rt.attemptID}, cancel)
+	call, refused := p.running.enter(attemptKey{rt.rolloutID, rt.attemptID}, cancel)
 	if refused != nil {
 		p.refuse(w, r, refused)
 		return
 	}
-	defer running.leave()
+	defer call.leave()
 	body, err := httpserver.ReadBody(w, r, p.cfg.MaxRequestBytes)
 	if err != nil {
 		status, message := httpserver.BodyStatus(err)

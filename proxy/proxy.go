@@ -172,12 +172,12 @@ func (p *Proxy) rebound(r *http.Request) bool {
 func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, rt route) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	running, refused := p.running.enter(attemptKey{rt.rolloutID, rt.attemptID}, cancel)
+	call, refused := p.running.enter(attemptKey{rt.rolloutID, rt.attemptID}, cancel)
 	if refused != nil {
 		p.refuse(w, r, refused)
 		return
 	}
-	defer running.leave()
+	defer call.leave()
 	leaveOpen, err := p.open.Enter(rt.who)
 	if err != nil {
 		p.refuse(w, r, admin.AccessError(err))

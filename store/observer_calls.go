@@ -28,41 +28,41 @@ func (s *Store) observeCalls(spans []agl.Span) {
 	}
 }
 
-// observedCall reads what an observer gets of a model call. Of each pair of names, the first counts if it has a value.
+// observedCall reads what an observer gets of a model call. Of several names for one thing, the first that has a value counts.
 func observedCall(attributes agl.Attributes) (version string, promptTokens, replyTokens int64) {
 	var versions [3]string
 	var prompts, replies [2]int64
 	for name, value := range rawjson.Members(attributes) {
 		switch string(name) {
 		case agl.AttrModelVersion:
-			versions[0] = text(value)
+			versions[0] = observedText(value)
 		case agl.AttrGenAIResponseModel:
-			versions[1] = text(value)
+			versions[1] = observedText(value)
 		case agl.AttrGenAIRequestModel:
-			versions[2] = text(value)
+			versions[2] = observedText(value)
 		case agl.AttrGenAIPromptTokens:
-			prompts[0] = count(value)
+			prompts[0] = observedTokens(value)
 		case agl.AttrGenAIInputTokens:
-			prompts[1] = count(value)
+			prompts[1] = observedTokens(value)
 		case agl.AttrGenAICompletionTokens:
-			replies[0] = count(value)
+			replies[0] = observedTokens(value)
 		case agl.AttrGenAIOutputTokens:
-			replies[1] = count(value)
+			replies[1] = observedTokens(value)
 		}
 	}
 	return cmp.Or(versions[:]...), cmp.Or(prompts[:]...), cmp.Or(replies[:]...)
 }
 
-// text returns the value of a string, empty for other values.
-func text(value []byte) string {
+// observedText returns the value of a string, empty for other values.
+func observedText(value []byte) string {
 	if value[0] != '"' {
 		return ""
 	}
 	return rawjson.Unquote(value)
 }
 
-// count returns the value of a number that counts something, 0 for other values.
-func count(value []byte) int64 {
+// observedTokens returns the value of a number of tokens, 0 for other values.
+func observedTokens(value []byte) int64 {
 	n, err := strconv.ParseFloat(string(value), 64)
 	if err != nil || n < 0 || n > 1<<53 {
 		return 0

@@ -20,8 +20,8 @@ func ValidObject(raw []byte) bool { return ValidObjectWith(raw, nil) }
 // ValidObjectWith is ValidObject for an object with a list that may begin like known, a valid list of
 // numbers. The shared part is compared, which is faster than parsing it.
 func ValidObjectWith(raw, known []byte) bool {
-	// No JSON has a zero byte. What this is for is speed: the search brings the document into the cache with many reads at
-	// once, while the checks below would wait for it line by line.
+	// No JSON has a zero byte. The search is for speed: it brings the document into the cache with many reads at once. The
+	// checks below would wait for each cache line.
 	if bytes.IndexByte(raw, 0) >= 0 {
 		return false
 	}
