@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -177,7 +178,7 @@ func (r *localRun) fit(ctx context.Context, start prepared) (err error) {
 	r.failed = t.Failures
 	err = t.Fit(fitting)
 	if spool, ok := errors.AsType[*proxy.SpoolError](err); ok {
-		err = spool.Named(cfg.Source.Path + ": proxy.capture.spool_dir")
+		err = spool.Named(strings.TrimPrefix(cfg.Source.Path+": proxy.capture.spool_dir", ": ")) // a Go program may have no file
 	}
 	if r.agent != nil {
 		r.agent.wait(config.Runner.GracePeriod)
