@@ -37,6 +37,31 @@ func ValidObjectWith(raw, known []byte) bool {
 	return i >= 0 && rawjson.SkipSpace(raw, i) == len(raw)
 }
 
+// EachValid reports whether raw is one JSON object, as [ValidObject] does, and calls visit for each of its members. Where
+// elements returns a function for a name whose value is a list, that function is called with each element instead. A value
+// is checked just before it is visited, so that both find it in the cache. If raw is not valid, the values before the
+// fault have been visited.
+func EachValid(raw []byte, elements func(name []byte) func(element []byte), visit func(name, value []byte)) bool {
+	v := validator{raw, nil}
+	checked := func(start, depth int, visit func(value []byte)) int {
+		end := v.value(start, depth)
+		if end >= 0 {
+			visit(raw[start:end:end])
+		}
+		return end
+	}
+	end := rawjson.WalkMembers(raw, rawjson.SkipSpace(raw, 0), func(m rawjson.Member) int {
+		if validString(raw, m.Start) < 0 {
+			return -1
+		}
+		if each := elements(m.Name); each != nil && raw[m.ValueStart] == '[' {
+			return rawjson.WalkElements(raw, m.ValueStart, func(start int) int { return checked(start, 2, each) })
+		}
+		return checked(m.ValueStart, 1, func(value []byte) { visit(m.Name, value) })
+	})
+	return end >= 0 && rawjson.SkipSpace(raw, end) == len(raw)
+}
+
 // validator checks one document.
 type validator struct {
 	raw   []byte

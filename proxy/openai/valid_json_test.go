@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,6 +40,39 @@ func TestValidObject(t *testing.T) {
 	for _, doc := range documents() {
 		if got, want := ValidObject([]byte(doc)), byJSONText([]byte(doc)); got != want {
 			t.Errorf("%.200q: got %v, want %v", doc, got, want)
+		}
+	}
+}
+
+// EachValid gives the verdict of ValidObject and the members of jsontext, whether a list is visited whole or by element.
+func TestEachValid(t *testing.T) {
+	t.Parallel()
+	for _, doc := range append(documents(), `{"a":[1,{"b":["c"]},[]],"a":[],"x":"y"}`, `{"a":[1 2]}`, `{"a":[,]}`, `{"a":["\x"]}`, "{\"a\xff\":1}", `{"a":[] "b":1}`) {
+		for _, whole := range []bool{true, false} {
+			var got []string
+			valid := EachValid([]byte(doc), func(name []byte) func([]byte) {
+				if whole {
+					return nil
+				}
+				return func(element []byte) { got = append(got, string(name)+"[] "+string(element)) }
+			}, func(name, value []byte) { got = append(got, string(name)+" "+string(value)) })
+			if valid != byJSONText([]byte(doc)) {
+				t.Errorf("%.200q: got %v", doc, valid)
+			}
+			if !valid {
+				continue
+			}
+			var want []string
+			Members([]byte(doc), func(name, value []byte) {
+				if whole || value[0] != '[' {
+					want = append(want, string(name)+" "+string(value))
+					return
+				}
+				Elements(value, func(element []byte) { want = append(want, string(name)+"[] "+string(element)) })
+			})
+			if !slices.Equal(got, want) {
+				t.Errorf("%.200q: got %.200q, want %.200q", doc, got, want)
+			}
 		}
 	}
 }

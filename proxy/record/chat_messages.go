@@ -19,15 +19,12 @@ func ChatMessages(f Form, name string, value []byte, yield func(message []byte))
 			yield(object(pair{"role", quoted(role)}, pair{"content", content}))
 		}
 	}
+	if each := listedMessages(f, name, yield); each != nil && value[0] == '[' {
+		return openai.Elements(value, each)
+	}
 	switch {
-	case name == "messages" && f == Messages && value[0] == '[':
-		openai.Elements(value, func(m []byte) { messagesMessage(m, yield) })
-	case name == "messages" && value[0] == '[':
-		openai.Elements(value, yield)
 	case name == "system" && f == Messages, name == "instructions" && f == Responses:
 		say("system", value)
-	case name == "input" && f == Responses && value[0] == '[':
-		openai.Elements(value, func(item []byte) { responsesItem(item, yield) })
 	case name == "input" && f == Responses:
 		say("user", value)
 	case name == "prompt" && f == Completion:
@@ -38,6 +35,21 @@ func ChatMessages(f Form, name string, value []byte, yield func(message []byte))
 		return false
 	}
 	return true
+}
+
+// listedMessages returns the function that calls yield with the chat messages of an element of a list: the
+// messages or the input of a request. It returns nil for other members.
+func listedMessages(f Form, name string, yield func(message []byte)) func(element []byte) {
+	switch {
+	case name == "messages" && f == Messages:
+		return func(m []byte) { messagesMessage(m, yield) }
+	case name == "messages":
+		return yield
+	case name == "input" && f == Responses:
+		return func(item []byte) { responsesItem(item, yield) }
+	default:
+		return nil
+	}
 }
 
 // prompts splits the prompt of a completion, which is a text, token ids, or a list of

@@ -9,7 +9,6 @@ import (
 // parsedCall holds what a record needs of a request and its reply, in the same form for
 // all APIs. Its slices share the memory of the documents where possible.
 type parsedCall struct {
-	request    []byte          // a JSON object, or nil
 	replied    bool            // the reply is a JSON object
 	members    []openai.Member // of the reply
 	choices    []choice
@@ -23,16 +22,10 @@ type parsedCall struct {
 	fault, source string // of the input, or what is wrong with the reply
 }
 
-// read reads the request and the reply of a call; what is not valid JSON is kept as text. previous
+// read reads the reply of a call; what is not valid JSON is kept as text. previous
 // holds the token ids of the previous call, or is nil.
 func (b *Builder) read(in *Input, previous *Tokens) parsedCall {
 	x := parsedCall{fault: in.Fault, source: in.Source}
-	switch {
-	case in.BackendRequest != nil:
-		x.request = in.BackendRequest
-	case openai.ValidObject(in.Request):
-		x.request = in.Request
-	}
 	reply := in.Reply
 	if in.Streamed != nil {
 		b.reply = in.Streamed.AppendJSON(b.reply[:0])

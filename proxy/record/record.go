@@ -158,7 +158,7 @@ func modelCall(a *attrs, in *Input, at *Position, x *parsedCall) {
 	if in.TurnType != "" {
 		a.text(agl.AttrTurnType, in.TurnType)
 	}
-	writeRequest(a, in, x)
+	writeRequest(a, in)
 	writeReply(a, x)
 	writeTokens(a, at, x)
 	if in.Backend != "" {
@@ -198,19 +198,19 @@ func modelCall(a *attrs, in *Input, at *Position, x *parsedCall) {
 	}
 }
 
-func writeRequest(a *attrs, in *Input, x *parsedCall) {
-	if x.request == nil {
-		if len(in.Request) > 0 {
-			a.text(AttrRequestText, string(in.Request))
-		}
-		return
+// writeRequest writes the request in one walk, because it may be long: what is not a JSON object becomes a text.
+func writeRequest(a *attrs, in *Input) {
+	request := in.BackendRequest
+	if request == nil {
+		request = in.Request
 	}
-	written := 0
+	before, written := len(a.buf), 0
 	message := func(raw []byte) {
 		a.message(agl.AttrGenAIPrompt+"."+strconv.Itoa(written), raw)
 		written++
 	}
-	openai.Members(x.request, func(name, value []byte) {
+	elements := func(name []byte) func([]byte) { return listedMessages(in.Form, string(name), message) }
+	valid := openai.EachValid(request, elements, func(name, value []byte) {
 		switch member := string(name); {
 		case ChatMessages(in.Form, member, value, message):
 		case member == "tools":
@@ -223,6 +223,11 @@ func writeRequest(a *attrs, in *Input, x *parsedCall) {
 			a.value(agl.AttrGenAIRequest, name, value)
 		}
 	})
+	if !valid {
+		if a.buf = a.buf[:before]; len(request) > 0 {
+			a.text(AttrRequestText, string(request))
+		}
+	}
 }
 
 // writeTool writes the members of a tool's function. In Chat Completions the function is a member

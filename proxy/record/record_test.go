@@ -76,6 +76,30 @@ func TestDrift(t *testing.T) {
 	})
 }
 
+// A request that is not one JSON object is a text in the record, and none of its parts is an attribute.
+func TestRequestThatIsNoObject(t *testing.T) {
+	t.Parallel()
+	const messages = `{"model":"m","messages":[{"role":"user","content":"first"},{"role":"user","content":"second"`
+	for _, request := range []string{``, `[]`, `"m"`, messages, messages + `}]`, messages + `}]} x`, messages + `}],"n":01}`, messages + "\xff\"}]}", messages + `},]}`} {
+		for _, form := range []Form{Chat, Messages, Responses, Completion} {
+			var b Builder
+			got := agl.Attributes(b.AppendAttributes(nil, &Input{Form: form, Request: []byte(request), Status: http.StatusOK}, &Position{Name: "1"}))
+			if err := got.Validate(); err != nil {
+				t.Errorf("%q: %v", request, err)
+			}
+			text, given := got.GetString(AttrRequestText)
+			if want := strings.ToValidUTF8(request, "\ufffd"); text != want || given != (request != "") {
+				t.Errorf("%q is recorded as %q", request, text)
+			}
+			for name := range got.All() {
+				if strings.HasPrefix(name, agl.AttrGenAIPrompt+".") || strings.HasPrefix(name, agl.AttrGenAIRequest+".") {
+					t.Errorf("%q: a part is recorded as %s", request, name)
+				}
+			}
+		}
+	}
+}
+
 // BenchmarkRecord builds the record of one small call with token ids and log-probabilities.
 func BenchmarkRecord(b *testing.B) {
 	const token = `{"token":"a","logprob":-0.25,"bytes":[97],"top_logprobs":[]}`
