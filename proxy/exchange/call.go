@@ -13,6 +13,7 @@ import (
 	"github.com/agl-go/agl/proxy/openai"
 	"github.com/agl-go/agl/proxy/quota"
 	"github.com/agl-go/agl/proxy/record"
+	"github.com/agl-go/agl/proxy/upstream"
 )
 
 // call is a call that is being served. It belongs to one goroutine.
@@ -22,7 +23,7 @@ type call struct {
 	recorded bool
 	entry    capture.Call // zero when the call is not recorded
 	memory   *capture.Reservation
-	free     func() // releases the memory of the reply; nil when there is none
+	held     *held
 	meter    meter
 	account  *quota.Account // of the attempt's budget; nil when there is none
 	cancel   context.CancelCauseFunc
@@ -88,6 +89,51 @@ type buffers struct {
 
 // maxPooled is the largest buffer that is kept in the pool.
 const maxPooled = 2 << 20
+
+// held is the memory of a call's request and reply. Its fields are nil where there is none.
+type held struct {
+	pool    *requestPool
+	request []byte // from the pool, or for it
+	plans   *planner
+	reply   *upstream.Reply
+}
+
+// free releases the memory. The record of the call must have been built.
+func (h *held) free() {
+	if h.reply != nil {
+		h.reply.Free()
+	}
+	if h.plans != nil {
+		h.plans.free()
+	}
+	h.pool.put(h.request)
+}
+
+// requestPool keeps the memory of long requests for the next ones: to allocate it takes longer than to read it.
+type requestPool struct{ pool sync.Pool }
+
+// take returns a buffer for a request of some length. It's nil for a short one, and when there is none that fits: the
+// memory that a call is known to hold is at least a quarter of what it holds.
+func (p *requestPool) take(length int64) []byte {
+	if length <= upstream.FirstRead {
+		return nil
+	}
+	b, _ := p.pool.Get().(*[]byte)
+	if b == nil {
+		return nil
+	}
+	if int64(cap(*b)) > 4*length {
+		p.pool.Put(b)
+		return nil
+	}
+	return *b
+}
+
+func (p *requestPool) put(b []byte) {
+	if cap(b) > upstream.FirstRead && cap(b) <= maxPooled {
+		p.pool.Put(&b)
+	}
+}
 
 // bufferPool keeps buffers for the next replies.
 type bufferPool struct{ pool sync.Pool }

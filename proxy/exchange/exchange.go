@@ -51,9 +51,10 @@ type Config struct {
 
 // Exchange serves calls. Create it with [New]. It is safe for concurrent use.
 type Exchange struct {
-	cfg     Config
-	buffers bufferPool
-	prompts prompts
+	cfg      Config
+	buffers  bufferPool
+	requests requestPool
+	prompts  prompts
 }
 
 // New returns an exchange.
@@ -80,7 +81,7 @@ type Origin struct {
 // received part of a reply that cannot be completed: closing the connection is then the
 // only way to report the failure.
 func (x *Exchange) Serve(ctx context.Context, w http.ResponseWriter, r *http.Request, of Origin) {
-	c := &call{w: w, cancel: of.Cancel, admit: of.Admit, allowance: of.Allowance, models: of.Models, buffers: &x.buffers, maxReply: x.cfg.MaxReplyBytes, in: &record.Input{
+	c := &call{w: w, cancel: of.Cancel, admit: of.Admit, allowance: of.Allowance, models: of.Models, buffers: &x.buffers, held: &held{pool: &x.requests}, maxReply: x.cfg.MaxReplyBytes, in: &record.Input{
 		RolloutID: of.RolloutID, AttemptID: of.AttemptID, Method: r.Method, Path: of.Path, Form: formOf(of.Path), Start: time.Now(), Turn: of.Turn, TurnType: of.TurnType,
 	}}
 	c.recorded = of.RolloutID != "" && Generates(of.Path) && x.cfg.Recorder.Records(of.RolloutID, of.AttemptID)
@@ -125,7 +126,7 @@ func (x *Exchange) serve(ctx context.Context, c *call, r *http.Request) error {
 	reply, err := x.cfg.Upstream.Send(ctx, &upstream.Request{
 		Model: c.serving, Affinity: c.affinity(r), Agent: r, Message: plans.message, Again: c.again, Buffer: c.recorded,
 	})
-	c.free = reply.Free
+	c.held.reply = reply
 	defer func() {
 		reply.Close(c.meter.count().Sum())
 		c.in.LastByte, c.in.VersionEnd = reply.LastByte, reply.VersionEnd
@@ -172,7 +173,7 @@ func (x *Exchange) read(ctx context.Context, c *call, r *http.Request) (*planner
 		return nil, nil, invalid(http.StatusUnsupportedMediaType, "unsupported_encoding", "Content-Encoding: got "+encoding+", must be absent: send the JSON as it is")
 	}
 	reserved := int(firstBytes(r))
-	body, err := upstream.ReadUntrusted(r.Body, nil, r.ContentLength, x.cfg.MaxRequestBytes, func(n int) error {
+	body, err := upstream.ReadUntrusted(r.Body, x.requests.take(r.ContentLength), r.ContentLength, x.cfg.MaxRequestBytes, func(n int) error {
 		if err := httpserver.HoldBody(r, int64(reserved+n)); err != nil {
 			return err
 		}
@@ -182,6 +183,7 @@ func (x *Exchange) read(ctx context.Context, c *call, r *http.Request) (*planner
 		}
 		return err
 	})
+	c.held.request = body
 	c.memory.Grow(len(body) - reserved)
 	c.setRequest(body)
 	switch {
@@ -230,6 +232,7 @@ func (x *Exchange) read(ctx context.Context, c *call, r *http.Request) (*planner
 		c.most.Prompt += x.prompts.beyond(c.serving, c.tools)
 	}
 	plans := &planner{path: c.in.Path, body: body, request: request, start: c.in.Start, recorded: c.recorded, measured: c.measured()}
+	c.held.plans = plans
 	return plans, control, x.cfg.Upstream.Find(c.serving)
 }
 
@@ -335,11 +338,9 @@ func (x *Exchange) end(ctx context.Context, c *call, err error) {
 	_ = c.account.Charge(total) // if the budget is spent now, the next call is refused
 	x.cfg.Ended(ctx, in, used)
 	if c.recorded {
-		c.entry.End(in, c.memory, c.free)
+		c.entry.End(in, c.memory, c.held.free)
 		return
 	}
-	if c.free != nil {
-		c.free()
-	}
+	c.held.free()
 	c.memory.Release()
 }

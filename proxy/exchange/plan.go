@@ -70,6 +70,13 @@ func (p *planner) message(to upstream.Target) (*upstream.Message, error) {
 	return &pl.Message, nil
 }
 
+// free ends all reading of the request's body.
+func (p *planner) free() {
+	for _, pl := range p.plans {
+		pl.Body.Free()
+	}
+}
+
 // planError turns the error of a plan into the answer to the agent.
 func planError(err error) *openai.Error {
 	if e, ok := errors.AsType[*openai.Error](err); ok {
@@ -122,10 +129,7 @@ func (p *planner) plan(to upstream.Target) (*plan, error) {
 // planSame plans a call whose backend speaks the agent's form. In its body only the model's
 // name and the members of ask change.
 func (p *planner) planSame(pl *plan, to upstream.Target, ask openai.Ask) {
-	pl.Body = p.body
-	if ask.TokenIDs || ask.Usage || ask.Salt != "" || to.BackendModel != p.request.Model {
-		pl.Body = p.request.AppendBody(make([]byte, 0, len(p.body)+len(to.BackendModel)+96), p.body, to.BackendModel, ask)
-	}
+	pl.Body = upstream.NewBody(p.request.Body(p.body, to.BackendModel, ask)...)
 	if ask.TokenIDs {
 		pl.hide = p.request.Hide
 	}
@@ -164,7 +168,7 @@ func (p *planner) planTranslated(pl *plan, to upstream.Target, ids bool) error {
 		return err
 	}
 	pl.replay, pl.usage = ids && to.Unstreamed && p.request.Stream, true
-	pl.Body = inner.AppendBody(nil, pl.asked, to.BackendModel, openai.Ask{TokenIDs: ids, Unstreamed: pl.replay, Salt: to.Salt()})
+	pl.Body = upstream.NewBody(inner.Body(pl.asked, to.BackendModel, openai.Ask{TokenIDs: ids, Unstreamed: pl.replay, Salt: to.Salt()})...)
 	switch {
 	case far == nil:
 		pl.translate = near
@@ -207,7 +211,7 @@ func (p *planner) countPlan(to upstream.Target) (*plan, error) {
 		return nil, err
 	}
 	return &plan{form: record.Chat, translate: &anthropic.TokenCount{}, Message: upstream.Message{
-		Path: tokenizePath, Body: request.AppendBody(nil, body, to.BackendModel, openai.Ask{}), Translated: true,
+		Path: tokenizePath, Body: upstream.NewBody(request.Body(body, to.BackendModel, openai.Ask{})...), Translated: true,
 	}}, nil
 }
 

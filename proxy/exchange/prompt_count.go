@@ -102,7 +102,7 @@ func (p *planner) counting(to upstream.Target) (*upstream.Message, error) {
 	if to.API != upstream.APIOpenAI || to.TextOnly || form != record.Chat && form != record.Completion || p.request.Prompts != 1 {
 		return nil, p.noSuchPath("its backend does not count the tokens of requests")
 	}
-	return &upstream.Message{Path: tokenizePath, Body: openai.AppendTokenize(nil, message.Body), Translated: true}, nil
+	return &upstream.Message{Path: tokenizePath, Body: upstream.NewBody(openai.AppendTokenize(nil, message.Body.Bytes())), Translated: true}, nil
 }
 
 // prompts knows how many tokens the chat formats of models add to prompts. Its zero value is ready

@@ -5,7 +5,7 @@
 // that have Chat Completions only.
 //
 //	request, err := openai.ParseRequest(body)
-//	sent := request.AppendBody(nil, body, "qwen", openai.Ask{TokenIDs: true})
+//	sent := request.Body(body, "qwen", openai.Ask{TokenIDs: true})
 //	visible := request.Hide.Visible(reply)
 //
 // Documents that keep their form are edited by byte position: all other bytes stay as they

@@ -15,7 +15,7 @@ type edit struct {
 
 // appendEdited appends doc with the edits applied. They must not overlap.
 func appendEdited(dst, doc []byte, edits []edit) []byte {
-	slices.SortStableFunc(edits, func(a, b edit) int { return cmp.Compare(a.start, b.start) })
+	sortEdits(edits)
 	at := 0
 	for _, e := range edits {
 		dst = append(dst, doc[at:e.start]...)
@@ -23,6 +23,24 @@ func appendEdited(dst, doc []byte, edits []edit) []byte {
 		at = e.end
 	}
 	return append(dst, doc[at:]...)
+}
+
+func sortEdits(edits []edit) {
+	slices.SortStableFunc(edits, func(a, b edit) int { return cmp.Compare(a.start, b.start) })
+}
+
+// edited is appendEdited for edits in order, without a copy: it returns the parts of the result, which share doc's memory.
+func edited(doc []byte, edits []edit) [][]byte {
+	parts := make([][]byte, 0, 2*len(edits)+1)
+	at := 0
+	for _, e := range edits {
+		parts = append(parts, doc[at:e.start])
+		if len(e.with) > 0 {
+			parts = append(parts, e.with)
+		}
+		at = e.end
+	}
+	return append(parts, doc[at:])
 }
 
 // Hide names the members of a reply that an agent did not ask for.
@@ -44,16 +62,7 @@ func (h Hide) Visible(doc []byte) [][]byte {
 	if h.nothing() || !ok {
 		return [][]byte{doc}
 	}
-	parts := make([][]byte, 0, 2*len(edits)+1)
-	at := 0
-	for _, e := range edits {
-		parts = append(parts, doc[at:e.start])
-		if len(e.with) > 0 {
-			parts = append(parts, e.with)
-		}
-		at = e.end
-	}
-	return append(parts, doc[at:])
+	return edited(doc, edits)
 }
 
 // edits returns the edits that hide h's members in doc. ok is false if doc is not a

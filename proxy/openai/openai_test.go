@@ -103,7 +103,7 @@ func TestRequest(t *testing.T) {
 			if r.Model != "m" || r.Hide != tt.hide || r.Stream != tt.streaming {
 				t.Errorf("parsed %+v", r)
 			}
-			if got := string(r.AppendBody(nil, []byte(tt.in), tt.model, openai.Ask{TokenIDs: tt.ask})); got != tt.want {
+			if got := string(bytes.Join(r.Body([]byte(tt.in), tt.model, openai.Ask{TokenIDs: tt.ask}), nil)); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 		})
@@ -270,7 +270,7 @@ func FuzzReply(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if out := r.AppendBody(nil, doc, "other", openai.Ask{TokenIDs: true, Usage: true}); valid && !jsontext.Value(out).IsValid(options) {
+		if out := bytes.Join(r.Body(doc, "other", openai.Ask{TokenIDs: true, Usage: true}), nil); valid && !jsontext.Value(out).IsValid(options) {
 			t.Fatalf("%s became %s", doc, out)
 		}
 	})

@@ -180,7 +180,7 @@ func TestAsk(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := string(r.AppendBody(nil, []byte(tt.in), r.Model, tt.ask)); got != tt.want {
+			if got := string(bytes.Join(r.Body([]byte(tt.in), r.Model, tt.ask), nil)); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 		})

@@ -130,10 +130,10 @@ type Ask struct {
 	Completion bool
 }
 
-// AppendBody appends the body of the request to the backend: the body from which r was
-// parsed, with another model name and with the members for ask. All other bytes are
-// unchanged.
-func (r *Request) AppendBody(dst, body []byte, model string, ask Ask) []byte {
+// Body returns the body of the request to the backend: the body from which r was parsed, with
+// another model name and with the members for ask. All other bytes are unchanged. The result is in
+// parts, which share the memory of body, because a request with a long history is not copied.
+func (r *Request) Body(body []byte, model string, ask Ask) [][]byte {
 	edits := make([]edit, 0, 8)
 	var insert []byte // before the first member
 	want := func(at span, hidden bool, member, value string) {
@@ -171,7 +171,8 @@ func (r *Request) AppendBody(dst, body []byte, model string, ask Ask) []byte {
 	if model != r.Model {
 		edits = append(edits, edit{r.model.start, r.model.end, rawjson.AppendString(nil, model)})
 	}
-	return appendEdited(dst, body, edits)
+	sortEdits(edits)
+	return edited(body, edits)
 }
 
 func (r *Request) askUsage(body []byte, edits []edit, insert []byte) (_ []edit, _ []byte) {

@@ -34,7 +34,7 @@ func (p *Pool) cacheKey(ctx context.Context, req *Request) (cacheKey, bool) {
 		return cacheKey{}, false
 	}
 	// Numbers keep their spelling: a seed may have more digits than a float64.
-	canonical := jsontext.Value(bytes.Clone(message.Body))
+	canonical := jsontext.Value(message.Body.Bytes())
 	if err := canonical.Compact(jsontext.ReorderRawObjects(true), jsontext.PreserveRawStrings(false)); err != nil {
 		return cacheKey{}, false
 	}

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"io"
@@ -80,7 +79,7 @@ type Target struct {
 // Message is a request in the form of a backend's API.
 type Message struct {
 	Path string // below the base URL; after [ServerRoot], below its root
-	Body []byte
+	Body *Body
 	// Translated says that the backend's API is not the agent's: headers that belong
 	// to the agent's API are not forwarded.
 	Translated bool
@@ -139,9 +138,9 @@ func (b *backend) forward(ctx context.Context, r *Request, m *Message, key strin
 	out := &http.Request{
 		Method: r.Agent.Method, URL: &target, Host: target.Host, Header: header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		ContentLength: int64(len(m.Body)),
-		Body:          io.NopCloser(bytes.NewReader(m.Body)),
-		GetBody:       func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(m.Body)), nil },
+		ContentLength: m.Body.len(),
+		Body:          m.Body.reader(),
+		GetBody:       func() (io.ReadCloser, error) { return m.Body.reader(), nil },
 	}
 	return out.WithContext(ctx)
 }

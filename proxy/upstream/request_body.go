@@ -1,9 +1,71 @@
 package upstream
 
 import (
+	"bytes"
 	"errors"
 	"io"
+	"sync"
 )
+
+// Body is the body of a request to a backend, in parts.
+type Body struct {
+	parts [][]byte
+	mu    sync.RWMutex
+	freed bool
+}
+
+// NewBody returns a body whose parts may share the memory of the agent's request.
+func NewBody(parts ...[]byte) *Body { return &Body{parts: parts} }
+
+// Bytes returns a copy of the body in one piece.
+func (b *Body) Bytes() []byte { return bytes.Join(b.parts, nil) }
+
+// Free ends all reading of the parts, after which their memory can be used again. Without it a transport might still read
+// them: it may go on for a while after a call has ended.
+func (b *Body) Free() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.freed = true
+}
+
+func (b *Body) len() int64 {
+	n := 0
+	for _, part := range b.parts {
+		n += len(part)
+	}
+	return int64(n)
+}
+
+func (b *Body) reader() io.ReadCloser { return &bodyReader{of: b} }
+
+// bodyReader reads a body once.
+type bodyReader struct {
+	of       *Body
+	part, at int // the next byte
+}
+
+func (r *bodyReader) Read(to []byte) (n int, err error) {
+	r.of.mu.RLock()
+	defer r.of.mu.RUnlock()
+	if r.of.freed {
+		return 0, errFreed
+	}
+	for n < len(to) && r.part < len(r.of.parts) {
+		m := copy(to[n:], r.of.parts[r.part][r.at:])
+		n += m
+		if r.at += m; r.at == len(r.of.parts[r.part]) {
+			r.part, r.at = r.part+1, 0
+		}
+	}
+	if n == 0 && len(to) > 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+func (*bodyReader) Close() error { return nil }
+
+var errFreed = errors.New("the call has ended")
 
 // ErrTooLong is the error of [ReadBody] for a body that is longer than the limit.
 var ErrTooLong = errors.New("body too long")
@@ -35,25 +97,23 @@ func ReadUntrusted(body io.Reader, buf []byte, length, limit int64, grow func(n 
 		return ReadBody(body, buf, length, limit)
 	}
 	buf = roomFor(buf, FirstRead)
-	for int64(len(buf)) != length {
-		if len(buf) == cap(buf) {
-			size := 4 * len(buf) // few and large steps, because each copies everything
+	for room := FirstRead; int64(len(buf)) != length; {
+		if len(buf) == room {
+			size := 4 * room // few and large steps, because each may copy everything
 			if int64(size) > limit {
 				size = int(limit) + 1
 			}
 			if length >= 0 {
 				size = min(size, int(length))
 			}
-			if err := grow(size - len(buf)); err != nil {
+			if err := grow(size - room); err != nil {
 				return buf, err
 			}
-			buf = append(make([]byte, 0, size), buf...)
+			if room = size; cap(buf) < room {
+				buf = append(make([]byte, 0, room), buf...)
+			}
 		}
-		end := cap(buf)
-		if length >= 0 {
-			end = min(end, int(length))
-		}
-		n, err := body.Read(buf[len(buf):end])
+		n, err := body.Read(buf[len(buf):room])
 		buf = buf[:len(buf)+n]
 		switch {
 		case int64(len(buf)) > limit:
