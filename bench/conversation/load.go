@@ -69,9 +69,12 @@ func (t *talk) request() []byte {
 	return body
 }
 
+// everyTurn makes an engine reply to each turn with a reply of its own, which has the ids of the whole prompt.
+const everyTurn = -1
+
 // newEngine plays an engine that gives token ids and log-probabilities: a token for each word
-// and one between messages.
-func newEngine() *httptest.Server {
+// and one between messages. It replies as in one turn, counted from 0, or as in everyTurn.
+func newEngine(only int) *httptest.Server {
 	var replies sync.Map // of []byte by turn; a cache, so that the engine costs nothing
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var request struct {
@@ -85,7 +88,10 @@ func newEngine() *httptest.Server {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		turn := len(request.Messages) / 2
+		turn := only
+		if turn == everyTurn {
+			turn = len(request.Messages) / 2
+		}
 		w.Header().Set("Content-Type", "application/json")
 		made, known := replies.Load(turn)
 		if !known {

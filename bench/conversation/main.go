@@ -73,15 +73,22 @@ func run(ctx context.Context, opt *options) error {
 	if opt.CPU == 0 {
 		return nil
 	}
-	early, err := callCPU(ctx, 8, opt.CPU)
+	const early, late = 8, 128
+	first, err := callCPU(ctx, early, everyTurn, opt.CPU)
 	if err != nil {
 		return err
 	}
-	late, err := callCPU(ctx, 128, opt.CPU)
-	if err != nil {
-		return err
+	fmt.Printf("\nCPU of the proxy for a call, beyond a bare ReverseProxy's: turn %d %v\n", early, first)
+	for _, reply := range []struct {
+		name string
+		turn int
+	}{{fmt.Sprintf("the reply of turn %d", early), early - 1}, {"its own reply, with the ids of its prompt", everyTurn}} {
+		spent, err := callCPU(ctx, late, reply.turn, opt.CPU)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("turn %d with %s: %v, ×%.1f\n", late, reply.name, spent, spent.Seconds()/first.Seconds())
 	}
-	fmt.Printf("\nCPU of the proxy for a call, beyond a bare ReverseProxy's: turn 8 %v, turn 128 %v, ×%.1f\n", early, late, late.Seconds()/early.Seconds())
 	return nil
 }
 
@@ -241,7 +248,7 @@ func converse(ctx context.Context, s *store.Store, turns int) (*measured, error)
 	if err != nil {
 		return nil, err
 	}
-	engine := newEngine()
+	engine := newEngine(everyTurn)
 	defer engine.Close()
 	p, err := proxy.New(proxy.Config{Models: []proxy.Model{{Name: "m", BaseURL: engine.URL + "/v1"}}, Spans: remote})
 	if err != nil {
@@ -309,10 +316,11 @@ func post(ctx context.Context, url string, body []byte) error {
 	return err
 }
 
-// callCPU returns the CPU time of a call at some turn through the proxy, minus that through a ReverseProxy. Of both, the
+// callCPU returns the CPU time of a call at some turn through the proxy, minus that through a ReverseProxy. The engine replies as
+// newEngine says for reply. Of both, the
 // minimum of all rounds counts, because other processes and the garbage collector only add to it. Spans are dropped.
-func callCPU(ctx context.Context, turn, calls int) (time.Duration, error) {
-	engine := newEngine()
+func callCPU(ctx context.Context, turn, reply, calls int) (time.Duration, error) {
+	engine := newEngine(reply)
 	defer engine.Close()
 	target, err := url.Parse(engine.URL)
 	if err != nil {
