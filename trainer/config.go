@@ -62,8 +62,9 @@ type Config struct {
 	// Hooks are called for every attempt, in order.
 	Hooks []agl.Hook
 	// Runner has further settings of the runners: tracer, intervals, time limits. The
-	// trainer sets its Store, Agent, Hooks, Workers, FirstWorker, MaxRollouts, Flusher,
-	// ProxyToken and Logger.
+	// trainer sets its Store, Agent, Hooks, Workers, FirstWorker, MaxRollouts, Flusher and
+	// Logger, and with a Proxy its ProxyToken. Runners of a proxy elsewhere need the
+	// ProxyToken here.
 	Runner runner.Config
 
 	// NewTracer makes the tracer of each runner over its store; nil leaves Runner.Tracer.

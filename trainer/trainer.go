@@ -232,7 +232,7 @@ func runRunner(ctx context.Context, cfg Config, s agl.Store, worker int) error {
 	rc := cfg.Runner
 	rc.Store, rc.Agent, rc.Hooks, rc.Logger = s, cfg.Agent, cfg.Hooks, cfg.Logger
 	rc.Workers, rc.FirstWorker, rc.MaxRollouts = 1, worker, cfg.MaxRollouts
-	rc.Flusher, rc.ProxyToken = nil, ""
+	rc.Flusher = nil
 	if cfg.Proxy != nil {
 		rc.ProxyToken = cfg.Proxy.cfg.Token
 		if cfg.Proxy.now() != nil {

@@ -124,7 +124,14 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 	if err := r.Run(ctx); err != nil {
 		return c.Wrap(err)
 	}
-	log.Info("runner has ended")
+	why := "the store's queue is closed: no run is under way there, or it has ended"
+	switch {
+	case ctx.Err() != nil:
+		why = "it was stopped"
+	case c.MaxRollouts > 0:
+		why = "the queue is closed, or --max-rollouts were taken"
+	}
+	log.Info("runner has ended", "because", why)
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/test/process"
 	"github.com/go-json-experiment/json"
 )
@@ -171,6 +172,12 @@ type train struct {
 
 func startTrain(t *testing.T, args ...string) *train {
 	t.Helper()
+	return startTrainAs(t, token, args...)
+}
+
+// startTrainAs is startTrain with a key, or the token.
+func startTrainAs(t *testing.T, key string, args ...string) *train {
+	t.Helper()
 	run := &train{cmd: exec.CommandContext(t.Context(), aglBinary, append([]string{"train"}, args...)...), log: filepath.Join(process.Dir(t), "log")}
 	log, err := os.Create(run.log)
 	if err != nil {
@@ -178,7 +185,7 @@ func startTrain(t *testing.T, args ...string) *train {
 	}
 	defer log.Close() // the program has it, too
 	run.cmd.Stdout, run.cmd.Stderr = log, log
-	run.cmd.Env = append(os.Environ(), "TMPDIR="+process.Dir(t))
+	run.cmd.Env = append(os.Environ(), "TMPDIR="+process.Dir(t), "AGL_TOKEN="+key)
 	if err := run.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -298,6 +305,41 @@ algorithm: {grpo: {steps: 9, prompts_per_step: 3, group_size: 4, checkpoint_ever
 				t.Errorf("the report: %v\n%s", err, report)
 			}
 		})
+	}
+}
+
+// Runners elsewhere work with keys of their own, which the proxy of the run takes as well as the store. One that finds a closed
+// queue says why it ends.
+func TestTrainWithKeyedRunners(t *testing.T) {
+	t.Parallel()
+	_, url := startStore(t)
+	file := runFile(t, agentAsks, 4, `engine: {policy: {layers: 1, dim: 16, heads: 1, ff: 16}}
+algorithm: {grpo: {steps: 2, prompts_per_step: 2, group_size: 4}}`)
+	created, err := exec.CommandContext(t.Context(), aglBinary, "key", "create", "fleet", "--scope", "runner", "--store", url).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Fields(string(created))
+	key := lines[len(lines)-1]
+	runner := startTrainAs(t, key, file, "--role", "runner", "--store", url)
+	startTrain(t, file, "--role", "algorithm", "--store", url).end(t, 0)
+	runner.end(t, 0)
+	if said := runner.said(t); !strings.Contains(said, "the run has ended: this runner has made ") {
+		t.Errorf("the runner said:\n%s", said)
+	}
+	all := statuses(t, connect(t, url))
+	for id, status := range all {
+		if status != agl.RolloutSucceeded {
+			t.Errorf("rollout %s is %s", id, status)
+		}
+	}
+	if len(all) < 16 {
+		t.Errorf("%d rollouts, want those of two steps", len(all))
+	}
+	late := startTrainAs(t, key, file, "--role", "runner", "--store", url)
+	late.end(t, 0)
+	if said := late.said(t); !strings.Contains(said, "no work: the store's queue is closed") {
+		t.Errorf("the late runner said:\n%s", said)
 	}
 }
 

@@ -25,6 +25,7 @@ type countedAgent struct {
 	attempts sync.WaitGroup
 	mu       sync.Mutex
 	active   int
+	begun    int
 	quiet    *time.Timer // nil before the first attempt and after the notice
 }
 
@@ -46,6 +47,7 @@ func (a *countedAgent) count(n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.active += n
+	a.begun += max(n, 0)
 	switch {
 	case a.quiet == nil && n > 0 && a.notice != nil:
 		a.quiet = time.AfterFunc(quietTime, a.giveNotice)
@@ -55,6 +57,13 @@ func (a *countedAgent) count(n int) {
 	case a.quiet != nil && n < 0:
 		a.quiet.Reset(quietTime)
 	}
+}
+
+// total is how many attempts have begun.
+func (a *countedAgent) total() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.begun
 }
 
 func (a *countedAgent) giveNotice() {

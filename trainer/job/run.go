@@ -266,10 +266,13 @@ func (c Config) runRunners(ctx context.Context) error {
 		return err
 	}
 	defer closeAgent()
+	shown := display.New(c.Terminal, display.Options{Out: c.Out, Began: time.Now(), Log: c.Log})
+	defer shown.Close()
+	counted := &countedAgent{Agent: agent, notice: shown.Notice}
 	runners := c.runnerConfig()
 	runners.ProxyToken = token
 	t, err := trainer.New(trainer.Config{
-		Agent: agent, Runners: c.File.Agent.Concurrency, Runner: runners, Logger: c.Logger,
+		Agent: counted, Runners: c.File.Agent.Concurrency, Runner: runners, Logger: c.Logger,
 		Strategy: execution.ClientServer{
 			Config:          execution.Config{Role: execution.RoleRunner, StoreURL: storeURL, ExternalStore: true, Token: token},
 			GracefulTimeout: c.drainTimeout(), Logger: c.Logger,
@@ -278,7 +281,17 @@ func (c Config) runRunners(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return t.Fit(ctx)
+	shown.Notice(fmt.Sprintf("store: %s, agents at the same time: %d", storeURL, max(c.File.Agent.Concurrency, 1)))
+	err = t.Fit(ctx)
+	counted.wait(runners.GracePeriod)
+	switch attempts := counted.total(); {
+	case err != nil || ctx.Err() != nil:
+	case attempts == 0:
+		shown.Notice("no work: the store's queue is closed, because no run is under way there or it has just ended; start the run first")
+	default:
+		shown.Notice(fmt.Sprintf("the run has ended: this runner has made %d attempts", attempts))
+	}
+	return err
 }
 
 // recorded is a display that also keeps the record of the run up to date, in case the
