@@ -1,18 +1,22 @@
 package proxy_test
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/proxy/proxytest"
 )
 
 // Long requests share memory one after the other. Each backend gets the request of its own call, and so does each record. A
@@ -86,4 +90,36 @@ func TestLongRequests(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A short request reaches its backend in one write, so that the backend need not wait for its body. A long one is not copied.
+func TestWritesOfRequests(t *testing.T) {
+	t.Parallel()
+	backend := serve(t, proxytest.VLLM(echo))
+	for _, tt := range []struct{ length, writes int }{{1, 1}, {3000, 1}, {5000, 2}} {
+		var writes atomic.Int64
+		transport := proxy.NewTransport()
+		dial := transport.DialContext
+		transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dial(ctx, network, address)
+			return &countedConn{conn, &writes}, err
+		}
+		t.Cleanup(transport.CloseIdleConnections)
+		g := start(t, backend.BaseURL(), func(c *proxy.Config) { c.Transport = transport })
+		got := post(t, g.URL+attemptPath, fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%q}]}`, strings.Repeat("x", tt.length)))
+		if n := writes.Load(); got.status != http.StatusOK || n != int64(tt.writes) {
+			t.Errorf("a request of %d bytes and more: %d, sent in %d writes, want %d", tt.length, got.status, n, tt.writes)
+		}
+	}
+}
+
+// countedConn counts the writes to a connection.
+type countedConn struct {
+	net.Conn
+	writes *atomic.Int64
+}
+
+func (c *countedConn) Write(p []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(p)
 }

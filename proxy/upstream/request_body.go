@@ -10,12 +10,23 @@ import (
 // Body is the body of a request to a backend, in parts.
 type Body struct {
 	parts [][]byte
+	short []byte // a copy of the whole body; nil if that is long
 	mu    sync.RWMutex
 	freed bool
 }
 
 // NewBody returns a body whose parts may share the memory of the agent's request.
-func NewBody(parts ...[]byte) *Body { return &Body{parts: parts} }
+func NewBody(parts ...[]byte) *Body {
+	b := &Body{parts: parts}
+	if b.len() <= maxShort {
+		b.short = b.Bytes()
+	}
+	return b
+}
+
+// maxShort is the length of the longest body that is copied, that of net/http's write buffer: a transport sends a body with
+// the header of its request in one write if both fit, but only if it knows that its reader does not block.
+const maxShort = 4 << 10
 
 // Bytes returns a copy of the body in one piece.
 func (b *Body) Bytes() []byte { return bytes.Join(b.parts, nil) }
@@ -36,7 +47,12 @@ func (b *Body) len() int64 {
 	return int64(n)
 }
 
-func (b *Body) reader() io.ReadCloser { return &bodyReader{of: b} }
+func (b *Body) reader() io.ReadCloser {
+	if b.short != nil {
+		return io.NopCloser(bytes.NewReader(b.short)) // net/http knows this type
+	}
+	return &bodyReader{of: b}
+}
 
 // bodyReader reads a body once.
 type bodyReader struct {
