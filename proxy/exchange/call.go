@@ -106,32 +106,38 @@ func (h *held) free() {
 	if h.plans != nil {
 		h.plans.free()
 	}
-	h.pool.put(h.request)
+	h.pool.Put(h.request)
 }
 
 // requestPool keeps the memory of long requests for the next ones: to allocate it takes longer than to read it.
-type requestPool struct{ pool sync.Pool }
+type requestPool struct{ first, rest sync.Pool } // first has what [upstream.ReadUntrusted] may take before a body arrives
 
-// take returns a buffer for a request of some length. It's nil for a short one, and when there is none that fits: the
-// memory that a call is known to hold is at least a quarter of what it holds.
-func (p *requestPool) take(length int64) []byte {
-	if length <= upstream.FirstRead {
-		return nil
+// Take returns a buffer for n bytes, or nil if there is none that fits: the memory that a call is known to hold is at least a
+// quarter of what it holds.
+func (p *requestPool) Take(n int) []byte {
+	pool := &p.rest
+	if n <= upstream.FirstRead {
+		pool = &p.first
 	}
-	b, _ := p.pool.Get().(*[]byte)
+	b, _ := pool.Get().(*[]byte)
 	if b == nil {
 		return nil
 	}
-	if int64(cap(*b)) > 4*length {
-		p.pool.Put(b)
+	if cap(*b) < n || cap(*b) > 4*n {
+		pool.Put(b)
 		return nil
 	}
 	return *b
 }
 
-func (p *requestPool) put(b []byte) {
-	if cap(b) > upstream.FirstRead && cap(b) <= maxPooled {
-		p.pool.Put(&b)
+// Put gives a buffer to the next requests.
+func (p *requestPool) Put(b []byte) {
+	switch {
+	case cap(b) < upstream.FirstRead || cap(b) > maxPooled:
+	case cap(b) <= 4*upstream.FirstRead:
+		p.first.Put(&b)
+	default:
+		p.rest.Put(&b)
 	}
 }
 

@@ -173,7 +173,7 @@ func (x *Exchange) read(ctx context.Context, c *call, r *http.Request) (*planner
 		return nil, nil, invalid(http.StatusUnsupportedMediaType, "unsupported_encoding", "Content-Encoding: got "+encoding+", must be absent: send the JSON as it is")
 	}
 	reserved := int(firstBytes(r))
-	body, err := upstream.ReadUntrusted(r.Body, x.requests.take(r.ContentLength), r.ContentLength, x.cfg.MaxRequestBytes, func(n int) error {
+	body, err := upstream.ReadUntrusted(r.Body, &x.requests, r.ContentLength, x.cfg.MaxRequestBytes, func(n int) error {
 		if err := httpserver.HoldBody(r, int64(reserved+n)); err != nil {
 			return err
 		}

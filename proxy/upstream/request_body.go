@@ -95,24 +95,36 @@ const FirstRead = 64 << 10
 // has read so far.
 func ReadBody(body io.Reader, buf []byte, length, limit int64) ([]byte, error) {
 	if length < 0 || length > limit {
-		return ReadUntrusted(body, buf, length, limit, func(int) error { return nil })
+		return ReadUntrusted(body, one(buf), length, limit, func(int) error { return nil })
 	}
 	buf = roomFor(buf, int(length))[:length]
 	n, err := io.ReadFull(body, buf)
 	return buf[:n], err
 }
 
+// Memory lends memory.
+type Memory interface {
+	Take(n int) []byte // of n bytes or more, or nil
+	Put(b []byte)
+}
+
+// one is the memory of one buffer.
+type one []byte
+
+func (b one) Take(int) []byte { return b } // a smaller one is not used
+func (one) Put([]byte)        {}
+
 // ReadUntrusted is [ReadBody] for a client that may announce more than it sends: beyond
 // FirstRead, memory grows as bytes arrive. grow is called before each step with the bytes
 // that it adds; its error ends the reading.
-func ReadUntrusted(body io.Reader, buf []byte, length, limit int64, grow func(n int) error) ([]byte, error) {
+func ReadUntrusted(body io.Reader, memory Memory, length, limit int64, grow func(n int) error) ([]byte, error) {
 	if length > limit {
 		return nil, ErrTooLong
 	}
 	if length >= 0 && length <= FirstRead {
-		return ReadBody(body, buf, length, limit)
+		return ReadBody(body, nil, length, limit)
 	}
-	buf = roomFor(buf, FirstRead)
+	buf := roomFor(memory.Take(FirstRead), FirstRead)
 	for room := FirstRead; int64(len(buf)) != length; {
 		if len(buf) == room {
 			size := 4 * room // few and large steps, because each may copy everything
@@ -126,7 +138,9 @@ func ReadUntrusted(body io.Reader, buf []byte, length, limit int64, grow func(n 
 				return buf, err
 			}
 			if room = size; cap(buf) < room {
-				buf = append(make([]byte, 0, room), buf...)
+				small := buf
+				buf = append(roomFor(memory.Take(room), room), small...)
+				memory.Put(small)
 			}
 		}
 		n, err := body.Read(buf[len(buf):room])

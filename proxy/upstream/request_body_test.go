@@ -1,7 +1,9 @@
 package upstream
 
 import (
+	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -31,28 +33,58 @@ func TestBody(t *testing.T) {
 	}
 }
 
-// Memory of an earlier body is used again, but its size does not change how much is admitted before bytes have arrived.
+// Memory of earlier bodies is used again, but a body that has not arrived holds none of it: memory is asked for as it is admitted.
 func TestReadUntrustedUsesMemory(t *testing.T) {
 	t.Parallel()
 	const length = 300_000
 	text := strings.Repeat("0123456789", length/10)
-	steps := func(buf []byte) (grown []int, got []byte) {
-		got, err := ReadUntrusted(iotest.OneByteReader(strings.NewReader(text)), buf, length, length, func(n int) error {
-			grown = append(grown, n)
+	kept := make([]byte, 7, length+5)
+	for _, fits := range []int{FirstRead, 4 * FirstRead, length, length + 1} {
+		var steps []string
+		source := iotest.OneByteReader(strings.NewReader(text))
+		arrived := 0
+		body := readerFunc(func(p []byte) (int, error) {
+			n, err := source.Read(p)
+			arrived += n
+			return n, err
+		})
+		got, err := ReadUntrusted(body, memoryFunc(func(n int) []byte {
+			steps = append(steps, fmt.Sprintf("%d for %d", arrived, n))
+			if n < fits {
+				return nil
+			}
+			return kept
+		}), length, length, func(n int) error {
+			steps = append(steps, fmt.Sprintf("%d +%d", arrived, n))
 			return nil
 		})
 		if err != nil || string(got) != text {
-			t.Errorf("read %d bytes, %v", len(got), err)
+			t.Fatalf("read %d bytes, %v", len(got), err)
 		}
-		return grown, got
-	}
-	fresh, _ := steps(nil)
-	kept := make([]byte, 7, length+5)
-	again, got := steps(kept)
-	if len(fresh) != 2 || fresh[0] != 3*FirstRead || fresh[0]+fresh[1] != length-FirstRead || again[0] != fresh[0] || again[1] != fresh[1] {
-		t.Errorf("memory grows by %d, and with earlier memory by %d", fresh, again)
-	}
-	if &got[0] != &kept[0] {
-		t.Error("the earlier memory is not used")
+		want := []string{"0 for 65536", "65536 +196608"}
+		if fits > FirstRead {
+			want = append(want, "65536 for 262144")
+		}
+		want = append(want, "262144 +37856")
+		if fits > 4*FirstRead {
+			want = append(want, "262144 for 300000")
+		}
+		if !slices.Equal(steps, want) {
+			t.Errorf("memory for %d bytes and more: got %q, want %q", fits, steps, want)
+		}
+		if used := &got[0] == &kept[0]; used != (fits <= length) {
+			t.Errorf("memory for %d bytes and more is used: %v", fits, used)
+		}
 	}
 }
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+type memoryFunc func(n int) []byte
+
+func (f memoryFunc) Take(n int) []byte { return f(n) }
+
+// Put spoils what is given back.
+func (memoryFunc) Put(b []byte) { clear(b[:cap(b)]) }
