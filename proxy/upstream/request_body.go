@@ -102,21 +102,21 @@ func ReadBody(body io.Reader, buf []byte, length, limit int64) ([]byte, error) {
 	return buf[:n], err
 }
 
-// Memory lends memory.
+// Memory lends buffers.
 type Memory interface {
-	Take(n int) []byte // of n bytes or more, or nil
+	Take(n int) []byte // of n bytes or more; nil or less if there is none
 	Put(b []byte)
 }
 
 // one is the memory of one buffer.
 type one []byte
 
-func (b one) Take(int) []byte { return b } // a smaller one is not used
+func (b one) Take(int) []byte { return b } // the caller looks whether it is large enough
 func (one) Put([]byte)        {}
 
 // ReadUntrusted is [ReadBody] for a client that may announce more than it sends: beyond
-// FirstRead, memory grows as bytes arrive. grow is called before each step with the bytes
-// that it adds; its error ends the reading.
+// FirstRead, memory is taken as bytes arrive. grow is called before each step with the bytes
+// that it adds; its error ends the reading. A short body is read into new memory.
 func ReadUntrusted(body io.Reader, memory Memory, length, limit int64, grow func(n int) error) ([]byte, error) {
 	if length > limit {
 		return nil, ErrTooLong
