@@ -63,7 +63,7 @@ func TestMain(m *testing.M) {
 const (
 	saidAlgorithm = "algorithm" // PID: this process runs the algorithm
 	saidRunner    = "runner"    // PID: this process runs a runner
-	saidReturned  = "returned"  // ID: an agent has done this rollout
+	saidReturned  = "returned"  // ID: an agent has done this rollout, before anybody interrupted it
 	saidStuck     = "stuck"     // ID: an agent will not do this rollout
 	saidProcessed = "processed" // N: the algorithm has done what it does with rollouts
 	saidStored    = "stored"    // ID: after the run, the program's own store has this rollout as succeeded
@@ -284,13 +284,27 @@ func awaitClaim(ctx context.Context, s agl.Store, id string) error {
 	}
 }
 
+// sayReturned says of which agents the runner has taken the result. An agent that is interrupted just as it returns has
+// not finished.
+type sayReturned struct {
+	agl.UnimplementedHook
+
+	out io.Writer
+}
+
+func (h sayReturned) OnTraceEnd(_ context.Context, task agl.Task, end agl.AttemptEnd) error {
+	if stuck, _ := rawjson.Get(task.Input(), "stuck"); stuck == nil && end.Outcome.Kind == agl.OutcomeOK {
+		say(h.out, saidReturned, task.Rollout.RolloutID)
+	}
+	return nil
+}
+
 func (b behaviour) runRunner(ctx context.Context, s agl.Store, worker int, out io.Writer, log *slog.Logger) error {
 	say(out, saidRunner, os.Getpid())
 	lingering, stop := lingering()
 	defer stop()
 	agent := agl.AgentFunc(func(ctx context.Context, task agl.Task) (agl.Result, error) {
 		if stuck, _ := rawjson.Get(task.Input(), "stuck"); stuck == nil {
-			say(out, saidReturned, task.Rollout.RolloutID)
 			return agl.RewardResult(1), nil
 		}
 		say(out, saidStuck, task.Rollout.RolloutID)
@@ -311,7 +325,7 @@ func (b behaviour) runRunner(ctx context.Context, s agl.Store, worker int, out i
 		return agl.Result{}, ctx.Err()
 	})
 	r, err := runner.New(runner.Config{
-		Store: s, Agent: agent, FirstWorker: worker, MaxRollouts: b.maxRollouts,
+		Store: s, Agent: agent, Hooks: []agl.Hook{sayReturned{out: out}}, FirstWorker: worker, MaxRollouts: b.maxRollouts,
 		GracePeriod: b.patience / 4, MaxOutage: b.storeOutage, ReportTimeout: b.storeOutage, Logger: log,
 	})
 	if err != nil {
