@@ -40,7 +40,13 @@ function App() {
     document.title = (path.length ? path.join(" · ") : "Overview") + " – agl";
     main.current?.focus({ preventScroll: true });
   }, [path.join("/")]);
-  useEffect(settle, [route.value]); // also where no size changes: two orders of one list have the same height
+  // Also where no size changes: two orders of one list have the same height. And again with the next frame: a list that is empty and full again between
+  // two frames has not changed its size either.
+  useEffect(() => {
+    settle();
+    const again = requestAnimationFrame(settle);
+    return () => cancelAnimationFrame(again);
+  }, [route.value]);
   useEffect(() => new ResizeObserver(settle).observe(main.current), []);
   const signedIn = session.value?.methods.length > 0 && session.value.identity;
   useEffect(() => {

@@ -24,7 +24,9 @@ let shown = location.hash; // the places' address: the URL changes before its ev
 let wanted = null; // of the view that is coming
 
 history.scrollRestoration = "manual";
-addEventListener("scroll", () => wanted === null && places.set(shown, scrollY), { passive: true });
+// keep notes the place. The browser tells of a scroll with the next frame, which may come after a link has been followed.
+const keep = () => wanted === null && places.set(shown, scrollY);
+addEventListener("scroll", keep, { passive: true });
 for (const act of ["wheel", "touchstart", "pointerdown", "keydown"]) addEventListener(act, () => (wanted = null), { passive: true, capture: true });
 addEventListener("hashchange", () => {
   clearTimeout(late);
@@ -51,6 +53,7 @@ export function href(path, params = {}) {
 }
 
 export function go(path, params) {
+  keep();
   flush();
   location.hash = href(path, params);
 }
@@ -68,7 +71,7 @@ function flush() {
   pending?.();
   pending = null;
 }
-addEventListener("click", (e) => e.target.closest?.("a[href]") && flush(), { capture: true });
+addEventListener("click", (e) => e.target.closest?.("a[href]") && (keep(), flush()), { capture: true });
 
 // setParams changes parameters of this view. It adds no entry to the history. The address follows when the browser lets it.
 export function setParams(changes) {

@@ -494,8 +494,17 @@ test("who comes back to a list finds the place where they were", async () => {
   await page.getByRole("tab", { name: "Raw" }).waitFor();
   await page.goBack();
   await page.locator("th[aria-sort=descending]", { hasText: last }).waitFor();
+  // The browser tells of a scroll with the next frame, which may come after a link.
   await page.goto(base + "#/rollouts?sort=start_time&order=asc");
   await row.waitFor();
+  await page.waitForFunction(() => scrollY === 0);
+  await page.evaluate(() => {
+    scrollTo(0, 650);
+    document.querySelector("tbody a").click();
+  });
+  await page.getByRole("tab", { name: "Raw" }).waitFor();
+  await page.goBack();
+  await page.waitForFunction(() => scrollY === 650);
   await page.evaluate(() => scrollTo(0, 700));
   await page.waitForFunction(() => scrollY === 700);
   await page.getByRole("link", { name: "Rollouts", exact: true }).click();
