@@ -316,9 +316,9 @@ func post(ctx context.Context, url string, body []byte) error {
 	return err
 }
 
-// callCPU returns the CPU time of a call at some turn through the proxy, minus that through a ReverseProxy. The engine replies as
-// newEngine says for reply. Of both, the
-// minimum of all rounds counts, because other processes and the garbage collector only add to it. Spans are dropped.
+// callCPU returns the CPU time of a call at some turn through the proxy, minus that through a ReverseProxy. The engine replies as in
+// the turn reply, see newEngine. Of both, the minimum of all rounds counts, because other processes and the garbage collector only add to
+// it. Spans are dropped.
 func callCPU(ctx context.Context, turn, reply, calls int) (time.Duration, error) {
 	engine := newEngine(reply)
 	defer engine.Close()

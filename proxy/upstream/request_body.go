@@ -95,7 +95,7 @@ const FirstRead = 64 << 10
 // has read so far.
 func ReadBody(body io.Reader, buf []byte, length, limit int64) ([]byte, error) {
 	if length < 0 || length > limit {
-		return ReadUntrusted(body, one(buf), length, limit, func(int) error { return nil })
+		return ReadUntrusted(body, singleBuffer(buf), length, limit, func(int) error { return nil })
 	}
 	buf = roomFor(buf, int(length))[:length]
 	n, err := io.ReadFull(body, buf)
@@ -108,11 +108,11 @@ type Memory interface {
 	Put(b []byte)
 }
 
-// one is the memory of one buffer.
-type one []byte
+// singleBuffer lends itself only. Its borrower looks whether it is large enough.
+type singleBuffer []byte
 
-func (b one) Take(int) []byte { return b } // the caller looks whether it is large enough
-func (one) Put([]byte)        {}
+func (b singleBuffer) Take(int) []byte { return b }
+func (singleBuffer) Put([]byte)        {}
 
 // ReadUntrusted is [ReadBody] for a client that may announce more than it sends: beyond
 // FirstRead, memory is taken as bytes arrive. grow is called before each step with the bytes

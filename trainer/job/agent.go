@@ -25,7 +25,7 @@ type countedAgent struct {
 	attempts sync.WaitGroup
 	mu       sync.Mutex
 	active   int
-	begun    int
+	begun    int         // in all
 	quiet    *time.Timer // nil before the first attempt and after the notice
 }
 
