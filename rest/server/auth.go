@@ -70,9 +70,11 @@ const (
 
 func (a *auth) kind(given string) credential {
 	switch {
+	case a.isToken(given): // perhaps in the form of a key: of a run whose AGL_TOKEN is for another store
+		return asText
 	case a.keys != nil && access.IsKey(given):
 		return asKey
-	case a.tokens != nil && !a.isToken(given) && strings.Count(given, ".") == 2: //nolint:mnd // header, payload, signature
+	case a.tokens != nil && strings.Count(given, ".") == 2: //nolint:mnd // header, payload, signature
 		return asSigned
 	default:
 		return asText

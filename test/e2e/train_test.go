@@ -312,35 +312,71 @@ algorithm: {grpo: {steps: 9, prompts_per_step: 3, group_size: 4, checkpoint_ever
 // queue says why it ends.
 func TestTrainWithKeyedRunners(t *testing.T) {
 	t.Parallel()
-	_, url := startStore(t)
+	t.Run("HTTP", func(t *testing.T) {
+		t.Parallel()
+		_, url := startStore(t)
+		trainWithKeyedRunners(t, url)
+	})
+	t.Run("TLS", func(t *testing.T) {
+		t.Parallel()
+		certs := process.Dir(t)
+		if made, err := exec.CommandContext(t.Context(), aglBinary, "cert", certs).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, made)
+		}
+		_, url := startStoreOn(t, "memory:", "--tls-cert", filepath.Join(certs, "server.pem"), "--tls-key", filepath.Join(certs, "server.key"))
+		trainWithKeyedRunners(t, url, "--ca", filepath.Join(certs, "ca.pem"))
+	})
+}
+
+func trainWithKeyedRunners(t *testing.T, url string, trust ...string) {
+	t.Helper()
 	file := runFile(t, agentAsks, 4, `engine: {policy: {layers: 1, dim: 16, heads: 1, ff: 16}}
 algorithm: {grpo: {steps: 2, prompts_per_step: 2, group_size: 4}}`)
-	created, err := exec.CommandContext(t.Context(), aglBinary, "key", "create", "fleet", "--scope", "runner", "--store", url).Output()
+	at := append([]string{"--store", url}, trust...)
+	created, err := exec.CommandContext(t.Context(), aglBinary, append([]string{"key", "create", "fleet", "--scope", "runner"}, at...)...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Fields(string(created))
 	key := lines[len(lines)-1]
-	runner := startTrainAs(t, key, file, "--role", "runner", "--store", url)
-	startTrain(t, file, "--role", "algorithm", "--store", url).end(t, 0)
+	runner := startTrainAs(t, key, append([]string{file, "--role", "runner"}, at...)...)
+	startTrain(t, append([]string{file, "--role", "algorithm"}, at...)...).end(t, 0)
 	runner.end(t, 0)
 	if said := runner.said(t); !strings.Contains(said, "the run has ended: this runner has made ") {
 		t.Errorf("the runner said:\n%s", said)
 	}
-	all := statuses(t, connect(t, url))
-	for id, status := range all {
-		if status != agl.RolloutSucceeded {
-			t.Errorf("rollout %s is %s", id, status)
+	list := exec.CommandContext(t.Context(), aglBinary, append([]string{"rollouts", "--json"}, at...)...)
+	said, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := 0
+	for line := range strings.Lines(string(said)) {
+		var r agl.Rollout
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		if all++; r.Status != agl.RolloutSucceeded {
+			t.Errorf("rollout %s is %s", r.RolloutID, r.Status)
 		}
 	}
-	if len(all) < 16 {
-		t.Errorf("%d rollouts, want those of two steps", len(all))
+	if all < 16 {
+		t.Errorf("%d rollouts, want those of two steps", all)
 	}
-	late := startTrainAs(t, key, file, "--role", "runner", "--store", url)
+	late := startTrainAs(t, key, append([]string{file, "--role", "runner"}, at...)...)
 	late.end(t, 0)
 	if said := late.said(t); !strings.Contains(said, "no work: the store's queue is closed") {
 		t.Errorf("the late runner said:\n%s", said)
 	}
+}
+
+// A person's AGL_TOKEN may be the key of another store: a run with a store of its own takes it as that store's token.
+func TestTrainWithForeignKey(t *testing.T) {
+	t.Parallel()
+	const key = "agl_0123456789ab_of-another-store"
+	file := runFile(t, agentAsks, 4, `engine: {policy: {layers: 1, dim: 16, heads: 1, ff: 16}}
+algorithm: {grpo: {steps: 1, prompts_per_step: 2, group_size: 2}}`)
+	startTrainAs(t, key, file).end(t, 0)
 }
 
 // The first signal must end a run even if its agents do not end, and leave no process behind,

@@ -275,6 +275,7 @@ func (c Config) runRunners(ctx context.Context) error {
 		Agent: counted, Runners: c.File.Agent.Concurrency, Runner: runners, Logger: c.Logger,
 		Strategy: execution.ClientServer{
 			Config:          execution.Config{Role: execution.RoleRunner, StoreURL: storeURL, ExternalStore: true, Token: token},
+			TLS:             c.TLS,
 			GracefulTimeout: c.drainTimeout(), Logger: c.Logger,
 		},
 	})
