@@ -56,11 +56,23 @@ func (p *EventParser) Line(line []byte) (*agl.Event, error) {
 	case data == nil:
 		return nil, nil
 	case name == errorEvent:
-		return nil, DecodeError("Events", http.StatusInternalServerError, data)
+		return nil, DecodeError("Events", statusOfError(data), data)
 	}
 	var event agl.Event
 	if err := rawjson.Unmarshal(data, &event); err != nil {
 		return nil, agl.Errorf(agl.CodeInternal, "Events: an event cannot be read: %w", err)
 	}
 	return &event, nil
+}
+
+// statusOfError returns the status that the document of an error would have had as a reply.
+func statusOfError(document []byte) int {
+	var doc struct {
+		Code agl.Code `json:"code"`
+	}
+	if rawjson.Unmarshal(document, &doc) != nil {
+		return http.StatusInternalServerError
+	}
+	status, _ := StatusOf(doc.Code)
+	return status
 }

@@ -243,6 +243,10 @@ func TestEventsAgree(t *testing.T) {
 	if _, err := read(wire.AppendEvent(nil, agl.Event{}, agl.Errorf(agl.CodeUnavailable, "closed"))); !errors.Is(err, agl.ErrUnavailable) {
 		t.Errorf("error is %v, want unavailable", err)
 	}
+	gone := agl.Errorf(agl.CodeUnauthorized, "the key is unknown, expired or revoked")
+	if _, err := read(wire.AppendEvent(nil, agl.Event{}, gone)); !errors.Is(err, agl.ErrUnauthorized) || err.Error() != gone.Error() {
+		t.Errorf("error is %v, want %v", err, gone)
+	}
 }
 
 func TestSegment(t *testing.T) {
