@@ -120,6 +120,34 @@ func TestGraceAfterAnOutage(t *testing.T) {
 	})
 }
 
+// TestGraceAfterAHang has a commit take longer than runners may be silent, as with a disk that hangs or a process that is
+// suspended: their heartbeats wait behind it.
+func TestGraceAfterAHang(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := &gate{release: make(chan struct{})}
+		s := openGate(t, g)
+		silent, timed := start(t, s, 0, 15), start(t, s, 20, 0)
+		g.hold.Store(true)
+		entered := make(chan error, 1)
+		go func() {
+			_, err := s.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{{}}})
+			entered <- err
+		}()
+		time.Sleep(30 * time.Second)
+		close(g.release)
+		if err := <-entered; err != nil {
+			t.Error(err)
+		}
+		wantAttempt(t, g.Driver, "when it goes on", silent.RolloutID, agl.AttemptPreparing)
+		wantAttempt(t, g.Driver, "when it goes on", timed.RolloutID, agl.AttemptTimeout)
+		time.Sleep(9 * time.Second)
+		wantAttempt(t, g.Driver, "in the grace period", silent.RolloutID, agl.AttemptPreparing)
+		time.Sleep(2 * time.Second)
+		wantAttempt(t, g.Driver, "after the grace", silent.RolloutID, agl.AttemptUnresponsive)
+	})
+}
+
 // TestDefaultUnresponsive loses the answer of a claim.
 func TestDefaultUnresponsive(t *testing.T) {
 	t.Parallel()

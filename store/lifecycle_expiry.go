@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"slices"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store/driver"
@@ -13,6 +15,7 @@ type expireCommand struct {
 
 	deadlines *deadlines
 	ids       []string
+	steady    bool // the clock does not jump: a deadline that passed long ago was missed
 	expired   []agl.AttemptedRollout
 }
 
@@ -22,6 +25,10 @@ func (c *expireCommand) load(want *driver.LoadParams) {
 
 func (c *expireCommand) run(w *unitOfWork) error {
 	c.expired = c.expired[:0]
+	if c.steady && slices.ContainsFunc(c.ids, func(id string) bool { return c.missed(w, id) }) {
+		c.deadlines.outageEnded(w.now)
+		w.limits = c.deadlines.limits()
+	}
 	for _, id := range c.ids {
 		e := w.rollouts[id]
 		// If this batch has changed the rollout, its deadline is set after the commit.
@@ -47,6 +54,20 @@ func (c *expireCommand) run(w *unitOfWork) error {
 	return nil
 }
 
+// longestDelay is how late a store may be with a deadline. Later, its process was suspended or its disk hung, and so were
+// the heartbeats that it had to store.
+const longestDelay = 2 * time.Second
+
+// missed reports whether the store was away when the deadline of a rollout passed.
+func (c *expireCommand) missed(w *unitOfWork, id string) bool {
+	e := w.rollouts[id]
+	if e == nil || e.cur == nil || e.latest == nil {
+		return false
+	}
+	at, ok := deadline(e.cur, e.latest.cur, w.limits)
+	return ok && at.Add(longestDelay) < w.now
+}
+
 // expire ends the attempts whose deadline has passed.
 func (c *committer) expire(ctx context.Context) error {
 	for {
@@ -54,7 +75,8 @@ func (c *committer) expire(ctx context.Context) error {
 		if len(ids) == 0 {
 			return nil
 		}
-		cmd := &expireCommand{deadlines: &c.deadlines, ids: ids}
+		_, steady := c.clock.(*steadyClock)
+		cmd := &expireCommand{deadlines: &c.deadlines, ids: ids, steady: steady}
 		if err := c.submit(ctx, cmd); err != nil {
 			return err
 		}
