@@ -387,9 +387,13 @@ func (d *Driver) note(err error) {
 func (d *Driver) Close(ctx context.Context) error {
 	d.writing.Lock()
 	defer d.writing.Unlock()
-	err := d.finish(ctx)
+	err := fault(d.path, d.finish(ctx))
 	d.release()
-	return fault(d.path, err)
+	if errors.Is(err, agl.ErrExhausted) { // every commit is in the file or its log, as after a kill
+		d.config.Logger.WarnContext(ctx, "no space is left to tidy the database up; its log stays beside it, and the next start reads it", "file", d.path, "error", err)
+		return nil
+	}
+	return err
 }
 
 // finish leaves the file complete: everything on disk, nothing in the log.

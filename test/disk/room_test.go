@@ -117,6 +117,34 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
+// TestStopWithoutRoom ends a server on a full disk: that is no failure, because nothing acknowledged is lost.
+func TestStopWithoutRoom(t *testing.T) {
+	random := seed(t)
+	p := smallDisk(t)
+	server := process.Store(t, aglBinary, "store", process.Dir(t), "--db", "sqlite:"+filepath.Join(p.dir, "agl.db"))
+	w := &writer{t: t, store: connect(t, server), random: random}
+	const most = 20_000
+	refused := error(nil)
+	for n := 0; refused == nil && n < most; n++ {
+		refused = w.write()
+	}
+	if refused == nil {
+		t.Fatal("the disk does not fill")
+	}
+	server.Stop()
+	said, err := os.ReadFile(server.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(said), "no space is left to tidy") || strings.Contains(string(said), "\nagl: ") {
+		t.Errorf("it ended with an error:\n%s", said)
+	}
+	p.more(server)
+	server.Start()
+	w.checkKept(connect(t, server))
+	w.awaitWrite()
+}
+
 // awaitWrite waits until a write is accepted again.
 func (w *writer) awaitWrite() {
 	w.t.Helper()
