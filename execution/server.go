@@ -77,6 +77,9 @@ func (s *storeServer) shutdown(ctx context.Context, timeout time.Duration) error
 	return nil
 }
 
+// triesBeforeNotice is after how many tries, in a second, somebody may wonder why nothing happens.
+const triesBeforeNotice = 6
+
 // dialStore returns a client of a store server once the server answers, which it must within the timeout.
 func dialStore(ctx context.Context, cfg client.Config, timeout time.Duration) (store agl.Store, closeStore func() error, err error) {
 	client, err := client.New(cfg)
@@ -89,6 +92,9 @@ func dialStore(ctx context.Context, cfg client.Config, timeout time.Duration) (s
 		err := client.Health(ctx)
 		if err == nil {
 			return client, client.Close, nil
+		}
+		if try == triesBeforeNotice && cfg.Logger != nil && agl.Transient(err) {
+			cfg.Logger.WarnContext(ctx, "the store's server does not answer yet; it is tried again", "for", time.Until(deadline).Round(time.Second), "error", err)
 		}
 		if delay := delays.Delay(try); agl.Transient(err) && time.Until(deadline) > delay && backoff.Sleep(ctx, delay) == nil {
 			continue

@@ -1,9 +1,41 @@
 package execution
 
 import (
+	"bytes"
+	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/agl-go/agl/rest/client"
 )
+
+// TestDialStoreNotice has a store begin to answer after some tries.
+func TestDialStoreNotice(t *testing.T) {
+	t.Parallel()
+	var tries atomic.Int64
+	late := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if tries.Add(1) <= triesBeforeNotice+1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	t.Cleanup(late.Close)
+	var log bytes.Buffer
+	_, closeStore, err := dialStore(t.Context(), client.Config{URL: late.URL, Logger: slog.New(slog.NewTextHandler(&log, nil))}, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := closeStore(); err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(log.String(), "does not answer yet"); n != 1 {
+		t.Errorf("%d notices:\n%s", n, log.String())
+	}
+}
 
 func TestClientURL(t *testing.T) {
 	t.Parallel()
