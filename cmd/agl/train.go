@@ -133,11 +133,15 @@ func (c *trainCommand) config(out *console.Console) (job.Config, error) {
 		logs = cfg.Log
 	}
 	cfg.Logger = display.Once(c.Logger(logs)) // the end of the run counts what failed
-	switch url := os.Getenv(execution.EnvStoreURL); {
+	switch given := os.Getenv(execution.EnvStoreURL); {
 	case c.Store != nil:
 		cfg.StoreURL = string(*c.Store)
-	case role == execution.RoleRunner && file.Store.URL == "":
-		cfg.StoreURL = url
+	case role == execution.RoleRunner && file.Store.URL == "" && given != "":
+		var url flags.URL
+		if err := url.UnmarshalText([]byte(given)); err != nil {
+			return job.Config{}, agl.Errorf(agl.CodeInvalid, "%s: %w", execution.EnvStoreURL, err)
+		}
+		cfg.StoreURL = string(url)
 	}
 	return cfg, nil
 }

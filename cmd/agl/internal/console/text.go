@@ -101,10 +101,14 @@ func Took(start, end agl.Null[agl.Timestamp], otherwise string) string {
 // RedactURL hides the password of a URL.
 func RedactURL(s string) string {
 	u, err := url.Parse(s)
-	if err != nil {
+	switch {
+	case err == nil:
+		return u.Redacted()
+	case strings.Contains(s, "@"): // which follows a password
 		return "(not a URL)"
+	default:
+		return s
 	}
-	return u.Redacted()
 }
 
 // maxBlock is the number of lines of a text that [Block] writes.
