@@ -38,6 +38,7 @@ const (
 	modeCreate   = "rwc"
 	modeWrite    = "rw"
 	modeReadOnly = "ro"
+	modeMemory   = "memory" // the path is only a name
 )
 
 // connect opens a connection to the file at an absolute path.

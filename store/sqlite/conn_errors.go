@@ -57,6 +57,10 @@ func fault(path string, err error) error {
 			"sqlite: the file %s is not an SQLite database, or its beginning is damaged; see `agl db check`, or restore a backup: %w", path, err)
 	case lib.SQLITE_CORRUPT, lib.SQLITE_FORMAT:
 		return errDamaged(path, err)
+	case lib.SQLITE_ERROR:
+		// The statements are those of this program, so it is the tables that differ.
+		return agl.Errorf(agl.CodeInternal,
+			"sqlite: the tables of the file %s are not those that this program makes; `agl db check` says which are damaged, a backup has them: %w", path, err)
 	case lib.SQLITE_NOMEM:
 		return agl.Errorf(agl.CodeUnavailable, "sqlite: no memory for the file %s: %w", path, err)
 	case lib.SQLITE_TOOBIG:

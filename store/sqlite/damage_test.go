@@ -129,6 +129,7 @@ func TestCheck(t *testing.T) {
 		{"events", "UPDATE events SET events = '[' WHERE first = 1", "events from 1 on: "},
 		{"gap", "UPDATE events SET first = 9 WHERE first = 2", "events from 9 on: some of them"},
 		{"no state", "DELETE FROM state", "it has no state"},
+		{"index", editSchema + "'end_time', 'holds') WHERE name = 'rollouts_finished'", "the definition of index rollouts_finished was changed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -145,6 +146,22 @@ func TestCheck(t *testing.T) {
 				t.Errorf("found %q, want %q", found, tc.want)
 			}
 		})
+	}
+}
+
+// editSchema begins a statement that edits the definition of a table or an index.
+const editSchema = "PRAGMA writable_schema = on; UPDATE sqlite_schema SET sql = replace(sql, "
+
+// TestDamagedSchema checks that the file and the check are named if a statement no longer
+// fits the tables, and that the check completes.
+func TestDamagedSchema(t *testing.T) {
+	t.Parallel()
+	path := populated(t)
+	edit(t, path, editSchema+"'latest INTEGER', 'lavest INTEGER') WHERE name = 'rollouts'")
+	_, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
+	wantError(t, err, errInternal, path, "agl db check", "no such column")
+	if found := problems(t, path); !slices.Contains(found, "file "+path+": the definition of table rollouts was changed; what it holds may be read wrongly") {
+		t.Errorf("the check has found %q, want the table", found)
 	}
 }
 

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 
@@ -33,7 +34,7 @@ func (d *Database) Check(ctx context.Context, report func(driver.Problem)) error
 			return err // nothing else can be checked without the schema
 		}
 		for _, part := range []func(context.Context) error{
-			check.structure, check.rollouts, check.attempts, check.workers, check.spans, check.resources, check.documents, check.keys, check.events, check.consistency, check.counts,
+			check.structure, check.schema, check.rollouts, check.attempts, check.workers, check.spans, check.resources, check.documents, check.keys, check.events, check.consistency, check.counts,
 		} {
 			if err := check.survive(part(ctx)); err != nil {
 				return err
@@ -56,7 +57,8 @@ func (k *checker) found(where, what string) { k.report(driver.Problem{Where: whe
 func (k *checker) survive(err error) error {
 	code := resultCode(err)
 	switch {
-	case code&primary == lib.SQLITE_CORRUPT, code&primary == lib.SQLITE_NOTADB, code == lib.SQLITE_IOERR_SHORT_READ, errors.Is(err, errNoState):
+	case code&primary == lib.SQLITE_CORRUPT, code&primary == lib.SQLITE_NOTADB, code&primary == lib.SQLITE_ERROR,
+		code == lib.SQLITE_IOERR_SHORT_READ, errors.Is(err, errNoState):
 		k.found("file "+k.d.path, "reading stopped: "+err.Error())
 		return nil
 	}
@@ -74,6 +76,42 @@ func (k *checker) structure(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// schema compares the definitions of tables and indexes with those of a new file.
+func (k *checker) schema(ctx context.Context) error {
+	have, err := definitions(ctx, k.c)
+	if err != nil {
+		return err
+	}
+	c, err := connect("/new", modeMemory)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.close() }() // it was in memory
+	if _, _, err := migrate(ctx, c, "in memory"); err != nil {
+		return err
+	}
+	want, err := definitions(ctx, c)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if have[name] != want[name] {
+			k.found("file "+k.d.path, "the definition of "+name+" was changed; what it holds may be read wrongly")
+		}
+	}
+	return nil
+}
+
+// definitions returns what defines each table and index, by "table NAME" and "index NAME".
+func definitions(ctx context.Context, c *conn) (map[string]string, error) {
+	defs := map[string]string{}
+	err := c.query(ctx, "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema", nil, func(r row) error {
+		defs[r.text(0)+" "+r.text(1)] = r.text(2) + " " + r.text(3)
+		return nil
+	})
+	return defs, err
 }
 
 // damaged reports a row that cannot be decoded, and what is lost by it.
