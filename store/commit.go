@@ -159,7 +159,7 @@ func (c *committer) tryBatch(ctx context.Context, batch []command) (err error) {
 	}
 	now := agl.TimestampOf(c.clock.Now())
 	if c.outage {
-		c.deadlines.outageEnded(now)
+		c.deadlines.outageEnded(0, now)
 	}
 	w := &c.work
 	w.reset(now, c.deadlines.limits())

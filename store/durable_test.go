@@ -120,31 +120,65 @@ func TestGraceAfterAnOutage(t *testing.T) {
 	})
 }
 
-// TestGraceAfterAHang has a commit take longer than runners may be silent, as with a disk that hangs or a process that is
-// suspended: their heartbeats wait behind it.
+// hang has a commit take a while, as with a disk that hangs or a process that is suspended: heartbeats wait behind it.
+func hang(t *testing.T, s *store.Store, g *gate, d time.Duration) {
+	t.Helper()
+	g.hold.Store(true)
+	entered := make(chan error, 1)
+	go func() {
+		_, err := s.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{{}}})
+		entered <- err
+	}()
+	time.Sleep(d)
+	g.release <- struct{}{}
+	if err := <-entered; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestGraceAfterAHang has a commit take longer than runners may be silent.
 func TestGraceAfterAHang(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := &gate{release: make(chan struct{})}
 		s := openGate(t, g)
 		silent, timed := start(t, s, 0, 15), start(t, s, 20, 0)
-		g.hold.Store(true)
-		entered := make(chan error, 1)
-		go func() {
-			_, err := s.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{{}}})
-			entered <- err
-		}()
-		time.Sleep(30 * time.Second)
-		close(g.release)
-		if err := <-entered; err != nil {
-			t.Error(err)
-		}
+		hang(t, s, g, 30*time.Second)
 		wantAttempt(t, g.Driver, "when it goes on", silent.RolloutID, agl.AttemptPreparing)
 		wantAttempt(t, g.Driver, "when it goes on", timed.RolloutID, agl.AttemptTimeout)
 		time.Sleep(9 * time.Second)
 		wantAttempt(t, g.Driver, "in the grace period", silent.RolloutID, agl.AttemptPreparing)
 		time.Sleep(2 * time.Second)
 		wantAttempt(t, g.Driver, "after the grace", silent.RolloutID, agl.AttemptUnresponsive)
+	})
+}
+
+// TestOneGrace checks that an attempt without a runner ends also at a store that is always late, and at one whose clients set
+// deadlines in the past.
+func TestOneGrace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := &gate{release: make(chan struct{})}
+		s := openGate(t, g)
+		silent, later := start(t, s, 0, 15), start(t, s, 0, 40)
+		hang(t, s, g, 30*time.Second)
+		wantAttempt(t, g.Driver, "when it goes on", silent.RolloutID, agl.AttemptPreparing)
+		hang(t, s, g, 15*time.Second)
+		wantAttempt(t, g.Driver, "when it has hung again", silent.RolloutID, agl.AttemptUnresponsive)
+		wantAttempt(t, g.Driver, "when it has hung again", later.RolloutID, agl.AttemptPreparing)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		g := &gate{}
+		s := openGate(t, g)
+		silent, updated := start(t, s, 0, 15), start(t, s, 0, 60)
+		time.Sleep(14 * time.Second)
+		config := agl.RolloutConfig{TimeoutSeconds: agl.Some(1.0), MaxAttempts: 1}
+		if _, err := s.UpdateRollout(t.Context(), agl.UpdateRolloutParams{RolloutID: updated.RolloutID, Config: &config}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		wantAttempt(t, g.Driver, "with a timeout in the past", updated.RolloutID, agl.AttemptTimeout)
+		wantAttempt(t, g.Driver, "after its 15 s", silent.RolloutID, agl.AttemptUnresponsive)
 	})
 }
 

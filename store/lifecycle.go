@@ -232,7 +232,8 @@ const gracePeriod = 10 * time.Second
 // limits holds the engine's additions to the limits in a rollout's config.
 type limits struct {
 	unresponsive time.Duration // for rollouts without unresponsive_seconds; 0 means none
-	outageEnd    agl.Timestamp // when heartbeats could be stored again
+	// The last outage, in which no heartbeats could be stored.
+	outageStart, outageEnd agl.Timestamp
 }
 
 // unresponsiveSeconds returns how long an attempt may go without a heartbeat.
@@ -243,26 +244,34 @@ func (l limits) unresponsiveSeconds(c *agl.RolloutConfig) agl.Null[float64] {
 	return agl.Some(l.unresponsive.Seconds())
 }
 
-// deadline returns the time after which the latest attempt is ended. If its last heartbeat came before an outage of
-// the store, it has a grace period after the outage. A timeout is not extended.
+// deadline returns the time after which the latest attempt is ended.
 func deadline(r *agl.Rollout, a *agl.Attempt, l limits) (at agl.Timestamp, ok bool) {
-	if r.Status != agl.RolloutPreparing && r.Status != agl.RolloutRunning || !a.Status.Live() {
-		return 0, false
-	}
-	if limit := r.Config.TimeoutSeconds; limit.Valid {
-		at, ok = a.StartTime+agl.Timestamp(limit.V), true
-	}
-	if limit := l.unresponsiveSeconds(&r.Config); limit.Valid {
-		heartbeat := a.LastHeartbeatTime.Or(a.StartTime)
-		unresponsive := heartbeat + agl.Timestamp(limit.V)
-		if heartbeat < l.outageEnd {
-			unresponsive = max(unresponsive, l.outageEnd.Add(gracePeriod))
-		}
-		if !ok || unresponsive < at {
-			at, ok = unresponsive, true
+	at, ok = silenceDeadline(r, a, l)
+	if limit := r.Config.TimeoutSeconds; limit.Valid && running(r, a) {
+		if timeout := a.StartTime + agl.Timestamp(limit.V); !ok || timeout < at {
+			at, ok = timeout, true
 		}
 	}
 	return at, ok
+}
+
+// silenceDeadline returns the time after which the latest attempt is ended unless it sends a heartbeat. If an outage of the
+// store kept it from sending one in time, it has a grace period after the outage.
+func silenceDeadline(r *agl.Rollout, a *agl.Attempt, l limits) (at agl.Timestamp, ok bool) {
+	limit := l.unresponsiveSeconds(&r.Config)
+	if !limit.Valid || !running(r, a) {
+		return 0, false
+	}
+	heartbeat := a.LastHeartbeatTime.Or(a.StartTime)
+	at = heartbeat + agl.Timestamp(limit.V)
+	if heartbeat < l.outageEnd && at >= l.outageStart {
+		at = max(at, l.outageEnd.Add(gracePeriod))
+	}
+	return at, true
+}
+
+func running(r *agl.Rollout, a *agl.Attempt) bool {
+	return (r.Status == agl.RolloutPreparing || r.Status == agl.RolloutRunning) && a.Status.Live()
 }
 
 // deadlinePassed ends an attempt whose deadline has passed; a timeout takes

@@ -38,12 +38,12 @@ func (d *deadlines) init(l limits) {
 
 func (d *deadlines) limits() limits { return *d.current.Load() }
 
-// outageEnded extends the deadline of every attempt that has not sent a heartbeat
-// since the outage. Deadlines in the heap are checked again when they are due. Only
-// the goroutine that runs a batch calls it.
-func (d *deadlines) outageEnded(now agl.Timestamp) {
+// outageEnded extends the deadline of every attempt that could not send a heartbeat in
+// time for the outage. Deadlines in the heap are checked again when they are due. Only
+// the goroutine that runs a batch calls it. start is 0 if it is not known.
+func (d *deadlines) outageEnded(start, now agl.Timestamp) {
 	l := d.limits()
-	l.outageEnd = now
+	l.outageStart, l.outageEnd = start, now
 	d.current.Store(&l)
 }
 

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -25,8 +24,8 @@ func (c *expireCommand) load(want *driver.LoadParams) {
 
 func (c *expireCommand) run(w *unitOfWork) error {
 	c.expired = c.expired[:0]
-	if c.steady && slices.ContainsFunc(c.ids, func(id string) bool { return c.missed(w, id) }) {
-		c.deadlines.outageEnded(w.now)
+	if at, missed := c.missed(w); missed {
+		c.deadlines.outageEnded(at, w.now)
 		w.limits = c.deadlines.limits()
 	}
 	for _, id := range c.ids {
@@ -58,14 +57,20 @@ func (c *expireCommand) run(w *unitOfWork) error {
 // the heartbeats that it had to store.
 const longestDelay = 2 * time.Second
 
-// missed reports whether the store was away when the deadline of a rollout passed.
-func (c *expireCommand) missed(w *unitOfWork, id string) bool {
-	e := w.rollouts[id]
-	if e == nil || e.cur == nil || e.latest == nil {
-		return false
+// missed returns the earliest deadline of a silent attempt if the store was away when it passed. An attempt whose grace
+// period is missed gets no other one, so it ends also at a store that is always late.
+func (c *expireCommand) missed(w *unitOfWork) (first agl.Timestamp, missed bool) {
+	if !c.steady {
+		return 0, false
 	}
-	at, ok := deadline(e.cur, e.latest.cur, w.limits)
-	return ok && at.Add(longestDelay) < w.now
+	for _, id := range c.ids {
+		if e := w.rollouts[id]; e != nil && e.cur != nil && e.latest != nil {
+			if at, ok := silenceDeadline(e.cur, e.latest.cur, w.limits); ok && at.Add(longestDelay) < w.now && (!missed || at < first) {
+				first, missed = at, true
+			}
+		}
+	}
+	return first, missed
 }
 
 // expire ends the attempts whose deadline has passed.

@@ -34,7 +34,7 @@ func New(ctx context.Context, config Config) (*Store, error) {
 		return nil, err
 	}
 	s.started = s.clock.Now()
-	s.deadlines.outageEnded(agl.TimestampOf(s.started))
+	s.deadlines.outageEnded(0, agl.TimestampOf(s.started))
 	for i := range live {
 		s.deadlines.set(&live[i].Rollout, live[i].Attempt)
 	}
