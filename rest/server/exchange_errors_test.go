@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
@@ -171,6 +172,32 @@ func TestBadRequests(t *testing.T) {
 		}
 	}
 	golden(t, "bad_requests.golden", out.String())
+}
+
+// TestInvalidUTF8 checks that an answer which quotes a body is valid JSON, whatever the body is.
+func TestInvalidUTF8(t *testing.T) {
+	t.Parallel()
+	api := newServer(t, server.Config{Store: memorytest.Open(t)})
+	for body, want := range map[string]string{
+		"\xb0":                              `["body"] "\ufffd"`,
+		"{\"rollouts\":[\xb0]}":             `["body","rollouts",0] "\ufffd"`,
+		"{\"rollouts\":[\xb0":               `["body","rollouts","0"] null`,
+		"{\"rollouts\":[{\"k\":\"\xff\"}]}": `["body","rollouts",0,"k"] "\ufffd"`,
+		"{\"\xff\":1}":                      `["body"] {"\ufffd":1}`,
+	} {
+		w := ask(t, api, "POST", "/v1/agl/queues/rollouts/enqueue", body, "Content-Type", "application/json")
+		var doc struct {
+			Detail []struct {
+				Loc   jsontext.Value `json:"loc"`
+				Input jsontext.Value `json:"input"`
+			} `json:"detail"`
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &doc); err != nil || w.Code != http.StatusUnprocessableEntity {
+			t.Errorf("%q: %d %q: %v", body, w.Code, w.Body, err)
+		} else if got := fmt.Sprintf("%s %s", doc.Detail[0].Loc, doc.Detail[0].Input); got != strings.ReplaceAll(want, `\ufffd`, "\uFFFD") {
+			t.Errorf("%q: got %s, want %s", body, got, want)
+		}
+	}
 }
 
 // A number that is wrong in the same way is refused in the same words, whether the

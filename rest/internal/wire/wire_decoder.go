@@ -28,6 +28,9 @@ func (d *Decoder) Decode(body []byte, v json.UnmarshalerFrom) error {
 	return ErrBody(body, d.decode(body, v))
 }
 
+// unicodeType is the kind of a field error for what is not UTF-8.
+const unicodeType = "string_unicode"
+
 // errUTF8 returns an error for the first string that is not valid UTF-8. Decoding would silently replace its invalid
 // bytes.
 func errUTF8(body []byte) error {
@@ -35,7 +38,7 @@ func errUTF8(body []byte) error {
 	for {
 		_, err := dec.ReadToken()
 		if bad, ok := errors.AsType[*jsontext.SyntacticError](err); ok && !utf8.Valid(body[:bad.ByteOffset+1]) {
-			return &agl.FieldError{Pointer: bad.JSONPointer, Type: "string_unicode", Message: "Input should be valid UTF-8"}
+			return &agl.FieldError{Pointer: bad.JSONPointer, Type: unicodeType, Message: "Input should be valid UTF-8"}
 		}
 		if err != nil {
 			return err

@@ -127,6 +127,11 @@ func fieldInvalid(where string, doc []byte, field *agl.FieldError) invalid {
 	default:
 		v.input = value
 	}
+	if field.Type == unicodeType && v.input != nil {
+		if v.input = bytes.ToValidUTF8(v.input, []byte("\uFFFD")); !jsontext.Value(v.input).IsValid(rawjson.Options()) {
+			v.input = quote(string(v.input)) // the invalid bytes were outside of strings
+		}
+	}
 	if allowed, ok := strings.CutPrefix(field.Message, "Input should be "); ok && field.Type == "literal_error" {
 		context := rawjson.NewObject(nil)
 		context.String("expected", allowed)
