@@ -71,6 +71,10 @@ func (c *trainCommand) Validate() error {
 		return errors.New("--dry-run needs a run file; give one instead of --resume")
 	case c.Summary != "" && c.DryRun:
 		return errors.New("--summary is the result of a run, which --dry-run has not; give one of them")
+	case c.Store != nil && c.DryRun:
+		return errors.New("--store keeps a run, and --dry-run keeps nothing; give one of them")
+	case c.Role != "" && c.Role != string(execution.RoleBoth) && c.DryRun:
+		return fmt.Errorf("--role=%s is a part of a run, and --dry-run runs one rollout in this process; give one of them", c.Role)
 	}
 	if c.Summary != "" {
 		// Refuse a wrong path now rather than at the end of the run.

@@ -59,3 +59,9 @@ func unspecified(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "" || ip != nil && ip.IsUnspecified()
 }
+
+// names reports whether a client can connect to the address of a listener as it is.
+func names(address string) bool {
+	host, port, err := net.SplitHostPort(address)
+	return err == nil && !unspecified(host) && port != "" && port != "0"
+}

@@ -141,6 +141,7 @@ func (d *dryRun) Run(ctx context.Context, in agl.AlgorithmInput) error {
 	limits.MaxAttempts = 1 // the first failure is of interest
 	queued, err := in.Store.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{{
 		Input: task, Mode: agl.ModeTrain, ResourcesID: agl.Some(resources.ResourcesID), Config: &limits,
+		Metadata: fmt.Appendf(nil, `{%q:%d}`, algorithm.MetadataSeed, algorithm.DeriveSeed(d.learner.cfg.File.Seed, "dry run")),
 	}}})
 	if err != nil {
 		return fmt.Errorf("enqueue the rollout: %w", err)

@@ -311,6 +311,24 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
+// The agent of a dry run has a seed, as in a run: that of the file decides it.
+func TestDryRunSeed(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, seed := range []uint64{7, 7, 8} {
+		cfg := shellJob(t, `echo "seed ${AGL_SEED-none}"; exit 3`)
+		cfg.File.Seed = seed
+		trial, err := DryRun(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[trial.LastOutput] = true
+	}
+	if len(seen) != 2 || seen["seed none"] {
+		t.Errorf("agents printed %v, want one seed for 7 and one for 8", seen)
+	}
+}
+
 // A run that cannot start leaves no folder, and one that replaces another leaves that.
 func TestFailedStart(t *testing.T) {
 	t.Parallel()
@@ -474,7 +492,9 @@ func TestValidate(t *testing.T) {
 		"engine: none given": func(c *Config) { c.File.Algorithm = &algorithms.GRPO{Config: grpo.Config{Steps: 1}} },
 		"data.train: none":   func(c *Config) { c.File.Data.Train = nil },
 		"store: neither url": func(c *Config) { c.Role = execution.RoleRunner },
-		"proxy.public_url":   func(c *Config) { c.File.Proxy = &runfile.Proxy{Listen: ":4799"} },
+		"store.listen: got 0.0.0.0:4747, which says where": func(c *Config) { c.Role, c.File.Store.Listen = execution.RoleRunner, "0.0.0.0:4747" },
+		"store.listen: got 127.0.0.1:0, which says where":  func(c *Config) { c.Role, c.File.Store.Listen = execution.RoleRunner, "127.0.0.1:0" },
+		"proxy.public_url": func(c *Config) { c.File.Proxy = &runfile.Proxy{Listen: ":4799"} },
 		"anybody's calls with its keys: set proxy.key_secret": func(c *Config) {
 			c.File.Proxy = &runfile.Proxy{Listen: "0.0.0.0:4799"}
 			c.File.Proxy.Config.PublicURL = "http://trainer:4799/v1"
