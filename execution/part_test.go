@@ -1,6 +1,7 @@
 package execution
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -108,5 +109,28 @@ func TestLatePartsShareALine(t *testing.T) {
 	const want = "proxy: full disk\nrunner 0, runner 1, runner 2 and 997 others did not stop within 21s\nalgorithm did not stop within 2s"
 	if got := errors.Join(merged(late)...).Error(); got != want {
 		t.Errorf("got %s", got)
+	}
+}
+
+// Runners that all fail for one reason, such as a key without the scope, say it once.
+func TestOneReasonIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	denied := errors.New("the key has the scopes (train)")
+	var logs bytes.Buffer
+	ended := make(chan *part, 3)
+	failing := func(i int, err error) *part {
+		stopped := make(chan struct{})
+		return start(fmt.Sprintf("runner %d", i), ended, func() error { <-stopped; return err },
+			stopStep{name: "cancel", do: func() error { close(stopped); return nil }, wait: time.Minute})
+	}
+	s := &supervisor{log: slog.New(slog.NewTextHandler(&logs, nil)), ended: ended, runners: []*part{
+		failing(1, fmt.Errorf("worker 1: %w", denied)), failing(2, errors.New("disk full")),
+		start("runner 0", ended, func() error { return fmt.Errorf("worker 0: %w", denied) }),
+	}}
+	if err := s.supervise(t.Context()); !errors.Is(err, denied) || err.Error() != "runner 0: worker 0: "+denied.Error() {
+		t.Errorf("error %v", err)
+	}
+	if text := logs.String(); strings.Contains(text, "worker 1") || !strings.Contains(text, `msg="while stopping" error="runner 2: disk full"`) {
+		t.Errorf("logs:\n%s\nwant disk full and nothing of worker 1", text)
 	}
 }

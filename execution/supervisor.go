@@ -40,9 +40,23 @@ func (s *supervisor) supervise(ctx context.Context) error {
 		return errors.Join(late...)
 	}
 	for _, err := range late {
+		if root(err) == root(failure) {
+			continue // one runner after another fails for the reason that is returned
+		}
 		s.log.Warn("while stopping", "error", err)
 	}
 	return failure
+}
+
+// root returns the message of the innermost error: without the part's name, which others have in front.
+func root(err error) string {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err.Error()
+		}
+		err = inner
+	}
 }
 
 // watch returns nil when the run is over, or the first failure or interrupt.
