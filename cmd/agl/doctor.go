@@ -71,6 +71,11 @@ func (c *doctorCommand) run(ctx context.Context, out *console.Console) error {
 	case c.StoreURL != "":
 		d.Store(ctx, string(c.StoreURL), c.Token)
 	case c.File == "" && elsewhere != "":
+		var named flags.URL
+		if err := named.UnmarshalText([]byte(elsewhere)); err != nil {
+			d.Addf("store", doctor.Fail, "change AGL_STORE_URL, or give --store", "AGL_STORE_URL: %v", err)
+			break
+		}
 		d.Store(ctx, elsewhere, c.Token)
 	case c.File == "":
 		d.Defaults(ctx)
