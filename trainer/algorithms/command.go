@@ -80,6 +80,9 @@ const (
 
 // Run implements [agl.Algorithm].
 func (r *commandRun) Run(ctx context.Context, in agl.AlgorithmInput) error {
+	if err := addEmpty(ctx, in); err != nil {
+		return err
+	}
 	out := r.parts.RunConfig.OutDir
 	env := append(slices.Clone(r.parts.Environ),
 		"AGL_STORE_URL="+in.StoreURL, "AGL_TOKEN="+r.parts.StoreToken, "AGL_RUN_DIR="+out, "AGL_RUN_ID="+r.parts.RunConfig.RunID, fmt.Sprintf("AGL_SEED=%d", r.parts.RunConfig.Seed))
@@ -100,6 +103,22 @@ func (r *commandRun) Run(ctx context.Context, in agl.AlgorithmInput) error {
 		env = append(env, file.variable+"="+path)
 	}
 	return r.execute(ctx, env)
+}
+
+// addEmpty adds an empty bundle of resources for agents without a model and without prompts: rollouts need one. It
+// leaves those that the program has added in an earlier process of the run.
+func addEmpty(ctx context.Context, in agl.AlgorithmInput) error {
+	if len(in.InitialResources) > 0 || in.Proxy != nil {
+		return nil // the trainer has added them
+	}
+	_, err := in.Store.GetLatestResources(ctx)
+	if errors.Is(err, agl.ErrNotFound) {
+		_, err = in.Store.AddResources(ctx, agl.AddResourcesParams{})
+	}
+	if err != nil {
+		return fmt.Errorf("add empty resources: %w", err)
+	}
+	return nil
 }
 
 // writeTasks writes one task on each line.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/store/memory/memorytest"
 	"github.com/agl-go/agl/trainer/algorithms"
 	"github.com/agl-go/agl/trainer/display"
 )
@@ -35,7 +36,7 @@ func command(t *testing.T, script string) (algorithms.Run, shown) {
 
 func TestCommand(t *testing.T) {
 	t.Parallel()
-	in := agl.AlgorithmInput{StoreURL: "http://store", Train: agl.Tasks{[]byte("{\"q\":\n1}"), []byte(`"two"`)}}
+	in := agl.AlgorithmInput{Store: memorytest.Open(t), StoreURL: "http://store", Train: agl.Tasks{[]byte("{\"q\":\n1}"), []byte(`"two"`)}}
 	run, s := command(t, `echo "$AGL_STORE_URL $AGL_TOKEN $AGL_SEED $AGL_RUN_ID $MINE ${AGL_PROXY_URL-none} ${AGL_VAL_TASKS-absent}"; cat "$AGL_TRAIN_TASKS" >&2`)
 	if err := run.Run(t.Context(), in); err != nil {
 		t.Fatal(err)
@@ -44,6 +45,9 @@ func TestCommand(t *testing.T) {
 		if got := <-s.lines; got != want {
 			t.Errorf("got the line %q, want %q", got, want)
 		}
+	}
+	if latest, err := in.Store.GetLatestResources(t.Context()); err != nil || len(latest.Resources) > 0 {
+		t.Errorf("the resources of rollouts that name none: %v, %v; want an empty bundle", latest, err)
 	}
 	run, _ = command(t, "echo the loss is not finite; exit 3")
 	if err := run.Run(t.Context(), in); err == nil || !strings.Contains(err.Error(), "exit status 3: the loss is not finite") {
@@ -63,7 +67,7 @@ func TestCommandStops(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")
 	done := make(chan error, 1)
-	go func() { done <- run.Run(ctx, agl.AlgorithmInput{}) }()
+	go func() { done <- run.Run(ctx, agl.AlgorithmInput{Store: memorytest.Open(t)}) }()
 	<-s.lines
 	cancel(enough)
 	if err := <-done; !errors.Is(err, enough) {

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -15,8 +17,10 @@ import (
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/internal/terminal"
 	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/display"
+	"github.com/agl-go/agl/trainer/keys"
 	"github.com/agl-go/agl/trainer/output"
 )
 
@@ -41,6 +45,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	}
 	folder, err := output.Open(output.Params{
 		Path: cfg.File.Output, Resume: cfg.Resume, Overwrite: cfg.Overwrite, Numbered: cfg.Numbered, Source: cfg.Source, Version: cfg.Version, Algorithm: cfg.File.Algorithm.Name(), Seed: cfg.File.Seed,
+		Worked: func(folder string) bool { return hasRollouts(ctx, folder) },
 	})
 	if err != nil {
 		return nil, err
@@ -50,7 +55,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		return r.newResult(), folder.Close()
 	}
 	failure := r.fit(ctx, start)
-	if failure != nil && !cfg.Resume && !r.started() && !isInterrupt(failure) {
+	if failure != nil && !cfg.Resume && !r.started() && !isInterrupt(failure) && !hasRollouts(ctx, folder.Path) {
 		return nil, errors.Join(failure, folder.Discard())
 	}
 	result, err := r.finish(ctx, failure)
@@ -62,6 +67,20 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		return result, failure
 	}
 	return result, err
+}
+
+// hasRollouts reports whether the store in the folder of a run holds rollouts, or may hold some.
+func hasRollouts(ctx context.Context, folder string) bool {
+	path := filepath.Join(folder, keys.DatabaseFile)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	db, err := store.OpenDatabase(ctx, string(store.SQLite)+":"+path)
+	if err != nil {
+		return true
+	}
+	status, err := db.Status(ctx)
+	return errors.Join(err, db.Close()) != nil || status.Contents.TotalRollouts > 0
 }
 
 // localRun is a run in the process of its algorithm.

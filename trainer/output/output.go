@@ -91,6 +91,9 @@ type Params struct {
 	// folder instead: the first of PATH-2, PATH-3, … without a run. A run that has done
 	// nothing is replaced in any case.
 	Overwrite, Numbered bool
+	// Worked reports whether the run in a folder has done something that only its store
+	// shows; nil means no.
+	Worked func(folder string) bool
 	// Source, Version, Algorithm and Seed are those of a new run. A run that resumes
 	// keeps its own, but takes a Source that has a Text.
 	Source    Source
@@ -242,7 +245,7 @@ func (f *Folder) begin(p Params) error {
 			f.Record.State = StateRunning
 		}
 		return err
-	case found && (p.Overwrite || f.idle(&record)):
+	case found && (p.Overwrite || f.idle(&record, p.Worked)):
 		if err := f.removeContents(); err != nil {
 			return err
 		}
@@ -256,6 +259,13 @@ func (f *Folder) begin(p Params) error {
 		return fmt.Errorf("output: %w", err)
 	}
 	for _, e := range entries {
+		if unfinished, _ := filepath.Match(RecordFile+durable.Unfinished, e.Name()); unfinished {
+			err := os.Remove(f.File(e.Name())) // of a process that was killed as it began
+			if err != nil {
+				return fmt.Errorf("output: %w", err)
+			}
+			continue
+		}
 		if e.Name() != lockFile {
 			_ = os.Remove(f.File(lockFile)) // which was not there: it may stay where files in use cannot be removed
 			return agl.Errorf(agl.CodeConflict, "output: %s is not empty (%s); a run needs a folder of its own", f.Path, e.Name())
@@ -267,6 +277,11 @@ func (f *Folder) begin(p Params) error {
 	}
 	f.Record = Record{
 		ID: agl.NewRunID(), Version: p.Version, Source: source, Seed: p.Seed, SeedGiven: p.Source.Seed.Valid, Algorithm: p.Algorithm, Began: f.Opened.UTC().Truncate(time.Millisecond),
+		State: StateRunning,
+	}
+	// The record first: without one, the run file would be that of somebody else, and the folder not to be used.
+	if err := f.Save(); err != nil {
+		return err
 	}
 	if err := durable.WriteFile(f.File(ConfigFile), p.Source.Text); err != nil {
 		return fmt.Errorf("output: %w", err)
@@ -321,16 +336,19 @@ func (f *Folder) restart() error {
 		err = f.removeContents()
 	}
 	if err == nil {
+		err = f.Save()
+	}
+	if err == nil {
 		err = durable.WriteFile(f.File(ConfigFile), text)
 	}
 	if err != nil {
 		return fmt.Errorf("output: %w", err)
 	}
-	return f.Save()
+	return nil
 }
 
 // idle reports whether a run has ended, or was killed, before it did anything.
-func (f *Folder) idle(r *Record) bool {
+func (f *Folder) idle(r *Record, worked func(folder string) bool) bool {
 	if r.Useless {
 		return true
 	}
@@ -342,22 +360,26 @@ func (f *Folder) idle(r *Record) bool {
 			return false
 		}
 	}
-	return true
+	return worked == nil || !worked(f.Path)
 }
 
-// removeContents removes what the folder holds, besides its lock.
+// removeContents removes what the folder holds, besides its lock. The record goes last: a folder with one is known as
+// that of a run, if this process is killed before the end.
 func (f *Folder) removeContents() error {
 	entries, err := os.ReadDir(f.Path)
 	if err != nil {
 		return fmt.Errorf("output: %w", err)
 	}
 	for _, e := range entries {
-		if e.Name() == lockFile {
+		if e.Name() == lockFile || e.Name() == RecordFile {
 			continue
 		}
 		if err := os.RemoveAll(f.File(e.Name())); err != nil {
 			return fmt.Errorf("output: %w", err)
 		}
+	}
+	if err := os.RemoveAll(f.File(RecordFile)); err != nil {
+		return fmt.Errorf("output: %w", err)
 	}
 	return nil
 }
@@ -372,6 +394,9 @@ func Read(path string) (Record, Source, error) {
 		return Record{}, Source{}, agl.Errorf(agl.CodeNotFound, "%s has no run: there is no file %s", path, RecordFile)
 	}
 	text, err := os.ReadFile(filepath.Join(path, ConfigFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Record{}, Source{}, agl.Errorf(agl.CodeNotFound, "%s has no run: its process was ended before it began, there is no file %s; start it again", path, ConfigFile)
+	}
 	if err != nil {
 		return Record{}, Source{}, fmt.Errorf("read the run in %s: %w", path, err)
 	}

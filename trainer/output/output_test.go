@@ -121,6 +121,61 @@ func TestFolderOfAnEarlierRun(t *testing.T) {
 	}
 }
 
+// A run that was killed as it began, or while it replaced another one, does not keep its folder.
+func TestFolderOfAKilledStart(t *testing.T) {
+	t.Parallel()
+	for name, files := range map[string][]string{
+		"the record was half written":   {lockFile, RecordFile + ".tmp-17"},
+		"the run file was half written": {lockFile, RecordFile, ConfigFile + ".tmp-17"},
+		"another run was half removed":  {lockFile, RecordFile, "versions.json"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for _, file := range files {
+				text := ""
+				if file == RecordFile {
+					text = `{"id": "ru-1", "state": "running"}`
+				}
+				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, _, err := Read(dir); !errors.Is(err, agl.ErrNotFound) || !strings.Contains(err.Error(), "has no run: ") {
+				t.Errorf("to resume it: %v", err)
+			}
+			f, err := Open(Params{Path: dir, Source: Source{Path: "agl.yaml", Text: []byte("agent: …\n")}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
+			got, err := filepath.Glob(filepath.Join(dir, "*"))
+			if err != nil || len(got) != 3 {
+				t.Errorf("the folder has %v, %v; want the lock, the record and the run file", got, err)
+			}
+		})
+	}
+}
+
+// What a run has done may be in its store alone.
+func TestFolderOfARunThatWorked(t *testing.T) {
+	t.Parallel()
+	p := Params{Path: filepath.Join(t.TempDir(), "out"), Source: Source{Path: "agl.yaml"}}
+	p.Worked = func(folder string) bool { return folder == p.Path }
+	f, err := Open(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(p); !errors.Is(err, agl.ErrConflict) || !strings.Contains(err.Error(), "has a run that is not finished") {
+		t.Errorf("error %v", err)
+	}
+}
+
 func folderWith(t *testing.T, name string) string {
 	t.Helper()
 	dir := t.TempDir()
