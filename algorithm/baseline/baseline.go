@@ -23,7 +23,7 @@ const ResourcesID = "default"
 // Config configures [New]. Every field may be zero.
 type Config struct {
 	// RunConfig.OutDir gets metrics.jsonl, one line per finished task; a later run of the same Config skips the tasks that
-	// have one. Attempts have no limits unless Rollout sets some. Seed and Progress are not used.
+	// have one. Attempts have no limits unless Rollout sets some. Seed decides those of the rollouts. Progress is not used.
 	algorithm.RunConfig
 
 	// Epochs is the number of passes over the datasets; zero means 1.
@@ -199,7 +199,7 @@ func (r *run) metadata(at position) (jsontext.Value, error) {
 	if r.cfg.RunID == "" {
 		return nil, nil
 	}
-	data, err := json.Marshal(algorithm.Tag{Algorithm: "baseline", Run: r.cfg.RunID, Step: at.epoch, Index: at.index, Seed: r.cfg.Seed})
+	data, err := json.Marshal(algorithm.Tag{Algorithm: "baseline", Run: r.cfg.RunID, Step: at.epoch, Index: at.index, Seed: algorithm.DeriveSeed(r.cfg.Seed, "baseline "+string(at.mode), at.epoch, at.index)})
 	if err != nil {
 		return nil, fmt.Errorf("encode metadata: %w", err)
 	}

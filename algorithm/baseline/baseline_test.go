@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -109,6 +110,41 @@ func TestRun(t *testing.T) {
 		if !strings.Contains(text.String(), line) {
 			t.Errorf("the log does not say %s:\n%s", line, text.String())
 		}
+	}
+}
+
+// Each rollout has a seed of its own, the same in the next run: with one for all, a second epoch would repeat the first.
+func TestSeeds(t *testing.T) {
+	t.Parallel()
+	run := func(seed uint64) map[string]uint64 {
+		st := memorytest.Open(t)
+		serve(t, st, agent)
+		b := newBaseline(t, baseline.Config{Epochs: 2, RunConfig: algorithm.RunConfig{RunID: "ru-1", Seed: seed}})
+		if err := b.Run(t.Context(), agl.AlgorithmInput{Store: st, Train: numbers(3), Val: numbers(2), InitialResources: resources()}); err != nil {
+			t.Fatal(err)
+		}
+		page, err := st.QueryRollouts(t.Context(), agl.QueryRolloutsParams{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seeds, taken := map[string]uint64{}, map[uint64]bool{}
+		for i := range page.Items {
+			r := &page.Items[i]
+			var tag algorithm.Tag
+			if err := json.Unmarshal(r.Metadata, &tag); err != nil {
+				t.Fatal(err)
+			}
+			if tag.Seed >= 1<<53 || taken[tag.Seed] {
+				t.Errorf("seed %d of epoch %d, %s, task %d: want one below 2⁵³ that no other has", tag.Seed, tag.Step, r.Mode, tag.Index)
+			}
+			taken[tag.Seed] = true
+			seeds[fmt.Sprint(tag.Step, r.Mode, tag.Index)] = tag.Seed
+		}
+		return seeds
+	}
+	first := run(math.MaxUint64)
+	if diff := cmp.Diff(first, run(math.MaxUint64)); diff != "" || len(first) != 10 {
+		t.Errorf("%d rollouts; two runs differ (-first +second):\n%s", len(first), diff)
 	}
 }
 
