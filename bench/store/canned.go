@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 
@@ -27,17 +26,15 @@ const databaseEnv = "AGL_BENCH_DATABASE"
 
 // serveFlushed serves canned replies, and before it answers a request that changes something, the request's body is on
 // the disk: the least work of a durable server.
-func serveFlushed() (err error) {
-	dir, err := os.MkdirTemp("", "agl-bench-flushed-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	file, err := os.Create(filepath.Join(dir, "log"))
+func serveFlushed() error {
+	file, err := os.CreateTemp("", "agl-bench-flushed-")
 	if err != nil {
 		return err
 	}
 	defer file.Close()
+	if err := os.Remove(file.Name()); err != nil { // now, because this process is killed
+		return err
+	}
 	return serveCanned(newCommits(func(batch []byte) error {
 		_, err := file.Write(batch)
 		return errors.Join(err, file.Sync())
