@@ -1,6 +1,7 @@
 package job
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -17,8 +18,10 @@ import (
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/internal/terminal"
 	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/trainer"
+	"github.com/agl-go/agl/trainer/algorithms"
 	"github.com/agl-go/agl/trainer/display"
 	"github.com/agl-go/agl/trainer/keys"
 	"github.com/agl-go/agl/trainer/output"
@@ -28,6 +31,9 @@ import (
 // (see [execution.ExitCode]). With an error it may also return a result: that of the run
 // until it was interrupted, or failed.
 func Run(ctx context.Context, cfg Config) (*Result, error) {
+	if cfg.Resume && cfg.StoreURL == "" && cfg.Role != execution.RoleRunner {
+		cfg.StoreURL = cfg.earlierStore()
+	}
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -45,7 +51,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	}
 	folder, err := output.Open(output.Params{
 		Path: cfg.File.Output, Resume: cfg.Resume, Overwrite: cfg.Overwrite, Numbered: cfg.Numbered, Source: cfg.Source, Version: cfg.Version, Algorithm: cfg.File.Algorithm.Name(), Seed: cfg.File.Seed,
-		Worked: func(folder string) bool { return hasRollouts(ctx, folder) },
+		StoreURL: givenStore(cfg), Worked: func(folder string) bool { return hasRollouts(ctx, folder) },
 	})
 	if err != nil {
 		return nil, err
@@ -67,6 +73,22 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		return result, failure
 	}
 	return result, err
+}
+
+// givenStore returns the URL of the store server that is used instead of the file's store, without a token.
+func givenStore(cfg Config) string {
+	public, _ := client.SplitURL(cfg.StoreURL)
+	return public
+}
+
+// earlierStore returns the URL of the store server that the run to resume was begun with, if that is not in its run
+// file. A corrected run file that names a store server overrides it.
+func (c Config) earlierStore() string {
+	record, kept, err := output.Read(c.File.Output)
+	if err != nil || c.File.Store.URL != "" && c.Source.Text != nil && !bytes.Equal(c.Source.Text, kept.Text) {
+		return "" // what is wrong with the folder is found when it is opened
+	}
+	return record.StoreURL
 }
 
 // hasRollouts reports whether the store in the folder of a run holds rollouts, or may hold some.
@@ -98,6 +120,9 @@ type localRun struct {
 func (r *localRun) started() bool {
 	if r.learner == nil {
 		return r.cfg.File.Engine != nil && r.cfg.File.Engine.Server != nil
+	}
+	if _, program := r.cfg.File.Algorithm.(*algorithms.Command); program && r.learner.run != nil && r.cfg.sharesStore() {
+		return true // what it has done is in that store
 	}
 	_, err := os.Stat(r.folder.File(warmStartDir))
 	return err == nil || r.learner.enqueued.Load() || r.usage().Calls > 0
@@ -270,7 +295,11 @@ func resumption(cfg Config, program, folder string) string {
 	if cfg.Agent != nil {
 		return fmt.Sprintf("job.Resume(ctx, %q, agent)", folder)
 	}
-	return program + " train --resume " + terminal.ShellWord(folder)
+	command := program + " train --resume " + terminal.ShellWord(folder)
+	if cfg.Role == execution.RoleAlgorithm && cfg.hasAgent() {
+		command += " --role algorithm"
+	}
+	return command
 }
 
 // runRunners runs this process in the role runner.

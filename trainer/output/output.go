@@ -56,7 +56,9 @@ type Record struct {
 	Seed      uint64 `json:"seed"`
 	SeedGiven bool   `json:"seed_given,omitzero"`
 	Algorithm string `json:"algorithm"`
-	State     State  `json:"state"`
+	// StoreURL is that of the store server that was given instead of the run file's store, without a token.
+	StoreURL string `json:"store_url,omitzero"`
+	State    State  `json:"state"`
 	// Error is why the run failed or was interrupted. Useless says that nothing can be
 	// learned from what it did: it begins anew when it resumes, and the next run of the
 	// file replaces it.
@@ -100,6 +102,8 @@ type Params struct {
 	Version   string
 	Algorithm string
 	Seed      uint64
+	// StoreURL is the record's.
+	StoreURL string
 }
 
 // Folder is the output folder of a run. It belongs to this process until Close.
@@ -232,6 +236,7 @@ func (f *Folder) begin(p Params) error {
 		return agl.Errorf(agl.CodeNotFound, "output: %s has no run to resume", f.Path)
 	case p.Resume:
 		f.Record, f.earlier = record, record
+		f.Record.StoreURL = p.StoreURL
 		f.Record.ID = cmp.Or(record.ID, agl.NewRunID())
 		if record.Useless {
 			f.Record.ID = agl.NewRunID()
@@ -277,7 +282,7 @@ func (f *Folder) begin(p Params) error {
 	}
 	f.Record = Record{
 		ID: agl.NewRunID(), Version: p.Version, Source: source, Seed: p.Seed, SeedGiven: p.Source.Seed.Valid, Algorithm: p.Algorithm, Began: f.Opened.UTC().Truncate(time.Millisecond),
-		State: StateRunning,
+		StoreURL: p.StoreURL, State: StateRunning,
 	}
 	// The record first: without one, the run file would be that of somebody else, and the folder not to be used.
 	if err := f.Save(); err != nil {
