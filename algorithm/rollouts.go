@@ -221,9 +221,9 @@ func cancelAll(ctx context.Context, store agl.Store, ids []string) error {
 	return ctx.Err()
 }
 
-// cancelRun cancels the rollouts that an earlier process of a run left unfinished:
+// CancelRun cancels the rollouts that an earlier process of a run left unfinished:
 // those whose metadata have the run's name as the member "run".
-func cancelRun(ctx context.Context, store agl.Store, run string) error {
+func CancelRun(ctx context.Context, store agl.Store, run string) error {
 	page, err := store.QueryRollouts(ctx, agl.QueryRolloutsParams{StatusIn: []agl.RolloutStatus{
 		agl.RolloutQueuing, agl.RolloutRequeuing, agl.RolloutPreparing, agl.RolloutRunning,
 	}})

@@ -172,7 +172,7 @@ func OpenSession(ctx context.Context, p SessionParams) (_ *Session, err error) {
 	s.Run = cmp.Or(s.Run, p.RunID, newRun(p.Algorithm))
 	if s.Resumed {
 		p.Logger.InfoContext(ctx, "the run resumes", "run", s.Run, "step", s.Step, "steps", p.Steps)
-		if err := cancelRun(ctx, p.Input.Store, s.Run); err != nil {
+		if err := CancelRun(ctx, p.Input.Store, s.Run); err != nil {
 			return nil, err
 		}
 	}

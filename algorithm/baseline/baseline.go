@@ -126,6 +126,11 @@ func (b *Baseline) Run(ctx context.Context, in agl.AlgorithmInput) error {
 	if err != nil {
 		return fmt.Errorf("baseline: store initial resources: %w", err)
 	}
+	if b.cfg.RunID != "" {
+		if err := algorithm.CancelRun(ctx, in.Store, b.cfg.RunID); err != nil {
+			return fmt.Errorf("baseline: %w", err)
+		}
+	}
 	if err := b.run(ctx, in); err != nil {
 		return fmt.Errorf("baseline: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -146,6 +147,44 @@ func TestSeeds(t *testing.T) {
 	if diff := cmp.Diff(first, run(math.MaxUint64)); diff != "" || len(first) != 10 {
 		t.Errorf("%d rollouts; two runs differ (-first +second):\n%s", len(first), diff)
 	}
+}
+
+// A run that goes on cancels what its killed process had enqueued, and nothing of other runs.
+func TestLeftoversAreCancelled(t *testing.T) {
+	t.Parallel()
+	st := memorytest.Open(t)
+	var left []agl.EnqueueRollout
+	for _, run := range []string{"ru-1", "ru-2"} {
+		left = append(left, agl.EnqueueRollout{Input: jsontext.Value("0"), Metadata: fmt.Appendf(nil, `{"run": %q}`, run)})
+	}
+	queued, err := st.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: left})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBaseline(t, baseline.Config{RunConfig: algorithm.RunConfig{RunID: "ru-1"}})
+	started := &startedStore{Store: st, start: func() { serve(t, st, agent) }}
+	if err := b.Run(t.Context(), agl.AlgorithmInput{Store: started, Train: numbers(1), InitialResources: resources()}); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []bool{true, false} {
+		got, err := st.GetRollout(t.Context(), agl.GetRolloutParams{RolloutID: queued[i].RolloutID})
+		if err != nil || (got.Status == agl.RolloutCancelled) != want {
+			t.Errorf("the rollout of run %d: %s, %v; want cancelled %v", i+1, got.Status, err, want)
+		}
+	}
+}
+
+// startedStore starts the runners at the first task that is enqueued.
+type startedStore struct {
+	agl.Store
+
+	start func()
+	once  sync.Once
+}
+
+func (s *startedStore) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams) ([]agl.Rollout, error) {
+	s.once.Do(s.start)
+	return s.Store.EnqueueRollouts(ctx, p)
 }
 
 func TestSpanVerbosity(t *testing.T) {
