@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/apo"
+	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/release"
 	"github.com/agl-go/agl/tinker"
@@ -117,8 +120,48 @@ func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 			return err
 		}
 	}
+	if l.cfg.Role == execution.RoleAlgorithm || !l.cfg.hasAgent() {
+		watching, stop := context.WithCancel(ctx)
+		var watch sync.WaitGroup
+		watch.Go(func() { watchRunners(watching, in.Store, in.StoreURL, l.display.Notice) })
+		defer watch.Wait()
+		defer stop()
+	}
 	in.Store = enqueuing{in.Store, &l.enqueued}
 	return run.Run(ctx, in)
+}
+
+// runnerWait is how long rollouts wait for runners on other machines before a person hears of it.
+const runnerWait = 30 * time.Second
+
+// watchRunners says once, each time that rollouts wait and no runner takes one, that runners are missing. It returns when
+// ctx ends.
+func watchRunners(ctx context.Context, s agl.Store, storeURL string, notice func(text string)) {
+	const interval = 5 * time.Second
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	before, idle := 0, time.Duration(0)
+	count := func(status ...agl.RolloutStatus) (int, error) {
+		page, err := s.QueryRollouts(ctx, agl.QueryRolloutsParams{StatusIn: status, Paging: agl.Paging{Limit: 1}})
+		return page.Total, err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		waiting, err := count(agl.RolloutQueuing, agl.RolloutRequeuing)
+		running, runningErr := count(agl.RolloutPreparing, agl.RolloutRunning)
+		if err != nil || runningErr != nil || running > 0 || waiting == 0 || waiting < before { // the algorithm reports what is wrong with the store
+			before, idle = waiting, 0
+			continue
+		}
+		before = waiting
+		if idle += interval; idle == runnerWait+interval { // the first interval may have begun long before the wait
+			notice(fmt.Sprintf("warning: %d rollouts wait, and no runner has taken one for %s: start runners that use the store %s (agl train FILE --role runner, or agl runner)", waiting, runnerWait, storeURL))
+		}
+	}
 }
 
 // parts are what the algorithm gets.
