@@ -6,6 +6,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/homedir"
+	"github.com/agl-go/agl/store/postgres"
 )
 
 // Kind is a kind of database.
@@ -77,6 +78,9 @@ func parseURL(name string) (DSN, error) {
 	// A host may come from the query (a socket's directory) or from PGHOST.
 	if u.Opaque != "" || !strings.HasPrefix(name[len(u.Scheme):], "://") {
 		return DSN{}, agl.Errorf(agl.CodeInvalid, "got %q, %s", redact(name), allowedDSN)
+	}
+	if err := postgres.CheckURL(name); err != nil {
+		return DSN{}, err
 	}
 	return DSN{Kind: Postgres, URL: name}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,12 +23,40 @@ const serverName = "agl"
 // schema is the schema of all tables unless the URL has a search_path.
 const schema = "agl"
 
+// CheckURL says what is wrong with the URL of a database, without its secrets and without connecting.
+func CheckURL(raw string) error {
+	if _, err := pgxpool.ParseConfig(raw); err != nil {
+		return errURL(raw, err)
+	}
+	return nil
+}
+
+// errURL says what err, of pgx, finds wrong with a URL.
+func errURL(raw string, err error) error {
+	u, parseErr := url.Parse(raw)
+	if parseErr != nil {
+		return agl.Errorf(agl.CodeInvalid, "got %s, which is not understood%s", location(raw), reason(err))
+	}
+	for host := range strings.SplitSeq(u.Host, ",") {
+		_, port, found := strings.Cut(host[strings.LastIndexByte(host, ']')+1:], ":")
+		if n, err := strconv.ParseUint(port, 10, 16); found && port != "" && (err != nil || n == 0) {
+			return agl.Errorf(agl.CodeInvalid, "got %s, its port %s must be 1 to 65535", location(raw), port)
+		}
+	}
+	if mode := u.Query().Get("sslmode"); mode != "" && !slices.Contains(sslModes, mode) {
+		return agl.Errorf(agl.CodeInvalid, "got %s with sslmode=%s, sslmode must be one of %s", location(raw), mode, strings.Join(sslModes, ", "))
+	}
+	return agl.Errorf(agl.CodeInvalid, "got %s, which is not understood%s", location(raw), reason(err))
+}
+
+var sslModes = []string{"disable", "allow", "prefer", "require", "verify-ca", "verify-full"}
+
 // parse makes the configuration of connections. Its error does not show the URL, which
 // may hold a password.
 func parse(c Config) (*pgxpool.Config, error) {
 	parsed, err := pgxpool.ParseConfig(c.URL)
 	if err != nil {
-		return nil, agl.Errorf(agl.CodeInvalid, "postgres.Config.URL: got %s, which is not understood%s", location(c.URL), reason(err))
+		return nil, agl.Errorf(agl.CodeInvalid, "postgres.Config.URL: %w", errURL(c.URL, err))
 	}
 	parsed.ConnConfig.ConnectTimeout = c.ConnectTimeout
 	// row reads binary results, which only prepared statements return.

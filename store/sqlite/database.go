@@ -36,16 +36,14 @@ func (*Database) Close() error { return nil }
 // exists checks that there is a file without opening it: closing it again would
 // release the locks that SQLite holds on it in this process.
 func (d *Database) exists() error {
-	file, err := os.Stat(d.path)
+	_, err := os.Stat(d.path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return agl.Errorf(agl.CodeNotFound, "sqlite: there is no file %s", d.path)
 	case err != nil:
 		return errPlace(d.path, err)
-	case file.IsDir():
-		return errDirectory(d.path)
 	}
-	return nil
+	return checkRegular(d.path)
 }
 
 // read lends a read-only connection.

@@ -16,8 +16,12 @@ type lock struct{ file *os.File }
 
 func lockName(path string) string { return path + ".lock" }
 
-// takeLock locks the database at path; ErrIllegalState when another process has it.
+// takeLock locks the database at path; ErrIllegalState when another process has it, and
+// ErrInvalid, before anything is created, when path cannot be a database.
 func takeLock(path string) (*lock, error) {
+	if err := checkRegular(path); err != nil {
+		return nil, err
+	}
 	f, err := os.OpenFile(lockName(path), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, errPlace(path, err)
@@ -54,8 +58,6 @@ func (l *lock) checkNotEmptied(path string) error {
 		return nil
 	case err != nil:
 		return errPlace(path, err)
-	case file.IsDir():
-		return errDirectory(path)
 	case file.Size() > 0:
 		return nil
 	}
@@ -105,6 +107,20 @@ func absolute(path string) (string, error) {
 		return filepath.Join(dir, filepath.Base(abs)), nil
 	}
 	return abs, nil // opening it says what is wrong
+}
+
+// checkRegular refuses a directory, a device, a pipe and a socket. A missing file is fine.
+func checkRegular(path string) error {
+	file, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil //nolint:nilerr // there is none yet, or creating the lock says what is wrong
+	case file.IsDir():
+		return errDirectory(path)
+	case !file.Mode().IsRegular():
+		return agl.Errorf(agl.CodeInvalid, "sqlite: %s is a device, a pipe or a socket, name a regular file", path)
+	}
+	return nil
 }
 
 // checkNames refuses a file with several names (hard links). SQLite names the

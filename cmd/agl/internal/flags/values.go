@@ -70,7 +70,7 @@ func (c Count) String() string { return strconv.FormatInt(int64(c), 10) }
 func (c *Count) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil || n < 1 {
-		return fmt.Errorf("got %q, must be a whole number of at least 1, and not negative; leave it out for no limit", text)
+		return fmt.Errorf("got %q, must be a whole number of at least 1; leave it out for no limit", text)
 	}
 	*c = Count(n)
 	return nil
@@ -89,7 +89,7 @@ func (d Dollars) String() string { return strconv.FormatFloat(float64(d), 'f', -
 func (d *Dollars) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseFloat(string(text), 64)
 	if err != nil || !(n > 0 && n <= mostDollars) { // also rejects NaN
-		return fmt.Errorf("got %q, must be a number above 0, not negative, and at most %.0f; leave it out for no limit", text, mostDollars)
+		return fmt.Errorf("got %q, must be a number above 0 and at most %.0f; leave it out for no limit", text, mostDollars)
 	}
 	*d = Dollars(n)
 	return nil
