@@ -41,6 +41,7 @@ type Client struct {
 	buffers       sync.Pool // of *bytes.Buffer
 	bodies        bodies
 	short         shortSpans
+	keyRefused    atomic.Bool // the server refused the client's own key as it was asked for a caller; it is logged
 }
 
 var _ agl.Store = (*Client)(nil)

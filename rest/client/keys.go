@@ -99,10 +99,15 @@ func (c *Client) whose(ctx context.Context, key string) (access.Caller, error) {
 	found, err := call[*access.Identity](ctx, c, operation{name: "CheckKey", method: http.MethodPost, path: wire.CheckKey, body: body, once: true})
 	switch {
 	case agl.ErrorCode(err) == agl.CodeUnauthorized:
+		if c.keyRefused.CompareAndSwap(false, true) {
+			c.config.Logger.ErrorContext(ctx, "the store refuses this server's own token, so it cannot say whose keys its callers have; start it again with a valid token", "store", c.base, "error", err)
+		}
 		return access.Caller{}, agl.Errorf(agl.CodeUnavailable, "the store refuses this server's own key: %w", err)
 	case err != nil:
 		return access.Caller{}, err
-	case found == nil:
+	}
+	c.keyRefused.Store(false)
+	if found == nil {
 		return access.Caller{}, errUnknownKey()
 	}
 	return found.Caller()

@@ -1,7 +1,9 @@
 package client_test
 
 import (
+	"log/slog"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,6 +82,16 @@ func TestKeys(t *testing.T) {
 		if agl.ErrorCode(err) != c.want || c.want == "" && who.KeyID != created.ID {
 			t.Errorf("%s: got %+v, %v, want %q", name, who, err, c.want)
 		}
+	}
+	var log strings.Builder
+	wrong := open(client.Config{Token: "wrong", Logger: slog.New(slog.NewTextHandler(&log, nil))}).Keys()
+	for _, key := range []string{created.Text, "agl_aaaaaaaaaaaa_other"} {
+		if _, err := wrong.Check(t.Context(), key); agl.ErrorCode(err) != agl.CodeUnavailable {
+			t.Errorf("asking with a wrong token: %v", err)
+		}
+	}
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "refuses this server's own token") || !strings.Contains(text, api.URL) || strings.Contains(text, "aaaa_other") {
+		t.Errorf("the log of a server with a wrong token: %q", text)
 	}
 	asking := root.Keys()
 	if who, err := asking.Check(t.Context(), created.Text); err != nil || who.KeyID != created.ID {
