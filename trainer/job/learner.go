@@ -120,6 +120,7 @@ func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 			return err
 		}
 	}
+	in.Store = enqueuing{in.Store, &l.enqueued}
 	if l.cfg.Role == execution.RoleAlgorithm || !l.cfg.hasAgent() {
 		watching, stop := context.WithCancel(ctx)
 		var watch sync.WaitGroup
@@ -127,7 +128,6 @@ func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 		defer watch.Wait()
 		defer stop()
 	}
-	in.Store = enqueuing{in.Store, &l.enqueued}
 	return run.Run(ctx, in)
 }
 
