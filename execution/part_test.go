@@ -124,13 +124,13 @@ func TestOneReasonIsSaidOnce(t *testing.T) {
 			stopStep{name: "cancel", do: func() error { close(stopped); return nil }, wait: time.Minute})
 	}
 	s := &supervisor{log: slog.New(slog.NewTextHandler(&logs, nil)), ended: ended, runners: []*part{
-		failing(1, fmt.Errorf("worker 1: %w", denied)), failing(2, errors.New("disk full")),
+		failing(1, fmt.Errorf("worker 1: %w", denied)), failing(2, fmt.Errorf("worker 2: %w", fmt.Errorf("read: %w", denied))),
 		start("runner 0", ended, func() error { return fmt.Errorf("worker 0: %w", denied) }),
 	}}
 	if err := s.supervise(t.Context()); !errors.Is(err, denied) || err.Error() != "runner 0: worker 0: "+denied.Error() {
 		t.Errorf("error %v", err)
 	}
-	if text := logs.String(); strings.Contains(text, "worker 1") || !strings.Contains(text, `msg="while stopping" error="runner 2: disk full"`) {
-		t.Errorf("logs:\n%s\nwant disk full and nothing of worker 1", text)
+	if text := logs.String(); strings.Contains(text, "worker 1") || !strings.Contains(text, `msg="while stopping" error="runner 2: worker 2: read: `) {
+		t.Errorf("logs:\n%s\nwant what worker 2 read and nothing of worker 1", text)
 	}
 }

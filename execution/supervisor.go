@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/agl-go/agl"
@@ -40,7 +41,7 @@ func (s *supervisor) supervise(ctx context.Context) error {
 		return errors.Join(late...)
 	}
 	for _, err := range late {
-		if root(err) == root(failure) {
+		if sameReason(err, failure) {
 			continue // one runner after another fails for the reason that is returned
 		}
 		s.log.Warn("while stopping", "error", err)
@@ -48,15 +49,20 @@ func (s *supervisor) supervise(ctx context.Context) error {
 	return failure
 }
 
-// root returns the message of the innermost error: without the part's name, which others have in front.
-func root(err error) string {
-	for {
-		inner := errors.Unwrap(err)
-		if inner == nil {
-			return err.Error()
-		}
-		err = inner
+// sameReason reports whether two runners have failed with the same words, but for the numbers of the runner and its worker,
+// sameReason reports whether two runners have failed with the same words, but for the numbers of the runner and its worker:
+// those are in the outer two errors.
+func sameReason(a, b error) bool {
+	if !strings.HasPrefix(a.Error(), "runner ") || !strings.HasPrefix(b.Error(), "runner ") {
+		return false
 	}
+	for range 2 {
+		a, b = errors.Unwrap(a), errors.Unwrap(b)
+		if a == nil || b == nil {
+			return false
+		}
+	}
+	return a.Error() == b.Error()
 }
 
 // watch returns nil when the run is over, or the first failure or interrupt.

@@ -51,14 +51,14 @@ func FuzzRoutes(f *testing.F) {
 	}
 	n := 0
 	f.Fuzz(func(t *testing.T, route uint8, body, query string, stream bool, answer string) {
+		if strings.Contains(query, "wait") {
+			return // would block
+		}
 		n++
 		c := &client{t, c.handler}
 		id := hex.EncodeToString([]byte(fmt.Sprint(n)))
 		c.create(id)
 		method, path, _ := strings.Cut(routes[int(route)%len(routes)], " ")
-		if strings.Contains(query, "wait") {
-			return // would block
-		}
 		next.Store(&reply{map[bool]string{false: "application/json", true: "text/event-stream"}[stream], answer})
 		r := httptest.NewRequestWithContext(t.Context(), method, strings.ReplaceAll(path, "ID", id), strings.NewReader(body))
 		r.URL.RawQuery = query

@@ -50,7 +50,7 @@ func newCommitter(config *Config) *committer {
 		chains: spanchain.New(spandelta.DefaultMemory),
 	}
 	c.work.issued = &issueTimes{}
-	c.deadlines.init(limits{unresponsive: config.DefaultUnresponsive, outageEnd: agl.TimestampOf(config.Clock.Now())})
+	c.deadlines.init(limits{unresponsive: config.DefaultUnresponsive})
 	c.finishes.init()
 	c.signal.init()
 	return c

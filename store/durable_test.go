@@ -168,6 +168,21 @@ func TestOneGrace(t *testing.T) {
 		wantAttempt(t, g.Driver, "when it has hung again", later.RolloutID, agl.AttemptPreparing)
 	})
 	synctest.Test(t, func(t *testing.T) {
+		g := &gate{release: make(chan struct{})}
+		s := openGate(t, g)
+		silent, updated := start(t, s, 0, 15), start(t, s, 0, 60)
+		hang(t, s, g, 30*time.Second)
+		time.Sleep(8 * time.Second)
+		config := agl.RolloutConfig{UnresponsiveSeconds: agl.Some(1.0), MaxAttempts: 1}
+		if _, err := s.UpdateRollout(t.Context(), agl.UpdateRolloutParams{RolloutID: updated.RolloutID, Config: &config}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		wantAttempt(t, g.Driver, "in the grace period", silent.RolloutID, agl.AttemptPreparing)
+		time.Sleep(2 * time.Second)
+		wantAttempt(t, g.Driver, "after the grace", silent.RolloutID, agl.AttemptUnresponsive)
+	})
+	synctest.Test(t, func(t *testing.T) {
 		g := &gate{}
 		s := openGate(t, g)
 		silent, updated := start(t, s, 0, 15), start(t, s, 0, 60)

@@ -232,9 +232,11 @@ const gracePeriod = 10 * time.Second
 // limits holds the engine's additions to the limits in a rollout's config.
 type limits struct {
 	unresponsive time.Duration // for rollouts without unresponsive_seconds; 0 means none
-	// The last outage, in which no heartbeats could be stored.
-	outageStart, outageEnd agl.Timestamp
+	outages      [2]outage     // the last ones, the earlier one first
 }
+
+// outage is a time in which no heartbeats could be stored.
+type outage struct{ start, end agl.Timestamp }
 
 // unresponsiveSeconds returns how long an attempt may go without a heartbeat.
 func (l limits) unresponsiveSeconds(c *agl.RolloutConfig) agl.Null[float64] {
@@ -263,9 +265,12 @@ func silenceDeadline(r *agl.Rollout, a *agl.Attempt, l limits) (at agl.Timestamp
 		return 0, false
 	}
 	heartbeat := a.LastHeartbeatTime.Or(a.StartTime)
-	at = heartbeat + agl.Timestamp(limit.V)
-	if heartbeat < l.outageEnd && at >= l.outageStart {
-		at = max(at, l.outageEnd.Add(gracePeriod))
+	due := heartbeat + agl.Timestamp(limit.V)
+	at = due
+	for _, o := range l.outages {
+		if heartbeat < o.end && due >= o.start {
+			at = max(at, o.end.Add(gracePeriod))
+		}
 	}
 	return at, true
 }

@@ -43,7 +43,7 @@ func (d *deadlines) limits() limits { return *d.current.Load() }
 // the goroutine that runs a batch calls it. start is 0 if it is not known.
 func (d *deadlines) outageEnded(start, now agl.Timestamp) {
 	l := d.limits()
-	l.outageStart, l.outageEnd = start, now
+	l.outages[0], l.outages[1] = l.outages[1], outage{start, now}
 	d.current.Store(&l)
 }
 

@@ -25,7 +25,7 @@ func (c *expireCommand) load(want *driver.LoadParams) {
 func (c *expireCommand) run(w *unitOfWork) error {
 	c.expired = c.expired[:0]
 	if at, missed := c.missed(w); missed {
-		c.deadlines.outageEnded(at, w.now)
+		c.deadlines.outageEnded(max(at, w.limits.outages[1].end), w.now)
 		w.limits = c.deadlines.limits()
 	}
 	for _, id := range c.ids {

@@ -33,7 +33,8 @@ type DSN struct {
 
 // ParseDSN reads the name of a database: "memory:", "sqlite:PATH",
 // "postgres://…" or "postgresql://…". The empty name is [DefaultDSN]. The error,
-// ErrInvalid, shows the name without its secrets and says what is allowed.
+// ErrInvalid, shows the name without its secrets and says what is allowed. The URL of
+// a PostgreSQL database is checked as [postgres.CheckURL] does.
 func ParseDSN(name string) (DSN, error) {
 	if name == "" {
 		name = DefaultDSN

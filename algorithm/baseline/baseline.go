@@ -23,7 +23,7 @@ const ResourcesID = "default"
 // Config configures [New]. Every field may be zero.
 type Config struct {
 	// RunConfig.OutDir gets metrics.jsonl, one line per finished task; a later run of the same Config skips the tasks that
-	// have one. Attempts have no limits unless Rollout sets some. Seed decides those of the rollouts. Progress is not used.
+	// have one. Attempts have no limits unless Rollout sets some. The seed of each rollout is derived from Seed. Progress is not used.
 	algorithm.RunConfig
 
 	// Epochs is the number of passes over the datasets; zero means 1.

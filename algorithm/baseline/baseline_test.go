@@ -147,6 +147,11 @@ func TestSeeds(t *testing.T) {
 	if diff := cmp.Diff(first, run(math.MaxUint64)); diff != "" || len(first) != 10 {
 		t.Errorf("%d rollouts; two runs differ (-first +second):\n%s", len(first), diff)
 	}
+	for rollout, seed := range run(1) {
+		if seed == first[rollout] {
+			t.Errorf("rollout %s has the seed %d with both seeds of the run", rollout, seed)
+		}
+	}
 }
 
 // A run that goes on cancels what its killed process had enqueued, and nothing of other runs.

@@ -99,6 +99,7 @@ func (c *Client) whose(ctx context.Context, key string) (access.Caller, error) {
 	found, err := call[*access.Identity](ctx, c, operation{name: "CheckKey", method: http.MethodPost, path: wire.CheckKey, body: body, once: true})
 	switch {
 	case agl.ErrorCode(err) == agl.CodeUnauthorized:
+		// It is logged here, too: callers get 503, and those who run this server would not know why.
 		if c.keyRefused.CompareAndSwap(false, true) {
 			c.config.Logger.ErrorContext(ctx, "the store refuses this server's own token, so it cannot say whose keys its callers have; start it again with a valid token", "store", c.base, "error", err)
 		}

@@ -23,7 +23,8 @@ const serverName = "agl"
 // schema is the schema of all tables unless the URL has a search_path.
 const schema = "agl"
 
-// CheckURL says what is wrong with the URL of a database, without its secrets and without connecting.
+// CheckURL says what is wrong with the URL of a database, without its secrets and without connecting. As libpq does, it
+// completes the URL from PG… variables and the files that these and the URL name.
 func CheckURL(raw string) error {
 	if _, err := pgxpool.ParseConfig(raw); err != nil {
 		return errURL(raw, err)

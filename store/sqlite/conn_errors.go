@@ -58,9 +58,9 @@ func fault(path string, err error) error {
 	case lib.SQLITE_CORRUPT, lib.SQLITE_FORMAT:
 		return errDamaged(path, err)
 	case lib.SQLITE_ERROR:
-		// The statements are those of this program, so it is the tables that differ.
+		// The statements are those of this program, so most likely the definition of a table is damaged.
 		return agl.Errorf(agl.CodeInternal,
-			"sqlite: the tables of the file %s are not those that this program makes; `agl db check` says which are damaged, a backup has them: %w", path, err)
+			"sqlite: a statement does not fit the tables of the file %s; if `agl db check` finds damage, restore a backup: %w", path, err)
 	case lib.SQLITE_NOMEM:
 		return agl.Errorf(agl.CodeUnavailable, "sqlite: no memory for the file %s: %w", path, err)
 	case lib.SQLITE_TOOBIG:

@@ -105,8 +105,8 @@ func (r *commandRun) Run(ctx context.Context, in agl.AlgorithmInput) error {
 	return r.execute(ctx, env)
 }
 
-// addEmpty adds an empty bundle of resources for agents without a model and without prompts: rollouts need one. It
-// leaves those that the program has added in an earlier process of the run.
+// addEmpty adds an empty bundle of resources for agents without a model and without prompts, if the store has no bundle:
+// rollouts need one.
 func addEmpty(ctx context.Context, in agl.AlgorithmInput) error {
 	if len(in.InitialResources) > 0 || in.Proxy != nil {
 		return nil // the trainer has added them

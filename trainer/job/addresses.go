@@ -60,8 +60,8 @@ func unspecified(host string) bool {
 	return host == "" || ip != nil && ip.IsUnspecified()
 }
 
-// names reports whether a client can connect to the address of a listener as it is.
-func names(address string) bool {
+// dialable reports whether a client can connect to the address of a listener as it is.
+func dialable(address string) bool {
 	host, port, err := net.SplitHostPort(address)
 	return err == nil && !unspecified(host) && port != "" && port != "0"
 }

@@ -120,8 +120,8 @@ func (c Config) validate() error {
 		return agl.Errorf(agl.CodeInvalid, "output: none given, a run needs a folder of its own")
 	case c.Role == execution.RoleRunner && f.Store.URL == "" && f.Store.Listen == "":
 		return agl.Errorf(agl.CodeInvalid, "store: neither url nor listen is given, the role runner needs a store to take rollouts from")
-	case c.Role == execution.RoleRunner && f.Store.URL == "" && !names(f.Store.Listen):
-		return agl.Errorf(agl.CodeInvalid, "store.listen: got %s, which says where the run's store listens, and not where this runner reaches it: give its URL, such as --store http://trainer:4747", f.Store.Listen)
+	case c.Role == execution.RoleRunner && f.Store.URL == "" && !dialable(f.Store.Listen):
+		return agl.Errorf(agl.CodeInvalid, "store.listen: got %s, at which no runner can reach the store: give its URL, such as --store http://trainer:4747", f.Store.Listen)
 	case f.Algorithm.Needs().Losses != nil && !f.Engine.Trains():
 		return agl.Errorf(agl.CodeInvalid, "engine: none given, %s needs one whose weights it trains", f.Algorithm.Name())
 	case f.Algorithm.Needs().Divergence && f.Store.URL != "" && c.Role != execution.RoleRunner:

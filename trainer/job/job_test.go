@@ -492,8 +492,8 @@ func TestValidate(t *testing.T) {
 		"engine: none given": func(c *Config) { c.File.Algorithm = &algorithms.GRPO{Config: grpo.Config{Steps: 1}} },
 		"data.train: none":   func(c *Config) { c.File.Data.Train = nil },
 		"store: neither url": func(c *Config) { c.Role = execution.RoleRunner },
-		"store.listen: got 0.0.0.0:4747, which says where": func(c *Config) { c.Role, c.File.Store.Listen = execution.RoleRunner, "0.0.0.0:4747" },
-		"store.listen: got 127.0.0.1:0, which says where":  func(c *Config) { c.Role, c.File.Store.Listen = execution.RoleRunner, "127.0.0.1:0" },
+		"store.listen: got 0.0.0.0:4747, at which no runner can reach": func(c *Config) { c.Role, c.File.Store.Listen = execution.RoleRunner, "0.0.0.0:4747" },
+		"store.listen: got 127.0.0.1:0, at which no runner can reach":  func(c *Config) { c.Role, c.File.Store.Listen = execution.RoleRunner, "127.0.0.1:0" },
 		"proxy.public_url": func(c *Config) { c.File.Proxy = &runfile.Proxy{Listen: ":4799"} },
 		"anybody's calls with its keys: set proxy.key_secret": func(c *Config) {
 			c.File.Proxy = &runfile.Proxy{Listen: "0.0.0.0:4799"}

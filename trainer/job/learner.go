@@ -131,7 +131,7 @@ func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	return run.Run(ctx, in)
 }
 
-// runnerWait is how long rollouts wait for runners on other machines before a person hears of it.
+// runnerWait is how long rollouts wait for runners on other machines before there is a warning.
 const runnerWait = 30 * time.Second
 
 // watchRunners says once, each time that rollouts wait and no runner takes one, that runners are missing. It returns when

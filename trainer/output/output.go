@@ -102,7 +102,7 @@ type Params struct {
 	Version   string
 	Algorithm string
 	Seed      uint64
-	// StoreURL is the record's.
+	// StoreURL is that of a store server, see [Record].
 	StoreURL string
 }
 
@@ -284,7 +284,7 @@ func (f *Folder) begin(p Params) error {
 		ID: agl.NewRunID(), Version: p.Version, Source: source, Seed: p.Seed, SeedGiven: p.Source.Seed.Valid, Algorithm: p.Algorithm, Began: f.Opened.UTC().Truncate(time.Millisecond),
 		StoreURL: p.StoreURL, State: StateRunning,
 	}
-	// The record first: without one, the run file would be that of somebody else, and the folder not to be used.
+	// The record first: a folder with a run file and no record is refused, because it may be of another program.
 	if err := f.Save(); err != nil {
 		return err
 	}
