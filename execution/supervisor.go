@@ -49,7 +49,6 @@ func (s *supervisor) supervise(ctx context.Context) error {
 	return failure
 }
 
-// sameReason reports whether two runners have failed with the same words, but for the numbers of the runner and its worker,
 // sameReason reports whether two runners have failed with the same words, but for the numbers of the runner and its worker:
 // those are in the outer two errors.
 func sameReason(a, b error) bool {

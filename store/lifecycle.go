@@ -246,7 +246,7 @@ func (l limits) unresponsiveSeconds(c *agl.RolloutConfig) agl.Null[float64] {
 	return agl.Some(l.unresponsive.Seconds())
 }
 
-// deadline returns the time after which the latest attempt is ended.
+// deadline returns the time after which the latest attempt is ended. Outages of the store do not extend a timeout.
 func deadline(r *agl.Rollout, a *agl.Attempt, l limits) (at agl.Timestamp, ok bool) {
 	at, ok = silenceDeadline(r, a, l)
 	if limit := r.Config.TimeoutSeconds; limit.Valid && running(r, a) {
