@@ -124,7 +124,7 @@ func TestOneReasonIsSaidOnce(t *testing.T) {
 			stopStep{name: "cancel", do: func() error { close(stopped); return nil }, wait: time.Minute})
 	}
 	s := &supervisor{log: slog.New(slog.NewTextHandler(&logs, nil)), ended: ended, runners: []*part{
-		failing(1, fmt.Errorf("worker 1: %w", denied)), failing(2, fmt.Errorf("worker 2: %w", fmt.Errorf("read: %w", denied))),
+		failing(1, errors.Join(fmt.Errorf("worker 1: %w", denied))), failing(2, fmt.Errorf("worker 2: %w", fmt.Errorf("read: %w", denied))),
 		start("runner 0", ended, func() error { return fmt.Errorf("worker 0: %w", denied) }),
 	}}
 	if err := s.supervise(t.Context()); !errors.Is(err, denied) || err.Error() != "runner 0: worker 0: "+denied.Error() {

@@ -62,6 +62,7 @@ func (r *run) lead(ctx context.Context, grace time.Duration, open, start, afterw
 	if err = start(); err == nil {
 		err = r.supervise(ctx)
 	} else {
+		r.failure = err
 		err = errors.Join(append([]error{err}, r.stop(true, Forced(ctx))...)...)
 	}
 	// Without a runner in this process nothing has closed the queue yet, but there may be runners elsewhere.
@@ -93,17 +94,17 @@ func (r *run) startRunner(ctx context.Context, worker int, grace time.Duration, 
 }
 
 // startFunc runs a function whose context does not end with an interrupt of the run: it is stopped in steps, the last
-// of which cancels its context.
+// of which cancels its context. The cause is a [*StopError] if a failure or an interrupt ended the run.
 func (r *run) startFunc(ctx context.Context, name string, grace time.Duration, fn func(context.Context) error, before ...stopStep) *part {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	on := func(run func()) { go run() }
 	if r.main != nil && name == r.mainPart {
 		on = func(run func()) { r.main <- run }
 	}
 	return startOn(on, name, r.ended,
 		func() error {
-			defer cancel()
+			defer cancel(nil)
 			return fn(ctx)
 		},
-		append(before, stopStep{name: "cancel", do: func() error { cancel(); return nil }, wait: grace})...)
+		append(before, stopStep{name: "cancel", do: func() error { cancel(r.stopCause()); return nil }, wait: grace})...)
 }

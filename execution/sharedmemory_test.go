@@ -219,6 +219,48 @@ func checkEnd(t *testing.T, err, want error, mentions []string) {
 	}
 }
 
+// What ends the run is the cause of the algorithm's context; the end of the runners after a success has none.
+func TestStopCause(t *testing.T) {
+	t.Parallel()
+	boom := errors.New("boom")
+	for name, test := range map[string]struct {
+		runner error
+		signal bool
+		want   string
+	}{
+		"a runner fails": {runner: boom, want: "runner 0: boom"},
+		"Ctrl-C":         {signal: true, want: (&InterruptError{}).Error()},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			g := &gate{}
+			ctx, interrupt := context.WithCancelCause(t.Context())
+			var cause error
+			parts := Parts{
+				OpenStore: g.open,
+				Algorithm: func(ctx context.Context, _ agl.Store) error {
+					if test.signal {
+						interrupt(&InterruptError{})
+					}
+					<-ctx.Done()
+					cause = context.Cause(ctx)
+					return ctx.Err()
+				},
+				Runner: func(ctx context.Context, _ agl.Store, _ int) error {
+					if test.runner != nil {
+						return test.runner
+					}
+					return drains(0)(ctx, g)
+				},
+			}
+			err := (SharedMemory{}).Execute(ctx, parts)
+			stopped, ok := errors.AsType[*StopError](cause)
+			if !ok || stopped.Cause.Error() != test.want || !errors.Is(cause, context.Canceled) || err == nil || err.Error() != test.want {
+				t.Errorf("%s: the cause is %v, the error %v, want both to be %q", name, cause, err, test.want)
+			}
+		})
+	}
+}
+
 func TestSharedMemoryRejects(t *testing.T) {
 	t.Parallel()
 	g := &gate{}

@@ -19,11 +19,34 @@ type supervisor struct {
 	runners   []*part
 	required  []*part    // parts whose end is a failure, such as the store server
 	ended     chan *part // with room for all parts
+	// failure is what ended the run, or the interrupt that did; nil while it lasts, and after a success.
+	failure error
+}
+
+// StopError is the [context.Cause] of a part's context when something else ended the run: a failure of another part, or an
+// interrupt. It matches [context.Canceled], as the part itself has not failed.
+type StopError struct{ Cause error }
+
+func (e *StopError) Error() string { return "the run ended: " + e.Cause.Error() }
+
+// Unwrap returns what ended the run.
+func (e *StopError) Unwrap() error { return e.Cause }
+
+// Is makes the error match context.Canceled.
+func (e *StopError) Is(target error) bool { return target == context.Canceled }
+
+// stopCause returns the cause for the contexts of parts that are stopped.
+func (s *supervisor) stopCause() error {
+	if s.failure == nil {
+		return nil
+	}
+	return &StopError{s.failure}
 }
 
 // supervise returns when every part except the required ones has ended or was given up.
 func (s *supervisor) supervise(ctx context.Context) error {
 	failure := s.watch(ctx)
+	s.failure = failure
 	switch {
 	case failure == nil:
 		s.log.Info("training has ended, stopping the runners")
@@ -56,12 +79,20 @@ func sameReason(a, b error) bool {
 		return false
 	}
 	for range 2 {
-		a, b = errors.Unwrap(a), errors.Unwrap(b)
+		a, b = errors.Unwrap(single(a)), errors.Unwrap(single(b))
 		if a == nil || b == nil {
 			return false
 		}
 	}
 	return a.Error() == b.Error()
+}
+
+// single returns the one error of a join of one, such as that of a runner with one worker.
+func single(err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok && len(joined.Unwrap()) == 1 {
+		return joined.Unwrap()[0]
+	}
+	return err
 }
 
 // watch returns nil when the run is over, or the first failure or interrupt.

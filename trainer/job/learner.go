@@ -89,11 +89,7 @@ func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 		return err
 	}
 	defer func() {
-		failed := err
-		if cause := context.Cause(ctx); err != nil && trainer.IsUseless(cause) {
-			failed = cause
-		}
-		trackers.Close(context.WithoutCancel(ctx), failed)
+		trackers.Close(context.WithoutCancel(ctx), reason(ctx, err))
 	}()
 	if path := l.cfg.File.Algorithm.Needs().Demonstrations; path != "" && l.engine != nil { // report a mistake in it before a warm start
 		if _, err := l.engine.Demonstrations(ctx, l.model().BaseModel, path); err != nil {
@@ -129,6 +125,21 @@ func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 		defer stop()
 	}
 	return run.Run(ctx, in)
+}
+
+// reason returns why an algorithm has ended, given its error: when its context was cancelled, what has ended the run.
+func reason(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	if err == nil || cause == nil {
+		return err
+	}
+	if trainer.IsUseless(cause) {
+		return cause
+	}
+	if stopped, ok := errors.AsType[*execution.StopError](cause); ok && agl.IsContextError(err) {
+		return stopped.Cause
+	}
+	return err
 }
 
 // runnerWait is how long rollouts wait for runners on other machines before there is a warning.
