@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"os/user"
 	"strconv"
 	"strings"
@@ -37,7 +38,7 @@ type runnerCommand struct {
 	AllowEnv    []string      `sep:"none" placeholder:"NAME" help:"Let resources name this variable of the runner as the model's API key (env:NAME); repeat it for several."`
 	AgentUser   string        `placeholder:"USER" help:"Run the agent as this user (a name, or UID:GID), who can read neither the runner's memory nor its files. The runner must be allowed to change users, as root is."`
 	ProxyToken  string        `env:"AGL_PROXY_TOKEN" placeholder:"TOKEN" help:"The LLM proxy's token. Default: the store's."`
-	Command     []string      `arg:"" passthrough:"" help:"The agent's program and its arguments, after --."`
+	Command     []string      `arg:"" passthrough:"partial" help:"The agent's program and its arguments, after --."`
 }
 
 func (runnerCommand) Help() string {
@@ -106,6 +107,9 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 	}
 	defer func() { err = errors.Join(err, cfg.Reaper.Close()) }()
 	agent, err := process.New(cfg)
+	if missing, ok := errors.AsType[*exec.Error](err); ok {
+		return fmt.Errorf("the agent's program: %w", missing)
+	}
 	if err != nil {
 		return err
 	}
