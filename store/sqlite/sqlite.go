@@ -60,6 +60,7 @@ type Driver struct {
 	resources *cache[string, *resourcesRow]
 	spans     *cache[int64, *recentSpans] // by stream
 	failed    error                       // of the last commit
+	lost      error                       // why only the next start can tell what the file holds; written by who has writing, too
 
 	// These belong to the batch; one batch is open at a time.
 	batch  batch
@@ -230,6 +231,9 @@ func (d *Driver) recall(ctx context.Context, c *conn) error {
 // commit runs write in a transaction, and done after the commit. After an error
 // nothing has changed, and done was not called.
 func (d *Driver) commit(ctx context.Context, c *conn, write func() error, done func()) (err error) {
+	if d.lost != nil {
+		return d.lost
+	}
 	if err := d.present(false); err != nil {
 		return err
 	}
@@ -247,9 +251,12 @@ func (d *Driver) commit(ctx context.Context, c *conn, write func() error, done f
 		}
 		return err
 	}
-	// If the file was removed meanwhile, the commit is lost.
+	// If the file or its log was removed meanwhile, the commit is lost, unless it is put back. The connection stays: its log is
+	// the only one that has the last commits.
 	if err := d.present(true); err != nil {
-		d.retire(c)
+		d.mu.Lock()
+		d.lost = err
+		d.mu.Unlock()
 		return err
 	}
 	done()
@@ -342,15 +349,18 @@ func (s *state) statistics() agl.Statistics {
 // Ping implements driver.Driver. After a failed write it writes again, because only a write
 // shows whether the disk works and has space.
 func (d *Driver) Ping(ctx context.Context) error {
+	d.mu.RLock()
+	failed, lost := d.failed, d.lost
+	d.mu.RUnlock()
+	if lost != nil {
+		return lost
+	}
 	if err := d.readers.do(ctx, func(c *conn) error {
 		_, err := c.number(ctx, "SELECT boot FROM state")
 		return err
 	}); err != nil {
 		return fault(d.path, err)
 	}
-	d.mu.RLock()
-	failed := d.failed
-	d.mu.RUnlock()
 	d.writing.Lock()
 	defer d.writing.Unlock()
 	c, err := d.connected(ctx)
