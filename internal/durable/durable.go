@@ -36,6 +36,31 @@ func WriteFile(path string, data []byte) (err error) {
 	return SyncDir(dir)
 }
 
+// Publish gives a complete file its name, durably. It returns os.ErrExist, and replaces nothing, if there is a file of that name.
+func Publish(path, name string) error { return publish(path, name, os.Link) }
+
+// publish uses link where the file system has hard links: unlike a rename, they do not replace a file that has appeared meanwhile.
+// FAT and many network file systems have none. There an empty file takes the name first.
+func publish(path, name string, link func(path, name string) error) error {
+	err := link(path, name)
+	switch {
+	case err == nil:
+		err = os.Remove(path)
+	case !errors.Is(err, fs.ErrExist):
+		var taken *os.File
+		if taken, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+			return err
+		}
+		if err = errors.Join(taken.Close(), os.Rename(path, name)); err != nil {
+			err = errors.Join(err, os.Remove(name))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(name))
+}
+
 // MkdirAll makes a directory and its parents.
 func MkdirAll(dir string) error { return mkdirAll(dir, SyncDir) }
 

@@ -20,6 +20,9 @@ import (
 type conn struct {
 	raw   driver.Conn
 	stmts map[string]*stmt
+	// stops makes a statement that is running end with its ctx. The driver starts a goroutine per statement for that, so it
+	// is for those that may take minutes.
+	stops bool
 }
 
 type stmt struct {
@@ -120,15 +123,31 @@ func (c *conn) exec(ctx context.Context, sql string, args ...any) error {
 	if err := s.bind(args); err != nil {
 		return err
 	}
-	_, err = s.raw.(driver.StmtExecContext).ExecContext(context.WithoutCancel(ctx), s.args) //nolint:forcetypeassert // it is one
+	_, err = s.raw.(driver.StmtExecContext).ExecContext(c.during(ctx), s.args) //nolint:forcetypeassert // it is one
 	clear(s.args)
+	return c.stopped(ctx, err)
+}
+
+// during is the context of a running statement.
+func (c *conn) during(ctx context.Context) context.Context {
+	if c.stops {
+		return ctx
+	}
+	return context.WithoutCancel(ctx)
+}
+
+// stopped is the error of a statement: that of ctx if it has ended the statement.
+func (c *conn) stopped(ctx context.Context, err error) error {
+	if err != nil && c.stops && ctx.Err() != nil {
+		return ctx.Err()
+	}
 	return err
 }
 
 // script executes statements without preparing them.
 func (c *conn) script(ctx context.Context, sql string) error {
-	_, err := c.raw.(driver.ExecerContext).ExecContext(context.WithoutCancel(ctx), sql, nil) //nolint:forcetypeassert // it is one
-	return err
+	_, err := c.raw.(driver.ExecerContext).ExecContext(c.during(ctx), sql, nil) //nolint:forcetypeassert // it is one
+	return c.stopped(ctx, err)
 }
 
 // errStop ends a query without an error.
@@ -144,11 +163,10 @@ func (c *conn) query(ctx context.Context, sql string, args []any, each func(r ro
 	if err := s.bind(args); err != nil {
 		return err
 	}
-	// The driver starts a goroutine per statement for a context that can end.
-	rows, err := s.raw.(driver.StmtQueryContext).QueryContext(context.WithoutCancel(ctx), s.args) //nolint:forcetypeassert // it is one
+	rows, err := s.raw.(driver.StmtQueryContext).QueryContext(c.during(ctx), s.args) //nolint:forcetypeassert // it is one
 	clear(s.args)
 	if err != nil {
-		return err
+		return c.stopped(ctx, err)
 	}
 	s.busy = true
 	defer func() {

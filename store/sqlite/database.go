@@ -9,6 +9,7 @@ import (
 	lib "modernc.org/sqlite/lib"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/durable"
 	"github.com/agl-go/agl/store/driver"
 )
 
@@ -183,6 +184,7 @@ func (d *Database) Vacuum(ctx context.Context) error {
 		return err
 	}
 	return d.write(modeWrite, func(c *conn) error {
+		c.stops = true
 		if err := d.usable(ctx, c); err != nil {
 			return err
 		}
@@ -234,6 +236,7 @@ func (d *Database) Backup(ctx context.Context, path string) (err error) {
 	defer func() {
 		if err != nil {
 			_ = os.Remove(partial.Name()) // it is incomplete
+			_ = os.Remove(partial.Name() + "-journal")
 		}
 	}()
 	if err := partial.Close(); err != nil {
@@ -248,17 +251,10 @@ func (d *Database) Backup(ctx context.Context, path string) (err error) {
 	if err := syncFile(partial.Name()); err != nil {
 		return errPlace(target, err)
 	}
-	// Unlike a rename, a hard link does not replace a file that was created meanwhile.
-	if err := os.Link(partial.Name(), target); err != nil {
+	if err := durable.Publish(partial.Name(), target); err != nil {
 		if errors.Is(err, os.ErrExist) {
 			return agl.Errorf(agl.CodeConflict, "sqlite: the file %s exists; name a new file for the backup", target)
 		}
-		return errPlace(target, err)
-	}
-	if err := os.Remove(partial.Name()); err != nil {
-		return errPlace(target, err)
-	}
-	if err := syncFile(filepath.Dir(target)); err != nil {
 		return errPlace(target, err)
 	}
 	return nil
@@ -274,6 +270,7 @@ func (d *Database) copyTo(ctx context.Context, path string) error {
 		if err := c.script(ctx, "PRAGMA query_only = OFF"); err != nil {
 			return err
 		}
+		c.stops = true
 		err := c.exec(ctx, "VACUUM INTO ?", path)
 		if err == nil {
 			return nil

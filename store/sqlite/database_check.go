@@ -25,6 +25,7 @@ func (d *Database) Check(ctx context.Context, report func(driver.Problem)) error
 	check := checker{d: &Driver{path: d.path, codec: codec}, report: report}
 	return check.survive(d.read(ctx, func(c *conn) error {
 		check.c = c
+		c.stops = true
 		// Read one moment, although a server may be writing.
 		if err := c.exec(ctx, "BEGIN"); err != nil {
 			return err

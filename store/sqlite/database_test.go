@@ -1,10 +1,13 @@
 package sqlite_test
 
 import (
+	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -98,6 +101,75 @@ func TestDatabaseBesideServer(t *testing.T) {
 	if err != nil || len(left) > 0 {
 		t.Errorf("%q is left, error %v", left, err)
 	}
+}
+
+// TestBackupInterrupted ends backups while they run. Nothing of them is left.
+func TestBackupInterrupted(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "agl.db")
+	d := open(t, sqlite.Config{Path: path, Sync: sqlite.SyncNormal})
+	a := newAttempt("r", 1, agl.AttemptRunning)
+	text := rand.Text()
+	changes := driver.Changes{Rollouts: []driver.RolloutChange{newRollout("r", agl.RolloutRunning)}, Attempts: []driver.AttemptChange{a}}
+	for n := range int64(40) {
+		span := newSpan(a, fmt.Sprint(n), n)
+		span.Payload = jsontext.Value(`"` + strings.Repeat(text+fmt.Sprint(n), 40_000) + `"`)
+		changes.Spans = append(changes.Spans, span)
+	}
+	mustApply(t, d, changes)
+	closeDriver(t, d)
+	db := openDatabase(t, path)
+	dir := t.TempDir()
+	for range 50 { // a backup may be over before it is seen
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- db.Backup(ctx, filepath.Join(dir, "copy.db")) }()
+		var err error
+		for ended := false; !ended; {
+			select {
+			case err = <-done:
+				ended = true
+			default:
+				if begun(t, dir) {
+					cancel()
+				}
+				runtime.Gosched()
+			}
+		}
+		cancel()
+		left, readErr := os.ReadDir(dir)
+		if readErr != nil {
+			t.Fatal(readErr)
+		}
+		if errors.Is(err, context.Canceled) {
+			if len(left) > 0 {
+				t.Errorf("%v is left", left)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(filepath.Join(dir, "copy.db")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Error("no backup ended with its context")
+}
+
+// begun reports whether a backup in dir has written something.
+func begun(t *testing.T, dir string) bool {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "*.partial-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if info, err := os.Stat(name); err == nil && info.Size() > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // TestLargeDeletion checks that many spans disappear at once for readers, are deleted

@@ -3,6 +3,8 @@
 package disk
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
@@ -12,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/sys/unix"
 
 	"github.com/agl-go/agl"
@@ -261,4 +264,39 @@ func TestReadOnlyMeanwhile(t *testing.T) {
 	server.Kill()
 	server.Start()
 	w.checkKept(c)
+}
+
+// TestBackupWithoutRoom makes a backup for which there is no room. Nothing of it is left.
+func TestBackupWithoutRoom(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4m"); err != nil {
+		t.Skipf("file systems cannot be mounted: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	db := "sqlite:" + filepath.Join(process.Dir(t), "agl.db")
+	server := process.Store(t, aglBinary, "store", process.Dir(t), "--db", db)
+	c := connect(t, server)
+	random := rand.NewChaCha8([32]byte{})
+	for range 8 {
+		input := make([]byte, 1<<20)
+		if _, err := random.Read(input); err != nil {
+			t.Fatal(err)
+		}
+		task := agl.EnqueueRollout{Input: jsontext.Value(fmt.Sprintf(`"%x"`, input))}
+		if _, err := c.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{task}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := exec.CommandContext(t.Context(), aglBinary, "db", "backup", "--db", db, filepath.Join(dir, "copy.db")).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "no space is left") {
+		t.Errorf("error %v, and it says: %s", err, out)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) > 0 {
+		t.Errorf("%v is left, error %v", left, err)
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/agl-go/agl/internal/durable"
 )
 
 // WriteFile writes a new file, or standard output when the path is a dash.
@@ -27,8 +29,8 @@ func newFile(path string, write func(w io.Writer) error) (err error) {
 		return err
 	}
 	defer func() {
-		if removed := os.Remove(partial.Name()); err == nil {
-			err = removed
+		if err != nil {
+			_ = os.Remove(partial.Name()) // it is incomplete
 		}
 	}()
 	err = write(partial)
@@ -41,8 +43,7 @@ func newFile(path string, write func(w io.Writer) error) (err error) {
 	if err != nil {
 		return err
 	}
-	// Unlike a rename, a link does not replace a file that has appeared since.
-	if err := os.Link(partial.Name(), path); errors.Is(err, os.ErrExist) {
+	if err := durable.Publish(partial.Name(), path); errors.Is(err, os.ErrExist) {
 		return taken
 	} else if err != nil {
 		return err

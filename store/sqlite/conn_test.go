@@ -1,0 +1,39 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+)
+
+// A statement of a connection that stops ends with its context, also while it runs.
+func TestStops(t *testing.T) {
+	t.Parallel()
+	c, err := connect(filepath.Join(t.TempDir(), "x.db"), modeCreate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.stops = true
+	const endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+	for name, run := range map[string]func(ctx context.Context) error{
+		"query": func(ctx context.Context) error {
+			_, err := c.number(ctx, endless)
+			return err
+		},
+		"exec":   func(ctx context.Context) error { return c.exec(ctx, "CREATE TABLE t AS "+endless) },
+		"script": func(ctx context.Context) error { return c.script(ctx, "CREATE TABLE t AS "+endless) },
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		go cancel()
+		if err := run(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: got error %v, want that of its context", name, err)
+		}
+	}
+	if n, err := c.number(t.Context(), "SELECT count(*) FROM sqlite_schema"); n != 0 || err != nil {
+		t.Errorf("%d tables, error %v, want none and a connection that goes on", n, err)
+	}
+	if err := c.close(); err != nil {
+		t.Error(err)
+	}
+}
