@@ -23,7 +23,7 @@ type doctorCommand struct {
 
 	File     string        `arg:"" optional:"" help:"A run file. Default: ${runfile}, if there is one; otherwise only the store, the ports and --model are checked."`
 	StoreURL flags.URL     `name:"store" placeholder:"URL" help:"Base URL of the store. Default: where the file keeps the run; without a file AGL_STORE_URL, or http://localhost:4747."`
-	Token    string        `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token."`
+	Token    flags.Token   `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token."`
 	Model    []flags.Model `sep:"none" placeholder:"NAME=URL" help:"One more model to check, and the base URL of its backend; repeat it for several."`
 	APIKey   string        `name:"api-key" env:"AGL_PROXY_API_KEY" placeholder:"KEY" help:"Key sent to the backends of --model, or env:NAME."`
 	TextOnly bool          `help:"Do not ask these backends for token ids and log-probabilities."`
@@ -60,7 +60,7 @@ func (c *doctorCommand) run(ctx context.Context, out *console.Console) error {
 	if err != nil {
 		return err
 	}
-	d := doctor.New(doctor.Config{Timeout: c.Timeout, Token: c.Token, TLS: settings, LookupEnv: os.LookupEnv})
+	d := doctor.New(doctor.Config{Timeout: c.Timeout, Token: string(c.Token), TLS: settings, LookupEnv: os.LookupEnv})
 	if c.File != "" {
 		c.checkFile(ctx, d)
 	}
@@ -69,14 +69,14 @@ func (c *doctorCommand) run(ctx context.Context, out *console.Console) error {
 	}
 	switch elsewhere := os.Getenv("AGL_STORE_URL"); {
 	case c.StoreURL != "":
-		d.Store(ctx, string(c.StoreURL), c.Token)
+		d.Store(ctx, string(c.StoreURL), string(c.Token))
 	case c.File == "" && elsewhere != "":
 		var named flags.URL
 		if err := named.UnmarshalText([]byte(elsewhere)); err != nil {
 			d.Addf("store", doctor.Fail, "change AGL_STORE_URL, or give --store", "AGL_STORE_URL: %v", err)
 			break
 		}
-		d.Store(ctx, elsewhere, c.Token)
+		d.Store(ctx, elsewhere, string(c.Token))
 	case c.File == "":
 		d.Defaults(ctx)
 	}

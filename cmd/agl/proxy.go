@@ -31,7 +31,7 @@ type proxyCommand struct {
 
 	Config   string            `type:"home" placeholder:"FILE" help:"Read the models and everything else from this YAML file, and reload it on SIGHUP and when it changes. Its settings override the other flags."`
 	StoreURL flags.URL         `name:"store" default:"http://localhost:4747" env:"AGL_STORE_URL" help:"Base URL of the store that takes the recorded calls."`
-	Token    string            `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token. The routes under /admin require it, too."`
+	Token    flags.Token       `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token. The routes under /admin require it, too."`
 	Keys     bool              `name:"require-keys" help:"Require a key of every call: one that agl key create has made at the store, an attempt's, or the token."`
 	Model    []flags.Model     `sep:"none" placeholder:"NAME=URL" help:"A model that agents may ask for and the base URL of its backend; repeat it for several, the same name again adds a replica."`
 	APIKey   string            `name:"api-key" env:"AGL_PROXY_API_KEY" placeholder:"KEY" help:"Key sent to the backends, or env:NAME. Default: the agent's own is passed on."`
@@ -99,7 +99,10 @@ func (c *proxyCommand) readFile() error {
 		c.StoreURL = flags.URL(file.Store)
 	}
 	if name, ok := strings.CutPrefix(file.Token, "env:"); ok {
-		if c.Token = os.Getenv(name); c.Token == "" {
+		if err := c.Token.UnmarshalText([]byte(os.Getenv(name))); err != nil {
+			return fmt.Errorf("%s: token: the environment variable %s: %w", c.Config, name, err)
+		}
+		if c.Token == "" {
 			return fmt.Errorf("%s: token: the environment variable %s is not set", c.Config, name)
 		}
 	}
@@ -147,7 +150,7 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 	if err != nil {
 		return err
 	}
-	spans, err := client.New(client.Config{URL: string(c.StoreURL), Token: c.Token, TLS: settings, Logger: log, RetryTimeout: -1})
+	spans, err := client.New(client.Config{URL: string(c.StoreURL), Token: string(c.Token), TLS: settings, Logger: log, RetryTimeout: -1})
 	if err != nil {
 		return err
 	}
@@ -156,7 +159,7 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 	backends := proxy.NewTransport()
 	backends.TLSClientConfig = settings
 	cfg.Transport = backends
-	cfg.Spans, cfg.Rollouts, cfg.Token, cfg.LookupEnv, cfg.Logger = spans, spans, c.Token, os.LookupEnv, log
+	cfg.Spans, cfg.Rollouts, cfg.Token, cfg.LookupEnv, cfg.Logger = spans, spans, string(c.Token), os.LookupEnv, log
 	cfg.Access, cfg.Budgets, cfg.Audit, cfg.RequireKeys = spans.Keys(), spans, spans, c.Keys
 	cfg.AllowEnv = c.AllowEnv
 	cfg.Failed = access.NewThrottle(failedLogins)

@@ -172,7 +172,7 @@ func become(cfg *process.Config, name string) error {
 func (c *runnerCommand) split() (public, token string) {
 	public, token = client.SplitURL(string(c.StoreURL))
 	if c.Token != "" {
-		token = c.Token
+		token = string(c.Token)
 	}
 	return public, token
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/internal/secret"
 	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/trainer/keys"
@@ -23,8 +24,8 @@ import (
 
 // Store has the flags of a command that uses a store server.
 type Store struct {
-	StoreURL URL    `name:"store" default:"http://localhost:4747" env:"AGL_STORE_URL" help:"Base URL of the store."`
-	Token    string `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token."`
+	StoreURL URL   `name:"store" default:"http://localhost:4747" env:"AGL_STORE_URL" help:"Base URL of the store."`
+	Token    Token `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token."`
 
 	Trust
 }
@@ -56,7 +57,7 @@ func (f *Store) Client() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.New(client.Config{URL: string(f.StoreURL), Token: f.Token, TLS: settings, RetryTimeout: retryTimeout})
+	return client.New(client.Config{URL: string(f.StoreURL), Token: string(f.Token), TLS: settings, RetryTimeout: retryTimeout})
 }
 
 // Open opens the store in the folder of the run, or, without a folder, that of the flags.
@@ -196,6 +197,15 @@ func (u *URL) UnmarshalText(text []byte) error {
 	}
 	*u = URL(text)
 	return nil
+}
+
+// Token is the bearer token of a server.
+type Token string
+
+// UnmarshalText reads a token. The error does not show it.
+func (t *Token) UnmarshalText(text []byte) error {
+	*t = Token(text)
+	return secret.Check("the token", string(text))
 }
 
 // Model is a model's name and the base URL of its backend, given as NAME=URL.
