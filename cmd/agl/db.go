@@ -198,6 +198,13 @@ type dbBackupCommand struct {
 	File string `arg:"" help:"The new file."`
 }
 
+func (c *dbBackupCommand) Validate() error {
+	if c.File == "-" {
+		return errors.New("got - for <file>, must be a file: a backup is no stream; agl db export writes to standard output")
+	}
+	return c.databaseFlag.Validate()
+}
+
 func (c *dbBackupCommand) run(ctx context.Context, out *console.Console) error {
 	return c.with(ctx, func(db driver.Database) error {
 		if err := db.Backup(ctx, c.File); err != nil {

@@ -2,6 +2,7 @@ package archive_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -382,6 +383,22 @@ func TestImportDamaged(t *testing.T) {
 	for _, i := range []int{0, 1, 5, len(lines) / 2, len(lines) - 3, len(lines) - 2} {
 		wantDamage("left out", bytes.Join(append(append([][]byte{}, lines[:i]...), lines[i+1:]...), nil), 0)
 		wantDamage("repeated", bytes.Join(append(append([][]byte{}, lines[:i+1]...), lines[i:]...), nil), 0)
+	}
+}
+
+func TestImportCompressed(t *testing.T) {
+	t.Parallel()
+	var compressed bytes.Buffer
+	w := gzip.NewWriter(&compressed)
+	if _, err := w.Write(export(t, populate(t, 3))); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := archive.Import(t.Context(), newMemory(t, 0), &compressed, nil)
+	if !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), "compressed by gzip") {
+		t.Errorf("got error %v, want one that says what the file is", err)
 	}
 }
 

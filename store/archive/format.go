@@ -155,6 +155,9 @@ func (l *line) damaged(format string, args ...any) error {
 func (l *line) parse(text []byte, table *crc32.Table) error {
 	const checksumBytes = len(`,"crc32c":"00000000"}`)
 	at := len(text) - checksumBytes
+	if l.number == 1 && bytes.HasPrefix(text, []byte("\x1f\x8b")) {
+		return agl.Errorf(agl.CodeInvalid, "the export is compressed by gzip, must be JSON lines; decompress it first")
+	}
 	if at < 0 || !bytes.HasPrefix(text[at:], []byte(`,"crc32c":"`)) {
 		return l.damaged("it does not end with a checksum")
 	}
