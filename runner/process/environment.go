@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/httpproxy"
 )
 
 // markVariable identifies the process that an agent's children descend from: everything that the process starts
@@ -64,7 +65,7 @@ func (c *Config) inherited() []string {
 	env := slices.DeleteFunc(slices.Clone(c.Environ), named(func(name string) bool { return slices.Contains(c.Withhold, name) }))
 	all := variables(slices.DeleteFunc(append(env, c.Env...), named(withheld)))
 	all.add("AGL_STORE_URL", c.StoreURL) // the runner's own may hold a key
-	return all
+	return httpproxy.Bypass(all)
 }
 
 // attemptVariables returns the variables of one attempt.

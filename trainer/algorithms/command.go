@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/httpproxy"
 	"github.com/agl-go/agl/internal/procgroup"
 	"github.com/agl-go/agl/internal/yamlfile"
 	"github.com/agl-go/agl/trainer/display"
@@ -84,7 +85,7 @@ func (r *commandRun) Run(ctx context.Context, in agl.AlgorithmInput) error {
 		return err
 	}
 	out := r.parts.RunConfig.OutDir
-	env := append(slices.Clone(r.parts.Environ),
+	env := append(slices.Clone(httpproxy.Bypass(r.parts.Environ)),
 		"AGL_STORE_URL="+in.StoreURL, "AGL_TOKEN="+r.parts.StoreToken, "AGL_RUN_DIR="+out, "AGL_RUN_ID="+r.parts.RunConfig.RunID, fmt.Sprintf("AGL_SEED=%d", r.parts.RunConfig.Seed))
 	if in.Proxy != nil {
 		env = append(env, "AGL_PROXY_URL="+in.Proxy.URL(), "AGL_PROXY_TOKEN="+in.Proxy.Token())
