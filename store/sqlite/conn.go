@@ -42,6 +42,8 @@ const (
 	modeWrite    = "rw"
 	modeReadOnly = "ro"
 	modeMemory   = "memory" // the path is only a name
+	// modeWithoutLog reads what the file holds without its write-ahead log, which it leaves alone.
+	modeWithoutLog = "ro&immutable=1"
 )
 
 // connect opens a connection to the file at an absolute path.

@@ -52,6 +52,9 @@ func (d *Database) read(ctx context.Context, use func(c *conn) error) error {
 	if err := d.exists(); err != nil {
 		return err
 	}
+	if _, err := checkLog(ctx, d.path); err != nil {
+		return err
+	}
 	c, err := openReader(ctx, d.path)
 	if err != nil {
 		return fault(d.path, err)
@@ -62,7 +65,7 @@ func (d *Database) read(ctx context.Context, use func(c *conn) error) error {
 
 // write lends a connection to a file that no server uses. mode is one of the modes of
 // connect.
-func (d *Database) write(mode string, use func(c *conn) error) error {
+func (d *Database) write(ctx context.Context, mode string, use func(c *conn) error) error {
 	lock, err := takeLock(d.path)
 	if err != nil {
 		return err
@@ -72,6 +75,9 @@ func (d *Database) write(mode string, use func(c *conn) error) error {
 		return err
 	}
 	if err := checkNames(d.path); err != nil {
+		return err
+	}
+	if err := lock.checkLog(ctx, d.path); err != nil {
 		return err
 	}
 	if mode == modeCreate {
@@ -170,7 +176,7 @@ func (d *Database) size() (total int64, err error) {
 
 // Migrate implements driver.Database. No server may use the file.
 func (d *Database) Migrate(ctx context.Context) (from, to int, err error) {
-	err = d.write(modeCreate, func(c *conn) (err error) {
+	err = d.write(ctx, modeCreate, func(c *conn) (err error) {
 		from, to, err = migrate(ctx, c, d.path)
 		return err
 	})
@@ -183,7 +189,7 @@ func (d *Database) Vacuum(ctx context.Context) error {
 	if err := d.exists(); err != nil {
 		return err
 	}
-	return d.write(modeWrite, func(c *conn) error {
+	return d.write(ctx, modeWrite, func(c *conn) error {
 		c.stops = true
 		if err := d.usable(ctx, c); err != nil {
 			return err

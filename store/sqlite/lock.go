@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -71,6 +72,51 @@ func (l *lock) checkNotEmptied(path string) error {
 			"sqlite: the file %s is damaged: it is empty, and it held a database; restore a backup, or remove the file to begin anew", path)
 	}
 	return nil
+}
+
+// checkLog refuses a file beside the write-ahead log of another one, which SQLite would mix into it. Copying a backup over a file
+// whose server has crashed leaves them so.
+func (l *lock) checkLog(ctx context.Context, path string) error {
+	replaced, err := checkLog(ctx, path)
+	if err != nil || !replaced {
+		return err
+	}
+	// The mark is that of the file before. A log that is begun from now on belongs to this one.
+	if err := l.file.Truncate(0); err != nil {
+		return errPlace(path, err)
+	}
+	return nil
+}
+
+// checkLog is [lock.checkLog] for who does not have the lock. It reports whether the file is another one than that of the mark.
+func checkLog(ctx context.Context, path string) (replaced bool, err error) {
+	identity := identityOf(ctx, path)
+	log, logErr := os.Stat(path + "-wal")
+	mark, err := os.ReadFile(lockName(path)) // last: a server that begins a log has cleared the mark of another file before
+	if err != nil || identity == "" || len(mark) == 0 || string(mark) == identity+"\n" {
+		return false, nil //nolint:nilerr // without a mark or an identity nothing is known
+	}
+	if logErr == nil && log.Size() > 0 {
+		return true, agl.Errorf(agl.CodeIllegalState,
+			"sqlite: the file %[1]s was replaced, and %[1]s-wal is the log of the one before, which would damage it; remove %[1]s-wal and %[1]s-shm, or %[1]s.lock if the log is that of the file after all", path)
+	}
+	return true, nil
+}
+
+// identityOf returns the identity of the file without its log; "" if it cannot be read.
+func identityOf(ctx context.Context, path string) (identity string) {
+	c, err := connect(path, modeWithoutLog)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = c.close() }() // nothing was written
+	if err := c.query(ctx, "SELECT identity FROM state", nil, func(r row) error {
+		identity = r.text(0)
+		return errStop
+	}); err != nil {
+		return ""
+	}
+	return identity
 }
 
 func (l *lock) release() {

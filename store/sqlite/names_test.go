@@ -3,6 +3,7 @@
 package sqlite_test
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -147,4 +148,58 @@ func TestLogTakenAway(t *testing.T) {
 			closeDriver(t, again)
 		})
 	}
+}
+
+// A backup that is copied over the file of a server that has crashed is not opened with the log of that file, and nothing of
+// either is changed. Without the log it is a database like any other.
+func TestRestoredBesideLog(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path, backup := filepath.Join(dir, "agl.db"), filepath.Join(dir, "backup.db")
+	d := open(t, sqlite.Config{Path: path})
+	mustApply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{newRollout("before", agl.RolloutQueuing)}})
+	if err := openDatabase(t, path).Backup(t.Context(), backup); err != nil {
+		t.Fatal(err)
+	}
+	mustApply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{newRollout("after", agl.RolloutQueuing)}})
+	contents := map[string][]byte{}
+	for suffix, from := range map[string]string{"": backup, "-wal": path + "-wal", ".lock": path + ".lock"} {
+		data, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		contents[suffix] = data
+	}
+	closeDriver(t, d)
+	for suffix, data := range contents {
+		if err := os.WriteFile(path+suffix, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	db := openDatabase(t, path)
+	_, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
+	wantError(t, err, agl.ErrIllegalState, path+" was replaced", "remove "+path+"-wal", path+".lock if")
+	_, err = db.Status(t.Context())
+	wantError(t, err, agl.ErrIllegalState, path+" was replaced")
+	_, _, err = db.Migrate(t.Context())
+	wantError(t, err, agl.ErrIllegalState, path+" was replaced")
+	for suffix, want := range contents {
+		if got, err := os.ReadFile(path + suffix); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s has changed, error %v", path+suffix, err)
+		}
+	}
+
+	if err := os.Remove(path + "-wal"); err != nil {
+		t.Fatal(err)
+	}
+	d = open(t, sqlite.Config{Path: path})
+	if got := load(t, d, driver.LoadParams{Rollouts: []string{"before", "after"}}); len(got.Rollouts) != 1 {
+		t.Errorf("the restored file has %v, want what it had at the backup", got.Rollouts)
+	}
+	status, err := db.Status(t.Context())
+	if err != nil || !status.InUse {
+		t.Errorf("status %+v, error %v", status, err)
+	}
+	closeDriver(t, d)
 }

@@ -122,6 +122,9 @@ func (d *Driver) start(ctx context.Context) error {
 	if err := checkNames(d.path); err != nil {
 		return err
 	}
+	if err := d.lock.checkLog(ctx, d.path); err != nil {
+		return err
+	}
 	if err := d.lock.create(d.path); err != nil {
 		return err
 	}
