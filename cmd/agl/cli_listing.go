@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
+	"github.com/agl-go/agl/internal/backoff"
 )
 
 // pageSize is the largest number of items of a request.
@@ -98,22 +100,61 @@ func (l *listing[T, P]) show(ctx context.Context, out *console.Console) error {
 const noEvent = "none"
 
 // watch lists the items and then prints a line for every change, until ctx ends. The stream starts before the listing: a
-// change in between is shown twice rather than missed.
+// change in between is shown twice rather than missed. A store that goes away, such as for a restart, is waited for.
 func (l *listing[T, P]) watch(ctx context.Context, out *console.Console, store agl.Store) error {
-	for event, err := range store.Events(ctx, agl.EventsParams{Since: noEvent}) {
-		switch {
-		case err != nil:
-			return watchEnded(ctx, l.flags.Wrap(err))
-		case event.Kind == agl.EventReset:
-			err = l.show(ctx, out)
-		case l.wanted(event):
-			err = l.printChange(ctx, out, event)
+	var absence absence
+	for last := noEvent; ; {
+		err := l.flags.Wrap(errors.New("the stream of events has ended"))
+		for event, failure := range store.Events(ctx, agl.EventsParams{Since: last}) {
+			if err = l.flags.Wrap(failure); err == nil {
+				err = l.tell(ctx, out, event)
+			}
+			if err != nil {
+				break
+			}
+			last = cmp.Or(event.ID, noEvent)
+			absence.over()
 		}
-		if err != nil {
+		if err = absence.wait(ctx, out, err); err != nil {
 			return watchEnded(ctx, err)
 		}
 	}
-	return watchEnded(ctx, l.flags.Wrap(errors.New("the stream of events has ended")))
+}
+
+// tell prints what an event says.
+func (l *listing[T, P]) tell(ctx context.Context, out *console.Console, event agl.Event) error {
+	switch {
+	case event.Kind == agl.EventReset:
+		return l.show(ctx, out)
+	case l.wanted(event):
+		return l.printChange(ctx, out, event)
+	}
+	return nil
+}
+
+// absence is the time in which a store that was there does not answer those who watch it.
+type absence struct {
+	seen, told bool
+}
+
+// over notes that the store has answered.
+func (a *absence) over() { a.seen, a.told = true, false }
+
+// absenceStep is how long to wait before a store is asked again. Its client has repeated the call until then.
+const absenceStep = time.Second
+
+// wait returns at once with an error that does not mean that the store is away, and with any before it was there.
+func (a *absence) wait(ctx context.Context, out *console.Console, err error) error {
+	if !a.seen || !errors.Is(err, agl.ErrUnavailable) {
+		return err
+	}
+	if !a.told {
+		a.told = true
+		if err := out.Summarize("the store is away; --watch goes on when it is back"); err != nil {
+			return err
+		}
+	}
+	return backoff.Sleep(ctx, absenceStep)
 }
 
 // errNotSelected means that an item is not one that the flags select.

@@ -67,6 +67,7 @@ func (c *statsCommand) watch(ctx context.Context, out *console.Console, store ag
 	}
 	tick := time.NewTicker(c.Every)
 	defer tick.Stop()
+	absence := absence{seen: true}
 	for {
 		select {
 		case <-ctx.Done():
@@ -75,8 +76,12 @@ func (c *statsCommand) watch(ctx context.Context, out *console.Console, store ag
 		}
 		stats, err := store.Statistics(ctx)
 		if err != nil {
-			return watchEnded(ctx, c.Wrap(err))
+			if err := absence.wait(ctx, out, c.Wrap(err)); err != nil {
+				return watchEnded(ctx, err)
+			}
+			continue
 		}
+		absence.over()
 		if sameCounts(stats, last) {
 			continue
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy/proxytest"
+	"github.com/agl-go/agl/test/process"
 )
 
 // answered is the result of a request.
@@ -128,6 +130,54 @@ func TestWatch(t *testing.T) {
 	}
 	if text := watch.stderr.String(); text != "" {
 		t.Errorf("standard error %q, want nothing", text)
+	}
+}
+
+// TestWatchOverRestart kills the store under commands that watch it. They wait for it, and then show what has changed.
+func TestWatchOverRestart(t *testing.T) {
+	t.Parallel()
+	dir := process.Dir(t)
+	server := process.Store(t, aglBinary, "store", dir, "--db", "sqlite:"+filepath.Join(dir, "agl.db"))
+	c := connect(t, server.URL())
+	enqueue := func() string {
+		t.Helper()
+		queued, err := c.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{{Input: jsontext.Value("1")}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return queued[0].RolloutID
+	}
+	await := func(s *started, text string) {
+		t.Helper()
+		for deadline := time.After(longest); ; {
+			what, rest, ok := s.next(deadline, text)
+			if !ok {
+				t.Fatalf("%v ended before it showed %s", s.cmd.Args, text)
+			}
+			if strings.Contains(what+" "+rest, text) {
+				return
+			}
+		}
+	}
+	first := enqueue()
+	rollouts := start(t, aglBinary, []string{"rollouts", "--watch", "--json", "--store", server.URL()}, nil)
+	stats := start(t, aglBinary, []string{"stats", "--watch", "--json", "--every=10ms", "--store", server.URL()}, nil)
+	await(rollouts, first)
+	await(stats, `"total_rollouts":1,`)
+	server.Kill()
+	rollouts.awaitStderr("the store is away")
+	stats.awaitStderr("the store is away")
+	server.Start()
+	await(rollouts, enqueue())
+	await(stats, `"total_rollouts":2,`)
+	for _, watch := range []*started{rollouts, stats} {
+		watch.signalGroup(syscall.SIGINT)
+		if exit := watch.end(); exit != ctrlC {
+			t.Errorf("%v: exit code %d, want %d", watch.cmd.Args, exit, ctrlC)
+		}
+		if n := strings.Count(watch.stderr.String(), "the store is away"); n != 1 {
+			t.Errorf("%v says %d times that the store is away, want once", watch.cmd.Args, n)
+		}
 	}
 }
 
