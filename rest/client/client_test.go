@@ -75,6 +75,8 @@ func TestConfigErrors(t *testing.T) {
 		{URL: "localhost:4747"},
 		{URL: "ftp://h"},
 		{URL: "http://h\x7f"},
+		{URL: "http://h/v1/agl"},
+		{URL: "http://h/p/a/v1/agl/"},
 		{URL: "http://h", LongPoll: 61e9},
 		{URL: "http://h", RequestTimeout: -1},
 		{URL: "http://h", MaxBackoff: -1},
