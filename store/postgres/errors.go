@@ -17,6 +17,8 @@ import (
 // https://www.postgresql.org/docs/current/errcodes-appendix.html
 const (
 	codeReadOnly       = "25006"
+	codeNowReadOnly    = "25001" // of BEGIN READ WRITE where transactions are read-only by default
+	codeUnsupported    = "0A000" // of BEGIN READ WRITE at a standby, and of others
 	codeSerialization  = "40001"
 	codeDeadlock       = "40P01"
 	codeLockNotThere   = "55P03"
@@ -43,7 +45,7 @@ func failed(ctx context.Context, doing string, err error) error {
 		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: the database is away: %w", doing, err)
 	case !answered:
 		return agl.Errorf(agl.CodeInternal, "postgres: %s: %w", doing, err)
-	case pg.Code == codeReadOnly:
+	case readOnly(pg):
 		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: the database is a standby or read-only: %w", doing, err)
 	case pg.Code == codeDiskFull:
 		return agl.Errorf(agl.CodeExhausted, "postgres: %s: the database's disk is full: %w", doing, err)
@@ -57,6 +59,17 @@ func failed(ctx context.Context, doing string, err error) error {
 		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: %w", doing, err)
 	}
 	return agl.Errorf(agl.CodeInternal, "postgres: %s: %w", doing, err)
+}
+
+// readOnly reports whether the database takes no writes, such as after a failover that has made it a standby.
+func readOnly(err *pgconn.PgError) bool {
+	switch err.Code {
+	case codeReadOnly, codeNowReadOnly:
+		return true
+	case codeUnsupported:
+		return err.Routine != "RevalidateCachedQuery" // a table was changed; the statement is prepared anew the next time
+	}
+	return false
 }
 
 // batchFailed is failed for a batch. Errors after which the batch can run again wrap

@@ -6,7 +6,9 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -177,17 +179,64 @@ func TestEveryConnectionKilled(t *testing.T) {
 	s := engine(t, postgres.Config{URL: databaseURL})
 	for i := range 5 {
 		r := enqueue(t, s, agl.EnqueueRolloutsParams{Rollouts: numbered(1)})[0]
-		err := postgrestest.Execute(t.Context(), databaseURL, `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
-			WHERE datname = current_database() AND pid <> pg_backend_pid()`)
-		if err != nil {
-			t.Fatal(err)
-		}
+		execute(t, databaseURL, disconnect)
 		// A connection that was idle is replaced without anybody noticing.
 		if i%2 == 0 {
 			enqueue(t, s, agl.EnqueueRolloutsParams{Rollouts: numbered(1)})
 		} else if _, err := s.GetRollout(t.Context(), agl.GetRolloutParams{RolloutID: r.RolloutID}); err != nil {
 			t.Errorf("read: %v", err)
 		}
+	}
+}
+
+// TestStandby makes the database a standby under a store, as a failover does. Writes are refused as unavailable, so that clients
+// repeat them, and are accepted again after its promotion.
+func TestStandby(t *testing.T) {
+	t.Parallel()
+	db, databaseURL := ownServer(t)
+	s := engine(t, postgres.Config{URL: databaseURL, PollInterval: time.Hour})
+	enqueue(t, s, agl.EnqueueRolloutsParams{Rollouts: numbered(1)})
+
+	conn, err := pgx.Connect(t.Context(), databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var data string
+	err = conn.QueryRow(t.Context(), `SHOW data_directory`).Scan(&data)
+	if err := errors.Join(err, conn.Close(t.Context()), db.Stop(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	signal := filepath.Join(data, "standby.signal")
+	if err := os.WriteFile(signal, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(signal, 0o666); err != nil { // the server may run as another user
+		t.Fatal(err)
+	}
+	if err := db.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		_, err := s.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: numbered(1)})
+		if !errors.Is(err, agl.ErrUnavailable) || !strings.Contains(err.Error(), "standby or read-only") {
+			t.Errorf("got error %v, want unavailable, because the database is a standby or read-only", err)
+		}
+	}
+	if err := s.Ready(t.Context()); !errors.Is(err, agl.ErrUnavailable) {
+		t.Errorf("ready: %v, want unavailable", err)
+	}
+
+	execute(t, databaseURL, `SELECT pg_promote()`)
+	enqueue(t, s, agl.EnqueueRolloutsParams{Rollouts: numbered(1)})
+}
+
+// disconnect ends the connections of others.
+const disconnect = `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
+
+func execute(t *testing.T, databaseURL, sql string) {
+	t.Helper()
+	if err := postgrestest.Execute(t.Context(), databaseURL, sql); err != nil {
+		t.Fatal(err)
 	}
 }
 
