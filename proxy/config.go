@@ -230,12 +230,20 @@ func (c *Config) Validate() error {
 		return err
 	}
 	for _, given := range c.ForwardPaths {
-		if parseRoute(given).path != given || !strings.HasPrefix(given, "/") || strings.ContainsAny(given, "%?#\\") || path.Clean(given) != given || exchange.Generates(given) {
-			return agl.Errorf(agl.CodeInvalid, "ForwardPaths: got %q, must be a plain path without /v1, such as /rerank", given)
+		if err := CheckForwardPath(given); err != nil {
+			return agl.Errorf(agl.CodeInvalid, "ForwardPaths: %w", err)
 		}
 	}
 	if c.PublicURL != "" {
 		return upstream.CheckURL("PublicURL", c.PublicURL)
+	}
+	return nil
+}
+
+// CheckForwardPath refuses what cannot be one of [Config.ForwardPaths] with CodeInvalid.
+func CheckForwardPath(given string) error {
+	if parseRoute(given).path != given || !strings.HasPrefix(given, "/") || strings.ContainsAny(given, "%?#\\") || path.Clean(given) != given || exchange.Generates(given) {
+		return agl.Errorf(agl.CodeInvalid, "got %q, must be a plain path without /v1, such as /rerank", given)
 	}
 	return nil
 }

@@ -30,7 +30,13 @@ func TestOutcomeOnRecord(t *testing.T) {
 		"elsewhere": {308, "moved", hello, "model_error"},
 		"not JSON":  {200, `{}`, `{`, ""},
 		"away":      {0, "", hello, "model_error"},
-		"cut off":   {200, runaway["chat"](0), streamed(hello), "model_error"},
+		"no status": {99, `{}`, hello, "model_error"},
+		"switches":  {101, "", hello, "model_error"},
+		"in stream": {200, ":\n\n" + `data: {"id":"c","choices":[{"index":0,"delta":{"content":"a"}}]}` + "\n\n" + `data: {"error":{"message":"out of memory"}}` + "\n\n", streamed(hello), "model_error"},
+		"too long in stream": {
+			200, ":\n\n" + `data: {"error":{"message":"This model's maximum context length is 8 tokens."}}` + "\n\n", streamed(hello), "context_overflow",
+		},
+		"cut off": {200, runaway["chat"](0), streamed(hello), "model_error"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -38,6 +44,9 @@ func TestOutcomeOnRecord(t *testing.T) {
 				switch res := respond(tt.status, http.Header{"Content-Type": {"application/json"}}, tt.reply); {
 				case tt.status == 0:
 					return nil, errors.New("connection refused")
+				case strings.HasPrefix(tt.reply, ":"):
+					res.Header = http.Header{"Content-Type": {"text/event-stream"}}
+					return res, nil
 				case strings.HasPrefix(tt.reply, "data:"):
 					res.Header, res.ContentLength = http.Header{"Content-Type": {"text/event-stream"}}, -1
 					res.Body = io.NopCloser(io.MultiReader(res.Body, reader(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF })))

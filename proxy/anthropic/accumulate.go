@@ -36,6 +36,16 @@ func (a *Accumulator) Size() int { return a.size }
 // Malformed returns the number of events whose data was not an event of a message.
 func (a *Accumulator) Malformed() int { return a.malformed }
 
+// Failure returns the error that the backend sent in the stream, as JSON, or nil.
+func (a *Accumulator) Failure() []byte {
+	for i := range a.members {
+		if f := &a.members[i]; string(f.name) == "error" && string(f.value) != "null" {
+			return f.value
+		}
+	}
+	return nil
+}
+
 // Done reports whether the event that ends a stream has been added.
 func (a *Accumulator) Done() bool { return a.done }
 

@@ -143,6 +143,9 @@ func TestOneMistake(t *testing.T) {
 		models + "cache: &x {size: 1}\npause: *x":    "f.yaml:3: *x: aliases are not supported, write the value out",
 		models + "control: {forbid: [n, model]}":     `f.yaml:2: control.forbid[1]: got "model", must be a sampling parameter`,
 		"models: [{name: '', base_url: 'http://x'}]": "f.yaml:1: name: empty, must be the name that agents ask for",
+		models + "forward_paths: [/rerank, embed]":   `f.yaml:2: forward_paths[1]: got "embed", must be a plain path without /v1, such as /rerank`,
+		models + "sessions: {reward_window: 1h}":     "f.yaml:2: sessions.reward_window: needs sessions.idle_timeout, without which no session is recorded",
+		models + "sessions: {rewards: {judge: a}}":   "f.yaml:2: sessions.rewards: needs sessions.idle_timeout, without which no session is recorded",
 	} {
 		_, err := configfile.Parse("f.yaml", []byte(file))
 		if err == nil || err.Error() != want {
@@ -231,7 +234,7 @@ sessions: {idle_timeout: 1m, rewards: {events: {accepted: 1}, judge: m, program:
 		"judge: m":                      {"judge: n": "got the model n, but models has none", `judge: {model: m, prompt: "good?"}`: "has no {next}", "judge: {model: m, votes: 0}": "votes: got the number 0"},
 		"accepted: 1":                   {"accepted: yes": "rewards.events.accepted: got a text"},
 		"command: [sh, x]":              {"command: []": "command", "command: [./nothing]": "nothing", "timeout: 1s": "command"},
-		"sessions: {idle_timeout: 1m, ": {"sessions: {": "needs an IdleTimeout"},
+		"sessions: {idle_timeout: 1m, ": {"sessions: {": "needs sessions.idle_timeout"},
 	} {
 		for to, want := range mistakes {
 			if _, err := parse(strings.Replace(file, from, to, 1)); err == nil || !strings.Contains(err.Error(), want) {

@@ -23,6 +23,11 @@ func declare(f *File) yamlfile.Value {
 		keys = append(keys, k)
 	}
 	return yamlfile.Mapping(keys...).Check(func(s *yamlfile.Scope) {
+		for _, key := range [...]string{"sessions.reward_window", "sessions.rewards"} {
+			if s.Clean() && f.Proxy.Sessions.IdleTimeout == 0 && f.Proxy.Sessions.Check() != nil && s.Given(key) {
+				s.Failf(key, "needs sessions.idle_timeout, without which no session is recorded")
+			}
+		}
 		if judge := f.Proxy.Sessions.Judge; s.Clean() && judge != nil && !slices.ContainsFunc(f.Proxy.Models, func(m proxy.Model) bool { return m.Name == judge.Model }) {
 			s.Failf("sessions.rewards.judge", "got the model %s, but models has none of that name", judge.Model)
 		}
@@ -65,7 +70,7 @@ func Keys(c *proxy.Config) []yamlfile.Field {
 			yamlfile.Key("rewards", "What gives sessions rewards, beside the requests that send them.", rewards(&c.Sessions)),
 		)),
 		yamlfile.Key("forward_paths", "Further paths whose POSTs are forwarded to a backend, without /v1: [/rerank]. Others get 404.",
-			yamlfile.List(&c.ForwardPaths, yamlfile.Text)),
+			yamlfile.List(&c.ForwardPaths, forwardPath)),
 		yamlfile.Key("request_size", "Longer requests get 413.", yamlfile.Size(&c.MaxRequestBytes)).Default("64MiB"),
 		yamlfile.Key("queue_timeout", "How long a call waits for a backend's limits, or for memory.", yamlfile.Duration(&c.QueueTimeout)).Default("30s"),
 		yamlfile.Key("idle_timeout", "How long a backend may send nothing.", yamlfile.Duration(&c.IdleTimeout)).Default("10m"),
@@ -74,6 +79,14 @@ func Keys(c *proxy.Config) []yamlfile.Field {
 			yamlfile.Key("contents", "Requests and replies in these lines, as they are.", yamlfile.Bool(&c.LogContents)).Default(false),
 		)),
 	}
+}
+
+func forwardPath(p *string) yamlfile.Value {
+	return yamlfile.Text(p).Check(func(s *yamlfile.Scope) {
+		if s.Clean() {
+			s.FailAt("", proxy.CheckForwardPath(*p))
+		}
+	})
 }
 
 func rewards(to *proxy.Sessions) yamlfile.Value {

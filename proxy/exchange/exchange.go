@@ -307,10 +307,22 @@ func (c *call) answerSpent(spent *quota.SpentError) error {
 	return err
 }
 
+// failedInStream notes the error that a backend sent in a stream, after its 200. The agent may have left because of it.
+func (c *call) failedInStream() {
+	if c.in.Streamed == nil {
+		return
+	}
+	if failure := c.in.Streamed.Failure(); failure != nil {
+		c.in.Outcome = modelerror.Outcome(http.StatusBadGateway, fmt.Appendf(nil, `{"error":%s}`, failure)).Kind
+		c.in.Fail(record.SourceProvider, "the backend sent an error in its stream")
+	}
+}
+
 // end completes the input of the record and passes it to the recorder.
 func (x *Exchange) end(ctx context.Context, c *call, err error) {
 	in := c.in
 	in.End, in.Delivered = time.Now(), err == nil
+	c.failedInStream()
 	switch told := gatewayError(ctx, err); {
 	case err == nil:
 		if in.Outcome == "" {

@@ -90,6 +90,16 @@ func (a *Accumulator) Size() int { return a.size }
 // Malformed returns the number of events whose data was neither a chunk nor [DONE].
 func (a *Accumulator) Malformed() int { return a.malformed }
 
+// Failure returns the error that the backend sent in the stream, as JSON, or nil.
+func (a *Accumulator) Failure() []byte {
+	for i := range a.members {
+		if string(a.members[i].name) == "error" {
+			return a.members[i].value
+		}
+	}
+	return nil
+}
+
 // Done reports whether the [DONE] that ends a stream has come.
 func (a *Accumulator) Done() bool { return a.done }
 

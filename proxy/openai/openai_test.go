@@ -275,3 +275,16 @@ func FuzzReply(f *testing.F) {
 		}
 	})
 }
+
+// .NET's writers begin a stream with a byte order mark, which is no part of its first event.
+func TestByteOrderMark(t *testing.T) {
+	t.Parallel()
+	var events openai.Events
+	events.Write([]byte("\ufeffdata: {\"a\":1}\n\ndata: 2\n\n"))
+	if got := openai.Data(events.Next()); string(got) != `{"a":1}` {
+		t.Errorf("the first event has %q", got)
+	}
+	if got := openai.Data(events.Next()); string(got) != "2" {
+		t.Errorf("the second event has %q", got)
+	}
+}

@@ -34,6 +34,20 @@ func (a *ResponsesAccumulator) Size() int { return a.size }
 // Malformed returns the number of events whose data was not an event of the API.
 func (a *ResponsesAccumulator) Malformed() int { return a.malformed }
 
+// Failure returns the error that the backend sent in the stream, as JSON, or nil.
+func (a *ResponsesAccumulator) Failure() []byte {
+	if a.fault != nil {
+		return a.fault
+	}
+	var failure []byte
+	Members(a.response, func(name, value []byte) {
+		if string(name) == "error" && !rawjson.IsNull(value) {
+			failure = value
+		}
+	})
+	return failure
+}
+
 // Done reports whether the event that ends a stream has been added.
 func (a *ResponsesAccumulator) Done() bool { return a.done }
 

@@ -97,7 +97,11 @@ func (e *Events) Reset() { *e = Events{buf: e.buf[:0]} }
 
 // dataFields appends the positions of the values of an event's data lines.
 func dataFields(event []byte, fields []span) []span {
-	for i := 0; i < len(event); {
+	i := 0
+	if bytes.HasPrefix(event, []byte("\ufeff")) { // a byte order mark may begin a stream
+		i = len("\ufeff")
+	}
+	for i < len(event) {
 		line := event[i:]
 		next := len(event)
 		if n := bytes.IndexByte(line, '\n'); n >= 0 {

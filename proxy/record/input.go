@@ -46,6 +46,8 @@ type Assembled interface {
 	AppendJSON(dst []byte) []byte
 	// Malformed returns the number of events that could not be parsed.
 	Malformed() int
+	// Failure returns the error that the backend sent in the stream, as JSON, or nil.
+	Failure() []byte
 }
 
 // Input describes one call. It must not change once the recorder has it.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -114,10 +115,15 @@ func (r *Reply) roundTrip(req *Request, m *Message) (*http.Response, error) {
 	r.Tries++
 	r.backend.state.tries.Add(1)
 	res, err := r.pool.cfg.Transport.RoundTrip(r.backend.forward(r.ctx, req, m, key))
-	if err == nil {
-		r.backend.redact(res, key)
+	if err != nil {
+		return nil, err
 	}
-	return res, err
+	if res.StatusCode < http.StatusOK { // 101, or none of HTTP's
+		_ = res.Body.Close() // after 101 it is the connection, whose end cannot be waited for
+		return nil, fmt.Errorf("it answered %03d, which is not the status of a reply", res.StatusCode)
+	}
+	r.backend.redact(res, key)
+	return res, nil
 }
 
 // enter waits until the proxy is not paused and admits the call to a backend. It uses
