@@ -19,6 +19,8 @@ const (
 	codeReadOnly       = "25006"
 	codeNowReadOnly    = "25001" // of BEGIN READ WRITE where transactions are read-only by default
 	codeUnsupported    = "0A000" // of BEGIN READ WRITE at a standby, and of others
+	codeIdle           = "25P03" // the connection is ended
+	codeLong           = "25P04" // the same, for a transaction
 	codeSerialization  = "40001"
 	codeDeadlock       = "40P01"
 	codeLockNotThere   = "55P03"
@@ -49,6 +51,8 @@ func failed(ctx context.Context, doing string, err error) error {
 		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: the database is a standby or read-only: %w", doing, err)
 	case pg.Code == codeDiskFull:
 		return agl.Errorf(agl.CodeExhausted, "postgres: %s: the database's disk is full: %w", doing, err)
+	case pg.Code == codeIdle, pg.Code == codeLong:
+		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: this process was suspended, or the database's limit for transactions is too short: %w", doing, err)
 	case pg.Code == codeQueryCancelled:
 		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: it took longer than the statement timeout: %w", doing, err)
 	}

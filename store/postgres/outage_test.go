@@ -230,6 +230,37 @@ func TestStandby(t *testing.T) {
 	enqueue(t, s, agl.EnqueueRolloutsParams{Rollouts: numbered(1)})
 }
 
+// TestIdleTransaction suspends a store between the read and the write of a batch for longer than the database lets a transaction
+// be idle. The batch is refused as unavailable, so that clients repeat it.
+func TestIdleTransaction(t *testing.T) {
+	t.Parallel()
+	databaseURL := server.Database(t)
+	d := open(t, postgres.Config{URL: databaseURL + "&idle_in_transaction_session_timeout=200"})
+	b, err := d.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Discard()
+	var got driver.Loaded
+	if err := b.Load(t.Context(), &driver.LoadParams{Rollouts: []string{"r"}}, &got); err != nil {
+		t.Fatal(err)
+	}
+	for idle := true; idle; { // until the database has ended the transaction
+		conn, err := pgx.Connect(t.Context(), databaseURL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = conn.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction')`).Scan(&idle)
+		if err := errors.Join(err, conn.Close(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = b.Apply(t.Context(), &driver.Changes{Rollouts: []driver.RolloutChange{{New: true, Rollout: &agl.Rollout{RolloutID: "r", Status: agl.RolloutQueuing}}}})
+	if !errors.Is(err, agl.ErrUnavailable) {
+		t.Errorf("got error %v, want unavailable", err)
+	}
+}
+
 // disconnect ends the connections of others.
 const disconnect = `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
 
