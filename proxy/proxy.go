@@ -360,6 +360,10 @@ func (p *Proxy) FlushAttempt(ctx context.Context, rolloutID, attemptID string) e
 	return p.recorder.Flush(ctx, capture.Scope{RolloutIDs: []string{rolloutID}, AttemptID: attemptID})
 }
 
+// Abort cancels the running calls, because the proxy ends and does not wait for them: agents that have received nothing get
+// 503, and the records say that it was not the agents who left.
+func (p *Proxy) Abort() { p.running.abort() }
+
 // Close refuses new calls, waits for the running ones, and stores their records. If ctx
 // ends first, it cancels the remaining calls and returns an error. Either way no goroutine
 // of the proxy remains. Calling it again does nothing.

@@ -181,7 +181,7 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 		stop := watchConfig(ctx, &configWatch{path: c.Config, running: c.file, reload: gateway.Reload, log: log})
 		defer stop()
 	}
-	err = service{name: "LLM proxy", handler: gateway, listen: &c.Listen, log: log}.serve(ctx, out, listener)
+	err = service{name: "LLM proxy", handler: gateway, abort: gateway.Abort, listen: &c.Listen, log: log}.serve(ctx, out, listener)
 	// All calls have ended; some of their records may not be stored yet.
 	closing, cancel := execution.CleanupContext(ctx, c.DrainTimeout)
 	defer cancel()

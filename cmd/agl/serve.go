@@ -19,7 +19,9 @@ type service struct {
 	name    string
 	handler http.Handler
 	// drain releases requests that wait for something; nil if there are none.
-	drain  func()
+	drain func()
+	// abort tells the requests that the drain has not waited for why they end; nil if they need not know.
+	abort  func()
 	listen *flags.Listen
 	log    *slog.Logger
 }
@@ -47,7 +49,11 @@ func (s service) serve(ctx context.Context, out *console.Console, listener net.L
 	}
 	draining, cancel := execution.CleanupContext(ctx, s.listen.DrainTimeout)
 	defer cancel()
-	err = server.Shutdown(draining)
+	abort := s.abort
+	if abort == nil {
+		abort = func() {}
+	}
+	err = server.ShutdownOr(draining, abort)
 	switch {
 	case errors.Is(err, context.Canceled): // by a second signal
 		return fmt.Errorf("drain %s: %w", s.name, errors.Join(context.Cause(ctx), err))

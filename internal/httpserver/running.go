@@ -45,9 +45,14 @@ func (r *Running) Err() error {
 
 // Shutdown accepts no more requests, waits for those under way while ctx lasts, and
 // closes the connections that are left. The error is that of ctx when there were any.
-func (r *Running) Shutdown(ctx context.Context) error {
+func (r *Running) Shutdown(ctx context.Context) error { return r.ShutdownOr(ctx, func() {}) }
+
+// ShutdownOr is Shutdown that calls abort before it closes connections, whose requests look from then on as if their
+// clients had left.
+func (r *Running) ShutdownOr(ctx context.Context, abort func()) error {
 	err := r.server.Shutdown(ctx)
 	if err != nil {
+		abort()
 		err = errors.Join(err, r.server.Close())
 	}
 	return errors.Join(err, r.Err())

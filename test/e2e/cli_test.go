@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/proxy/proxytest"
 	"github.com/agl-go/agl/test/process"
 )
@@ -232,16 +233,28 @@ func silentModel(t *testing.T) string {
 func TestDrainTimeout(t *testing.T) {
 	t.Parallel()
 	_, storeURL := startStore(t)
-	gateway, url := startProxy(t, storeURL, silentModel(t), "--drain-timeout=100ms")
-	begun, done := post(t, url+"/v1/chat/completions", `{"model":"m","messages":[]}`)
+	gateway, url := startProxy(t, storeURL, silentModel(t), "--drain-timeout=2s") // the record is stored within as long again
+	c := connect(t, storeURL)
+	r, err := c.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: jsontext.Value("1")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, done := post(t, url+"/rollout/"+r.RolloutID+"/attempt/"+r.Attempt.AttemptID+"/v1/chat/completions", `{"model":"m","messages":[]}`)
 	<-begun
 	gateway.signalGroup(syscall.SIGTERM)
-	gateway.awaitLine("requests are still running after 100ms")
+	gateway.awaitLine("requests are still running after 2s")
 	if exit := gateway.end(); exit != 1 {
 		t.Errorf("exit code %d, want 1", exit)
 	}
-	if a := <-done; a.err == nil {
+	if a := <-done; a.err == nil && a.status != http.StatusServiceUnavailable {
 		t.Errorf("the call got %+v although the proxy was ended", a)
+	}
+	page, err := c.QuerySpans(t.Context(), agl.QuerySpansParams{RolloutID: r.RolloutID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if outcome := adapter.CallOutcome(page.Items); outcome != agl.OutcomeModelError {
+		t.Errorf("the call that the proxy broke off has the outcome %q: %+v", outcome, page.Items)
 	}
 }
 
@@ -257,7 +270,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	if exit := gateway.end(); exit != ctrlC {
 		t.Errorf("exit code %d, want %d", exit, ctrlC)
 	}
-	if a := <-done; a.err == nil {
+	if a := <-done; a.err == nil && a.status != http.StatusServiceUnavailable {
 		t.Errorf("the call got %+v although the proxy was ended", a)
 	}
 }
