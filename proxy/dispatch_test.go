@@ -93,6 +93,7 @@ func TestRetries(t *testing.T) {
 		{name: "400 stays", fails: 1, status: 400, want: 400, tries: 1},
 		{name: "asks for time", fails: 1, status: 429, header: http.Header{"Retry-After": {patient}}, want: 200, tries: 2, least: 2 * time.Second},
 		{name: "asks for milliseconds", fails: 1, status: 429, header: http.Header{"Retry-After-Ms": {"1500"}}, want: 200, tries: 2, least: 1500 * time.Millisecond},
+		{name: "counts tries of its own", fails: 1, status: 400, header: http.Header{proxy.HeaderTries: {"77"}}, want: 400, tries: 1},
 		{name: "asks for too much time", fails: 1, status: 429, header: http.Header{"Retry-After": {impatient}}, want: 429, tries: 1},
 		{name: "says that it is no use", fails: 1, status: 503, header: http.Header{"X-Should-Retry": {"false"}}, want: 503, tries: 1},
 		{name: "not wanted", fails: 1, status: 503, edit: func(c *proxy.Config) { c.Retry.Attempts = 1 }, want: 503, tries: 1},

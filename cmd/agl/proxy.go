@@ -106,6 +106,9 @@ func (c *proxyCommand) readFile() error {
 			return fmt.Errorf("%s: token: the environment variable %s is not set", c.Config, name)
 		}
 	}
+	if name, ok := strings.CutPrefix(file.Proxy.KeySecret, "env:"); ok && os.Getenv(name) == "" {
+		return fmt.Errorf("%s: key_secret: the environment variable %s is not set", c.Config, name)
+	}
 	if file.Listen != "" {
 		host, number, err := net.SplitHostPort(file.Listen)
 		if err != nil {
@@ -128,6 +131,15 @@ func (c *proxyCommand) spoolSetting() string {
 	return "--spool-dir"
 }
 
+// warnUnset logs the models whose API keys are taken from variables that are not set. Calls of other models work.
+func warnUnset(log *slog.Logger, models []proxy.Model) {
+	for i := range models {
+		if name, ok := strings.CutPrefix(models[i].APIKey, "env:"); ok && os.Getenv(name) == "" {
+			log.Warn("the API key of a model is not set where the proxy runs, its calls get 500", "model", models[i].Name, "variable", name)
+		}
+	}
+}
+
 func readConfig(path string) (*configfile.File, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -145,6 +157,7 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(proxyGCPercent)
 	}
+	warnUnset(log, c.settings.Models)
 	// The proxy retries by itself, and must know at once that the store is unavailable.
 	settings, err := c.TLS()
 	if err != nil {
@@ -267,6 +280,7 @@ func (w *configWatch) read() error {
 		return fmt.Errorf("%s: %w", w.path, err)
 	}
 	w.running = next
+	warnUnset(w.log, next.Proxy.Models)
 	w.log.Info("configuration read", "file", w.path, "models", len(next.Proxy.Models))
 	return nil
 }

@@ -68,7 +68,7 @@ func TestConfigWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	tick()
-	write(fmt.Sprintf(model, "three"))
+	write(fmt.Sprintf(model, "three, api_key: env:NO_SUCH_KEY"))
 	hangups <- syscall.SIGHUP
 	tick()
 	stop()
@@ -76,7 +76,7 @@ func TestConfigWatch(t *testing.T) {
 	if diff := cmp.Diff([]string{"two", "three"}, reloads); diff != "" {
 		t.Errorf("%s\n%s", diff, &lines)
 	}
-	for _, want := range []string{"not YAML", "base_url: must be", "idle_timeout can only change with a restart"} {
+	for _, want := range []string{"not YAML", "base_url: must be", "idle_timeout can only change with a restart", "model=three variable=NO_SUCH_KEY"} {
 		if !strings.Contains(lines.String(), want) {
 			t.Errorf("no %q in\n%s", want, &lines)
 		}

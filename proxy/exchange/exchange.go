@@ -144,6 +144,7 @@ func (x *Exchange) serve(ctx context.Context, c *call, r *http.Request) error {
 func deliver(ctx context.Context, r *relay) error {
 	h := r.w.Header()
 	upstream.CopyHeader(h, r.reply.Header)
+	r.setTries() // a backend that is a proxy has tries of its own
 	if r.reply.Stream() {
 		h.Set("X-Accel-Buffering", "no") // nginx in front must not hold the stream back
 	}
