@@ -115,3 +115,15 @@ func errPlace(path string, err error) error {
 	}
 	return agl.Errorf(agl.CodeUnavailable, "sqlite: the directory %s cannot be used: %w", dir, err)
 }
+
+// errLog says that the log with the last commits is gone.
+func errLog(path string) error {
+	return agl.Errorf(agl.CodeUnavailable,
+		"sqlite: the write-ahead log %s was removed or replaced while the file was served; the last commits may be lost: stop the server, put the log back, restart the server, and run `agl db check`", logName(path))
+}
+
+// errUnsure says that after a commit nobody can tell whether the file and its log are still there.
+func errUnsure(path string, err error) error {
+	return agl.Errorf(agl.CodeUnavailable,
+		"sqlite: the file %s cannot be looked up after a write, which may be lost; nothing is written any more: restart the server when its directory can be read again: %w", path, err)
+}

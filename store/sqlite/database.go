@@ -162,7 +162,7 @@ func (d *Database) Status(ctx context.Context) (driver.DatabaseStatus, error) {
 
 // size returns the bytes of the file and its log.
 func (d *Database) size() (total int64, err error) {
-	for _, name := range []string{d.path, d.path + "-wal"} {
+	for _, name := range []string{d.path, logName(d.path)} {
 		info, err := os.Stat(name)
 		switch {
 		case err == nil:

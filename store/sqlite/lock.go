@@ -1,10 +1,14 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
+	"encoding/hex"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/filelock"
@@ -16,6 +20,8 @@ import (
 type lock struct{ file *os.File }
 
 func lockName(path string) string { return path + ".lock" }
+
+func logName(path string) string { return path + "-wal" }
 
 // takeLock locks the database at path; ErrIllegalState when another process has it, and
 // ErrInvalid, before anything is created, when path cannot be a database.
@@ -46,8 +52,18 @@ func (l *lock) mark(identity string) error {
 	if err := l.file.Truncate(0); err != nil {
 		return err
 	}
-	_, err := l.file.WriteAt([]byte(identity+"\n"), 0)
-	return err
+	if _, err := l.file.WriteAt([]byte(identity+"\n"), 0); err != nil {
+		return err
+	}
+	return l.file.Sync()
+}
+
+// unmark removes the identity of a database that is no longer there. It is on disk before the log of another one begins.
+func (l *lock) unmark() error {
+	if err := l.file.Truncate(0); err != nil {
+		return err
+	}
+	return l.file.Sync()
 }
 
 // checkNotEmptied refuses a file that has lost its content. A missing file is fine:
@@ -66,7 +82,7 @@ func (l *lock) checkNotEmptied(path string) error {
 	if err != nil {
 		return errPlace(path, err)
 	}
-	log, err := os.Stat(path + "-wal")
+	log, err := os.Stat(logName(path))
 	if mark.Size() > 0 || err == nil && log.Size() > 0 {
 		return agl.Errorf(agl.CodeInternal,
 			"sqlite: the file %s is damaged: it is empty, and it held a database; restore a backup, or remove the file to begin anew", path)
@@ -82,7 +98,7 @@ func (l *lock) checkLog(ctx context.Context, path string) error {
 		return err
 	}
 	// The mark is that of the file before. A log that is begun from now on belongs to this one.
-	if err := l.file.Truncate(0); err != nil {
+	if err := l.unmark(); err != nil {
 		return errPlace(path, err)
 	}
 	return nil
@@ -91,16 +107,61 @@ func (l *lock) checkLog(ctx context.Context, path string) error {
 // checkLog is [lock.checkLog] for who does not have the lock. It reports whether the file is another one than that of the mark.
 func checkLog(ctx context.Context, path string) (replaced bool, err error) {
 	identity := identityOf(ctx, path)
-	log, logErr := os.Stat(path + "-wal")
-	mark, err := os.ReadFile(lockName(path)) // last: a server that begins a log has cleared the mark of another file before
-	if err != nil || identity == "" || len(mark) == 0 || string(mark) == identity+"\n" {
+	log, logErr := os.Stat(logName(path))
+	data, err := os.ReadFile(lockName(path)) // last: a server that begins a log has cleared the mark of another file before
+	mark := strings.TrimSuffix(string(data), "\n")
+	if err != nil || !isIdentity(identity) || !isIdentity(mark) || mark == identity {
 		return false, nil //nolint:nilerr // without a mark or an identity nothing is known
 	}
-	if logErr == nil && log.Size() > 0 {
-		return true, agl.Errorf(agl.CodeIllegalState,
-			"sqlite: the file %[1]s was replaced, and %[1]s-wal is the log of the one before, which would damage it; remove %[1]s-wal and %[1]s-shm, or %[1]s.lock if the log is that of the file after all", path)
+	if logErr != nil || log.Size() == 0 {
+		return true, nil //nolint:nilerr // no log, nothing to mix
 	}
-	return true, nil
+	// The file may have been moved here with its log.
+	own, err := inLog(path, identity)
+	if err != nil {
+		return true, errPlace(path, err)
+	}
+	before, err := inLog(path, mark)
+	if err != nil {
+		return true, errPlace(path, err)
+	}
+	if own && !before {
+		return true, nil
+	}
+	return true, agl.Errorf(agl.CodeIllegalState,
+		"sqlite: the file %[1]s was replaced, and %[1]s-wal is the log of the one before, which would damage it; stop the server, and move %[1]s-wal and %[1]s-shm away, or %[1]s.lock if the log is that of the file after all", path)
+}
+
+// inLog reports whether the log is that of the database with an identity. Every commit writes the row of the state, which has
+// it. Reading the row with SQLite would not do: the table may be at other pages of the other file.
+func inLog(path, identity string) (bool, error) {
+	f, err := os.Open(logName(path))
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = f.Close() }() // nothing was written
+	buf := make([]byte, 1<<20)
+	kept := 0
+	for {
+		n, err := io.ReadFull(f, buf[kept:])
+		chunk := buf[:kept+n]
+		if bytes.Contains(chunk, []byte(identity)) {
+			return true, nil
+		}
+		switch {
+		case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+			return false, nil
+		case err != nil:
+			return false, err
+		}
+		kept = copy(buf, chunk[len(chunk)-len(identity):]) // it may be at the end of one chunk and the beginning of the next
+	}
+}
+
+// isIdentity reports whether s has the form that newIdentity gives.
+func isIdentity(s string) bool {
+	_, err := hex.DecodeString(s)
+	return err == nil && len(s) == 12
 }
 
 // identityOf returns the identity of the file without its log; "" if it cannot be read.
@@ -191,7 +252,7 @@ func (l *lock) create(path string) error {
 		return nil // opening it says what is wrong
 	}
 	// The mark is that of a file that somebody has removed.
-	if err := l.file.Truncate(0); err != nil {
+	if err := l.unmark(); err != nil {
 		return errPlace(path, err)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)

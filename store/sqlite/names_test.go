@@ -112,7 +112,12 @@ func TestRemoved(t *testing.T) {
 // because the driver cannot tell. What was acknowledged is in the file after a restart.
 func TestLogTakenAway(t *testing.T) {
 	t.Parallel()
-	for name, back := range map[string]bool{"and put back": true, "for good": false} {
+	for name, tc := range map[string]struct{ opened, back bool }{
+		"and put back":                    {back: true},
+		"for good":                        {},
+		"and an empty one made":           {opened: true},
+		"an empty one made, and put back": {opened: true, back: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "agl.db")
@@ -124,13 +129,19 @@ func TestLogTakenAway(t *testing.T) {
 			if err := os.Rename(path+"-wal", path+".away"); err != nil {
 				t.Fatal(err)
 			}
+			if tc.opened { // whoever opens the database makes a log if there is none
+				_, _ = openDatabase(t, path).Status(t.Context())
+				if _, err := os.Stat(path + "-wal"); err != nil {
+					t.Fatal(err)
+				}
+			}
 			refused := func(id string) {
 				t.Helper()
 				err := apply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{newRollout(id, agl.RolloutQueuing)}})
 				wantError(t, err, agl.ErrUnavailable, path, "write-ahead log", "restart the server")
 			}
 			refused("a")
-			if back {
+			if tc.back {
 				if err := os.Rename(path+".away", path+"-wal"); err != nil {
 					t.Fatal(err)
 				}
@@ -179,7 +190,7 @@ func TestRestoredBesideLog(t *testing.T) {
 
 	db := openDatabase(t, path)
 	_, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
-	wantError(t, err, agl.ErrIllegalState, path+" was replaced", "remove "+path+"-wal", path+".lock if")
+	wantError(t, err, agl.ErrIllegalState, path+" was replaced", "stop the server", "move "+path+"-wal", path+".lock if")
 	_, err = db.Status(t.Context())
 	wantError(t, err, agl.ErrIllegalState, path+" was replaced")
 	_, _, err = db.Migrate(t.Context())
@@ -202,4 +213,41 @@ func TestRestoredBesideLog(t *testing.T) {
 		t.Errorf("status %+v, error %v", status, err)
 	}
 	closeDriver(t, d)
+}
+
+// A database that was moved with its log to the name of a removed one is opened, as is one beside a lock file of other content.
+func TestMovedWithLog(t *testing.T) {
+	t.Parallel()
+	for name, lock := range map[string]string{"removed": "", "other content": "0123456789a\x00\n", "short": "0123"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			prod, path := filepath.Join(dir, "prod.db"), filepath.Join(dir, "test.db")
+			d := open(t, sqlite.Config{Path: path})
+			mustApply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{newRollout("test", agl.RolloutQueuing)}})
+			closeDriver(t, d)
+			d = open(t, sqlite.Config{Path: prod})
+			mustApply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{newRollout("prod", agl.RolloutQueuing)}})
+			crashed := crash(t, prod)
+			closeDriver(t, d)
+			for _, suffix := range []string{"", "-wal"} {
+				if err := os.Rename(crashed+suffix, path+suffix); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if lock != "" {
+				if err := os.WriteFile(path+".lock", []byte(lock), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := openDatabase(t, path).Status(t.Context()); err != nil {
+				t.Error(err)
+			}
+			d = open(t, sqlite.Config{Path: path})
+			if got := load(t, d, driver.LoadParams{Rollouts: []string{"prod", "test"}}); len(got.Rollouts) != 1 || got.Rollouts[0].Rollout.RolloutID != "prod" {
+				t.Errorf("the moved database has %v, want what was acknowledged", got.Rollouts)
+			}
+			closeDriver(t, d)
+		})
+	}
 }

@@ -46,7 +46,8 @@ type Driver struct {
 
 	// writing guards the writing connection. The batch holds it during a call.
 	writing sync.Mutex
-	writer  *conn // nil after a failure
+	writer  *conn       // nil after a failure
+	log     os.FileInfo // the write-ahead log that has the last commits; nil if they are all in the file
 	readers readers
 
 	// mu guards the fields below, which mirror the last commit.
@@ -147,6 +148,9 @@ func (d *Driver) start(ctx context.Context) error {
 		return errPlace(d.path, err)
 	}
 	if d.state, err = readState(ctx, c); err != nil {
+		return err
+	}
+	if err := d.findLog(); err != nil {
 		return err
 	}
 	if err := d.boot(ctx, c); err != nil {
@@ -257,39 +261,78 @@ func (d *Driver) commit(ctx context.Context, c *conn, write func() error, done f
 	// If the file or its log was removed meanwhile, the commit is lost, unless it is put back. The connection stays: its log is
 	// the only one that has the last commits.
 	if err := d.present(true); err != nil {
-		d.mu.Lock()
-		d.lost = err
-		d.mu.Unlock()
-		return err
+		return d.lose(err)
 	}
 	done()
 	return nil
 }
 
+// lose makes err the answer to all writes from now on.
+func (d *Driver) lose(err error) error {
+	d.mu.Lock()
+	d.lost = err
+	d.mu.Unlock()
+	return err
+}
+
 // present checks that the path still names the file that this driver opened, and after
-// a commit that the log exists, too. Writes to a removed file are lost.
+// a commit that the log is still the one of the writing connection, too. Writes to a
+// removed file are lost.
 func (d *Driver) present(committed bool) error {
 	info, err := os.Stat(d.path)
 	switch {
 	case err != nil && !errors.Is(err, os.ErrNotExist):
+		if committed {
+			return errUnsure(d.path, err)
+		}
 		return errPlace(d.path, err)
 	case err != nil || !os.SameFile(info, d.file):
 		return agl.Errorf(agl.CodeUnavailable,
 			"sqlite: the file %s was removed or replaced while it was served; nothing is written any more: restart the server, with the file put back or without it", d.path)
 	}
-	if committed {
-		if _, err := os.Stat(d.path + "-wal"); errors.Is(err, os.ErrNotExist) {
-			return agl.Errorf(agl.CodeUnavailable,
-				"sqlite: the write-ahead log %s-wal was removed while the file was served; the last commits may be lost: restart the server, and run agl db check", d.path)
-		}
+	if !committed {
+		return nil
 	}
+	switch kept, err := d.logKept(); {
+	case err != nil:
+		return errUnsure(d.path, err)
+	case !kept:
+		return errLog(d.path)
+	}
+	return nil
+}
+
+// logKept reports whether the name of the log is still that of the log with the last commits. After it was moved away, whoever
+// opens the database next makes an empty one.
+func (d *Driver) logKept() (bool, error) {
+	info, err := os.Stat(logName(d.path))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return d.log == nil || os.SameFile(info, d.log), nil
+}
+
+// findLog notes the log of a new writing connection that has read the file. A log that was there before must be the same one:
+// checkpoints keep it, and only [Driver.shut] can have removed it.
+func (d *Driver) findLog() error {
+	info, err := os.Stat(logName(d.path))
+	switch {
+	case err != nil && !errors.Is(err, os.ErrNotExist):
+		return errPlace(d.path, err)
+	case err != nil || d.log != nil && !os.SameFile(info, d.log):
+		return d.lose(errLog(d.path))
+	}
+	d.log = info
 	return nil
 }
 
 // boundLog forces a checkpoint when the log has grown too long. After a failure it
 // tries again once the log has grown by another checkpoint interval.
 func (d *Driver) boundLog(ctx context.Context, c *conn) error {
-	info, err := os.Stat(d.path + "-wal")
+	info, err := os.Stat(logName(d.path))
 	if err != nil || info.Size() < d.maxLog {
 		return nil //nolint:nilerr // no log, nothing to do
 	}
@@ -307,11 +350,24 @@ func (d *Driver) boundLog(ctx context.Context, c *conn) error {
 	return pragmas(ctx, c, "busy_timeout = "+itoa(busyTimeout.Milliseconds()))
 }
 
-// retire closes a connection that may be unusable. The next write opens another one.
+// retire closes a connection that may be unusable. The next write opens another one. If the log was removed, the connection
+// stays, as after a commit.
 func (d *Driver) retire(c *conn) {
-	_ = c.close()
+	if kept, err := d.logKept(); err == nil && !kept {
+		_ = d.lose(errLog(d.path)) // the next write says so
+		return
+	}
 	if d.writer == c {
 		d.writer = nil
+	}
+	d.shut(c)
+}
+
+// shut closes a writing connection. The last connection moves the commits into the file and removes the log.
+func (d *Driver) shut(c *conn) {
+	_ = c.close()
+	if _, err := os.Stat(logName(d.path)); errors.Is(err, os.ErrNotExist) {
+		d.log = nil
 	}
 }
 
@@ -325,6 +381,10 @@ func (d *Driver) connected(ctx context.Context) (*conn, error) {
 		return nil, err
 	}
 	if err := d.configure(ctx, c); err != nil {
+		d.shut(c)
+		return nil, err
+	}
+	if err := d.findLog(); err != nil {
 		_ = c.close()
 		return nil, err
 	}
