@@ -219,7 +219,7 @@ func checkEnd(t *testing.T, err, want error, mentions []string) {
 	}
 }
 
-// What ends the run is the cause of the algorithm's context; the end of the runners after a success has none.
+// What ends the run is the cause of the algorithm's context.
 func TestStopCause(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")

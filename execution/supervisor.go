@@ -29,10 +29,7 @@ type StopError struct{ Cause error }
 
 func (e *StopError) Error() string { return "the run ended: " + e.Cause.Error() }
 
-// Unwrap returns what ended the run.
-func (e *StopError) Unwrap() error { return e.Cause }
-
-// Is makes the error match context.Canceled.
+// Is makes the error match context.Canceled. It does not match its cause, which is no error of the part's own calls.
 func (e *StopError) Is(target error) bool { return target == context.Canceled }
 
 // stopCause returns the cause for the contexts of parts that are stopped.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/gateway"
 	"github.com/agl-go/agl/internal/homedir"
 	"github.com/agl-go/agl/internal/spelling"
@@ -160,6 +162,9 @@ func (m *Main) ParseFlags(args []string) (err error) {
 	if err != nil {
 		return usageError(err)
 	}
+	if err := checkTokens(parsed); err != nil {
+		return err
+	}
 	switch selected := parsed.Selected().Target.Addr().Interface().(type) {
 	case subcommand:
 		m.command = selected
@@ -167,6 +172,26 @@ func (m *Main) ParseFlags(args []string) (err error) {
 		m.command = withStore{selected}
 	default:
 		return fmt.Errorf("%s is not a command", parsed.Command())
+	}
+	return nil
+}
+
+// checkTokens refuses a token that no header can carry: when all is read, as a flag counts for more than the environment.
+func checkTokens(parsed *kong.Context) error {
+	for _, f := range parsed.Flags() {
+		token, ok := reflect.TypeAssert[flags.Token](f.Target)
+		if !ok {
+			continue
+		}
+		if err := token.Check(); err != nil {
+			from := ""
+			for _, name := range f.Envs {
+				if string(token) == os.Getenv(name) {
+					from = " (from " + name + ")"
+				}
+			}
+			return fmt.Errorf("--%s: %w%s (see %s%s --help)", f.Name, err, from, programName(), strings.TrimPrefix(parsed.Selected().FullPath(), "agl"))
+		}
 	}
 	return nil
 }

@@ -150,7 +150,7 @@ func (a *absence) wait(ctx context.Context, out *console.Console, err error) err
 	}
 	if !a.told {
 		a.told = true
-		if err := out.Summarize("the store is away; --watch goes on when it is back"); err != nil {
+		if err := out.Summarize("the store is away; --watch goes on when it is back: %v", err); err != nil {
 			return err
 		}
 	}

@@ -99,7 +99,8 @@ func (c *proxyCommand) readFile() error {
 		c.StoreURL = flags.URL(file.Store)
 	}
 	if name, ok := strings.CutPrefix(file.Token, "env:"); ok {
-		if err := c.Token.UnmarshalText([]byte(os.Getenv(name))); err != nil {
+		c.Token = flags.Token(os.Getenv(name))
+		if err := c.Token.Check(); err != nil {
 			return fmt.Errorf("%s: token: the environment variable %s: %w", c.Config, name, err)
 		}
 		if c.Token == "" {

@@ -49,11 +49,7 @@ func (s service) serve(ctx context.Context, out *console.Console, listener net.L
 	}
 	draining, cancel := execution.CleanupContext(ctx, s.listen.DrainTimeout)
 	defer cancel()
-	abort := s.abort
-	if abort == nil {
-		abort = func() {}
-	}
-	err = server.ShutdownOr(draining, abort)
+	err = server.ShutdownOr(draining, s.abort)
 	switch {
 	case errors.Is(err, context.Canceled): // by a second signal
 		return fmt.Errorf("drain %s: %w", s.name, errors.Join(context.Cause(ctx), err))

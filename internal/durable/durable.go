@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"syscall"
 )
 
 // Unfinished matches, below a directory and the beginning of a name, the files that interrupted calls of [WriteFile] leave.
@@ -40,7 +41,7 @@ func WriteFile(path string, data []byte) (err error) {
 func Publish(path, name string) error { return publish(path, name, os.Link) }
 
 // publish uses link where the file system has hard links: unlike a rename, they do not replace a file that has appeared meanwhile.
-// FAT and many network file systems have none. There an empty file takes the name first.
+// FAT and many network file systems have none. There an empty file takes the name first, and stays after a crash in between.
 func publish(path, name string, link func(path, name string) error) error {
 	err := link(path, name)
 	switch {
@@ -51,14 +52,21 @@ func publish(path, name string, link func(path, name string) error) error {
 		if taken, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
 			return err
 		}
-		if err = errors.Join(taken.Close(), os.Rename(path, name)); err != nil {
+		if err = taken.Close(); err == nil {
+			err = os.Rename(path, name)
+		}
+		if err != nil {
 			err = errors.Join(err, os.Remove(name))
 		}
 	}
 	if err != nil {
 		return err
 	}
-	return SyncDir(filepath.Dir(name))
+	err = SyncDir(filepath.Dir(name))
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		return nil // a directory that can be written to and not read, or of a file system without it; the file is complete
+	}
+	return err
 }
 
 // MkdirAll makes a directory and its parents.

@@ -33,10 +33,10 @@ func Bypass(env []string) []string {
 
 // with adds the loopback addresses to a list of hosts.
 func with(hosts string) string {
-	list := strings.FieldsFunc(hosts, func(r rune) bool { return r == ',' || r == ' ' })
-	if slices.Contains(list, "*") {
+	if strings.TrimSpace(hosts) == "*" { // everything; in a list it means nothing to Python
 		return hosts
 	}
+	list := strings.FieldsFunc(hosts, func(r rune) bool { return r == ',' || r == ' ' })
 	for _, host := range loopback {
 		if !slices.Contains(list, host) {
 			list = append(list, host)

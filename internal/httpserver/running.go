@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"time"
 )
 
 // Running is a server that accepts requests.
@@ -45,14 +46,24 @@ func (r *Running) Err() error {
 
 // Shutdown accepts no more requests, waits for those under way while ctx lasts, and
 // closes the connections that are left. The error is that of ctx when there were any.
-func (r *Running) Shutdown(ctx context.Context) error { return r.ShutdownOr(ctx, func() {}) }
+func (r *Running) Shutdown(ctx context.Context) error { return r.ShutdownOr(ctx, nil) }
 
-// ShutdownOr is Shutdown that calls abort before it closes connections, whose requests look from then on as if their
-// clients had left.
+// lastAnswers is how long requests that were aborted may take to answer.
+const lastAnswers = time.Second
+
+// ShutdownOr is Shutdown that calls abort, if it is not nil, before it closes connections: from then on requests look as if
+// their clients had left. If the deadline of ctx has passed, aborted requests have a moment to answer.
 func (r *Running) ShutdownOr(ctx context.Context, abort func()) error {
 	err := r.server.Shutdown(ctx)
-	if err != nil {
+	if err != nil && abort != nil {
 		abort()
+		if errors.Is(err, context.DeadlineExceeded) {
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastAnswers)
+			_ = r.server.Shutdown(last) // what has not answered by then is closed
+			cancel()
+		}
+	}
+	if err != nil {
 		err = errors.Join(err, r.server.Close())
 	}
 	return errors.Join(err, r.Err())

@@ -18,11 +18,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/internal/modelerror"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/capture"
 	"github.com/agl-go/agl/proxy/openai"
 	"github.com/agl-go/agl/proxy/quota"
@@ -313,11 +317,26 @@ func (c *call) failedInStream() {
 	if c.in.Streamed == nil {
 		return
 	}
-	if failure := c.in.Streamed.Failure(); failure != nil {
-		c.in.Outcome = modelerror.Outcome(http.StatusBadGateway, fmt.Appendf(nil, `{"error":%s}`, failure)).Kind
-		c.in.Fail(record.SourceProvider, "the backend sent an error in its stream")
+	failure := c.in.Streamed.Failure()
+	if len(failure) <= len(`{}`) || failure[0] != '{' && failure[0] != '"' { // some send an empty one with each event
+		return
 	}
+	status := http.StatusBadGateway
+	var fault struct {
+		Code jsontext.Value `json:"code"`
+	}
+	if rawjson.Unmarshal(failure, &fault) == nil { // the shape varies
+		if code, err := strconv.Atoi(string(fault.Code)); err == nil && code >= http.StatusBadRequest && code <= maxStatus {
+			status = code
+		}
+	}
+	outcome := modelerror.Outcome(status, fmt.Appendf(nil, `{"error":%s}`, failure))
+	c.in.Outcome = outcome.Kind
+	c.in.Fail(record.SourceProvider, "the backend sent an error in its stream: "+outcome.Message)
 }
+
+// maxStatus is the highest status of HTTP.
+const maxStatus = 599
 
 // end completes the input of the record and passes it to the recorder.
 func (x *Exchange) end(ctx context.Context, c *call, err error) {

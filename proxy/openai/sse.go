@@ -98,7 +98,7 @@ func (e *Events) Reset() { *e = Events{buf: e.buf[:0]} }
 // dataFields appends the positions of the values of an event's data lines.
 func dataFields(event []byte, fields []span) []span {
 	i := 0
-	if bytes.HasPrefix(event, []byte("\ufeff")) { // a byte order mark may begin a stream
+	if bytes.HasPrefix(event, []byte("\ufeff")) { // one may begin a stream; further ones do no harm
 		i = len("\ufeff")
 	}
 	for i < len(event) {

@@ -119,7 +119,7 @@ func (a *auth) find(x *exchange, given string, kind credential) (err error) {
 		}
 	}
 	if given != "" {
-		return agl.Errorf(agl.CodeUnauthorized, "the token is wrong: it is neither that of the server nor a key")
+		return agl.Errorf(agl.CodeUnauthorized, "the token is wrong: it is neither that of the server nor a key, or is not valid here")
 	}
 	return agl.Errorf(agl.CodeUnauthorized, "a token is needed: Authorization: Bearer TOKEN, or HTTP Basic with the token or a key as password")
 }

@@ -17,7 +17,7 @@ import (
 // https://www.postgresql.org/docs/current/errcodes-appendix.html
 const (
 	codeReadOnly       = "25006"
-	codeNowReadOnly    = "25001" // of BEGIN READ WRITE where transactions are read-only by default
+	codeNowReadOnly    = "25001" // of BEGIN READ WRITE where transactions are read-only by default, and of others
 	codeUnsupported    = "0A000" // of BEGIN READ WRITE at a standby, and of others
 	codeIdle           = "25P03" // the connection is ended
 	codeLong           = "25P04" // the same, for a transaction
@@ -68,10 +68,10 @@ func failed(ctx context.Context, doing string, err error) error {
 // readOnly reports whether the database takes no writes, such as after a failover that has made it a standby.
 func readOnly(err *pgconn.PgError) bool {
 	switch err.Code {
-	case codeReadOnly, codeNowReadOnly:
+	case codeReadOnly:
 		return true
-	case codeUnsupported:
-		return err.Routine != "RevalidateCachedQuery" // a table was changed; the statement is prepared anew the next time
+	case codeNowReadOnly, codeUnsupported:
+		return err.Routine == "call_bool_check_hook" // it checks READ WRITE
 	}
 	return false
 }

@@ -195,6 +195,9 @@ func (u *URL) UnmarshalText(text []byte) error {
 	if err != nil || parsed.Host == "" || (parsed.Scheme != "http" && parsed.Scheme != "https") {
 		return fmt.Errorf("got %q, must be an http or https URL such as http://localhost:4747", console.RedactURL(string(text)))
 	}
+	if strings.HasSuffix(strings.TrimRight(parsed.Path, "/"), "/v1/agl") {
+		return fmt.Errorf("got %q, must be the server's address without /v1/agl", console.RedactURL(string(text)))
+	}
 	*u = URL(text)
 	return nil
 }
@@ -202,11 +205,8 @@ func (u *URL) UnmarshalText(text []byte) error {
 // Token is the bearer token of a server.
 type Token string
 
-// UnmarshalText reads a token. The error does not show it.
-func (t *Token) UnmarshalText(text []byte) error {
-	*t = Token(text)
-	return secret.Check("the token", string(text))
-}
+// Check refuses what no header can carry. The error does not show the token.
+func (t Token) Check() error { return secret.Check("the token", string(t)) }
 
 // Model is a model's name and the base URL of its backend, given as NAME=URL.
 type Model struct {
