@@ -92,6 +92,8 @@ func (c *codec) decode(codec, size, crc int64, payload []byte) ([]byte, error) {
 		return nil, fmt.Errorf("its codec is %d, must be %d or %d", codec, codecRaw, codecZstd)
 	}
 	switch {
+	case len(document) == 0: // no document is; a damaged row reads as zeros, which is the checksum of nothing
+		return nil, errors.New("it is empty")
 	case int64(len(document)) != size:
 		return nil, fmt.Errorf("it has %d bytes instead of %d", len(document), size)
 	case c.sum(document) != crc:
