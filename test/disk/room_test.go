@@ -28,11 +28,11 @@ type place struct {
 	more  func(s *process.Server)
 }
 
-// smallDisk is a file system in memory, with a file that can be deleted to make room.
-func smallDisk(t *testing.T) place {
+// mount returns the directory of a new file system in memory.
+func mount(t *testing.T, size string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=12m"); err != nil {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
 		t.Skipf("file systems cannot be mounted: %v", err)
 	}
 	t.Cleanup(func() {
@@ -40,6 +40,13 @@ func smallDisk(t *testing.T) place {
 			t.Error(err)
 		}
 	})
+	return dir
+}
+
+// smallDisk is a file system in memory, with a file that can be deleted to make room.
+func smallDisk(t *testing.T) place {
+	t.Helper()
+	dir := mount(t, "12m")
 	ballast := filepath.Join(dir, "ballast")
 	if err := os.WriteFile(ballast, make([]byte, 6<<20), 0o600); err != nil {
 		t.Fatal(err)
@@ -268,15 +275,7 @@ func TestReadOnlyMeanwhile(t *testing.T) {
 
 // TestBackupWithoutRoom makes a backup for which there is no room. Nothing of it is left.
 func TestBackupWithoutRoom(t *testing.T) {
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4m"); err != nil {
-		t.Skipf("file systems cannot be mounted: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	dir := mount(t, "4m")
 	db := "sqlite:" + filepath.Join(process.Dir(t), "agl.db")
 	server := process.Store(t, aglBinary, "store", process.Dir(t), "--db", db)
 	c := connect(t, server)
