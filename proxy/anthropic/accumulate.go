@@ -2,6 +2,7 @@ package anthropic
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 
 	"github.com/agl-go/agl/proxy/openai"
@@ -48,6 +49,11 @@ func (a *Accumulator) Failure() []byte {
 
 // Done reports whether the event that ends a stream has been added.
 func (a *Accumulator) Done() bool { return a.done }
+
+// Complete reports whether the event that ends a stream has been added, or one with the reason why the message ends.
+func (a *Accumulator) Complete() bool {
+	return a.done || slices.ContainsFunc(a.members, func(f field) bool { return string(f.name) == "stop_reason" && string(f.value) != "null" })
+}
 
 // Add adds the data of one event.
 func (a *Accumulator) Add(data []byte) {

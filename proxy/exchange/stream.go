@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy/anthropic"
 	"github.com/agl-go/agl/proxy/openai"
 	"github.com/agl-go/agl/proxy/record"
@@ -21,6 +22,8 @@ type accumulator interface {
 	Size() int
 	// Done reports whether the event that ends a stream has come.
 	Done() bool
+	// Complete reports whether the whole reply has come. Some backends send no event that ends a stream.
+	Complete() bool
 }
 
 // eventRelay relays a stream event by event.
@@ -195,7 +198,21 @@ func (s *eventRelay) end(err error) error {
 		b.out, err = s.plan.translate.End(b.out)
 		return err
 	}
+	s.checkComplete()
 	return nil
+}
+
+// checkComplete notes it if a stream ended before its reply did, as behind a server that hides how its backend died. The agent
+// has what the backend sent.
+func (s *eventRelay) checkComplete() {
+	if s.reply == nil || s.in.Cut || s.reply.Complete() || s.reply.Failure() != nil {
+		return
+	}
+	s.in.Outcome = agl.OutcomeModelError
+	if s.reply.Malformed() > 0 { // the record counts them
+		return
+	}
+	s.in.Fail(record.SourceProvider, "the backend ended the stream without a finish reason or an event that ends it")
 }
 
 // failure returns the error event for a stream that failed.

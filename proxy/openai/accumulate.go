@@ -2,6 +2,7 @@ package openai
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 
 	"github.com/agl-go/agl/internal/rawjson"
@@ -102,6 +103,11 @@ func (a *Accumulator) Failure() []byte {
 
 // Done reports whether the [DONE] that ends a stream has come.
 func (a *Accumulator) Done() bool { return a.done }
+
+// Complete reports whether [DONE] has come, or the finish reason of each choice.
+func (a *Accumulator) Complete() bool {
+	return a.done || len(a.choices) > 0 && !slices.ContainsFunc(a.choices, func(c *choice) bool { return !c.finished() })
+}
 
 // Add takes the data of one event. Data that is not a JSON object counts as
 // malformed, unless it is the [DONE] that ends a stream.
@@ -243,6 +249,11 @@ func (a *Accumulator) choiceMember(c *choice, m rawjson.Member) {
 	default:
 		a.size += set(&c.members, m.Name, m.Value)
 	}
+}
+
+// finished reports whether the choice has a finish reason.
+func (c *choice) finished() bool {
+	return slices.ContainsFunc(c.members, func(m keyed) bool { return string(m.name) == "finish_reason" })
 }
 
 var textName = []byte("text")

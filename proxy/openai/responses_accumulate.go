@@ -51,6 +51,9 @@ func (a *ResponsesAccumulator) Failure() []byte {
 // Done reports whether the event that ends a stream has been added.
 func (a *ResponsesAccumulator) Done() bool { return a.done }
 
+// Complete is Done, because only the event that ends a stream has the whole response.
+func (a *ResponsesAccumulator) Complete() bool { return a.done }
+
 // Add adds the data of one event.
 func (a *ResponsesAccumulator) Add(data []byte) {
 	if len(data) == 0 || string(data) == "[DONE]" {
