@@ -15,10 +15,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/configfile"
 	"github.com/agl-go/agl/rest/client"
@@ -169,6 +171,9 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, spans.Close()) }()
+	if err := askStore(ctx, spans, log); err != nil {
+		return fmt.Errorf("--store: %s: %w", console.RedactURL(string(c.StoreURL)), err)
+	}
 	cfg := c.settings
 	backends := proxy.NewTransport()
 	backends.TLSClientConfig = settings
@@ -200,6 +205,25 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 	closing, cancel := execution.CleanupContext(ctx, c.DrainTimeout)
 	defer cancel()
 	return errors.Join(err, gateway.Close(closing))
+}
+
+// askTimeout bounds how long the start waits for the store.
+const askTimeout = 2 * time.Second
+
+// askStore asks the store once whether it accepts the proxy. A store that is away, or that refuses the token, may be
+// set right while the proxy runs: records wait. One that cannot be reached by TLS is an error.
+func askStore(ctx context.Context, store *client.Client, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	switch _, err := store.WhoAmI(ctx); {
+	case httpserver.Untrusted(err):
+		return err
+	case errors.Is(err, agl.ErrUnauthorized):
+		log.ErrorContext(ctx, "the store refuses the token of the proxy (--token or AGL_TOKEN); records of calls wait until it is accepted", "error", err)
+	case errors.Is(err, agl.ErrUnavailable), agl.IsContextError(err):
+		log.WarnContext(ctx, "the store does not answer; records of calls wait for it", "error", err)
+	}
+	return nil
 }
 
 // pollInterval is the time between two checks of the configuration file.

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"time"
 )
@@ -62,6 +63,8 @@ type certificates struct {
 
 	mu      sync.Mutex
 	now     *tls.Config
+	leaf    *x509.Certificate // of now
+	told    bool              // the log says that clients refuse leaf
 	looked  time.Time
 	changed [3]time.Time // when each file was, at the last look
 }
@@ -77,13 +80,29 @@ func (c *certificates) config() *tls.Config {
 			c.log.Info("certificates read", "file", c.files.CertFile)
 		}
 	}
+	c.tellRefused()
 	return c.now
 }
 
 func (c *certificates) read() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.load()
+	if err := c.load(); err != nil {
+		return err
+	}
+	c.tellRefused()
+	return nil
+}
+
+// tellRefused logs once that clients refuse the server because of the time.
+func (c *certificates) tellRefused() {
+	now := time.Now()
+	if c.told || !now.Before(c.leaf.NotBefore) && !now.After(c.leaf.NotAfter) {
+		return
+	}
+	c.told = true
+	c.log.Error("clients refuse the certificate of this server, because it has expired or is not yet valid; replace the file, which is read without a restart",
+		"file", c.files.CertFile, "valid_from", c.leaf.NotBefore, "valid_until", c.leaf.NotAfter)
 }
 
 // times are the times of the files' last changes. A missing file, such as while it is
@@ -111,7 +130,7 @@ func (c *certificates) load() error {
 		}
 		next.ClientAuth = tls.VerifyClientCertIfGiven
 	}
-	c.now = next
+	c.now, c.leaf, c.told = next, pair.Leaf, false
 	return nil
 }
 
@@ -169,12 +188,17 @@ func (t Trust) Config() (*tls.Config, error) {
 	return config, nil
 }
 
-// Untrusted reports whether a request has failed because its client does not trust the server's
-// certificate, or the server has another name: the next try will fail as well.
+// Untrusted reports whether a request has failed because one side does not accept the certificate
+// of the other, or the server does not encrypt. The next try fails as well, until somebody has
+// changed a certificate, a clock or a URL.
 func Untrusted(err error) bool {
 	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
 	_, name := errors.AsType[x509.HostnameError](err)
-	return unknown || name
+	_, invalid := errors.AsType[x509.CertificateInvalidError](err) // such as an expired one
+	// An alert of the server has no type of its own.
+	alert, ok := errors.AsType[*net.OpError](err)
+	refused := ok && alert.Op == "remote error" && strings.Contains(alert.Err.Error(), "certificate")
+	return unknown || name || invalid || refused || errors.Is(err, http.ErrSchemeMismatch)
 }
 
 // ClientName is the name in the client certificate of a request, which was verified: its

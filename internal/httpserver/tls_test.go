@@ -18,6 +18,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,7 +47,9 @@ func (a *authority) issue(t *testing.T, name string, template *x509.Certificate)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	if template.NotAfter.IsZero() {
+		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	}
 	parent, signer := a.cert, a.key
 	if parent == nil {
 		parent, signer = template, key
@@ -269,6 +272,35 @@ func TestClientsOfOpenConnections(t *testing.T) {
 	certificate.NotAfter = time.Now().Add(time.Minute)
 	if name := httpserver.ClientName(r); name == "" {
 		t.Error("with one that has not: nobody")
+	}
+}
+
+// A server whose certificate has expired says so when it starts.
+func TestExpiredCertificate(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	for name, expired := range map[string]bool{"server": true, "good": false} {
+		template := &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+		if expired {
+			template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(-time.Minute)
+		}
+		ca.issue(t, name, template)
+		var config net.ListenConfig
+		plain, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lines strings.Builder
+		listener, err := httpserver.TLS{CertFile: ca.file(name + ".pem"), KeyFile: ca.file(name + ".key")}.Listener(plain, slog.New(slog.NewTextHandler(&lines, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := listener.Close(); err != nil {
+			t.Error(err)
+		}
+		if said := strings.Contains(lines.String(), "it has expired"); said != expired {
+			t.Errorf("%s: the log is %q, want an error: %t", name, lines.String(), expired)
+		}
 	}
 }
 

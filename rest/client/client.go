@@ -41,7 +41,8 @@ type Client struct {
 	buffers       sync.Pool // of *bytes.Buffer
 	bodies        bodies
 	short         shortSpans
-	keyRefused    atomic.Bool // the server refused the client's own key as it was asked for a caller; it is logged
+	begun         *atomic.Bool // a request has ended otherwise than by a refused certificate
+	keyRefused    atomic.Bool  // the server refused the client's own key as it was asked for a caller; it is logged
 }
 
 var _ agl.Store = (*Client)(nil)
@@ -65,7 +66,7 @@ func New(config Config) (*Client, error) {
 	if config.Transport == nil {
 		config.Transport = newTransport(config.TLS)
 	}
-	c := &Client{config: config, http: http.Client{Transport: config.Transport}}
+	c := &Client{config: config, http: http.Client{Transport: config.Transport}, begun: new(atomic.Bool)}
 	switch password, given := u.User.Password(); {
 	case config.Token != "":
 		c.authorization = "Bearer " + config.Token
@@ -223,7 +224,7 @@ func (c *Client) try(ctx context.Context, op operation, read reply) (asked time.
 		buf.Grow(int(min(res.ContentLength, 1<<30)) + bytes.MinRead)
 	}
 	if _, err := buf.ReadFrom(res.Body); err != nil {
-		return 0, unreachable(op.name, err)
+		return 0, c.unreachable(op.name, err)
 	}
 	if read == nil {
 		return 0, nil
@@ -260,15 +261,16 @@ func (c *Client) open(ctx context.Context, op operation) (res *http.Response, as
 	set(wire.LastEventID, op.since, op.since != "")
 	res, err = c.http.Do(req)
 	if err != nil {
-		return nil, 0, unreachable(op.name, err)
+		return nil, 0, c.unreachable(op.name, err)
 	}
+	c.begun.Store(true)
 	if res.StatusCode >= 200 && res.StatusCode <= 299 {
 		return res, 0, nil
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxErrorBytes))
 	if err != nil {
-		return nil, 0, unreachable(op.name, err)
+		return nil, 0, c.unreachable(op.name, err)
 	}
 	err = wire.DecodeError(op.name, res.StatusCode, body)
 	if wire.Retryable(res.StatusCode) && !errors.Is(err, agl.ErrExhausted) { // a spent budget does not come back
@@ -277,14 +279,21 @@ func (c *Client) open(ctx context.Context, op operation) (res *http.Response, as
 	return nil, 0, err
 }
 
-// unreachable returns the error of a request that got no answer.
-func unreachable(name string, err error) error {
+// unreachable returns the error of a request that got no answer. A certificate that is refused by the first request is
+// a mistake of whoever starts the client. Later it is an outage: it has expired or was replaced, which others can repair
+// while the client repeats its requests.
+func (c *Client) unreachable(name string, err error) error {
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		err = failed.Err // without the URL, which every message would repeat
 	}
-	if httpserver.Untrusted(err) {
-		return agl.Errorf(agl.CodeInvalid, "%s: the store's server is not trusted: %w", name, err)
+	const refused = "%s: no TLS connection to the store's server can be made: %w"
+	switch untrusted := httpserver.Untrusted(err); {
+	case untrusted && !c.begun.Load():
+		return agl.Errorf(agl.CodeInvalid, refused, name, err)
+	case untrusted:
+		return &repeatable{err: agl.Errorf(agl.CodeUnavailable, refused, name, err), unsent: true}
 	}
+	c.begun.Store(true)
 	dial, ok := errors.AsType[*net.OpError](err)
 	return &repeatable{
 		err:    agl.Errorf(agl.CodeUnavailable, "%s: the store's server does not answer: %w", name, err),

@@ -87,7 +87,7 @@ func (c *Client) stream(ctx context.Context, since string, every time.Duration) 
 		defer idle.Stop()
 		fail := func(err error) {
 			if errors.Is(context.Cause(ctx), errStreamIdle) {
-				err = unreachable(name, errStreamIdle)
+				err = c.unreachable(name, errStreamIdle)
 			}
 			yield(nil, err)
 		}
@@ -119,9 +119,9 @@ func (c *Client) stream(ctx context.Context, since string, every time.Duration) 
 		case errors.Is(err, bufio.ErrTooLong):
 			yield(nil, agl.Errorf(agl.CodeInternal, "%s: a line is longer than %d bytes", name, maxEventLine))
 		case err == nil:
-			fail(unreachable(name, io.ErrUnexpectedEOF))
+			fail(c.unreachable(name, io.ErrUnexpectedEOF))
 		default:
-			fail(unreachable(name, err))
+			fail(c.unreachable(name, err))
 		}
 	}
 }

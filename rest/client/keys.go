@@ -120,7 +120,7 @@ func errUnknownKey() error {
 
 // as returns a client with another key. It does not retry and needs no Close.
 func (c *Client) as(key string) *Client {
-	other := &Client{config: c.config, base: c.base, authorization: "Bearer " + key, http: c.http}
+	other := &Client{config: c.config, base: c.base, authorization: "Bearer " + key, http: c.http, begun: c.begun}
 	other.buffers.New, other.config.RetryTimeout = c.buffers.New, -1
 	return other
 }

@@ -71,8 +71,12 @@ func (t *transport) exchange(ctx context.Context, r request) (rep reply, inDoubt
 			if _, ok := errors.AsType[*agl.Error](err); ok {
 				return reply{}, inDoubt, err
 			}
-			if httpserver.Untrusted(err) {
-				return reply{}, inDoubt, invalid("%s: the engine is not trusted: %w", r.path, err)
+			// A certificate that is refused at the start is a mistake; later it is an outage, which others can repair.
+			switch untrusted := httpserver.Untrusted(err); {
+			case untrusted && !t.begun.Load():
+				return reply{}, inDoubt, invalid("%s: no TLS connection to the engine can be made: %w", r.path, err)
+			case !untrusted:
+				t.begun.Store(true)
 			}
 			err = agl.Errorf(agl.CodeUnavailable, "client: %s: %w", r.path, err)
 		case rep.status == http.StatusTooManyRequests || rep.status == http.StatusServiceUnavailable:

@@ -28,6 +28,7 @@ type transport struct {
 	zstd *zstd.Encoder
 	// encoding is the engines.Encoding of forward_backward and of results: Auto until the server has shown what it takes.
 	encoding atomic.Value
+	begun    atomic.Bool // a request has ended otherwise than by a refused certificate
 }
 
 func newTransport(cfg Config) (*transport, error) {
@@ -108,6 +109,7 @@ func (t *transport) send(ctx context.Context, r request) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
+	t.begun.Store(true)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
 	if err != nil {
