@@ -97,6 +97,47 @@ func TestSpool(t *testing.T) {
 	}
 }
 
+// A store that refuses the proxy's token, such as between a change of the token and the restart of the proxy with the
+// new one, costs no record: without a spool they wait for StoreRetry, with one for the next proxy.
+func TestRefusedToken(t *testing.T) {
+	t.Parallel()
+	for _, spool := range []bool{false, true} {
+		t.Run(fmt.Sprint("spool ", spool), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var right atomic.Bool
+				refuse := func() error {
+					if right.Load() {
+						return nil
+					}
+					return agl.Errorf(agl.CodeUnauthorized, "the token is wrong")
+				}
+				store := &spans{reserve: refuse, refuse: func([]agl.Span) error { return refuse() }}
+				edit := func(*proxy.Config) {}
+				if spool {
+					edit = spooling(t.TempDir())
+				}
+				reply := func(*http.Request) (string, error) { return completion("call-1", []int{1, 2}, []int{3}), nil }
+				p := unplugged(t, reply, store, edit)
+				if w := call(t.Context(), p, attemptPath); w.Code != http.StatusOK {
+					t.Fatalf("%d %s", w.Code, w.Body)
+				}
+				time.Sleep(time.Minute)
+				if spool {
+					closed(t, p)
+					p = unplugged(t, always, store, edit)
+				}
+				right.Store(true)
+				if err := p.Flush(t.Context(), []string{"ro-1"}); err != nil {
+					t.Error(err)
+				}
+				checkSequence(t, store, 1)
+				closed(t, p)
+			})
+		})
+	}
+}
+
 func wantMetric(t *testing.T, p *proxy.Proxy, line string) {
 	t.Helper()
 	got := admin(t, &http.Client{Transport: through{p, "127.0.0.1:5"}}, "", http.MethodGet, "/metrics", "")

@@ -108,7 +108,8 @@ func final(err error) bool {
 		return false
 	}
 	switch e.Code {
-	case agl.CodeUnavailable, agl.CodeInternal, agl.CodeExhausted:
+	case agl.CodeUnavailable, agl.CodeInternal, agl.CodeExhausted,
+		agl.CodeUnauthorized: // the token of the store has changed, and may be set right
 		return false
 	default:
 		return true
