@@ -9,7 +9,7 @@
 //     have taken and return.
 //   - Runners that end first do not stop the algorithm, which may still be
 //     processing their results.
-//   - The first failure or interrupt of any part stops all of them.
+//   - The first failure, panic or interrupt of any part stops all of them.
 //   - A part that does not stop within its timeout is forced, and the error names
 //     it.
 //

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/agl-go/agl/internal/panics"
 )
 
 // part is one running part of a run: a function in this process or a child
@@ -31,7 +33,7 @@ type stopStep struct {
 	hurriedWait time.Duration
 }
 
-// start runs fn as a part, and sends the part to ended when fn has returned.
+// start runs fn as a part, and sends the part to ended when fn has returned, or has ended its goroutine.
 func start(name string, ended chan<- *part, fn func() error, steps ...stopStep) *part {
 	return startOn(func(run func()) { go run() }, name, ended, fn, steps...)
 }
@@ -40,9 +42,12 @@ func start(name string, ended chan<- *part, fn func() error, steps ...stopStep) 
 func startOn(on func(run func()), name string, ended chan<- *part, fn func() error, steps ...stopStep) *part {
 	p := &part{name: name, done: make(chan struct{}), steps: steps}
 	on(func() {
+		p.err = panics.ErrGoexit // unless fn returns
+		defer func() {
+			close(p.done)
+			ended <- p
+		}()
 		p.err = fn()
-		close(p.done)
-		ended <- p
 	})
 	return p
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/panics"
 )
 
 // run is a run that this process leads.
@@ -104,7 +105,17 @@ func (r *run) startFunc(ctx context.Context, name string, grace time.Duration, f
 	return startOn(on, name, r.ended,
 		func() error {
 			defer cancel(nil)
-			return fn(ctx)
+			return r.catch(ctx, name, fn)
 		},
 		append(before, stopStep{name: "cancel", do: func() error { cancel(r.stopCause()); return nil }, wait: grace})...)
+}
+
+// catch calls the function of a part. A panic is logged with its stack and fails the part, so that all others are stopped, and what they
+// have done is kept.
+func (r *run) catch(ctx context.Context, name string, fn func(context.Context) error) error {
+	err := panics.Catch(func() error { return fn(ctx) })
+	if p, ok := errors.AsType[*panics.Error](err); ok {
+		r.log.ErrorContext(ctx, "a part of the run panicked", "part", name, "panic", p.Value, "stack", p.Stack)
+	}
+	return panics.Located(err)
 }

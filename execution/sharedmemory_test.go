@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -107,6 +108,18 @@ func TestSharedMemoryWhoEndsFirst(t *testing.T) {
 		"the algorithm fails": {
 			algorithm: returnsAfter(time.Second, boom), runners: []behaviour{drains(2 * time.Second)},
 			want: boom, mentions: []string{"algorithm"}, after: 3 * time.Second,
+		},
+		"the algorithm panics": {
+			algorithm: func(context.Context, *gate) error { panic(boom) }, runners: []behaviour{drains(2 * time.Second)},
+			want: boom, mentions: []string{"algorithm: panic: boom, at ", "sharedmemory_test.go:"}, after: 2 * time.Second,
+		},
+		"the algorithm ends its goroutine": {
+			algorithm: func(context.Context, *gate) error { runtime.Goexit(); return nil }, runners: []behaviour{drains(2 * time.Second)},
+			mentions: []string{"algorithm: it ended its goroutine"}, after: 2 * time.Second,
+		},
+		"a runner panics": {
+			algorithm: returnsAfter(time.Hour, nil), runners: []behaviour{func(context.Context, *gate) error { panic(boom) }},
+			want: boom, mentions: []string{"runner 0: panic"},
 		},
 		"the algorithm fails, a runner is slow": {
 			algorithm: returnsAfter(time.Second, boom), runners: []behaviour{drains(time.Minute)},

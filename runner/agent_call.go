@@ -3,47 +3,16 @@ package runner
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"slices"
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/panics"
 	"github.com/agl-go/agl/tracer"
 )
 
-// panicError is a panic of the agent or of a hook.
-type panicError struct {
-	value any
-	stack string
-}
-
-func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
-
-// ExceptionType returns the type of the value, for the exception span.
-func (e *panicError) ExceptionType() string { return fmt.Sprintf("%T", e.value) }
-
-// Unwrap returns the value if it is an error.
-func (e *panicError) Unwrap() error {
-	err, _ := e.value.(error)
-	return err
-}
-
-var (
-	errGoexit    = errors.New("it ended its goroutine (runtime.Goexit) instead of returning")
-	errAbandoned = errors.New("the agent did not return within the grace period and was left behind")
-)
-
-// catchPanic calls f and turns a panic into an error.
-func catchPanic(f func() error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = &panicError{value: v, stack: string(debug.Stack())}
-		}
-	}()
-	return f()
-}
+var errAbandoned = errors.New("the agent did not return within the grace period and was left behind")
 
 // agentAnswer is what an agent returned, and why its context had ended by then; nil if it had not.
 type agentAnswer struct {
@@ -60,12 +29,12 @@ func (s *shared) callAgent(ctx context.Context, task agl.Task, log *slog.Logger)
 	}
 	answers := make(chan agentAnswer, 1)
 	go func() {
-		answer := agentAnswer{err: errGoexit}
+		answer := agentAnswer{err: panics.ErrGoexit}
 		defer func() {
 			answer.cause = context.Cause(ctx)
 			answers <- answer
 		}()
-		answer.err = typed(catchPanic(func() (err error) {
+		answer.err = typed(panics.Catch(func() (err error) {
 			answer.result, err = s.cfg.Agent.Run(ctx, task)
 			return err
 		}))
@@ -93,7 +62,7 @@ func (s *shared) callAgent(ctx context.Context, task agl.Task, log *slog.Logger)
 
 // typed gives a panic its outcome.
 func typed(err error) error {
-	if p, ok := errors.AsType[*panicError](err); ok {
+	if p, ok := errors.AsType[*panics.Error](err); ok {
 		return &agl.OutcomeError{Kind: agl.OutcomePanic, Err: p}
 	}
 	return err
@@ -121,11 +90,11 @@ func record(ctx, traced context.Context, trace agl.Trace, result agl.Result) err
 
 // recordPanic stores an exception span with the stack of a panic.
 func recordPanic(ctx, traced context.Context, trace agl.Trace, cause error) error {
-	p, ok := errors.AsType[*panicError](cause)
+	p, ok := errors.AsType[*panics.Error](cause)
 	if !ok {
 		return nil
 	}
-	draft, err := tracer.ExceptionDraft(p, p.stack)
+	draft, err := tracer.ExceptionDraft(p, p.Stack)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/panics"
 )
 
 // hooks are the hooks of an attempt.
@@ -46,13 +47,13 @@ func (h *hooks) startOne(ctx context.Context, i int, name string, call func(cont
 // call calls a method of a hook. An error or a panic is logged.
 func (h *hooks) call(ctx context.Context, i int, name string, call func(context.Context, agl.Hook) error) {
 	hook := h.all[i]
-	err := catchPanic(func() error { return call(ctx, hook) })
+	err := panics.Catch(func() error { return call(ctx, hook) })
 	if err == nil {
 		return
 	}
 	log := h.log
-	if p, ok := errors.AsType[*panicError](err); ok {
-		log = log.With("stack", p.stack)
+	if p, ok := errors.AsType[*panics.Error](err); ok {
+		log = log.With("stack", p.Stack)
 	}
 	log.ErrorContext(ctx, "hook failed", "hook", fmt.Sprintf("%d (%T)", i, hook), "method", name, "error", err)
 }

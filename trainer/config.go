@@ -49,8 +49,9 @@ type Config struct {
 	// Unresponsive ends an attempt whose runner has sent no heartbeat for this time, if
 	// its rollout has no such limit of its own; zero means no limit.
 	Unresponsive time.Duration
-	// Store stores the run instead of a Database; its owner closes it. A strategy that
-	// reaches a store over HTTP uses neither.
+	// Store stores the run instead of a Database; its owner closes it. One run at a time may use it: the
+	// end of a run closes the queue, and runners take the rollouts of every run. A strategy that reaches a
+	// store over HTTP uses neither.
 	Store agl.Store
 	// Strategy says which parts run in which process; nil means
 	// execution.SharedMemory.

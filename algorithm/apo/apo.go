@@ -17,6 +17,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/internal/panics"
 )
 
 // APO is the algorithm. Make it with [New].
@@ -436,12 +437,12 @@ func (s *search) writeReport() error {
 }
 
 // parallel calls do for 0 … n−1, Config.Concurrency at a time, and returns when all
-// calls have returned. The first error cancels the others.
+// calls have returned. The first error cancels the others; a panic, such as one of a [Model], is an error.
 func (s *search) parallel(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(s.cfg.Concurrency)
 	for i := range n {
-		group.Go(func() error { return do(ctx, i) })
+		group.Go(func() error { return panics.Located(panics.Catch(func() error { return do(ctx, i) })) })
 	}
 	return group.Wait()
 }

@@ -3,6 +3,7 @@ package apo_test
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"math"
 	"strings"
 	"sync"
@@ -112,6 +113,18 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("candidate %s is %q", c.ResourcesID, p.Prompt)
 			}
 		}
+	}
+}
+
+// TestModelPanics: a model that panics fails the search, and not the process.
+func TestModelPanics(t *testing.T) {
+	t.Parallel()
+	w, st, cfg := apotest.Slope(), memorytest.Open(t), config(1)
+	cfg.GradientModel = apo.ModelFunc(func(context.Context, apo.Request) (apo.Reply, error) { panic(fs.ErrInvalid) })
+	serve(t, st, w.Agent)
+	err := newAPO(t, cfg).Run(t.Context(), w.Input(st))
+	if !errors.Is(err, fs.ErrInvalid) || !strings.Contains(err.Error(), "apo_test.go:") {
+		t.Errorf("got %v, want the panic and where it was", err)
 	}
 }
 

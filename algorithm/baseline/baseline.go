@@ -15,6 +15,7 @@ import (
 	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/internal/changes"
+	"github.com/agl-go/agl/internal/panics"
 )
 
 // ResourcesID is the id under which the initial resources are stored.
@@ -315,8 +316,9 @@ func (r *run) enqueue(ctx context.Context, task jsontext.Value, at position) err
 	}
 	for _, rollout := range queued {
 		r.rollouts.Go(func() {
-			if err := r.follow(ctx, rollout.RolloutID, at); err != nil {
-				r.stop(err)
+			err := panics.Catch(func() error { return r.follow(ctx, rollout.RolloutID, at) })
+			if err != nil {
+				r.stop(panics.Located(err)) // also of a panic of the adapter, or of OnTask
 			}
 			r.wake()
 		})

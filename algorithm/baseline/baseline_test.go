@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/baseline"
 	"github.com/agl-go/agl/runner"
@@ -190,6 +191,25 @@ type startedStore struct {
 func (s *startedStore) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams) ([]agl.Rollout, error) {
 	s.once.Do(s.start)
 	return s.Store.EnqueueRollouts(ctx, p)
+}
+
+// TestPanics: an adapter or a callback that panics fails the run, and not the process.
+func TestPanics(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]baseline.Config{
+		"adapter":  {Adapter: agl.AdapterFunc[[]adapter.Triplet](func([]agl.Span) ([]adapter.Triplet, error) { panic("boom") })},
+		"callback": {OnTask: func(baseline.Finished) { panic("boom") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			st := memorytest.Open(t)
+			serve(t, st, agent)
+			err := newBaseline(t, cfg).Run(t.Context(), agl.AlgorithmInput{Store: st, Train: numbers(3), InitialResources: resources()})
+			if err == nil || !strings.Contains(err.Error(), "panic: boom, at ") || !strings.Contains(err.Error(), "baseline_test.go:") {
+				t.Errorf("got %v, want the panic and where it was", err)
+			}
+		})
+	}
 }
 
 func TestSpanVerbosity(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/admission"
+	"github.com/agl-go/agl/internal/panics"
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
@@ -147,7 +148,11 @@ func (l *liveFeeder) allow(ctx context.Context, ready []agl.CollectedRollout, b 
 	for i := range ready {
 		group.Go(func() error {
 			r := ready[i].Rollout
-			ok, err := l.cfg.Live.Allow(ctx, l.collector.session.Store(), r)
+			var ok bool
+			err := panics.Located(panics.Catch(func() (err error) {
+				ok, err = l.cfg.Live.Allow(ctx, l.collector.session.Store(), r)
+				return err
+			}))
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}

@@ -8,6 +8,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/admission"
+	"github.com/agl-go/agl/internal/panics"
 )
 
 // newPump opens the accounts; saved is nil without a checkpoint that has them.
@@ -53,7 +54,16 @@ func newPump(c collector, in agl.AlgorithmInput, saved *savedPump) (*pump, error
 func (p *pump) start(ctx context.Context) {
 	ctx, p.stop = context.WithCancel(ctx)
 	p.lastBatch = time.Now()
-	p.workers.Go(func() { p.run(ctx) })
+	p.work(func() { p.run(ctx) })
+}
+
+// work runs f in a goroutine. A panic, such as one of an adapter, ends the run with an error.
+func (p *pump) work(f func()) {
+	p.workers.Go(func() {
+		if err := panics.Catch(func() error { f(); return nil }); err != nil {
+			p.fail(panics.Located(err))
+		}
+	})
 }
 
 // close cancels the rollouts that are still open and waits for all goroutines. On a nil pump, or one that was not started, it
@@ -167,7 +177,7 @@ func (p *pump) enqueue(ctx context.Context, groups []*liveGroup) error {
 		p.mu.Lock()
 		g.ids = idsOf(queued[i*each : (i+1)*each])
 		p.mu.Unlock()
-		p.workers.Go(func() { p.await(ctx, g) })
+		p.work(func() { p.await(ctx, g) })
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func (p *pump) reread(ctx context.Context, groups []*liveGroup) (restart []*live
 			complete = len(page.Items) == len(g.ids)
 		}
 		if complete {
-			p.workers.Go(func() { p.await(ctx, g) })
+			p.work(func() { p.await(ctx, g) })
 			continue
 		}
 		p.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/algorithm/admission"
 	"github.com/agl-go/agl/algorithm/grpo"
 	"github.com/agl-go/agl/tinker"
@@ -93,6 +94,40 @@ func TestUselessAnswers(t *testing.T) {
 			}
 			if want := g.Summary().Step + 1; len(w.published) != want {
 				t.Errorf("%d versions were published after %d steps, want %d", len(w.published), want-1, want)
+			}
+			noneLive(t, w)
+		})
+	}
+}
+
+// panickySource panics when it is asked for tasks.
+type panickySource struct{ grpo.Source }
+
+func (panickySource) Next(context.Context, int) ([]grpo.Task, error) { panic("boom") }
+
+// TestPanics: an adapter or a source that panics ends the run with an error, and not the process.
+func TestPanics(t *testing.T) {
+	t.Parallel()
+	for name, set := range map[string]func(*grpo.Config){
+		"adapter": func(c *grpo.Config) {
+			c.Adapter = agl.AdapterFunc[adapter.Merged](func([]agl.Span) (adapter.Merged, error) { panic("boom") })
+		},
+		"source": func(c *grpo.Config) {
+			source, err := grpo.NewDatasetSource(tasks(t), 1)
+			if err != nil {
+				t.Error(err)
+			}
+			c.Source = panickySource{source}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, "", nil)
+			cfg := w.config("")
+			set(&cfg)
+			err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t)})
+			if err == nil || !strings.Contains(err.Error(), "panic: boom, at ") || !strings.Contains(err.Error(), "useless_test.go:") {
+				t.Errorf("got %v, want the panic and where it was", err)
 			}
 			noneLive(t, w)
 		})
