@@ -113,6 +113,22 @@ type NamedResource struct {
 // The order matters: agents use the first resource of a type.
 type Resources []NamedResource
 
+// Validate returns ErrInvalid for the first entry that is neither an [LLM] nor a [ProxyLLM] nor a [PromptTemplate], or that has the
+// name of an earlier one. A pointer is none of them.
+func (r Resources) Validate() error {
+	for i, n := range r {
+		switch n.Resource.(type) {
+		case LLM, ProxyLLM, PromptTemplate:
+		default:
+			return Errorf(CodeInvalid, "resources.%s: got %T, must be an agl.LLM, agl.ProxyLLM or agl.PromptTemplate", n.Name, n.Resource)
+		}
+		if _, given := r[:i].Get(n.Name); given {
+			return Errorf(CodeInvalid, "resources.%s: given twice, names must differ", n.Name)
+		}
+	}
+	return nil
+}
+
 // Get returns the resource of that name.
 func (r Resources) Get(name string) (Resource, bool) {
 	for _, n := range r {

@@ -133,11 +133,6 @@ func (c *resourcesCommand) run(w *unitOfWork) (err error) {
 }
 
 func (s *Store) putResources(ctx context.Context, c *resourcesCommand) (agl.ResourcesUpdate, error) {
-	for _, n := range c.resources {
-		if n.Resource == nil {
-			return agl.ResourcesUpdate{}, agl.Errorf(agl.CodeInvalid, "resources.%s: got nil, must be a resource", n.Name)
-		}
-	}
 	if err := checkResourcesUTF8(c.resources); err != nil {
 		return agl.ResourcesUpdate{}, err
 	}
@@ -156,6 +151,9 @@ func (s *Store) AddResources(ctx context.Context, p agl.AddResourcesParams) (agl
 		if err := checkIDs(givenText{"idempotency_key", p.IdempotencyKey}); err != nil {
 			return agl.ResourcesUpdate{}, err
 		}
+		if err := p.Resources.Validate(); err != nil {
+			return agl.ResourcesUpdate{}, err
+		}
 		key := newKey("add_resources", p.IdempotencyKey, nil, p.Resources.AppendJSON)
 		return s.putResources(ctx, &resourcesCommand{key: key, id: newID("rs-", resourcesIDBytes), keep: p.KeepLatest, resources: p.Resources})
 	})
@@ -165,6 +163,9 @@ func (s *Store) AddResources(ctx context.Context, p agl.AddResourcesParams) (agl
 func (s *Store) UpdateResources(ctx context.Context, p agl.UpdateResourcesParams) (agl.ResourcesUpdate, error) {
 	return do(ctx, s, "UpdateResources", func() (agl.ResourcesUpdate, error) {
 		if err := checkIDs(givenText{"resources_id", p.ResourcesID}, givenText{"idempotency_key", p.IdempotencyKey}); err != nil {
+			return agl.ResourcesUpdate{}, err
+		}
+		if err := p.Resources.Validate(); err != nil {
 			return agl.ResourcesUpdate{}, err
 		}
 		key := newKey("update_resources", p.IdempotencyKey, []string{p.ResourcesID}, p.Resources.AppendJSON)

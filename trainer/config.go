@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -128,9 +129,15 @@ func (c Config) validate() error {
 		return agl.Errorf(agl.CodeInvalid, "trainer: Database: %w", err)
 	}
 	for i, r := range c.InitialResources {
-		if r.Name == "" || r.Resource == nil {
+		switch {
+		case r.Name == "" || r.Resource == nil:
 			return agl.Errorf(agl.CodeInvalid, "trainer: InitialResources[%d]: got name %q and resource %v, both are needed", i, r.Name, r.Resource)
+		case c.Proxy != nil && r.Name == c.Proxy.cfg.Resource:
+			return agl.Errorf(agl.CodeInvalid, "trainer: InitialResources[%d]: got name %q, which the Proxy has; give one of them another name (ProxyConfig.Resource)", i, r.Name)
 		}
+	}
+	if err := c.InitialResources.Validate(); err != nil {
+		return fmt.Errorf("trainer: InitialResources: %w", err)
 	}
 	return nil
 }

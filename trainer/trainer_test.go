@@ -253,13 +253,21 @@ func TestConfigErrors(t *testing.T) {
 		cfg      trainer.Config
 		mentions string
 	}{
-		"no agent":           {trainer.Config{Algorithm: algorithm}, "Agent"},
-		"empty train":        {trainer.Config{Agent: rewarded, Train: agl.Tasks{}}, "Train: the dataset is empty"},
-		"empty val":          {trainer.Config{Agent: rewarded, Train: tasks(1), Val: agl.Tasks{}}, "Val: the dataset is empty"},
-		"negative runners":   {trainer.Config{Agent: rewarded, Runners: -1}, "Runners: got -1"},
-		"too many runners":   {trainer.Config{Agent: rewarded, Runners: 1_000_000_000}, "Runners: got 1000000000, must be at most 100000"},
-		"negative rollouts":  {trainer.Config{Agent: rewarded, MaxRollouts: -2}, "MaxRollouts: got -2"},
-		"no database":        {trainer.Config{Agent: rewarded, Database: "agl.db"}, `Database: got "agl.db"`},
+		"no agent":          {trainer.Config{Algorithm: algorithm}, "Agent"},
+		"empty train":       {trainer.Config{Agent: rewarded, Train: agl.Tasks{}}, "Train: the dataset is empty"},
+		"empty val":         {trainer.Config{Agent: rewarded, Train: tasks(1), Val: agl.Tasks{}}, "Val: the dataset is empty"},
+		"negative runners":  {trainer.Config{Agent: rewarded, Runners: -1}, "Runners: got -1"},
+		"too many runners":  {trainer.Config{Agent: rewarded, Runners: 1_000_000_000}, "Runners: got 1000000000, must be at most 100000"},
+		"negative rollouts": {trainer.Config{Agent: rewarded, MaxRollouts: -2}, "MaxRollouts: got -2"},
+		"no database":       {trainer.Config{Agent: rewarded, Database: "agl.db"}, `Database: got "agl.db"`},
+		"resource twice":    {trainer.Config{Agent: rewarded, InitialResources: append(prompt(), prompt()...)}, "given twice"},
+		"resource of proxy": {
+			trainer.Config{Agent: rewarded, InitialResources: agl.Resources{{Name: "llm", Resource: agl.LLM{}}}, Proxy: trainer.NewProxy(trainer.ProxyConfig{})},
+			`InitialResources[0]: got name "llm", which the Proxy has`,
+		},
+		"resource by pointer": {
+			trainer.Config{Agent: rewarded, InitialResources: agl.Resources{{Name: "x", Resource: &agl.LLM{}}}}, "resources.x: got *agl.LLM, must be an agl.LLM",
+		},
 		"resource with none": {trainer.Config{Agent: rewarded, InitialResources: agl.Resources{{Name: "x"}}}, "InitialResources[0]"},
 		"no role": {trainer.Config{
 			Agent: rewarded, Algorithm: algorithm, Train: tasks(1), InitialResources: prompt(), Strategy: execution.ClientServer{},

@@ -11,11 +11,17 @@ import (
 
 // AddResources implements agl.Store.
 func (c *Client) AddResources(ctx context.Context, p agl.AddResourcesParams) (agl.ResourcesUpdate, error) {
+	if err := p.Resources.Validate(); err != nil {
+		return agl.ResourcesUpdate{}, err
+	}
 	return post[agl.ResourcesUpdate](ctx, c, "AddResources", withQuery(wire.Resources, wire.KeepLatest(&p.KeepLatest)), keyOr(p.IdempotencyKey), p.Resources)
 }
 
 // UpdateResources implements agl.Store.
 func (c *Client) UpdateResources(ctx context.Context, p agl.UpdateResourcesParams) (agl.ResourcesUpdate, error) {
+	if err := p.Resources.Validate(); err != nil {
+		return agl.ResourcesUpdate{}, err
+	}
 	path := withQuery(wire.ResourcesOf(wire.Segment(p.ResourcesID)), wire.KeepLatest(&p.KeepLatest))
 	return post[agl.ResourcesUpdate](ctx, c, "UpdateResources", path, keyOr(p.IdempotencyKey), p.Resources)
 }

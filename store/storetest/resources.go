@@ -11,6 +11,7 @@ import (
 
 func resourcesTests(a *area) {
 	a.test("add, update, latest", testResources)
+	a.test("what no bundle can hold", testResourcesRefused)
 	a.test("rollouts inherit the latest", testInherit)
 	a.test("queries", testResourcesQuery)
 	a.test("earlier versions", testResourceVersions)
@@ -66,6 +67,19 @@ func testResources(h *harness) {
 	equal(h, "latest", latest().ResourcesID, "mine")
 	got, err := h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: second.ResourcesID})
 	equal(h, "by id", string(must(h, got, err).Resources.AppendJSON(nil)), string(bundle("m2").AppendJSON(nil)))
+}
+
+func testResourcesRefused(h *harness) {
+	for text, resources := range map[string]agl.Resources{
+		"resources.a: given twice, names must differ":                                       append(bundle("m"), agl.NamedResource{Name: "a", Resource: agl.LLM{}}),
+		"resources.p: got *agl.LLM, must be an agl.LLM, agl.ProxyLLM or agl.PromptTemplate": {{Name: "p", Resource: &agl.LLM{}}},
+		"resources.none: got <nil>, must be an agl.LLM, agl.ProxyLLM or agl.PromptTemplate": {{Name: "none"}},
+	} {
+		_, err := h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: resources, IdempotencyKey: "k"})
+		h.wantError(err, agl.ErrInvalid, text)
+		_, err = h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: "u", Resources: resources, IdempotencyKey: "k"})
+		h.wantError(err, agl.ErrInvalid, text)
+	}
 }
 
 func testInherit(h *harness) {
