@@ -28,7 +28,7 @@ func (s *session) open() bool { return s.conn != nil && !s.conn.IsClosed() }
 
 func (s *session) connect(ctx context.Context, config *pgconn.Config) (err error) {
 	s.prepared = map[string]*pgconn.StatementDescription{}
-	s.conn, err = pgconn.ConnectConfig(ctx, config)
+	s.conn, err = pgconn.ConnectConfig(ctx, inSession(config))
 	return err
 }
 

@@ -109,7 +109,92 @@ func pool(ctx context.Context, parsed *pgxpool.Config, conns int, settings map[s
 	config := parsed.Copy()
 	config.MaxConns = int32(conns)
 	maps.Copy(config.ConnConfig.RuntimeParams, settings)
+	config.ConnConfig.Config = *inSession(&config.ConnConfig.Config)
 	return pgxpool.NewWithConfig(ctx, config)
+}
+
+// connect opens a connection.
+func connect(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
+	config = config.Copy()
+	config.Config = *inSession(&config.Config)
+	return pgx.ConnectConfig(ctx, config)
+}
+
+// atStart are the settings that poolers know at the start of a connection, and those that exist only there.
+var atStart = []string{"application_name", "client_encoding", "options", "replication"}
+
+// inSession returns the configuration of connections that change their settings when they have begun: PgBouncer accepts few at
+// the start.
+func inSession(config *pgconn.Config) *pgconn.Config {
+	config = config.Copy()
+	statement := "SELECT "
+	var params [][]byte
+	for _, name := range slices.Sorted(maps.Keys(config.RuntimeParams)) {
+		if slices.Contains(atStart, name) {
+			continue
+		}
+		if len(params) > 0 {
+			statement += ", "
+		}
+		n := len(params)
+		statement += "set_config($" + strconv.Itoa(n+1) + ", $" + strconv.Itoa(n+2) + ", false)" //nolint:mnd // numbered from 1
+		params = append(params, []byte(name), []byte(config.RuntimeParams[name]))
+		delete(config.RuntimeParams, name)
+	}
+	if len(params) == 0 {
+		return config
+	}
+	next, timeout := config.AfterConnect, config.ConnectTimeout
+	config.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		bounded, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		if err := conn.ExecParams(bounded, statement, params, nil, nil, nil).Read().Err; err != nil {
+			return err
+		}
+		if next == nil {
+			return nil
+		}
+		return next(ctx, conn)
+	}
+	return config
+}
+
+// checkPooler reports errPooler if a pooler gives the transactions of one connection to several sessions: notices of commits
+// would be lost, and prepared statements unknown.
+func checkPooler(ctx context.Context, config *pgx.ConnConfig, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, config.ConnectTimeout)
+	defer cancel()
+	own, err := sessionOf(ctx, conn)
+	if err != nil || own == conn.PgConn().PID() { // poolers make up the number that a connection is told
+		return err
+	}
+	next, err := sessionOf(ctx, conn) // the pooler may take turns
+	if err != nil {
+		return err
+	}
+	if next != own {
+		return errPooler
+	}
+	other, err := connect(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer other.Close(context.WithoutCancel(ctx))
+	return pgx.BeginFunc(ctx, other, func(tx pgx.Tx) error {
+		taken, err := sessionOf(ctx, tx.Conn())
+		if err == nil && taken == own {
+			return errPooler
+		}
+		return err
+	})
+}
+
+var errPooler = errors.New("a connection pooler assigns transactions: it must assign whole sessions (pool_mode = session in PgBouncer), or the URL must be that of the database itself")
+
+// sessionOf returns the number of the server's process behind a connection.
+func sessionOf(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
+	err = conn.QueryRow(ctx, `SELECT pg_backend_pid()`, pgx.QueryExecModeExec).Scan(&pid)
+	return pid, err
 }
 
 // location returns a URL without its secrets.

@@ -43,7 +43,7 @@ func CreateDatabase(ctx context.Context, raw, database string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*createTimeout) //nolint:mnd // to connect and to create
 	defer cancel()
-	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
+	conn, err := connect(ctx, config.ConnConfig)
 	if err != nil {
 		return agl.Errorf(agl.CodeUnavailable, "create the database %s: %w", database, err)
 	}

@@ -45,7 +45,7 @@ func OpenDatabase(ctx context.Context, url string) (*Database, error) {
 	// No limit: these commands may read everything.
 	params["statement_timeout"] = "0"
 	params["idle_in_transaction_session_timeout"] = "0"
-	conn, err := pgx.ConnectConfig(ctx, parsed.ConnConfig)
+	conn, err := connect(ctx, parsed.ConnConfig)
 	if err != nil {
 		return nil, failed(ctx, "connect to "+location(url), err)
 	}

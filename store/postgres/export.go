@@ -45,7 +45,7 @@ func (d *Driver) Export(ctx context.Context) iter.Seq2[driver.Record, error] {
 
 func (d *Driver) export(ctx context.Context, give func(driver.Record) error) error {
 	// A connection of its own: an export would block one of the pool for long.
-	conn, err := pgx.ConnectConfig(ctx, d.search.Config().ConnConfig)
+	conn, err := connect(ctx, d.search.Config().ConnConfig)
 	if err != nil {
 		return err
 	}

@@ -32,11 +32,17 @@ func migrate(ctx context.Context, config *pgxpool.Config) (from, to int, err err
 	if err != nil {
 		return 0, 0, err
 	}
-	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
+	conn, err := connect(ctx, config.ConnConfig)
 	if err != nil {
 		return 0, 0, failed(ctx, "connect to "+location(config.ConnString()), err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
+	switch err := checkPooler(ctx, config.ConnConfig, conn); {
+	case errors.Is(err, errPooler):
+		return 0, 0, agl.Errorf(agl.CodeInvalid, "postgres: connect to %s: %w", location(config.ConnString()), err)
+	case err != nil:
+		return 0, 0, failed(ctx, "connect to "+location(config.ConnString()), err)
+	}
 	from, err = schemaVersion(ctx, conn)
 	switch {
 	case err != nil:

@@ -200,7 +200,7 @@ func (l *listener) listen(ctx context.Context) {
 // listenOnce listens until the connection is lost. It tells the engine to read everything
 // when it starts and at every interval.
 func (l *listener) listenOnce(ctx context.Context) error {
-	conn, err := pgx.ConnectConfig(ctx, l.conn)
+	conn, err := connect(ctx, l.conn)
 	if err != nil {
 		return err
 	}
