@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/url"
 	"slices"
@@ -127,23 +128,20 @@ var atStart = []string{"application_name", "client_encoding", "options", "replic
 // the start.
 func inSession(config *pgconn.Config) *pgconn.Config {
 	config = config.Copy()
-	statement := "SELECT "
+	var calls []string
 	var params [][]byte
 	for _, name := range slices.Sorted(maps.Keys(config.RuntimeParams)) {
 		if slices.Contains(atStart, name) {
 			continue
 		}
-		if len(params) > 0 {
-			statement += ", "
-		}
-		n := len(params)
-		statement += "set_config($" + strconv.Itoa(n+1) + ", $" + strconv.Itoa(n+2) + ", false)" //nolint:mnd // numbered from 1
 		params = append(params, []byte(name), []byte(config.RuntimeParams[name]))
+		calls = append(calls, fmt.Sprintf("set_config($%d, $%d, false)", len(params)-1, len(params)))
 		delete(config.RuntimeParams, name)
 	}
 	if len(params) == 0 {
 		return config
 	}
+	statement := "SELECT " + strings.Join(calls, ", ")
 	next, timeout := config.AfterConnect, config.ConnectTimeout
 	config.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
 		bounded, cancel := context.WithTimeout(ctx, timeout)

@@ -2,6 +2,7 @@ package postgrestest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -23,7 +24,7 @@ func (s *Server) StartPooler(tb testing.TB, mode string) (databaseURL func(datab
 	if _, err := exec.LookPath("pgbouncer"); err != nil {
 		tb.Skip("pgbouncer is not installed")
 	}
-	dir, err := os.MkdirTemp("", "agl-pgbouncer-")
+	dir, err := os.MkdirTemp("", "agl-pgbouncer-") //nolint:usetesting // another user must get into the folder
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -110,7 +111,7 @@ func awaitPooler(ctx context.Context, url, log string, exited <-chan struct{}) e
 		select {
 		case <-exited:
 			said, readErr := os.ReadFile(log)
-			return fmt.Errorf("pgbouncer ended while it started: %s%v", said, readErr)
+			return errors.Join(fmt.Errorf("pgbouncer ended while it started: %s", said), readErr)
 		default:
 		}
 		if err := backoff.Sleep(ctx, startPoll); err != nil {
