@@ -151,6 +151,28 @@ func refusal(scope, has access.Scope, path string) int {
 	return 0
 }
 
+// The line of a call in the log has the id of the caller's key, and not the key.
+func TestKeyOfACallInTheLog(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	keys := access.NewKeys(store)
+	var log lockedBuffer
+	g := start(t, serve(t, proxytest.VLLM(echo)).BaseURL(), func(c *proxy.Config) {
+		c.Access, c.LogCalls, c.Logger = askStore(t, store, keys), true, slog.New(slog.NewTextHandler(&log, nil))
+	})
+	created, err := keys.Create(t.Context(), access.NewKey{Name: "live", Scopes: access.Live})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status := request(t, http.MethodPost, g.URL+"/v1/chat/completions", "Authorization", created.Text); status != http.StatusOK {
+		t.Fatal(status)
+	}
+	closed(t, g.Proxy) // the line is written after the reply
+	if lines := log.String(); !strings.Contains(lines, " key="+created.ID+" ") || strings.Contains(lines, created.Text) {
+		t.Errorf("want the id %s: %s", created.ID, lines)
+	}
+}
+
 // A revoked key is refused within a second, and one that cannot be checked is not let in.
 func TestRevokedKey(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/proxy/exchange"
 	"github.com/agl-go/agl/proxy/record"
 )
@@ -31,6 +32,9 @@ func (l *callLog) write(ctx context.Context, in *record.Input, used exchange.Usa
 		slog.Float64("seconds", in.End.Sub(in.Start).Seconds()), slog.Int("tries", in.Tries),
 		slog.Int64("prompt_tokens", used.Prompt), slog.Int64("completion_tokens", used.Completion),
 	)
+	if key, ok := ctx.Value(keyOfCall{}).(string); ok {
+		list = append(list, slog.String("key", key))
+	}
 	if in.Backend != "" {
 		list = append(list, slog.String("backend", in.Backend), slog.String("version", in.Version))
 	}
@@ -59,6 +63,17 @@ func (l *callLog) write(ctx context.Context, in *record.Input, used exchange.Usa
 		}
 	}
 	l.log.LogAttrs(ctx, level, "model call", list...)
+}
+
+// keyOfCall is the key of a call's context under which the id of its caller's key is.
+type keyOfCall struct{}
+
+// withKey adds the id of the caller's key to the context of a call. A caller without a key of the store adds nothing.
+func withKey(ctx context.Context, of *access.Subject) context.Context {
+	if of == nil || of.ID == "" {
+		return ctx
+	}
+	return context.WithValue(ctx, keyOfCall{}, of.ID)
 }
 
 // maxLogged is the most bytes of a client's text in a line.

@@ -121,6 +121,8 @@ func (k *keys) check(r *http.Request, key string, rt route) *openai.Error {
 	case k.isToken(key):
 		k.take(r.Header, true)
 		return nil
+	case rt.rolloutID == "" && key != "" && !runkey.IsVirtual(key):
+		return errKey("the API key is wrong: it is neither the proxy's token nor a key that agl key create has made")
 	case rt.rolloutID == "":
 		return errKey("calls outside of an attempt need the proxy's token or a key, because the proxy requires keys; calls of an attempt need the attempt's key")
 	case k.secret == "":

@@ -192,7 +192,7 @@ func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, rt route) {
 			return
 		}
 	}
-	p.exchange.Serve(ctx, w, r, exchange.Origin{
+	p.exchange.Serve(withKey(ctx, rt.subject), w, r, exchange.Origin{
 		RolloutID: rt.rolloutID, AttemptID: rt.attemptID, Path: rt.path, Cancel: cancel, Models: rt.models, Admit: p.rules.admit(rt), Allowance: rt.allowance,
 		Turn: r.Header.Get(HeaderTurn), TurnType: r.Header.Get(HeaderTurnType),
 	})

@@ -128,11 +128,32 @@ func newParser(commands *cli, stdout, stderr io.Writer) (*kong.Kong, error) {
 		// After printing help kong expects the process to end.
 		kong.Exit(func(code int) { panic(&helpShownError{code}) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.ValueFormatter(helpOfValue),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("set up the command line: %w", err)
 	}
-	return parser, nil
+	return parser, ignoreEmpty(parser.Model)
+}
+
+// ignoreEmpty makes environment variables that are set and empty count as not set, for all flags alike.
+func ignoreEmpty(app *kong.Application) error {
+	return kong.Visit(app, func(node kong.Visitable, next kong.Next) error {
+		if flag, ok := node.(*kong.Flag); ok {
+			flag.Tag.Envs = slices.DeleteFunc(slices.Clone(flag.Tag.Envs), func(name string) bool { return os.Getenv(name) == "" })
+		}
+		return next(nil)
+	})
+}
+
+// helpOfValue names the variables of a flag also where [ignoreEmpty] has left them out.
+func helpOfValue(v *kong.Value) string {
+	shown, tag := *v, *v.Tag
+	if v.Flag != nil {
+		tag.Envs = v.Flag.Envs
+	}
+	shown.Tag = &tag
+	return kong.DefaultHelpValueFormatter(&shown)
 }
 
 // ParseFlags reads the command line. Its error names the flag, the value and what is allowed.
@@ -238,11 +259,13 @@ func usageError(err error) error {
 	message := regexp.MustCompile(` \(from envar (\w+)=".*"\)`).ReplaceAllString(err.Error(), " (from $1)")
 	message = withNear(message)
 	for _, r := range []struct{ kong, ours string }{
+		{`expected a valid [0-9]+ bit int but got ("-?[0-9]{19,}")`, "got $1, must be a whole number of at most 18 digits"},
 		{`expected a valid [0-9]+ bit int but got ("[^"]*")`, "got $1, must be a whole number such as 10"},
 		{`expected a valid [0-9]+ bit uint but got ("[^"]*")`, "got $1, must be a whole number such as 10, and not negative"},
 		{`^(unexpected argument (latest|worst|best))$`, "$1; " + programName() + " trace $2 shows that rollout"},
 		{`^(unknown flag \S+)$`, "$1" + strings.ReplaceAll(takes, "$", "$$")},
 		{`expected a float but got "([^"]*)" \(string\)`, `got "$1", must be a number such as 0.5`},
+		{`expected duration but got ("[0-9.]{7,}h[^"]*"): .*$`, "got $1, must be a duration such as 90s, 10m or 1h30m, of at most 2562047h"},
 		{`expected duration but got ("[^"]*"): .*$`, "got $1, must be a duration such as 90s, 10m or 1h30m"},
 		{`(?:<[^>]*>: )?(?:stat|CreateFile) (.*): [^:]*(?:no such file or directory|cannot find).*$`, "there is no folder $1"},
 		{`(?:<[^>]*>: )?"(.*)" exists but is not a directory`, "$1 is a file, not a folder"},

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -45,8 +47,14 @@ func (keyCreateCommand) Help() string {
 }
 
 func (c *keyCreateCommand) Validate() (err error) {
+	for i := range c.Scope { // of "read, live"
+		c.Scope[i] = strings.TrimSpace(c.Scope[i])
+	}
 	if c.scopes, err = access.ParseScopes(c.Scope); err != nil {
 		return fmt.Errorf("--scope: %w", err)
+	}
+	if c.scopes == 0 {
+		return fmt.Errorf("--scope: got none, must be one or more of %s", access.Any)
 	}
 	if isAgent := c.scopes == access.Agent; isAgent != (c.Rollout != "") || isAgent != (c.Attempt != "") {
 		return errors.New("--rollout and --attempt: must both be given with --scope agent, and with no other")
@@ -72,7 +80,7 @@ func (c *keyCreateCommand) run(ctx context.Context, out *console.Console) error 
 			}
 			return fmt.Errorf("%w; key %s was not shown and is revoked; make another", err, created.ID)
 		}
-		return out.Summarize("key %s (%s) may %s, and is not shown again; end it with: agl key revoke %s", created.ID, created.Name, strings.Join(created.Scopes, ", "), created.ID)
+		return out.Summarize("key %s (%s) may %s, and is not shown again; end it with: agl key revoke %s", created.ID, console.Printable(created.Name), strings.Join(created.Scopes, ", "), created.ID)
 	})
 }
 
@@ -161,15 +169,24 @@ func limitsText(l *access.Limits, usage *access.Usage) string {
 	switch {
 	case l.MaxUSD == 0:
 	case usage == nil:
-		parts = append(parts, fmt.Sprintf("$%.2f", l.MaxUSD))
+		parts = append(parts, "$"+dollars(l.MaxUSD))
 	default:
-		parts = append(parts, fmt.Sprintf("$%.2f/%.2f", float64(spent.NanoUSD)/1e9, l.MaxUSD))
+		parts = append(parts, "$"+dollars(float64(spent.NanoUSD)/1e9)+"/"+dollars(l.MaxUSD))
 	}
 	add(spent.Tokens, l.MaxTokens, "tokens")
 	add(reserved.Calls, l.MaxCalls, "calls")
 	add(spent.Rollouts, l.MaxRollouts, "rollouts")
 	add(spent.Bytes, l.MaxBytes, "bytes")
 	return strings.Join(parts, ", ")
+}
+
+// dollars shows cents, and of less than a cent two digits.
+func dollars(amount float64) string {
+	decimals := 2
+	if amount > 0 && amount < 0.01 {
+		decimals = 1 - int(math.Floor(math.Log10(amount)))
+	}
+	return strconv.FormatFloat(amount, 'f', decimals, 64)
 }
 
 type keyRevokeCommand struct {
@@ -201,16 +218,15 @@ func (c *keyRevokeCommand) run(ctx context.Context, out *console.Console) error 
 		if c.Rollout != "" {
 			return c.revokeAttempt(ctx, store, out)
 		}
-		for _, id := range c.Keys {
+		var failed []error
+		for _, id := range c.Keys { // each that can be, whatever is wrong with another
 			key, err := store.RevokeKey(ctx, id)
-			if err != nil {
-				return err
+			if err == nil {
+				err = out.Printf("%s  %s\n", key.ID, key.State(time.Now()))
 			}
-			if err := out.Printf("%s  %s\n", key.ID, key.State(time.Now())); err != nil {
-				return err
-			}
+			failed = append(failed, err)
 		}
-		return nil
+		return errors.Join(failed...)
 	})
 }
 

@@ -140,7 +140,7 @@ func rolloutRow(r *agl.AttemptedRollout, facts rolloutFacts) []string {
 		attempt, worker = fmt.Sprintf("%d %s", r.Attempt.SequenceID, r.Attempt.Status), console.Dash(r.Attempt.WorkerID.V)
 	}
 	return []string{
-		r.RolloutID, string(r.Status), console.Dash(string(r.Mode)), console.Dash(facts.rewardText()), console.Dash(facts.tokens()),
+		console.Dash(r.RolloutID), string(r.Status), console.Dash(string(r.Mode)), console.Dash(facts.rewardText()), console.Dash(facts.tokens()),
 		attempt, worker, console.Dash(r.ResourcesID.V), console.Time(agl.Some(r.StartTime)),
 		console.Took(agl.Some(r.StartTime), r.EndTime, "-"), console.Shorten(console.Dash(facts.failure)), console.Shorten(inputText(r)),
 	}

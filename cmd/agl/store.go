@@ -286,7 +286,7 @@ func (r *retention) UnmarshalText(text []byte) error {
 		}
 		var age flags.Duration
 		if err := age.UnmarshalText([]byte(part)); err != nil || r.Age >= 0 {
-			return fmt.Errorf("got %q, must be never, an age such as 30d, a number above 0, or both such as 30d,10000", text)
+			return fmt.Errorf("got %q, must be never, an age such as 30d (at most %dd), a number above 0, or both such as 30d,10000", text, flags.LongestDays)
 		}
 		r.Age = time.Duration(age)
 	}

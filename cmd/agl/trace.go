@@ -121,7 +121,7 @@ func printTrace(out *console.Console, rollout *agl.AttemptedRollout, attempts []
 }
 
 func rolloutLine(r *agl.AttemptedRollout) string {
-	line := fmt.Sprintf("%s  %s  %s", console.Strong.Render(r.RolloutID), console.Status(string(r.Status)), console.Took(agl.Some(r.StartTime), r.EndTime, "not ended"))
+	line := fmt.Sprintf("%s  %s  %s", console.Strong.Render(console.Dash(r.RolloutID)), console.Status(string(r.Status)), console.Took(agl.Some(r.StartTime), r.EndTime, "not ended"))
 	if r.Mode != agl.ModeNone {
 		line += "  mode " + string(r.Mode)
 	}

@@ -166,6 +166,8 @@ func New(config Config) (_ *Server, err error) {
 		s.route(path, methods{http.MethodGet: {access.Readers, forward(promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}))}})
 	}
 	s.route("/v1/", methods{})
+	absent := endpoint{access.Public, noProjects}
+	s.route("/p/", methods{http.MethodGet: absent, http.MethodPost: absent, http.MethodPut: absent, http.MethodPatch: absent, http.MethodDelete: absent})
 	if s.ui = config.UI != nil; s.ui {
 		s.route("/", methods{http.MethodGet: {access.Public, forward(config.UI)}, http.MethodHead: {access.Public, forward(config.UI)}})
 	} else {
@@ -304,17 +306,38 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	if segment := dotSegment(r.URL.EscapedPath()); segment != "" {
+		x.fail(wire.ErrDetail(http.StatusNotFound, "the path has the segment "+segment+", which stands for another path; write it as "+strings.ReplaceAll(segment, ".", "%2E")))
+		return
+	}
 	s.mux.ServeHTTP(x, r)
 }
 
-// public reports whether a request needs no token: probes, signing in and out, and the page.
+// dotSegment returns the first segment of an escaped path that is . or .., which a mux would answer with a redirect
+// to the path of something else.
+func dotSegment(escaped string) string {
+	for segment := range strings.SplitSeq(escaped, "/") {
+		if segment == "." || segment == ".." {
+			return segment
+		}
+	}
+	return ""
+}
+
+// noProjects answers for a path of a project at a server that has none.
+func noProjects(*exchange) error {
+	return wire.ErrDetail(http.StatusNotFound, "this server has no projects, so nothing is below /p/: leave /p/NAME out of the URL, or start the server with agl store --projects")
+}
+
+// public reports whether a request needs no token: probes, signing in and out, the page, and what a server without
+// projects answers below /p/.
 func (s *Server) public(r *http.Request) bool {
 	switch path := r.URL.Path; path {
 	case wire.Prefix + wire.Health, wire.Prefix + wire.Ready,
 		wire.Prefix + wire.Login, wire.Prefix + wire.Logout, wire.Prefix + wire.LoginOIDC, wire.Prefix + wire.LoginOIDCCallback:
 		return true
 	default:
-		return s.ui && (r.Method == http.MethodGet || r.Method == http.MethodHead) && path != "/metrics" && !strings.HasPrefix(path, "/v1/")
+		return strings.HasPrefix(path, "/p/") || s.ui && (r.Method == http.MethodGet || r.Method == http.MethodHead) && path != "/metrics" && !strings.HasPrefix(path, "/v1/")
 	}
 }
 

@@ -338,3 +338,24 @@ func TestConfigErrors(t *testing.T) {
 		}
 	}
 }
+
+// What a mux would redirect to the path of something else is refused, and says how to write it.
+func TestDotSegments(t *testing.T) {
+	t.Parallel()
+	s, err := server.New(server.Config{Store: memorytest.Open(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"/v1/agl/workers/..":         "write it as %2E%2E",
+		"/v1/agl/rollouts/./cancel":  "write it as %2E\"",
+		"/v1/agl/workers/%2E%2E":     "null",
+		"/v1/agl/workers/..%2Fworld": "null",
+	} {
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
+		if body := w.Body.String(); w.Code/100 == 3 || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s, want %s", path, w.Code, body, want)
+		}
+	}
+}

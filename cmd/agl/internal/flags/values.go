@@ -15,12 +15,15 @@ import (
 // Duration is a length of time that may be given in days; 0 is none.
 type Duration time.Duration
 
+// LongestDays is how many whole days a Duration can hold.
+const LongestDays = math.MaxInt64 / int64(24*time.Hour)
+
 // String writes the duration as a flag takes it.
 func (d Duration) String() string { return time.Duration(d).String() }
 
 // UnmarshalText reads a duration such as 7d, 36h or 1d12h.
 func (d *Duration) UnmarshalText(text []byte) error {
-	wrong := fmt.Errorf("got %q, must be longer than 0, such as 7d, 36h or 10m", text)
+	wrong := fmt.Errorf("got %q, must be a time such as 7d, 36h or 10m, longer than 0 and at most %dd", text, LongestDays)
 	var total time.Duration
 	rest := string(text)
 	if days, clock, found := strings.Cut(rest, "d"); found {
@@ -32,7 +35,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	}
 	if rest != "" {
 		clock, err := time.ParseDuration(rest)
-		if err != nil || clock < 0 {
+		if err != nil || clock < 0 || clock > math.MaxInt64-total {
 			return wrong
 		}
 		total += clock
@@ -54,7 +57,7 @@ func (s Size) String() string { return strconv.FormatInt(int64(s), 10) }
 func (s *Size) UnmarshalText(text []byte) error {
 	n, ok := parseSize(string(text))
 	if !ok {
-		return fmt.Errorf("got %q, must be a size above 0 such as 20GB or 512MiB", text)
+		return fmt.Errorf("got %q, must be a whole size such as 20GB or 512MiB, above 0 and at most %dTiB", text, mostBytes>>40)
 	}
 	*s = Size(n)
 	return nil
@@ -95,6 +98,8 @@ func (d *Dollars) UnmarshalText(text []byte) error {
 	return nil
 }
 
+const mostBytes = 1 << 62
+
 // parseSize reads a whole number of bytes, or of a unit.
 func parseSize(s string) (bytes int64, ok bool) {
 	factor := int64(1)
@@ -112,7 +117,7 @@ func parseSize(s string) (bytes int64, ok bool) {
 		}
 	}
 	n, err := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
-	return n * factor, err == nil && n > 0 && n <= (1<<62)/factor
+	return n * factor, err == nil && n > 0 && n <= mostBytes/factor
 }
 
 // MemoryLimit is an amount of memory: a share of the machine's, or a size.

@@ -17,10 +17,14 @@ func TestDuration(t *testing.T) {
 			t.Errorf("%s is %v, %v, want %v", text, s, err, want)
 		}
 	}
-	for _, text := range []string{"", "d", "7", "0d", "-1d", "1dd", "1d-1h", "1h1d", "1e300d", "NaNd", "seven"} {
+	for _, text := range []string{"", "d", "7", "0d", "-1d", "1dd", "1d-1h", "1h1d", "1e300d", "NaNd", "seven", "106751d100h"} {
 		if err := new(Duration).UnmarshalText([]byte(text)); err == nil {
 			t.Errorf("%q is taken", text)
 		}
+	}
+	const want = `got "99999999d", must be a time such as 7d, 36h or 10m, longer than 0 and at most 106751d`
+	if err := new(Duration).UnmarshalText([]byte("99999999d")); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }
 
