@@ -111,6 +111,9 @@ func (b *batch) run(ctx context.Context, calls []call) error {
 			if err := b.session.connect(ctx, &b.driver.writer.Config); err != nil {
 				return err
 			}
+			if err := b.driver.serve(ctx, b.session.conn); err != nil {
+				return errors.Join(err, b.session.close(ctx))
+			}
 			fresh = true
 		}
 		err := b.session.run(ctx, calls)

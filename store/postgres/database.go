@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"log/slog"
 	"slices"
 
 	"github.com/agl-go/agl/store/internal/sqlstore"
@@ -85,7 +86,7 @@ func (d *Database) Status(ctx context.Context) (driver.DatabaseStatus, error) {
 
 // Migrate implements driver.Database.
 func (d *Database) Migrate(ctx context.Context) (from, to int, err error) {
-	return migrate(ctx, d.config)
+	return migrate(ctx, d.config, slog.Default())
 }
 
 // Vacuum implements driver.Database. No server may run. Autovacuum makes space

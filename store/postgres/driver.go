@@ -26,6 +26,8 @@ type Driver struct {
 	turn     chan struct{} // capacity 1: the sender owns the batch
 	lastNow  atomic.Uint64 // the time of the last batch, as the bits of a float64
 	listener listener
+	schema   int         // the version of the schema that this program uses
+	outdated atomic.Bool // the schema is newer
 
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -36,6 +38,9 @@ var _ driver.Driver = (*Driver)(nil)
 // read calls f with a connection of a pool, and again with another one if that connection
 // turns out to be dead. So f must not write.
 func (d *Driver) read(ctx context.Context, from *pgxpool.Pool, doing string, f func(ctx context.Context, conn *pgx.Conn) error) error {
+	if d.outdated.Load() {
+		return errOutdated
+	}
 	bounded, cancel := d.config.bound(ctx)
 	defer cancel()
 	for again := false; ; again = true {

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store/driver"
@@ -48,3 +49,25 @@ func WriterParams(url string) (map[string]string, error) {
 // Text and Untext convert to and from the stored form of a text.
 func Text(s string) string   { return text(s) }
 func Untext(s string) string { return untext(s) }
+
+// MigrateFurther migrates a database to the schema of a program with one migration more.
+func MigrateFurther(ctx context.Context, url string, log *slog.Logger) error {
+	parsed, err := parse(Config{URL: url}.withDefaults())
+	if err != nil {
+		return err
+	}
+	conn, err := connect(ctx, parsed.ConnConfig)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	steps, err := known()
+	if err != nil {
+		return err
+	}
+	_, err = migrateWith(ctx, conn, parsed.ConnConfig, append(steps, "ALTER TABLE store ADD COLUMN further integer"), log)
+	return err
+}
+
+// ServingLock is a statement that holds the schema as a server does.
+const ServingLock = `SELECT pg_advisory_lock_shared(` + servingLock + `)`

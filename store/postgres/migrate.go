@@ -4,13 +4,17 @@ import (
 	"context"
 	"embed"
 	"errors"
+	"log/slog"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/store/driver"
 	"github.com/agl-go/agl/store/internal/sqlstore"
 )
@@ -26,8 +30,68 @@ func known() ([]string, error) { return sqlstore.Migrations(migrations) }
 // migrationLock is the advisory lock under which the schema changes.
 const migrationLock = 0x61676c // "agl"
 
-// migrate applies the missing migrations.
-func migrate(ctx context.Context, config *pgxpool.Config) (from, to int, err error) {
+// servingLock is the advisory lock that each server shares while it may write, by schema. A migration takes it for itself.
+const servingLock = `6384492, hashtext(current_schema())`
+
+const (
+	// lockWait is how long a migration waits for servers of an older version before it tells them again.
+	lockWait = 2 * time.Second
+	// wayTime is for how long a server leaves the lock to a migration that was announced.
+	wayTime = 500 * time.Millisecond
+)
+
+// errOutdated is the error of everything after a newer program has migrated the schema: the documents in it may have forms that
+// this one would misread.
+var errOutdated = agl.Errorf(agl.CodeUnavailable, "postgres: a newer agl has migrated the database's schema: this server must be replaced by one of the new version")
+
+// serve lets a connection write: while it is open, the schema is not migrated.
+func (d *Driver) serve(ctx context.Context, conn *pgconn.PgConn) error {
+	results, err := conn.Exec(ctx, `SELECT pg_advisory_lock_shared(`+servingLock+`); SELECT max(version) FROM schema_version`).ReadAll()
+	if err != nil {
+		return err
+	}
+	version, err := strconv.Atoi(string(results[1].Rows[0][0]))
+	if err != nil {
+		return err
+	}
+	return d.checkSchema(version)
+}
+
+// checkSchema reports errOutdated if the schema's version is newer than this program's.
+func (d *Driver) checkSchema(version int) error {
+	if version <= d.schema {
+		return nil
+	}
+	d.outdated.Store(true)
+	return errOutdated
+}
+
+// giveWay ends the connection of the batches for a moment when a newer program is about to migrate the schema.
+func (d *Driver) giveWay(ctx context.Context) {
+	for {
+		select {
+		case <-d.listener.newer:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case d.turn <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		d.log.WarnContext(ctx, "a newer agl is about to migrate the database's schema")
+		bounded, cancel := d.config.bound(ctx)
+		err := errors.Join(d.batch.session.close(bounded), backoff.Sleep(ctx, wayTime))
+		cancel()
+		<-d.turn
+		if err != nil && ctx.Err() == nil {
+			d.log.WarnContext(ctx, "the connection of the batches broke", "error", err)
+		}
+	}
+}
+
+// migrate applies the missing migrations. Servers of an older version stop before it, see [Driver.serve].
+func migrate(ctx context.Context, config *pgxpool.Config, log *slog.Logger) (from, to int, err error) {
 	steps, err := known()
 	if err != nil {
 		return 0, 0, err
@@ -53,6 +117,34 @@ func migrate(ctx context.Context, config *pgxpool.Config) (from, to int, err err
 	case from == len(steps):
 		return from, from, nil
 	}
+	from, err = migrateWith(ctx, conn, config.ConnConfig, steps, log)
+	return from, len(steps), failed(ctx, "migrate the schema", err)
+}
+
+// migrateWith applies those of the migrations that are missing, when no server of an older version writes.
+func migrateWith(ctx context.Context, conn *pgx.Conn, config *pgx.ConnConfig, steps []string, log *slog.Logger) (from int, err error) {
+	for {
+		err := announce(ctx, conn, len(steps))
+		if err == nil {
+			from, err = migrateOnce(ctx, conn, config, steps)
+		}
+		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != codeLockNotThere {
+			return from, err
+		}
+		log.WarnContext(ctx, "servers of an older version use the database; its schema is migrated when they have stopped", "from", from, "to", len(steps))
+	}
+}
+
+// announce tells the servers of older versions that the schema is about to be migrated.
+func announce(ctx context.Context, conn *pgx.Conn, version int) error {
+	o := rawjson.NewObject(nil)
+	o.Int("schema", int64(version))
+	_, err := conn.Exec(ctx, `SELECT pg_notify('`+channel+`', $1)`, string(o.End()))
+	return err
+}
+
+// migrateOnce applies the migrations in one transaction. An error with codeLockNotThere: servers of an older version run.
+func migrateOnce(ctx context.Context, conn *pgx.Conn, config *pgx.ConnConfig, steps []string) (from int, err error) {
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		// Another server may be applying migrations, and a migration may take long.
 		_, err := tx.Exec(ctx, `SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock(`+
@@ -60,7 +152,7 @@ func migrate(ctx context.Context, config *pgxpool.Config) (from, to int, err err
 		if err != nil {
 			return err
 		}
-		if config.ConnConfig.RuntimeParams["search_path"] == schema {
+		if config.RuntimeParams["search_path"] == schema {
 			// CREATE SCHEMA IF NOT EXISTS needs the right to create one even if it exists.
 			_, err := tx.Exec(ctx, `DO $$ BEGIN IF to_regnamespace('`+schema+`') IS NULL THEN CREATE SCHEMA `+schema+`; END IF; END $$`)
 			if err != nil {
@@ -72,6 +164,12 @@ func migrate(ctx context.Context, config *pgxpool.Config) (from, to int, err err
 			return err
 		}
 		if from, err = schemaVersion(ctx, tx); err != nil {
+			return err
+		}
+		if from == len(steps) {
+			return nil
+		}
+		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = `+strconv.FormatInt(lockWait.Milliseconds(), 10)+`; SELECT pg_advisory_xact_lock(`+servingLock+`); SET LOCAL lock_timeout = 0`, pgx.QueryExecModeSimpleProtocol); err != nil {
 			return err
 		}
 		for version := from + 1; version <= len(steps); version++ {
@@ -89,7 +187,7 @@ func migrate(ctx context.Context, config *pgxpool.Config) (from, to int, err err
 		}
 		return nil
 	})
-	return from, len(steps), failed(ctx, "migrate the schema", err)
+	return from, err
 }
 
 // labelsVersion is the first schema version with labels.

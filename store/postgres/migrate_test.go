@@ -2,9 +2,14 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
+	"log/slog"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store/postgres"
@@ -45,4 +50,89 @@ func TestOlderSchema(t *testing.T) {
 			t.Errorf("%v: %d rollouts, error %v, want %d", l, page.Total, err, many)
 		}
 	}
+}
+
+// TestNewerServer migrates the schema under a server that writes, as a rolling upgrade does. The server stops to write before, and
+// what it has acknowledged is there.
+func TestNewerServer(t *testing.T) {
+	t.Parallel()
+	databaseURL := fresh(t)
+	config := postgres.Config{URL: databaseURL, PollInterval: time.Hour}
+	s, idle := engine(t, config), open(t, config)
+	acknowledged, refused := 0, make(chan error, 1)
+	first := make(chan struct{})
+	go func() {
+		for {
+			_, err := s.EnqueueRollouts(context.WithoutCancel(t.Context()), agl.EnqueueRolloutsParams{Rollouts: numbered(1)})
+			if err != nil {
+				refused <- err
+				return
+			}
+			if acknowledged++; acknowledged == 1 {
+				close(first)
+			}
+		}
+	}()
+	<-first
+	if err := postgres.MigrateFurther(t.Context(), databaseURL, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	const want = "a newer agl has migrated the database's schema"
+	if err := <-refused; !errors.Is(err, agl.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+		t.Errorf("a write after %d: %v", acknowledged, err)
+	}
+	if _, err := s.QueryRollouts(t.Context(), agl.QueryRolloutsParams{}); !errors.Is(err, agl.ErrUnavailable) {
+		t.Errorf("a query: %v", err)
+	}
+	if err := idle.Ping(t.Context()); !errors.Is(err, agl.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+		t.Errorf("the readiness of a server that writes nothing: %v", err)
+	}
+	conn, err := pgx.Connect(t.Context(), databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	stored := 0
+	if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM agl.rollouts`).Scan(&stored); err != nil || stored != acknowledged {
+		t.Errorf("%d rollouts are stored, %d were acknowledged; error %v", stored, acknowledged, err)
+	}
+}
+
+// TestMigrationWaits: a server that does not hear that it must stop is waited for.
+func TestMigrationWaits(t *testing.T) {
+	t.Parallel()
+	databaseURL := fresh(t)
+	open(t, postgres.Config{URL: databaseURL})
+	conn, err := pgx.Connect(t.Context(), databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), `SET search_path = agl; `+postgres.ServingLock); err != nil {
+		t.Fatal(err)
+	}
+	said := make(chan string, 1)
+	migrated := make(chan error, 1)
+	go func() {
+		migrated <- postgres.MigrateFurther(t.Context(), databaseURL, slog.New(slog.NewTextHandler(sender(said), nil)))
+	}()
+	if line := <-said; !strings.Contains(line, "servers of an older version use the database") {
+		t.Errorf("logged %s", line)
+	}
+	if err := conn.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-migrated; err != nil {
+		t.Error(err)
+	}
+}
+
+// sender passes on the first thing that is written.
+type sender chan string
+
+func (s sender) Write(p []byte) (int, error) {
+	select {
+	case s <- string(p):
+	default:
+	}
+	return len(p), nil
 }

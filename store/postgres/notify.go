@@ -24,6 +24,7 @@ type notification struct {
 	Resync   bool     // the changes do not fit: the receiver must read everything
 	Queue    bool     // as in driver.Notice
 	Rollouts []string // as in driver.Notice
+	Schema   int      // the version to which the sender is about to migrate the schema
 }
 
 // maxPayload bounds a notification: PostgreSQL accepts less than 8000 bytes.
@@ -61,6 +62,7 @@ type listener struct {
 	there   bool          // there is a pending notice
 	wake    chan struct{} // capacity 1; signals that there is one
 	soon    chan struct{} // capacity 1; signals that the engine should read the queue again soon
+	newer   chan struct{} // capacity 1; signals that a newer program is about to migrate the schema
 }
 
 const (
@@ -80,6 +82,7 @@ func (l *listener) init(config Config, conn *pgx.ConnConfig, server string) {
 	l.notices = make(chan driver.Notice)
 	l.wake = make(chan struct{}, 1)
 	l.soon = make(chan struct{}, 1)
+	l.newer = make(chan struct{}, 1)
 }
 
 // heard handles one notification.
@@ -90,6 +93,11 @@ func (l *listener) heard(payload string) {
 	case err != nil:
 		l.config.Logger.Warn("a notification was not understood", "error", err)
 		l.tell(driver.Notice{Resync: true})
+	case t.Schema > 0:
+		select {
+		case l.newer <- struct{}{}:
+		default:
+		}
 	case t.Server != l.server:
 		l.tell(driver.Notice{Resync: t.Resync, Queue: t.Queue, Rollouts: t.Rollouts})
 	}
@@ -102,7 +110,8 @@ func (t *notification) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 		Resync   *bool     `json:"resync"`
 		Queue    *bool     `json:"queue"`
 		Rollouts *[]string `json:"rollouts"`
-	}{&t.Server, &t.Resync, &t.Queue, &t.Rollouts})
+		Schema   *int      `json:"schema"`
+	}{&t.Server, &t.Resync, &t.Queue, &t.Rollouts, &t.Schema})
 }
 
 // tell adds a notice to those that the engine has not fetched.

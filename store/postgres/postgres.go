@@ -40,10 +40,12 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := migrate(ctx, parsed); err != nil {
+	_, version, err := migrate(ctx, parsed, config.Logger)
+	if err != nil {
 		return nil, err
 	}
 	d := &Driver{
+		schema: version,
 		config: config,
 		log:    config.Logger,
 		server: strconv.FormatInt(time.Now().UnixNano(), 36),
@@ -70,6 +72,7 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 	d.done.Go(func() { d.listener.listen(background) })
 	d.done.Go(func() { d.listener.forward(background) })
 	d.done.Go(func() { d.forget(background) })
+	d.done.Go(func() { d.giveWay(background) })
 	return d, nil
 }
 
@@ -100,7 +103,12 @@ func (d *Driver) Ping(ctx context.Context) error {
 	return d.read(ctx, d.keyed, "ping", func(ctx context.Context, conn *pgx.Conn) error {
 		var standby bool
 		var readOnly string
-		err := conn.QueryRow(ctx, `SELECT pg_is_in_recovery(), current_setting('transaction_read_only')`).Scan(&standby, &readOnly)
+		var version int
+		err := conn.QueryRow(ctx, `SELECT pg_is_in_recovery(), current_setting('transaction_read_only'), (SELECT max(version) FROM schema_version)`).
+			Scan(&standby, &readOnly, &version)
+		if err == nil {
+			err = d.checkSchema(version)
+		}
 		if err == nil && (standby || readOnly != "off") {
 			err = agl.Errorf(agl.CodeUnavailable, "postgres: the database takes no writes: it is a standby or read-only")
 		}
