@@ -33,6 +33,34 @@ func refused(t *testing.T, keys access.Checker, what, key string) {
 	}
 }
 
+// Whoever has a key learns what has ended it; whoever only knows its id does not.
+func TestEndedKeysSayWhy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		keys := access.NewKeys(memorytest.Open(t))
+		old := create(t, keys, access.NewKey{Name: "old", Scopes: access.Read, Expire: time.Hour})
+		revoked := create(t, keys, access.NewKey{Name: "revoked", Scopes: access.Read})
+		if _, err := keys.Revoke(t.Context(), revoked.ID, "root"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := keys.Check(t.Context(), old.Text); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Hour)
+		for key, want := range map[string]string{
+			old.Text:           "the key " + old.ID + " is expired",
+			revoked.Text:       "the key " + revoked.ID + " is revoked",
+			old.Text + "a":     "the key " + old.ID + " is unknown, expired or revoked",
+			revoked.Text + "a": "the key " + revoked.ID + " is unknown, expired or revoked",
+			"agl_no":           "the key is not one that agl key create makes",
+		} {
+			if _, err := keys.Check(t.Context(), key); agl.ErrorCode(err) != agl.CodeUnauthorized || err.Error() != want {
+				t.Errorf("got %v, want %s", err, want)
+			}
+		}
+	})
+}
+
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	store := memorytest.Open(t)

@@ -153,6 +153,21 @@ func Credential(authorization string) (key string, ok bool) {
 	}
 }
 
-func errUnknown() error {
-	return agl.Errorf(agl.CodeUnauthorized, "the key is unknown, expired or revoked")
+// UnknownKey returns the error for a key of nobody; CodeUnauthorized. It names the id in the key and says no more, because
+// the sender may have guessed it.
+func UnknownKey(key string) error {
+	id, ok := keyID(key)
+	if !ok {
+		return agl.Errorf(agl.CodeUnauthorized, "the key is not one that agl key create makes")
+	}
+	return errUnknown(id)
+}
+
+func errUnknown(id string) error {
+	return agl.Errorf(agl.CodeUnauthorized, "the key %s is unknown, expired or revoked", id)
+}
+
+// errEnded refuses a key to somebody who has it.
+func errEnded(id, state string) error {
+	return agl.Errorf(agl.CodeUnauthorized, "the key %s is %s", id, state)
 }

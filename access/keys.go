@@ -216,12 +216,15 @@ func (k *Keys) Check(ctx context.Context, key string) (Caller, error) { return k
 // lookup reads the caller of a key from the database.
 func (k *Keys) lookup(ctx context.Context, key string) (Caller, error) {
 	id, _ := keyID(key)
-	stored, err := k.valid(ctx, id)
-	if err != nil {
+	stored, _, err := k.read(ctx, id)
+	if err != nil && !errors.Is(err, agl.ErrNotFound) {
 		return Caller{}, err
 	}
 	if subtle.ConstantTimeCompare([]byte(digest(key)), []byte(stored.SHA256)) != 1 {
-		return Caller{}, errUnknown()
+		return Caller{}, errUnknown(id)
+	}
+	if state := stored.State(time.Now()); state != StateValid {
+		return Caller{}, errEnded(id, state)
 	}
 	return k.caller(ctx, &stored.Key)
 }
@@ -237,18 +240,15 @@ func (k *Keys) caller(ctx context.Context, key *Key) (Caller, error) {
 
 // find returns the caller of the key with this id, if the key is valid.
 func (k *Keys) find(ctx context.Context, id string) (Caller, error) {
-	stored, err := k.valid(ctx, id)
-	if err != nil {
+	stored, _, err := k.read(ctx, id)
+	switch {
+	case errors.Is(err, agl.ErrNotFound):
+		return Caller{}, errUnknown(id)
+	case err != nil:
 		return Caller{}, err
 	}
-	return k.caller(ctx, &stored.Key)
-}
-
-// valid returns the key with this id; errUnknown if it is unknown, expired or revoked.
-func (k *Keys) valid(ctx context.Context, id string) (storedKey, error) {
-	stored, _, err := k.read(ctx, id)
-	if errors.Is(err, agl.ErrNotFound) || err == nil && stored.State(time.Now()) != StateValid {
-		err = errUnknown()
+	if state := stored.State(time.Now()); state != StateValid {
+		return Caller{}, errEnded(id, state)
 	}
-	return stored, err
+	return k.caller(ctx, &stored.Key)
 }

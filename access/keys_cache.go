@@ -44,8 +44,9 @@ func NewCache(lookup func(ctx context.Context, key string) (Caller, error), ttl 
 
 // Check implements [Checker].
 func (c *Cache) Check(ctx context.Context, key string) (Caller, error) {
-	if _, ok := keyID(key); !ok {
-		return Caller{}, errUnknown()
+	id, ok := keyID(key)
+	if !ok {
+		return Caller{}, UnknownKey(key)
 	}
 	digest := sha256.Sum256([]byte(key))
 	now := time.Now()
@@ -67,7 +68,7 @@ func (c *Cache) Check(ctx context.Context, key string) (Caller, error) {
 		return Caller{}, ctx.Err()
 	}
 	if e.err == nil && !e.caller.Expire.IsZero() && !time.Now().Before(e.caller.Expire) {
-		return Caller{}, errUnknown()
+		return Caller{}, errEnded(id, StateExpired)
 	}
 	return e.caller, e.err
 }

@@ -46,6 +46,11 @@ func (keyCreateCommand) Help() string {
 		"  agl key create intern --scope live --max-usd 20 --max-calls 8 --allow-model qwen --calls-per-minute 30"
 }
 
+const (
+	day           = flags.Duration(24 * time.Hour)
+	longestExpire = 36500 * day // as the store allows
+)
+
 func (c *keyCreateCommand) Validate() (err error) {
 	for i := range c.Scope { // of "read, live"
 		c.Scope[i] = strings.TrimSpace(c.Scope[i])
@@ -55,6 +60,9 @@ func (c *keyCreateCommand) Validate() (err error) {
 	}
 	if c.scopes == 0 {
 		return fmt.Errorf("--scope: got none, must be one or more of %s", access.Any)
+	}
+	if c.Expire > longestExpire {
+		return fmt.Errorf("--expire=%s: must be at most %dd; leave it out for a key that does not expire", time.Duration(c.Expire), longestExpire/day)
 	}
 	if isAgent := c.scopes == access.Agent; isAgent != (c.Rollout != "") || isAgent != (c.Attempt != "") {
 		return errors.New("--rollout and --attempt: must both be given with --scope agent, and with no other")

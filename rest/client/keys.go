@@ -88,13 +88,13 @@ func (c *Client) whose(ctx context.Context, key string) (access.Caller, error) {
 	if c.authorization == "" {
 		caller, err := c.as(key).WhoAmI(ctx)
 		if err == nil && caller.KeyID == "" { // a server that requires no keys takes everybody for root
-			err = errUnknownKey()
+			err = access.UnknownKey(key)
 		}
 		return caller, err
 	}
 	body, err := json.Marshal(&wire.GivenKey{Key: key})
 	if err != nil { // it is not UTF-8
-		return access.Caller{}, errUnknownKey()
+		return access.Caller{}, access.UnknownKey(key)
 	}
 	found, err := call[*access.Identity](ctx, c, operation{name: "CheckKey", method: http.MethodPost, path: wire.CheckKey, body: body, once: true})
 	switch {
@@ -109,13 +109,9 @@ func (c *Client) whose(ctx context.Context, key string) (access.Caller, error) {
 	}
 	c.keyRefused.Store(false)
 	if found == nil {
-		return access.Caller{}, errUnknownKey()
+		return access.Caller{}, access.UnknownKey(key)
 	}
 	return found.Caller()
-}
-
-func errUnknownKey() error {
-	return agl.Errorf(agl.CodeUnauthorized, "the key is unknown, expired or revoked")
 }
 
 // as returns a client with another key. It does not retry and needs no Close.
