@@ -70,6 +70,9 @@ func (f *StoreOrRun) Open(ctx context.Context) (store agl.Store, closeStore func
 
 // openRun opens the store in the folder of a run.
 func openRun(ctx context.Context, folder string) (agl.Store, func(), error) {
+	if strings.Contains(folder, "://") {
+		return nil, nil, fmt.Errorf("got %s where the folder of a run may stand: the URL of a store is given with --store", folder)
+	}
 	file := filepath.Join(folder, keys.DatabaseFile)
 	if err := checkRunFolder(folder, file); err != nil {
 		return nil, nil, fmt.Errorf("%s is not the folder of a run with a store of its own: %w", folder, err)
