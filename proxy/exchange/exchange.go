@@ -99,12 +99,20 @@ func (x *Exchange) Serve(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if c.recorded {
 		c.entry = x.cfg.Recorder.Begin(of.RolloutID, of.AttemptID)
 	}
+	err = errPanicked // unless serve returns
+	defer func() {
+		if errors.Is(err, errPanicked) { // the panic goes on to the server; the call must not stay open, or flushes would wait for it
+			x.end(ctx, c, err)
+		}
+	}()
 	err = x.serve(ctx, c, r)
 	x.end(ctx, c, err)
 	if err != nil && c.in.Status != 0 {
 		panic(http.ErrAbortHandler)
 	}
 }
+
+var errPanicked = errors.New("the proxy panicked while it served the call")
 
 // serve sends the request and relays the reply. It returns an error if the agent did not
 // get the whole reply.
@@ -354,6 +362,9 @@ func (x *Exchange) end(ctx context.Context, c *call, err error) {
 	case told != nil:
 		in.Outcome = modelerror.Outcome(told.Status, nil).Kind
 		in.Fail(record.SourceGateway, told.Error())
+	case errors.Is(err, errPanicked):
+		in.Outcome = agl.OutcomeModelError
+		in.Fail(record.SourceGateway, err.Error())
 	case ctx.Err() != nil || errors.Is(err, errAgentGone):
 		in.Fail(record.SourceGateway, errAgentGone.Error())
 	default:

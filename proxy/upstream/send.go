@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/internal/panics"
 	"github.com/agl-go/agl/proxy/openai"
 )
 
@@ -114,9 +115,13 @@ func (r *Reply) roundTrip(req *Request, m *Message) (*http.Response, error) {
 	r.Sent = time.Now()
 	r.Tries++
 	r.backend.state.tries.Add(1)
-	res, err := r.pool.cfg.Transport.RoundTrip(r.backend.forward(r.ctx, req, m, key))
+	var res *http.Response
+	err = panics.Catch(func() (err error) { // a transport may be of the program that embeds the proxy
+		res, err = r.pool.cfg.Transport.RoundTrip(r.backend.forward(r.ctx, req, m, key)) //nolint:bodyclose // Close does
+		return err
+	})
 	if err != nil {
-		return nil, err
+		return nil, panics.Located(err)
 	}
 	if res.StatusCode < http.StatusOK { // 101, or none of HTTP's
 		_ = res.Body.Close() // after 101 it is the connection, whose end cannot be waited for
