@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/panics"
 	"github.com/agl-go/agl/tracer"
 )
 
@@ -102,7 +103,8 @@ func (r *Runner) Run(ctx context.Context) error {
 	for i := range workers {
 		wg.Go(func() {
 			id := fmt.Sprintf("%s-%d-%s", cfg.WorkerPrefix, cfg.FirstWorker+i, run)
-			errs[i] = newWorker(&r.shared, id).run(ctx, r.drain, quota)
+			// An agent's panic ends its attempt; that of another part, such as a Tracer, ends the worker.
+			errs[i] = panics.Located(panics.Catch(func() error { return newWorker(&r.shared, id).run(ctx, r.drain, quota) }))
 		})
 	}
 	wg.Wait()

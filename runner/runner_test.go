@@ -467,6 +467,29 @@ func TestHeartbeats(t *testing.T) {
 	})
 }
 
+// panickyTracer panics when a trace begins.
+type panickyTracer struct{}
+
+func (panickyTracer) Start(context.Context, agl.TraceParams) (context.Context, agl.Trace, error) {
+	panic("boom")
+}
+
+// A part of the caller's own that panics does not end the process.
+func TestPanickingParts(t *testing.T) {
+	t.Parallel()
+	s := openStore(t)
+	id := enqueue(t, s, agl.RolloutConfig{})
+	runOne(t, runner.Config{
+		Store: s, Agent: agl.AgentFunc(done), Snapshot: func(context.Context) (jsontext.Value, error) { panic("boom") },
+	})
+	checkEnd(t, s, id, agl.RolloutSucceeded, agl.AttemptSucceeded, agl.OutcomeOK)
+	enqueue(t, s, agl.RolloutConfig{})
+	err := newRunner(t, runner.Config{Store: s, Agent: agl.AgentFunc(done), Tracer: panickyTracer{}}).Run(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "panic: boom, at ") {
+		t.Errorf("Run: got %v, want the panic and where it was", err)
+	}
+}
+
 // Runs that share a prefix, in one process or in containers of one host name, must
 // not take each other's attempts for their own.
 func TestWorkersOfTwoRuns(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"github.com/shirou/gopsutil/v4/net"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/panics"
 )
 
 // systemSnapshot is what a heartbeat says about the machine: sizes in GiB and MiB, shares in percent. Values that
@@ -130,9 +131,13 @@ func (s *snapshots) get(ctx context.Context) (jsontext.Value, error) {
 	if s.last != nil && time.Since(s.at) < s.maxAge {
 		return s.last, nil
 	}
-	stats, err := s.take(ctx)
+	var stats jsontext.Value
+	err := panics.Catch(func() (err error) {
+		stats, err = s.take(ctx)
+		return err
+	})
 	if err != nil {
-		return nil, err
+		return nil, panics.Located(err)
 	}
 	s.last, s.at = stats, time.Now()
 	return stats, nil
