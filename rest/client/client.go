@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -42,6 +43,7 @@ type Client struct {
 	bodies        bodies
 	short         shortSpans
 	begun         *atomic.Bool // a request has ended otherwise than by a refused certificate
+	retryLogged   atomic.Int64 // when a retry was logged last, in Unix nanoseconds; 0 if a request has succeeded since
 	keyRefused    atomic.Bool  // the server refused the client's own key as it was asked for a caller; it is logged
 }
 
@@ -145,6 +147,9 @@ func (c *Client) do(ctx context.Context, op operation, read reply) error {
 		}
 		asked, err := c.tryAgain(ctx, try, op, read)
 		if err == nil || op.gone && try > 0 && errors.Is(err, agl.ErrNotFound) {
+			if try > 0 && c.retryLogged.Swap(0) != 0 {
+				c.config.Logger.InfoContext(ctx, "the store answers again", "operation", op.name, "after", time.Since(start))
+			}
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -161,11 +166,23 @@ func (c *Client) do(ctx context.Context, op operation, read reply) error {
 			}
 			return agl.Errorf(agl.ErrorCode(again.err), "%w (gave up after %d attempts in %s)", again.err, try+1, spent.Round(time.Millisecond))
 		}
-		c.config.Logger.Warn("retrying a request", "operation", op.name, "attempt", try+1, "delay", delay, "error", again.err)
+		c.config.Logger.Log(ctx, c.retryLevel(), "retrying a request", "operation", op.name, "attempt", try+1, "delay", delay, "error", again.err)
 		if backoff.Sleep(ctx, delay) != nil {
 			return ended(ctx, op.name)
 		}
 	}
+}
+
+// retryLogEvery is how often retries are logged as warnings while the server is away: many requests may wait for it for hours.
+const retryLogEvery = 10 * time.Second
+
+// retryLevel returns the level at which the next retry is logged.
+func (c *Client) retryLevel() slog.Level {
+	now, last := time.Now().UnixNano(), c.retryLogged.Load()
+	if now-last < int64(retryLogEvery) || !c.retryLogged.CompareAndSwap(last, now) {
+		return slog.LevelDebug
+	}
+	return slog.LevelWarn
 }
 
 // firstDelay bounds the delay before the first retry.

@@ -1,9 +1,11 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -147,6 +149,46 @@ func TestRetryAfter(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestOutageIsLogged: a server that is away for an hour is one line in ten seconds, not one for each of the requests that wait for it,
+// and one when it is back.
+func TestOutageIsLogged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		back := time.Now().Add(time.Hour)
+		c, err := client.New(client.Config{
+			URL: "http://store", RetryTimeout: 2 * time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+				if time.Now().Before(back) {
+					return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+				}
+				w := httptest.NewRecorder()
+				_, err := w.WriteString(`{"name":"x"}`)
+				return w.Result(), err
+			}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var waiting sync.WaitGroup
+		for range 64 {
+			waiting.Go(func() {
+				if _, err := c.Statistics(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		waiting.Wait()
+		const most = 3600 / 10
+		if n := strings.Count(log.String(), "retrying a request"); n < most/2 || n > most {
+			t.Errorf("%d lines for an hour", n)
+		}
+		if n := strings.Count(log.String(), "the store answers again"); n != 1 {
+			t.Errorf("%d lines for its end", n)
+		}
+	})
 }
 
 // TestHealthBeforeLargeBodies: spans are sent again only when the server answers.
