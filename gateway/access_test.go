@@ -6,9 +6,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/internal/runkey"
 	"github.com/agl-go/agl/store/memory/memorytest"
 )
 
@@ -71,6 +73,45 @@ func TestEveryRouteHasItsScope(t *testing.T) {
 	}
 	if walked < 150 {
 		t.Errorf("only %d requests were made", walked)
+	}
+}
+
+// A key that is refused says why, behind the words of the original server; a guess and no key get these alone.
+func TestRefusedKeysSayWhy(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	keys := access.NewKeys(store)
+	g, err := New(Config{Store: store, Key: "s3cret", Access: keys})
+	if err != nil {
+		t.Fatal(err)
+	}
+	revoked, err := keys.Create(t.Context(), access.NewKey{Name: "old", Scopes: access.Train})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := keys.Revoke(t.Context(), revoked.ID, "root"); err != nil {
+		t.Fatal(err)
+	}
+	agent, err := keys.Create(t.Context(), access.NewKey{Name: "agent", Scopes: access.Agent, Attempt: agl.Some(agl.Claim{RolloutID: "r-1", AttemptID: "0"})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, _ := runkey.ForAttempt(runkey.New("s3cret", time.Now().Add(time.Hour)), "r-1", anyAttempt)
+	for key, want := range map[string]string{
+		"":           "Invalid or missing API key",
+		"guess":      "Invalid or missing API key",
+		revoked.Text: "Invalid or missing API key: the key " + revoked.ID + " is revoked",
+		agent.Text:   "Invalid or missing API key: the key " + agent.ID + " is that of rollout r-1; an agent may call models, send events and read its own rollout",
+		own:          "Invalid or missing API key: it has expired, or is not that of this rollout; an agent may call models, send events and read its own rollout",
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/rollouts/r-2", http.NoBody)
+		r.Header.Set("Authorization", "Bearer "+key)
+		r.Header.Set("X-Api-Key", key)
+		w := httptest.NewRecorder()
+		g.ServeHTTP(w, r)
+		if got := w.Body.String(); w.Code != http.StatusUnauthorized || got != `{"detail":"`+want+`"}` {
+			t.Errorf("%d %s, want %s", w.Code, got, want)
+		}
 	}
 }
 

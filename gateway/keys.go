@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"net/http"
@@ -62,6 +63,7 @@ func (g *Gateway) isKey(text string) bool { return g.cfg.Access != nil && access
 // whose returns the caller that one of the credentials belongs to.
 func (g *Gateway) whose(r *http.Request, given []string) (access.Caller, error) {
 	id := agentsOwn(r)
+	var hint string
 	for _, key := range given {
 		switch {
 		case g.cfg.Key == "": // a key is checked even if the server requires none
@@ -73,22 +75,30 @@ func (g *Gateway) whose(r *http.Request, given []string) (access.Caller, error) 
 			}
 			return access.Caller{Name: "rollout " + id, Scopes: access.Agent}, nil
 		}
+		if runkey.IsVirtual(key) {
+			hint = cmp.Or(hint, ": it has expired, or is not that of this rollout; "+agentsMay)
+		}
 		if !g.isKey(key) {
 			continue
 		}
 		caller, err := g.cfg.Access.Check(r.Context(), key)
 		switch {
 		case agl.ErrorCode(err) == agl.CodeUnauthorized:
+			hint = cmp.Or(hint, ": "+err.Error())
 		case err != nil:
 			return access.Caller{}, err
 		case caller.Limited() && g.cfg.Budgets == nil:
 			return access.Caller{}, errStatus(http.StatusForbidden, "the key "+caller.KeyID+" has a budget, which this server does not count: use one without limits")
 		case !caller.Attempt.Valid || id == caller.Attempt.V.RolloutID:
 			return caller, nil
+		default:
+			hint = cmp.Or(hint, ": the key "+caller.KeyID+" is that of rollout "+caller.Attempt.V.RolloutID+"; "+agentsMay)
 		}
 	}
-	return access.Caller{}, errStatus(http.StatusUnauthorized, "Invalid or missing API key")
+	return access.Caller{}, errStatus(http.StatusUnauthorized, "Invalid or missing API key"+hint)
 }
+
+const agentsMay = "an agent may call models, send events and read its own rollout"
 
 // anyAttempt stands for all attempts of a rollout in its key.
 const anyAttempt = "*"
