@@ -62,8 +62,8 @@ func (s *shared) callAgent(ctx context.Context, task agl.Task, log *slog.Logger)
 
 // typed gives a panic its outcome.
 func typed(err error) error {
-	if p, ok := errors.AsType[*panics.Error](err); ok {
-		return &agl.OutcomeError{Kind: agl.OutcomePanic, Err: p}
+	if _, ok := errors.AsType[*panics.Error](err); ok {
+		return &agl.OutcomeError{Kind: agl.OutcomePanic, Err: panics.Located(err)}
 	}
 	return err
 }

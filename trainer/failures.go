@@ -41,7 +41,7 @@ func reasonOf(o agl.Outcome, timeout agl.Null[float64]) string {
 		return fmt.Sprintf("timeout: the agent had not ended after %gs", timeout.V)
 	}
 	reason := reasonLine(o.Message)
-	if o.Kind == agl.OutcomeAgentError && reason != "" {
+	if o.Kind == agl.OutcomeAgentError && reason != "" || strings.HasPrefix(reason, string(o.Kind)+": ") {
 		return reason
 	}
 	return strings.TrimSuffix(string(o.Kind)+": "+reason, ": ")

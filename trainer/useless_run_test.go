@@ -34,7 +34,7 @@ func TestUselessRun(t *testing.T) {
 			return hanging(ctx, task)
 		}), callLearner{seconds: 5}, 3, nil, "3 of 3 are without\n  timeout: …\nthe last line that an agent printed: \"world\"\nno agent has …has, and with agent.keepalive it replies with a line such as {\"reward\": 0.7}"},
 		"all panic": {agl.AgentFunc(func(context.Context, agl.Task) (agl.Result, error) { panic("boom") }),
-			callLearner{}, 30, nil, "20 of 20 are without\n  panic: "},
+			callLearner{}, 30, nil, "20 of 20 are without\n  panic: boom, at "},
 		"the model is away": {agl.AgentFunc(func(context.Context, agl.Task) (agl.Result, error) {
 			return agl.Result{}, &agl.OutcomeError{Kind: agl.OutcomeModelError, Err: errors.New("no connection")}
 		}), callLearner{}, 30, nil, "30 of 30 are without\n  model_error: "},
