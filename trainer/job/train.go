@@ -48,6 +48,9 @@ func runAndPrint(ctx context.Context, cfg Config, folder string) (*Result, error
 	if cfg.File, err = runfile.Parse(cfg.Source.Path, cfg.Source.Text, filepath.Dir(cfg.Source.Path), where); err != nil {
 		return nil, err
 	}
+	if a := cfg.File.Algorithm; !cfg.hasAgent() && a != nil && !a.Needs().NoTasks {
+		return nil, agl.Errorf(agl.CodeInvalid, "job: agent: got nil, must be an agent, as the run file names no program")
+	}
 	if folder != "" {
 		cfg.File.Output = folder
 	}

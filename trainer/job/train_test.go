@@ -55,6 +55,9 @@ func TestTrainAndResume(t *testing.T) {
 	if second.State != output.StateFinished || second.Output != first.Output || s.Train.Rollouts != 6 || s.Train.RewardMean < 0.349 || s.Train.RewardMean > 0.351 {
 		t.Errorf("the resumed run: %+v, %+v", second.Record, s.Train)
 	}
+	if _, err := Train(t.Context(), file, nil); agl.ErrorCode(err) != agl.CodeInvalid || !strings.Contains(err.Error(), "agent: got nil") {
+		t.Errorf("no agent: %v", err)
+	}
 	if _, err := Resume(t.Context(), dir, agent); agl.ErrorCode(err) != agl.CodeNotFound {
 		t.Errorf("resume of a folder without a run: %v", err)
 	}
