@@ -89,7 +89,7 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env) error) {
 			return setup(env)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"code": code, "serve": serve, "seed": seed, "chain": chain, "tasks": tasks, "models": models, "keyed": keyed, "calls": calls, "rows": checkRows, "many": many, "talk": talk, "request": request, "refused": refused, "stop": stopServers,
+			"code": code, "serve": serve, "seed": seed, "chain": chain, "tasks": tasks, "models": models, "keyed": keyed, "calls": calls, "rows": checkRows, "many": many, "talk": talk, "request": request, "refused": refused, "shutdown": stopServers,
 		},
 		RequireUniqueNames: true,
 	})
@@ -131,7 +131,7 @@ func serve(ts *testscript.TestScript, _ bool, args []string) {
 // servers is the key of the functions that end what a script has started with serve.
 const servers = "servers"
 
-// stopServers is stop: it ends the servers that serve has started.
+// stopServers is shutdown (stop would end the script): it ends the servers that serve has started.
 func stopServers(ts *testscript.TestScript, _ bool, _ []string) {
 	for _, stop := range *ts.Value(servers).(*[]func()) {
 		stop()
