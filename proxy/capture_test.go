@@ -106,7 +106,9 @@ func TestRefusedToken(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var right atomic.Bool
+				var asked atomic.Int64
 				refuse := func() error {
+					asked.Add(1)
 					if right.Load() {
 						return nil
 					}
@@ -123,6 +125,9 @@ func TestRefusedToken(t *testing.T) {
 					t.Fatalf("%d %s", w.Code, w.Body)
 				}
 				time.Sleep(time.Minute)
+				if n := asked.Load(); n < 2 || n > 10 { // more would lock others out
+					t.Errorf("the store was asked %d times within a minute", n)
+				}
 				if spool {
 					closed(t, p)
 					p = unplugged(t, always, store, edit)

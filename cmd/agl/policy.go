@@ -88,7 +88,7 @@ func (c *policyServeCommand) run(ctx context.Context, out *console.Console) (err
 			return fmt.Errorf("--dir: %w", err)
 		}
 	}
-	from, err := c.open(log)
+	from, err := c.open(ctx, log)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/execution"
-	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/configfile"
 	"github.com/agl-go/agl/rest/client"
@@ -171,7 +170,7 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, spans.Close()) }()
-	if err := askStore(ctx, spans, log); err != nil {
+	if err := checkStore(ctx, spans, log); err != nil {
 		return fmt.Errorf("--store: %s: %w", console.RedactURL(string(c.StoreURL)), err)
 	}
 	cfg := c.settings
@@ -207,21 +206,15 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 	return errors.Join(err, gateway.Close(closing))
 }
 
-// askTimeout bounds how long the start waits for the store.
-const askTimeout = 2 * time.Second
-
-// askStore asks the store once whether it accepts the proxy. A store that is away, or that refuses the token, may be
-// set right while the proxy runs: records wait. One that cannot be reached by TLS is an error.
-func askStore(ctx context.Context, store *client.Client, log *slog.Logger) error {
+// checkStore is [askStore] of a server with a token of its own.
+func checkStore(ctx context.Context, store *client.Client, log *slog.Logger) error {
+	if err := askStore(ctx, store, log); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	switch _, err := store.WhoAmI(ctx); {
-	case httpserver.Untrusted(err):
-		return err
-	case errors.Is(err, agl.ErrUnauthorized):
+	if _, err := store.WhoAmI(ctx); errors.Is(err, agl.ErrUnauthorized) {
 		log.ErrorContext(ctx, "the store refuses the token of the proxy (--token or AGL_TOKEN); records of calls wait until it is accepted", "error", err)
-	case errors.Is(err, agl.ErrUnavailable), agl.IsContextError(err):
-		log.WarnContext(ctx, "the store does not answer; records of calls wait for it", "error", err)
 	}
 	return nil
 }

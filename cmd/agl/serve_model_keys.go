@@ -1,15 +1,18 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/internal/httpserver"
@@ -38,7 +41,7 @@ func (s keyStore) Close() error {
 }
 
 // open returns the store. The caller closes it.
-func (f *modelKeys) open(log *slog.Logger) (keyStore, error) {
+func (f *modelKeys) open(ctx context.Context, log *slog.Logger) (keyStore, error) {
 	if f.Store == "" {
 		return keyStore{}, nil
 	}
@@ -50,7 +53,27 @@ func (f *modelKeys) open(log *slog.Logger) (keyStore, error) {
 	if err != nil {
 		return keyStore{}, err
 	}
+	if err := askStore(ctx, store, log); err != nil {
+		return keyStore{}, errors.Join(fmt.Errorf("--store: %s: %w", console.RedactURL(string(f.Store)), err), store.Close())
+	}
 	return keyStore{store.Keys(), store, store}, nil
+}
+
+// askTimeout bounds how long the start waits for the store.
+const askTimeout = 2 * time.Second
+
+// askStore asks the store of a server once whether it is there. A store that is away, or that refuses the server's
+// token, may be set right while the server runs: its log says so. One that cannot be reached by TLS is an error.
+func askStore(ctx context.Context, store *client.Client, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	switch err := store.Health(ctx); {
+	case httpserver.Untrusted(err):
+		return err
+	case errors.Is(err, agl.ErrUnavailable), agl.IsContextError(err):
+		log.WarnContext(ctx, "the store does not answer; calls with keys get 503 until it does", "error", err)
+	}
+	return nil
 }
 
 // chatScopes say who may chat with a model, and who may list the models.

@@ -37,7 +37,7 @@ func (c *serveCommand) run(ctx context.Context, out *console.Console) (err error
 	if err != nil {
 		return err
 	}
-	from, err := c.open(log)
+	from, err := c.open(ctx, log)
 	if err != nil {
 		return err
 	}

@@ -25,10 +25,12 @@ type Spans interface {
 	ReserveSequenceIDsOf(ctx context.Context, p []agl.ReserveSequenceIDsParams) (first []int64, err error)
 }
 
-// The delay before a failed request to the store is repeated doubles from firstDelay to lastDelay.
+// The delay before a failed request to the store is repeated doubles from firstDelay to lastDelay. One that was refused for
+// its token is repeated after refusedDelay: a store refuses everybody at an address that sends too many wrong tokens.
 const (
-	firstDelay = 20 * time.Millisecond
-	lastDelay  = 2 * time.Second
+	firstDelay   = 20 * time.Millisecond
+	lastDelay    = 2 * time.Second
+	refusedDelay = 10 * time.Second
 )
 
 // store sends requests to Spans and tracks whether it is available.
@@ -70,8 +72,12 @@ func (s *store) try(ctx context.Context, request func(ctx context.Context) error
 // Config.StoreRetry, or, with a spool, when the recorder closes.
 func (s *store) persist(ctx context.Context, request func(ctx context.Context) error) error {
 	began := time.Now()
-	for delay := firstDelay; ; delay = min(2*delay, lastDelay) {
+	for next := firstDelay; ; next = min(2*next, lastDelay) {
 		err := s.try(ctx, request)
+		delay := next
+		if agl.ErrorCode(err) == agl.CodeUnauthorized {
+			delay = refusedDelay
+		}
 		switch {
 		case err == nil || final(err) || ctx.Err() != nil,
 			s.hasSpool && isClosed(s.closing),
