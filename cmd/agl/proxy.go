@@ -20,6 +20,7 @@ import (
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/internal/secret"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/configfile"
 	"github.com/agl-go/agl/rest/client"
@@ -35,7 +36,7 @@ type proxyCommand struct {
 	Token    flags.Token       `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token. The routes under /admin require it, too."`
 	Keys     bool              `name:"require-keys" help:"Require a key of every call: one that agl key create has made at the store, an attempt's, or the token."`
 	Model    []flags.Model     `sep:"none" placeholder:"NAME=URL" help:"A model that agents may ask for and the base URL of its backend; repeat it for several, the same name again adds a replica."`
-	APIKey   string            `name:"api-key" env:"AGL_PROXY_API_KEY" placeholder:"KEY" help:"Key sent to the backends, or env:NAME. Default: the agent's own is passed on."`
+	APIKey   flags.Token       `name:"api-key" env:"AGL_PROXY_API_KEY" placeholder:"KEY" help:"Key sent to the backends, or env:NAME. Default: the agent's own is passed on."`
 	AllowEnv []string          `sep:"none" placeholder:"NAME" help:"Let models that are set by PUT /admin/models have this variable as their key (env:NAME), whatever their servers are; repeat it for several. Variables that the configuration names are good for the same servers."`
 	TextOnly bool              `help:"Do not ask the backends for token ids and log-probabilities, which some reject."`
 	Capture  proxy.CaptureMode `default:"require" enum:"require,best-effort,off" help:"What becomes of calls that might not be recorded: require refuses them, best-effort lets them pass, off records none."`
@@ -70,7 +71,7 @@ func (c *proxyCommand) Validate() error {
 		return fmt.Errorf("--session-idle and --reward-window: %w", err)
 	}
 	for _, f := range c.Model {
-		c.settings.Models = append(c.settings.Models, proxy.Model{Name: f.Name, BaseURL: string(f.URL), APIKey: c.APIKey, TextOnly: c.TextOnly})
+		c.settings.Models = append(c.settings.Models, proxy.Model{Name: f.Name, BaseURL: string(f.URL), APIKey: string(c.APIKey), TextOnly: c.TextOnly})
 	}
 	return c.Check(c.Keys, "the proxy forwards anybody's calls; require keys with --require-keys, or allow it with --no-auth")
 }
@@ -133,10 +134,17 @@ func (c *proxyCommand) spoolSetting() string {
 	return "--spool-dir"
 }
 
-// warnUnset logs the models whose API keys are taken from variables that are not set. Calls of other models work.
+// warnUnset logs the models whose API keys are taken from variables that are not set, or hold what cannot be sent. Calls of
+// other models work.
 func warnUnset(log *slog.Logger, models []proxy.Model) {
 	for i := range models {
-		if name, ok := strings.CutPrefix(models[i].APIKey, "env:"); ok && os.Getenv(name) == "" {
+		name, ok := strings.CutPrefix(models[i].APIKey, "env:")
+		if !ok {
+			continue
+		}
+		if err := secret.Check("the variable "+name, os.Getenv(name)); err != nil {
+			log.Warn("the API key of a model cannot be sent, its calls fail", "model", models[i].Name, "error", err)
+		} else if os.Getenv(name) == "" {
 			log.Warn("the API key of a model is not set where the proxy runs, its calls get 500", "model", models[i].Name, "variable", name)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
@@ -18,7 +19,7 @@ import (
 // gatewayFlags are the flags of agl store for the API of Agent-lightning v1.0.
 type gatewayFlags struct {
 	Gateway          bool         `help:"Also serve the API of Agent-lightning v1.0, under /api and /proxy, for its trainer, controllers and agents."`
-	GatewayKey       string       `env:"AGL_KEY" placeholder:"KEY" help:"Require this key of every request to that API. Default: the value of --token. Without --token, the rest of the store requires it as its token."`
+	GatewayKey       flags.Token  `env:"AGL_KEY" placeholder:"KEY" help:"Require this key of every request to that API. Default: the value of --token. Without --token, the rest of the store requires it as its token."`
 	GatewayModel     string       `placeholder:"NAME" help:"The model that its agents' calls go to, whatever they ask for. Default: ${gatewayModel}."`
 	GatewayPrice     *flags.Price `placeholder:"PROMPT,COMPLETION" help:"What the tokens of that model cost, in dollars per million (0.15,0.6), for keys with a budget in dollars."`
 	GatewayTrainTemp *float64     `name:"gateway-train-temperature" placeholder:"T" help:"The temperature of calls in training. Default: 1."`
@@ -33,6 +34,9 @@ type gatewayFlags struct {
 func (f *gatewayFlags) validate() error {
 	if !f.Gateway && (*f != gatewayFlags{GatewayKey: f.GatewayKey}) {
 		return errors.New("--gateway-…: these flags need --gateway")
+	}
+	if !f.Gateway && f.GatewayKey != "" && string(f.GatewayKey) != os.Getenv("AGL_KEY") { // the variable may be for other programs
+		return errors.New("--gateway-key: needs --gateway; without it the store asks for --token only")
 	}
 	for name, t := range map[string]*float64{"gateway-train-temperature": f.GatewayTrainTemp, "gateway-val-temperature": f.GatewayValTemp} {
 		const most = 100
@@ -71,7 +75,7 @@ func (c *storeCommand) openGateway(ctx context.Context, store interface {
 	g, err := gateway.New(gateway.Config{
 		Price:     price,
 		Transport: backends,
-		Store:     store, Key: cmp.Or(f.GatewayKey, c.token()), Access: keys, Failed: failed, Budgets: keys, Audit: access.NewAudit(store), Origins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Model: f.GatewayModel,
+		Store:     store, Key: cmp.Or(string(f.GatewayKey), c.token()), Access: keys, Failed: failed, Budgets: keys, Audit: access.NewAudit(store), Origins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Model: f.GatewayModel,
 		TrainTemperature: null(f.GatewayTrainTemp), ValTemperature: null(f.GatewayValTemp),
 		NoLogprobs: f.GatewayNoLogprob, RoutedExperts: f.GatewayExperts, Runners: f.GatewayRunners, Streams: f.GatewayStreams, Translate: f.GatewayTranslate, Logger: log,
 	})

@@ -18,6 +18,7 @@ import (
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/dashboard"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/rest/project"
 	"github.com/agl-go/agl/rest/server"
 	"github.com/agl-go/agl/store"
@@ -94,6 +95,14 @@ func (c *storeCommand) Validate() error {
 	if c.DB.Kind == store.Memory {
 		if _, err := memory.New(c.memory()); err != nil {
 			return fmt.Errorf("--eviction-threshold --safe-threshold: %w", err)
+		}
+	}
+	if _, err := httpserver.NewGuard(c.CORSOrigin, nil); err != nil {
+		return fmt.Errorf("--cors-origin: %w", err)
+	}
+	for _, host := range c.AllowedHost {
+		if host == "" || strings.ContainsAny(host, "/:@*, ") {
+			return fmt.Errorf("--allowed-host=%s: must be a name alone, such as store.internal, without a scheme, a port or *", host)
 		}
 	}
 	if err := c.gatewayFlags.validate(); err != nil {
@@ -199,7 +208,7 @@ const failedLogins = 60
 // same rollouts open under /v1/agl.
 func (c *storeCommand) token() string {
 	if c.Token == "" && c.Gateway {
-		return c.GatewayKey
+		return string(c.GatewayKey)
 	}
 	return string(c.Token)
 }

@@ -1,6 +1,7 @@
 package yamlfile
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"net"
@@ -142,20 +143,25 @@ func Duration(to *time.Duration) Value {
 	return scalar(must, schema, func(r *reader, n *yaml.Node, at string) {
 		d, err := time.ParseDuration(n.Value)
 		if err != nil || d < 0 {
-			got := describe(n)
-			if got == "a text" {
-				got = strconv.Quote(n.Value)
-			}
-			r.failf(n, "%s: got %s, must be %s", at, got, must)
+			r.wrongText(n, at, must)
 			return
 		}
 		*to = d
 	})
 }
 
+// wrongText refuses a value, and shows it if it is a text.
+func (r *reader) wrongText(n *yaml.Node, at, must string) {
+	got := describe(n)
+	if got == "a text" {
+		got = fmt.Sprintf("%.100q", n.Value)
+	}
+	r.failf(n, "%s: got %s, must be %s", at, got, must)
+}
+
 // Size declares a number of bytes such as 256MiB or 1048576.
 func Size[T int | int64](to *T) Value {
-	const must = "a size such as 256MiB, or a number of bytes"
+	const must = "a size such as 256MiB, in KiB, MiB, GiB or TiB, or a number of bytes"
 	schema := func(d *defs) object {
 		return d.ref("size", object{
 			{"description", "A number of bytes such as 256MiB or 1048576."},
@@ -174,7 +180,7 @@ func Size[T int | int64](to *T) Value {
 		}
 		count, err := strconv.ParseInt(number, 10, 64)
 		if err != nil || count < 0 || count > math.MaxInt64/2/factor || int64(T(count*factor)) != count*factor {
-			r.wrong(n, at, must)
+			r.wrongText(n, at, must)
 			return
 		}
 		*to = T(count * factor)

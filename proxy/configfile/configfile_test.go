@@ -116,7 +116,7 @@ cache: {size: 3 apples}
 		`f.yaml:22: retry.attempts: got the number 1.5, must be an integer of at least 1`,
 		`f.yaml:22: retry.delay: got "soon", must be a time such as 100ms, 30s or 5m`,
 		`f.yaml:23: retry: given twice, first in line 22`,
-		`f.yaml:24: cache.size: got a text, must be a size such as 256MiB, or a number of bytes`,
+		`f.yaml:24: cache.size: got "3 apples", must be a size such as 256MiB, in KiB, MiB, GiB or TiB, or a number of bytes`,
 	}
 	_, err := configfile.Parse("f.yaml", []byte(file))
 	if !errors.Is(err, agl.ErrInvalid) {
