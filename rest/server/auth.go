@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -121,7 +122,11 @@ func (a *auth) find(x *exchange, given string, kind credential) (err error) {
 	if given != "" {
 		return agl.Errorf(agl.CodeUnauthorized, "the token is wrong: it is neither that of the server nor a key, or is not valid here")
 	}
-	return agl.Errorf(agl.CodeUnauthorized, "a token is needed: Authorization: Bearer TOKEN, or HTTP Basic with the token or a key as password")
+	shown := ""
+	if name := httpserver.ClientName(x.request); name != "" {
+		shown = fmt.Sprintf("the client certificate %.100q stands for no scopes here (--tls-client), so ", name)
+	}
+	return agl.Errorf(agl.CodeUnauthorized, "%sa token is needed: Authorization: Bearer TOKEN, or HTTP Basic with the token or a key as password", shown)
 }
 
 // still returns an error if the caller of a long request would be refused by now: its key was revoked or has expired,
