@@ -3,6 +3,7 @@ package record
 import (
 	"strconv"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy/openai"
 )
 
@@ -20,12 +21,13 @@ type parsedCall struct {
 	tokens     Tokens
 
 	fault, source string // of the input, or what is wrong with the reply
+	outcome       agl.OutcomeKind
 }
 
 // read reads the reply of a call; what is not valid JSON is kept as text. previous
 // holds the token ids of the previous call, or is nil.
 func (b *Builder) read(in *Input, previous *Tokens) parsedCall {
-	x := parsedCall{fault: in.Fault, source: in.Source}
+	x := parsedCall{fault: in.Fault, source: in.Source, outcome: in.Outcome}
 	reply := in.Reply
 	if in.Streamed != nil {
 		b.reply = in.Streamed.AppendJSON(b.reply[:0])
@@ -41,15 +43,23 @@ func (b *Builder) read(in *Input, previous *Tokens) parsedCall {
 	switch {
 	case len(reply) == 0:
 		if in.Status > 0 {
-			x.fail("the reply is empty")
+			x.useless("the reply is empty")
 		}
 	case openai.ValidObjectWith(reply, known):
 		x.readReply(in, reply, previous)
 	default:
 		x.replyText = reply
-		x.fail("the reply is not a JSON object")
+		x.useless("the reply is not a JSON object")
 	}
 	return x
+}
+
+// useless is fail for a reply that no agent can use: what comes after it is the model's fault.
+func (x *parsedCall) useless(reason string) {
+	if x.fault == "" && x.outcome == "" {
+		x.outcome = agl.OutcomeModelError
+	}
+	x.fail(reason)
 }
 
 // fail notes a fault of the backend, unless the call has already failed.

@@ -193,8 +193,8 @@ func modelCall(a *attrs, in *Input, at *Position, x *parsedCall) {
 	if in.Cached {
 		a.boolean(AttrCached, true)
 	}
-	if in.Outcome != "" {
-		a.text(AttrOutcome, string(in.Outcome))
+	if x.outcome != "" {
+		a.text(AttrOutcome, string(x.outcome))
 	}
 }
 
