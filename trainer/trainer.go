@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/collect"
@@ -22,8 +23,9 @@ import (
 type Trainer struct {
 	cfg Config
 
-	mu    sync.Mutex
-	check *uselessCheck // of the latest run; nil without an algorithm
+	fitting atomic.Bool
+	mu      sync.Mutex
+	check   *uselessCheck // of the latest run; nil without an algorithm
 }
 
 // Failures are the rollouts of the latest run that failed, grouped by reason, the most
@@ -60,8 +62,13 @@ func (t *Trainer) Config() Config { return t.cfg }
 
 // Fit runs the algorithm and the runners to their end, or this process's part of them. Fit returns agl.ErrIllegalState if none of the
 // rollouts that the algorithm waited for, or of those for training, had a usable reward or, with a [CallLearner], a model call. It ends
-// the run as soon as none of the first 20 has. Other errors are those of the strategy: see [execution.Strategy] and [execution.ExitCode].
+// the run as soon as none of the first 20 has. So is a Fit while another one of the Trainer has not returned. Other errors are those of
+// the strategy: see [execution.Strategy] and [execution.ExitCode].
 func (t *Trainer) Fit(ctx context.Context) error {
+	if !t.fitting.CompareAndSwap(false, true) {
+		return agl.Errorf(agl.CodeIllegalState, "trainer: a run is in progress; wait for it, or make another Trainer with an Algorithm of its own")
+	}
+	defer t.fitting.Store(false)
 	return t.run(ctx, t.cfg, t.cfg.Strategy)
 }
 

@@ -156,6 +156,28 @@ func (h countingHook) OnRolloutEnd(context.Context, agl.Task, agl.AttemptEnd) er
 	return nil
 }
 
+// One run at a time: an algorithm belongs to one run, and so do the failures of the trainer.
+func TestFitDuringFit(t *testing.T) {
+	t.Parallel()
+	var during error
+	algorithm := agl.AlgorithmFunc(func(ctx context.Context, in agl.AlgorithmInput) error {
+		during = trainer.FromContext(ctx).Fit(ctx)
+		return onePass(ctx, in)
+	})
+	tr, err := trainer.New(trainer.Config{Agent: rewarded, Algorithm: algorithm, Train: tasks(2), InitialResources: prompt()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := tr.Fit(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if !errors.Is(during, agl.ErrIllegalState) || !strings.Contains(during.Error(), "trainer: a run is in progress") {
+			t.Errorf("a Fit during another one: %v", during)
+		}
+	}
+}
+
 func TestFitOverHTTP(t *testing.T) {
 	t.Parallel()
 	// One process plays both sides, each through its role, as two machines would.
