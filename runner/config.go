@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -97,6 +98,9 @@ func (c Config) validate() error {
 	}
 	if c.Agent == nil {
 		return agl.Errorf(agl.CodeInvalid, "runner: Config.Agent: got nil, must be an agent")
+	}
+	if i := slices.Index(c.Hooks, nil); i >= 0 {
+		return agl.Errorf(agl.CodeInvalid, "runner: Config.Hooks[%d]: got nil, must be a hook", i)
 	}
 	if err := bounds.NotNegative("runner: Config.",
 		bounds.Number("Workers", c.Workers), bounds.Number("FirstWorker", c.FirstWorker),

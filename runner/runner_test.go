@@ -601,6 +601,7 @@ func TestConfigRejects(t *testing.T) {
 		"Config.Agent: got nil":                              {Store: agl.UnimplementedStore{}},
 		"Config.Workers: got -1, must not be negative":       {Store: agl.UnimplementedStore{}, Agent: agent, Workers: -1},
 		"Config.Workers: got 100001, must be at most 100000": {Store: agl.UnimplementedStore{}, Agent: agent, Workers: runner.MaxWorkers + 1},
+		"Config.Hooks[1]: got nil, must be a hook":           {Store: agl.UnimplementedStore{}, Agent: agent, Hooks: []agl.Hook{agl.UnimplementedHook{}, nil}},
 		"Config.GracePeriod: got -1s, must not be":           {Store: agl.UnimplementedStore{}, Agent: agent, GracePeriod: -time.Second},
 	} {
 		if _, err := runner.New(cfg); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), want) {
