@@ -118,6 +118,10 @@ func migrate(ctx context.Context, config *pgxpool.Config, log *slog.Logger) (fro
 		return from, from, nil
 	}
 	from, err = migrateWith(ctx, conn, config.ConnConfig, steps, log)
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == codeNoSchema {
+		return 0, 0, agl.Errorf(agl.CodeInvalid, "postgres: connect to %s: the schema of search_path=%s does not exist; create it, or leave search_path out for the schema %s",
+			location(config.ConnString()), config.ConnConfig.RuntimeParams["search_path"], schema)
+	}
 	return from, len(steps), failed(ctx, "migrate the schema", err)
 }
 
@@ -236,8 +240,11 @@ type queryer interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// codeUndefinedTable is PostgreSQL's code for a table that does not exist.
-const codeUndefinedTable = "42P01"
+// PostgreSQL's codes for a table, and for a schema to make it in, that do not exist.
+const (
+	codeUndefinedTable = "42P01"
+	codeNoSchema       = "3F000"
+)
 
 // schemaVersion returns the schema version of a database, 0 if it has no schema.
 func schemaVersion(ctx context.Context, q queryer) (version int, err error) {

@@ -126,6 +126,21 @@ func TestMigrationWaits(t *testing.T) {
 	}
 }
 
+// TestMissingSchema: a search_path names a schema that somebody has made.
+func TestMissingSchema(t *testing.T) {
+	t.Parallel()
+	databaseURL := fresh(t)
+	config := postgres.Config{URL: databaseURL + "&search_path=elsewhere"}
+	const want = "the schema of search_path=elsewhere does not exist"
+	if _, err := postgres.Open(t.Context(), config); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+	if err := postgrestest.Execute(t.Context(), databaseURL, `CREATE SCHEMA elsewhere`); err != nil {
+		t.Fatal(err)
+	}
+	open(t, config)
+}
+
 // sender passes on the first thing that is written.
 type sender chan string
 
