@@ -2,6 +2,7 @@ package access
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,6 +70,8 @@ func TestThrottle(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)
 	throttle := NewThrottle(3)
+	var told []string
+	throttle.OnBlock = func(address string) { told = append(told, address) }
 	for i := range 3 {
 		if wait := throttle.Blocked("10.0.0.1:1", now); wait != 0 {
 			t.Errorf("after %d failures: %s", i, wait)
@@ -88,6 +91,9 @@ func TestThrottle(t *testing.T) {
 	}
 	if throttle.Blocked("[2001:db8::ffff]:1", now) == 0 {
 		t.Error("another address of the same network may go on")
+	}
+	if want := []string{"10.0.0.1", "2001:db8::"}; !slices.Equal(told, want) {
+		t.Errorf("told %v, want %v", told, want)
 	}
 	for i := range 2 * maxThrottled {
 		throttle.Fail(fmt.Sprintf("10.%d.%d.%d:1", 1+i>>16, i>>8&255, i&255), now)

@@ -14,6 +14,9 @@ const (
 // Throttle limits how often an address may fail to authenticate. A nil Throttle and the zero value limit nothing. It
 // is safe for concurrent use.
 type Throttle struct {
+	// OnBlock, if not nil, is called when an address, or its network, is refused from now on until the minute is over.
+	OnBlock func(address string)
+
 	perMinute int
 
 	mu       sync.Mutex
@@ -77,9 +80,16 @@ func (t *Throttle) Fail(address string, now time.Time) {
 	if t == nil || t.perMinute == 0 {
 		return
 	}
+	address = host(address)
+	if t.count(address, now) == t.perMinute && t.OnBlock != nil {
+		t.OnBlock(address)
+	}
+}
+
+// count counts a failure, and returns how many there are in this minute.
+func (t *Throttle) count(address string, now time.Time) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	address = host(address)
 	f := t.failures[address]
 	if f == nil || now.Sub(f.since) >= throttleWindow {
 		t.makeRoom(now)
@@ -87,6 +97,7 @@ func (t *Throttle) Fail(address string, now time.Time) {
 		t.failures[address] = f
 	}
 	f.count++
+	return f.count
 }
 
 // makeRoom drops failures of earlier minutes once there are too many addresses, and everything if that does not help.

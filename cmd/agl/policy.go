@@ -93,7 +93,7 @@ func (c *policyServeCommand) run(ctx context.Context, out *console.Console) (err
 		return err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
-	failed := access.NewThrottle(failedLogins)
+	failed := newThrottle(log)
 	cfg := server.Config{Service: c.engine, APIKey: c.APIKey, Access: from.keys, Audit: from.audit, Failed: failed, MaxModels: c.MaxModels, Logger: log}
 	tokenizer, err := c.model.Tokenizer()
 	if err != nil {

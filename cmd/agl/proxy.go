@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/execution"
@@ -188,7 +187,7 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 	cfg.Spans, cfg.Rollouts, cfg.Token, cfg.LookupEnv, cfg.Logger = spans, spans, string(c.Token), os.LookupEnv, log
 	cfg.Access, cfg.Budgets, cfg.Audit, cfg.RequireKeys = spans.Keys(), spans, spans, c.Keys
 	cfg.AllowEnv = c.AllowEnv
-	cfg.Failed = access.NewThrottle(failedLogins)
+	cfg.Failed = newThrottle(log)
 	cfg.Revoked, cfg.Project = spans.Revocations(), spans.ProjectLimits()
 	cfg.Sessions.Store, cfg.Sessions.Releases = spans, spans
 	gateway, err := proxy.New(cfg)

@@ -55,7 +55,7 @@ func (c *serveCommand) run(ctx context.Context, out *console.Console) (err error
 		return errors.Join(err, listener.Close())
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/v1/", guard(access.Guard{Key: c.APIKey, Keys: from.keys, Failed: access.NewThrottle(failedLogins)}, trained.Handler))
+	mux.Handle("/v1/", guard(access.Guard{Key: c.APIKey, Keys: from.keys, Failed: newThrottle(log)}, trained.Handler))
 	handler, err := ofPrograms(mux, c.APIKey != "" || from.keys != nil)
 	if err != nil {
 		return errors.Join(err, listener.Close())

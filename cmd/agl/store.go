@@ -167,7 +167,7 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 		return errors.Join(err, listener.Close())
 	}
 	defer stopCollecting() // before the engine closes
-	failed := access.NewThrottle(failedLogins)
+	failed := newThrottle(log)
 	config := server.Config{
 		UI: page, Collector: collector, Store: engine, Token: c.token(), Keys: keys, Projects: projects, Audit: access.NewAudit(engine), Failed: failed, CORSOrigins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Metrics: metrics, Version: version(), Logger: log,
 	}
@@ -203,6 +203,16 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 
 // failedLogins is how often in a minute one address may send a wrong token or key.
 const failedLogins = 60
+
+// newThrottle limits failed logins. Its log says which address is refused: a program with an old token keeps out those who
+// share its address.
+func newThrottle(log *slog.Logger) *access.Throttle {
+	t := access.NewThrottle(failedLogins)
+	t.OnBlock = func(address string) {
+		log.Warn("an address has sent too many wrong tokens or keys, and all but keys is refused from it for up to a minute", "address", address, "failures", failedLogins)
+	}
+	return t
+}
 
 // token is the token of the store: a key that protects the gateway alone would leave the
 // same rollouts open under /v1/agl.

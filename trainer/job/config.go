@@ -119,7 +119,7 @@ func (c Config) validate() error {
 	case c.Role != execution.RoleRunner && f.Output == "":
 		return agl.Errorf(agl.CodeInvalid, "output: none given, a run needs a folder of its own")
 	case c.Role == execution.RoleRunner && f.Store.URL == "" && f.Store.Listen == "":
-		return agl.Errorf(agl.CodeInvalid, "store: neither url nor listen is given, the role runner needs a store to take rollouts from")
+		return agl.Errorf(agl.CodeInvalid, "store: neither url nor listen is given, the role runner needs a store to take rollouts from: give --store or AGL_STORE_URL")
 	case c.Role == execution.RoleRunner && f.Store.URL == "" && !dialable(f.Store.Listen):
 		return agl.Errorf(agl.CodeInvalid, "store.listen: got %s, at which no runner can reach the store: give its URL, such as --store http://trainer:4747", f.Store.Listen)
 	case f.Algorithm.Needs().Losses != nil && !f.Engine.Trains():
