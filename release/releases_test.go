@@ -1,9 +1,11 @@
 package release_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
@@ -414,4 +416,27 @@ func TestFrozenByHand(t *testing.T) {
 			t.Errorf("after %s it is %s, frozen %t, and %+v is current; %v", step.act, after.State, after.Frozen, c, err)
 		}
 	}
+}
+
+// TestStoreAway: while the store fails, a watcher asks it less and less often.
+func TestStoreAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := memorytest.Open(t)
+		collector, err := collect.New(collect.Config{Store: engine})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := engine.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+		defer stop()
+		(&release.Watcher{Releases: release.New(engine), Collector: collector, Spans: engine, Logger: slog.New(slog.NewTextHandler(&log, nil))}).Run(ctx)
+		const most = 3600/30 + 10
+		if n := strings.Count(log.String(), "failed; trying again"); n < most/2 || n > most {
+			t.Errorf("%d lines in an hour, want at most %d", n, most)
+		}
+	})
 }

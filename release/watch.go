@@ -34,19 +34,27 @@ type Watcher struct {
 // pace bounds how late a watcher notices a new release or a session that is ready.
 const pace = 250 * time.Millisecond
 
+// slowest bounds how late it notices that what has failed works again.
+const slowest = 30 * time.Second
+
 // Run watches until ctx ends. It repeats what fails.
 func (w *Watcher) Run(ctx context.Context) {
 	log := cmp.Or(w.Logger, slog.New(slog.DiscardHandler))
-	for {
+	for failures := 0; ; {
 		busy, err := w.step(ctx, log)
 		if ctx.Err() != nil {
 			return
 		}
+		wait := pace
 		if err != nil {
-			log.Warn("watching a release failed; trying again", "error", err)
+			wait = backoff.Exponential{First: pace, Max: slowest}.Delay(failures)
+			failures++
+			log.Warn("watching a release failed; trying again", "error", err, "after", wait)
+		} else {
+			failures = 0
 		}
 		if err != nil || !busy {
-			_ = backoff.Sleep(ctx, pace) // the end of ctx is handled above
+			_ = backoff.Sleep(ctx, wait) // the end of ctx is handled above
 		}
 	}
 }
