@@ -16,7 +16,7 @@ type projects struct{ registry *project.Registry }
 
 func (s projects) check() error {
 	if s.registry == nil {
-		return agl.Errorf(agl.CodeUnimplemented, "this server has one store and no projects; see agl store --projects")
+		return agl.Errorf(agl.CodeUnimplemented, "there are no projects here: leave /p/NAME out of the URL, or start the server with agl store --projects")
 	}
 	return nil
 }
