@@ -36,6 +36,8 @@ const servingLock = `6384492, hashtext(current_schema())`
 const (
 	// lockWait is how long a migration waits for servers of an older version before it tells them again.
 	lockWait = 2 * time.Second
+	// betweenTries is for how long it lets them work in between: while it waits, none of them can begin to write.
+	betweenTries = 5 * time.Second
 	// wayTime is for how long a server leaves the lock to a migration that was announced.
 	wayTime = 500 * time.Millisecond
 )
@@ -135,7 +137,10 @@ func migrateWith(ctx context.Context, conn *pgx.Conn, config *pgx.ConnConfig, st
 		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != codeLockNotThere {
 			return from, err
 		}
-		log.WarnContext(ctx, "servers of an older version use the database; its schema is migrated when they have stopped", "from", from, "to", len(steps))
+		log.WarnContext(ctx, "servers of an older version use the database; its schema is migrated when they have stopped", "from", from, "to", len(steps), "again_in", betweenTries)
+		if err := backoff.Sleep(ctx, betweenTries); err != nil {
+			return from, err
+		}
 	}
 }
 
