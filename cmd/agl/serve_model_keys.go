@@ -71,7 +71,7 @@ func askStore(ctx context.Context, store *client.Client, log *slog.Logger) error
 	case httpserver.Untrusted(err):
 		return err
 	case errors.Is(err, agl.ErrUnavailable), agl.IsContextError(err):
-		log.WarnContext(ctx, "the store does not answer; calls with keys get 503 until it does", "error", err)
+		log.WarnContext(ctx, "the store does not answer; records of calls wait for it, and calls with keys get 503 until it does", "error", err)
 	}
 	return nil
 }

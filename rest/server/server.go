@@ -166,8 +166,6 @@ func New(config Config) (_ *Server, err error) {
 		s.route(path, methods{http.MethodGet: {access.Readers, forward(promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}))}})
 	}
 	s.route("/v1/", methods{})
-	absent := endpoint{access.Public, noProjects}
-	s.route("/p/", methods{http.MethodGet: absent, http.MethodPost: absent, http.MethodPut: absent, http.MethodPatch: absent, http.MethodDelete: absent})
 	if s.ui = config.UI != nil; s.ui {
 		s.route("/", methods{http.MethodGet: {access.Public, forward(config.UI)}, http.MethodHead: {access.Public, forward(config.UI)}})
 	} else {
@@ -295,6 +293,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.cors.apply(x) {
 		return
 	}
+	if strings.HasPrefix(r.URL.Path, "/p/") { // where there are projects, their servers answer
+		x.fail(wire.ErrDetail(http.StatusNotFound, "this server has no projects, so nothing is below /p/: leave /p/NAME out of the URL, or start the server with agl store --projects"))
+		return
+	}
 	if !s.public(r) {
 		if err := s.auth.identify(x); err != nil { //nolint:contextcheck // the request has it
 			s.auth.refuse(x, err)
@@ -324,20 +326,14 @@ func dotSegment(escaped string) string {
 	return ""
 }
 
-// noProjects answers for a path of a project at a server that has none.
-func noProjects(*exchange) error {
-	return wire.ErrDetail(http.StatusNotFound, "this server has no projects, so nothing is below /p/: leave /p/NAME out of the URL, or start the server with agl store --projects")
-}
-
-// public reports whether a request needs no token: probes, signing in and out, the page, and what a server without
-// projects answers below /p/.
+// public reports whether a request needs no token: probes, signing in and out, and the page.
 func (s *Server) public(r *http.Request) bool {
 	switch path := r.URL.Path; path {
 	case wire.Prefix + wire.Health, wire.Prefix + wire.Ready,
 		wire.Prefix + wire.Login, wire.Prefix + wire.Logout, wire.Prefix + wire.LoginOIDC, wire.Prefix + wire.LoginOIDCCallback:
 		return true
 	default:
-		return strings.HasPrefix(path, "/p/") || s.ui && (r.Method == http.MethodGet || r.Method == http.MethodHead) && path != "/metrics" && !strings.HasPrefix(path, "/v1/")
+		return s.ui && (r.Method == http.MethodGet || r.Method == http.MethodHead) && path != "/metrics" && !strings.HasPrefix(path, "/v1/")
 	}
 }
 
