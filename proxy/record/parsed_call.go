@@ -43,20 +43,20 @@ func (b *Builder) read(in *Input, previous *Tokens) parsedCall {
 	switch {
 	case len(reply) == 0:
 		if in.Status > 0 {
-			x.useless("the reply is empty")
+			x.useless(in, "the reply is empty")
 		}
 	case openai.ValidObjectWith(reply, known):
 		x.readReply(in, reply, previous)
 	default:
 		x.replyText = reply
-		x.useless("the reply is not a JSON object")
+		x.useless(in, "the reply is not a JSON object")
 	}
 	return x
 }
 
-// useless is fail for a reply that no agent can use: what comes after it is the model's fault.
-func (x *parsedCall) useless(reason string) {
-	if x.fault == "" && x.outcome == "" {
+// useless is fail for a reply that no agent can use: unless the proxy has only a part of it, what comes after it is the model's fault.
+func (x *parsedCall) useless(in *Input, reason string) {
+	if x.fault == "" && x.outcome == "" && !in.Cut {
 		x.outcome = agl.OutcomeModelError
 	}
 	x.fail(reason)
