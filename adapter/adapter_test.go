@@ -335,6 +335,14 @@ func TestMessagesInParts(t *testing.T) {
 			{Key: "gen_ai.prompt.1.role", Value: "observation"},
 			{Key: "gen_ai.prompt.1.content", Value: "a door"},
 		}, `[{"messages":[{"role":"tool","content":"84"},{"role":"observation","content":"a door"}],"tools":null}]`},
+		{"a reply of an engine that sends no role, one of another role, and one without content", []agl.Attr{
+			{Key: "gen_ai.prompt.0.role", Value: "user"},
+			{Key: "gen_ai.prompt.0.content", Value: "look"},
+			{Key: "gen_ai.completion.0.content", Value: "a door"},
+			{Key: "gen_ai.completion.1.role", Value: "system"},
+			{Key: "gen_ai.completion.1.content", Value: "b"},
+			{Key: "gen_ai.completion.2.finish_reason", Value: "stop"},
+		}, `[{"messages":[{"role":"user","content":"look"},{"role":"assistant","content":"a door"}],"tools":null}]`},
 	} {
 		conversations, err := Messages{}.Adapt([]agl.Span{{SpanID: "s1", Attributes: attributesOf(t, tc.attrs...)}})
 		if err != nil {

@@ -67,7 +67,8 @@ type Function struct {
 // tool calls of a completion are the children of its span that have tool attributes.
 type Messages struct {
 	// Strict rejects tool messages without a tool_call_id, and roles that OpenAI's API does not have, as the reference
-	// does. Otherwise they are read as they were sent, since other engines accept them.
+	// does, and leaves out replies without a role. Otherwise they are read as they were sent, since other engines accept them, and
+	// such a reply is the assistant's.
 	Strict bool
 }
 
@@ -169,7 +170,9 @@ func (r *recordedChat) conversation(strict bool) (Conversation, error) {
 		c.Messages = append(c.Messages, f.promptMessage(agl.AttrGenAIPrompt+"."+strconv.Itoa(i), recorded))
 	}
 	for _, recorded := range r.completion.list {
-		if role, _ := recorded.get("role").str(); role != "assistant" {
+		role, _ := recorded.get("role").str()
+		bare := !strict && recorded.get("role") == nil && recorded.get("content") != nil // some engines send no role
+		if role != "assistant" && !bare {
 			continue
 		}
 		message := Message{Role: "assistant", Content: recorded.get("content").json()}
