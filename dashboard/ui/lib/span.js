@@ -58,11 +58,11 @@ const inOrder = (object) =>
     .map((k) => object[k]);
 
 // message reads one recorded message: its role, text, images, reasoning and calls of
-// tools.
-function message(recorded) {
+// tools. Some engines send no role with a reply.
+function message(recorded, role) {
   const { texts, images } = content(recorded.content);
   return {
-    role: recorded.role || "unknown",
+    role: recorded.role || role,
     text: texts.join("\n"),
     images,
     reasoning: recorded.reasoning_content || recorded.reasoning || "",
@@ -109,8 +109,8 @@ export function chat(span) {
     span,
     model: a["gen_ai.request.model"] || a["gen_ai.response.model"] || "",
     version: a["agentlightning.model.version"] || "",
-    prompt: inOrder(unflatten(a, "gen_ai.prompt")).map(message),
-    replies: inOrder(unflatten(a, "gen_ai.completion")).map(message),
+    prompt: inOrder(unflatten(a, "gen_ai.prompt")).map((m) => message(m, "unknown")),
+    replies: inOrder(unflatten(a, "gen_ai.completion")).map((m) => message(m, "assistant")),
     tools: inOrder(unflatten(a, "gen_ai.request.functions")).map((t) => t.name),
     tokens: tokens(a),
     promptTokens: a["gen_ai.usage.prompt_tokens"] ?? a["gen_ai.usage.input_tokens"],
