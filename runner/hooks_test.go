@@ -3,7 +3,9 @@ package runner_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +15,125 @@ import (
 	"github.com/agl-go/agl/runner"
 	"github.com/agl-go/agl/tracer"
 )
+
+// recordingHook writes down what is called, and emits a reward at the end.
+type recordingHook struct {
+	t      *testing.T
+	store  agl.Store
+	name   string
+	log    *[]string
+	panics bool
+}
+
+func (h *recordingHook) note(what string) error {
+	*h.log = append(*h.log, h.name+" "+what)
+	if h.panics {
+		panic("hook " + what)
+	}
+	return errors.New("a hook's error is only logged")
+}
+
+type hookKey struct{ name string }
+
+func (h *recordingHook) OnRolloutStart(ctx context.Context, _ agl.Task) (context.Context, error) {
+	if _, err := tracer.EmitMessage(ctx, "too early"); !errors.Is(err, agl.ErrIllegalState) {
+		return nil, fmt.Errorf("OnRolloutStart is traced: %w", err)
+	}
+	return context.WithValue(ctx, hookKey{h.name + " rollout"}, "set up"), h.note("rollout start")
+}
+
+func (h *recordingHook) OnTraceStart(ctx context.Context, _ agl.Task) (context.Context, error) {
+	if _, err := tracer.EmitMessage(ctx, h.name+" trace start"); err != nil {
+		return nil, err
+	}
+	return context.WithValue(ctx, hookKey{h.name + " trace"}, "set up"), h.note("trace start")
+}
+
+func (h *recordingHook) OnTraceEnd(ctx context.Context, _ agl.Task, end agl.AttemptEnd) error {
+	if _, err := tracer.EmitMessage(ctx, h.name+" trace end"); err != nil {
+		return err
+	}
+	return h.note(fmt.Sprintf("trace end %s, %s", end.Outcome.Kind, end.Status))
+}
+
+func (h *recordingHook) OnRolloutEnd(ctx context.Context, _ agl.Task, end agl.AttemptEnd) error {
+	if _, err := tracer.EmitReward(ctx, float64(len(end.Spans))); err != nil {
+		return err
+	}
+	return h.note(fmt.Sprintf("rollout end %s %v", end.Outcome.Kind, spanNames(end.Spans)))
+}
+
+func (h *recordingHook) OnReported(ctx context.Context, task agl.Task, end agl.AttemptEnd) error {
+	if ctx.Value(hookKey{h.name + " rollout"}) == nil && !h.panics {
+		return h.note("has lost its context")
+	}
+	reported := get(h.t, h.store, task.Rollout.RolloutID).Attempt.Status
+	return h.note(fmt.Sprintf("reported %s %d, the store has %s", end.Status, len(end.Spans), reported))
+}
+
+func TestHooks(t *testing.T) {
+	t.Parallel()
+	for _, panics := range []bool{false, true} {
+		t.Run(fmt.Sprintf("panics=%t", panics), func(t *testing.T) {
+			t.Parallel()
+			s := openStore(t)
+			id := enqueue(t, s, agl.RolloutConfig{})
+			var log []string
+			runOne(t, runner.Config{
+				Store: s,
+				Hooks: []agl.Hook{&recordingHook{t, s, "a", &log, panics}, &recordingHook{t, s, "b", &log, panics}},
+				Agent: agl.AgentFunc(func(ctx context.Context, task agl.Task) (agl.Result, error) {
+					for _, of := range []string{"a rollout", "b rollout", "a trace", "b trace"} {
+						if (ctx.Value(hookKey{of}) == nil) != panics {
+							t.Errorf("what %s start has set up: %v", of, ctx.Value(hookKey{of}))
+						}
+					}
+					log = append(log, "agent "+string(task.Input()))
+					return agl.RewardResult(0.25), nil
+				}),
+			})
+			spans := fmt.Sprintf("[%s %s %s %s %s %s]", agl.SpanMessage, agl.SpanMessage, agl.SpanMessage, agl.SpanMessage, agl.SpanAnnotation, id)
+			want := []string{
+				"a rollout start", "b rollout start", "a trace start", "b trace start", `agent {"question":"why?"}`,
+				"a trace end ok, succeeded", "b trace end ok, succeeded", "a rollout end ok " + spans, "b rollout end ok " + spans,
+				"a reported succeeded 8, the store has succeeded", "b reported succeeded 8, the store has succeeded",
+			}
+			if !slices.Equal(log, want) {
+				t.Errorf("order\n got %s\nwant %s", strings.Join(log, "; "), strings.Join(want, "; "))
+			}
+			checkEnd(t, s, id, agl.RolloutSucceeded, agl.AttemptSucceeded, agl.OutcomeOK)
+			stored := spansOf(t, s, id)
+			if len(stored) != 8 {
+				t.Fatalf("stored %v", spanNames(stored))
+			}
+			root := stored[5]
+			for _, span := range stored {
+				// What hooks emit at the end belongs to the attempt's trace, too.
+				if span.TraceID != root.TraceID || (span.ParentID.V != root.SpanID) != (span.SpanID == root.SpanID) {
+					t.Errorf("%s is span %s below %q in trace %s, want it below %s in %s", span.Name, span.SpanID, span.ParentID.V, span.TraceID, root.SpanID, root.TraceID)
+				}
+			}
+			if reward, _ := stored[7].Attributes.GetFloat("agentlightning.reward.0.value"); reward != 6 {
+				t.Errorf("the reward of OnRolloutEnd is %v in %v", reward, spanNames(stored))
+			}
+		})
+	}
+}
+
+// Hooks run to their end although the agent's context has ended.
+func TestHooksAfterTimeout(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t)
+		id := enqueue(t, s, agl.RolloutConfig{TimeoutSeconds: seconds(1)})
+		var log []string
+		runOne(t, runner.Config{Store: s, HeartbeatInterval: -1, Agent: agl.AgentFunc(untilDone), Hooks: []agl.Hook{&recordingHook{t, s, "a", &log, false}}})
+		if len(log) != 5 || log[2] != "a trace end timeout, timeout" || !strings.HasPrefix(log[3], "a rollout end timeout") || log[4] != "a reported timeout 4, the store has timeout" {
+			t.Errorf("hooks called: %v", log)
+		}
+		checkEnd(t, s, id, agl.RolloutFailed, agl.AttemptTimeout, agl.OutcomeTimeout)
+	})
+}
 
 // startHook is a function that runs when the rollout starts.
 type startHook struct {

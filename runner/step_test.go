@@ -3,10 +3,14 @@ package runner_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/runner"
@@ -133,5 +137,54 @@ func TestStepAttempt(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+func TestStep(t *testing.T) {
+	t.Parallel()
+	s := openStore(t)
+	failure := errors.New("no idea")
+	r := newRunner(t, runner.Config{Store: s, WorkerPrefix: "w", Agent: agl.AgentFunc(func(_ context.Context, task agl.Task) (agl.Result, error) {
+		if task.Rollout.Mode == agl.ModeVal {
+			return agl.Result{}, failure
+		}
+		template, err := task.Resources.PromptTemplate()
+		if err != nil || template.Template != "{question}" {
+			return agl.Result{}, fmt.Errorf("template %q: %w", template.Template, err)
+		}
+		return agl.RewardResult(1), nil
+	})})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			rollout, err := r.Step(t.Context(), runner.StepParams{
+				EnqueueRollout: agl.EnqueueRollout{Input: jsontext.Value(`1`), Mode: agl.ModeTrain}, Resources: someResources,
+			})
+			if err != nil || rollout.Status != agl.RolloutSucceeded {
+				t.Errorf("rollout is %s, %v", rollout.Status, err)
+			}
+		})
+	}
+	wg.Wait()
+	// What a step brings is for that step alone.
+	if latest, err := s.GetLatestResources(t.Context()); !errors.Is(err, agl.ErrNotFound) {
+		t.Errorf("the latest resources are %v, %v", latest, err)
+	}
+	rollout, err := r.Step(t.Context(), runner.StepParams{EnqueueRollout: agl.EnqueueRollout{Mode: agl.ModeVal}, Resources: someResources})
+	var outcome *agl.OutcomeError
+	if !errors.As(err, &outcome) || outcome.Kind != agl.OutcomeAgentError || !strings.Contains(err.Error(), "no idea") {
+		t.Errorf("error is %v", err)
+	}
+	if rollout.Status != agl.RolloutFailed {
+		t.Errorf("rollout is %s", rollout.Status)
+	}
+	page, err := s.QueryWorkers(t.Context(), agl.QueryWorkersParams{})
+	if err != nil || len(page.Items) > 4 {
+		t.Errorf("five steps left %d workers, %v", len(page.Items), err)
+	}
+	for _, w := range page.Items {
+		if w.Status != agl.WorkerIdle {
+			t.Errorf("worker %s is %s", w.WorkerID, w.Status)
+		}
 	}
 }
