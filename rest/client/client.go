@@ -179,7 +179,7 @@ const retryLogEvery = 10 * time.Second
 // retryLevel returns the level at which the next retry is logged.
 func (c *Client) retryLevel() slog.Level {
 	now, last := time.Now().UnixNano(), c.retryLogged.Load()
-	if now-last < int64(retryLogEvery) || !c.retryLogged.CompareAndSwap(last, now) {
+	if now >= last && now-last < int64(retryLogEvery) || !c.retryLogged.CompareAndSwap(last, now) {
 		return slog.LevelDebug
 	}
 	return slog.LevelWarn

@@ -55,6 +55,7 @@ type listener struct {
 	config  Config
 	conn    *pgx.ConnConfig // of the connection that listens
 	server  string          // this process, in notifications
+	schema  int             // the version of the schema that this program uses
 	notices chan driver.Notice
 
 	mu      sync.Mutex
@@ -75,8 +76,8 @@ const (
 	maxBackoff = 5 * time.Second
 )
 
-func (l *listener) init(config Config, conn *pgx.ConnConfig, server string) {
-	l.config, l.server = config, server
+func (l *listener) init(config Config, conn *pgx.ConnConfig, server string, schema int) {
+	l.config, l.server, l.schema = config, server, schema
 	l.conn = conn.Copy()
 	l.conn.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { l.heard(n.Payload) }
 	l.notices = make(chan driver.Notice)
@@ -94,6 +95,9 @@ func (l *listener) heard(payload string) {
 		l.config.Logger.Warn("a notification was not understood", "error", err)
 		l.tell(driver.Notice{Resync: true})
 	case t.Schema > 0:
+		if t.Schema <= l.schema { // that of servers which start together with this one
+			return
+		}
 		select {
 		case l.newer <- struct{}{}:
 		default:

@@ -68,7 +68,7 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 	}
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	d.stop = stop
-	d.listener.init(config, parsed.ConnConfig, d.server)
+	d.listener.init(config, parsed.ConnConfig, d.server, version)
 	d.done.Go(func() { d.listener.listen(background) })
 	d.done.Go(func() { d.listener.forward(background) })
 	d.done.Go(func() { d.forget(background) })
