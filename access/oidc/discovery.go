@@ -1,8 +1,10 @@
 package oidc
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -57,26 +59,32 @@ func (d *discovery) provider(ctx context.Context) (*oidc.Provider, error) {
 	return d.found, d.err
 }
 
-// rateLimited is a transport that sends at most one request in askInterval.
+// rateLimited is a transport that sends at most one request in askInterval, besides those that follow a redirect. An
+// answer other than 200 is an error.
 type rateLimited struct {
 	base http.RoundTripper
 
 	mu    sync.Mutex
 	asked time.Time
+	err   error // of the last request
 }
 
 var errAskedJustNow = errors.New("the keys of the provider were fetched a moment ago")
 
-// RoundTrip implements [http.RoundTripper].
+// RoundTrip implements [http.RoundTripper]. Within askInterval it returns the error of the last request, or
+// errAskedJustNow if that succeeded.
 func (s *rateLimited) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
-	wait := !s.asked.IsZero() && time.Since(s.asked) < askInterval
-	if !wait {
-		s.asked = time.Now()
+	defer s.mu.Unlock()
+	if r.Response == nil && !s.asked.IsZero() && time.Since(s.asked) < askInterval {
+		return nil, cmp.Or(s.err, errAskedJustNow)
 	}
-	s.mu.Unlock()
-	if wait {
-		return nil, errAskedJustNow
+	s.asked = time.Now()
+	var response *http.Response
+	response, s.err = s.base.RoundTrip(r)
+	if s.err == nil && response.StatusCode != http.StatusOK && response.StatusCode/100 != 3 {
+		s.err = fmt.Errorf("it answered with %s", response.Status)
+		return nil, errors.Join(s.err, response.Body.Close())
 	}
-	return s.base.RoundTrip(r)
+	return response, s.err
 }

@@ -88,7 +88,11 @@ func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, err
 	var payload []byte
 	if err == nil {
 		payload, err = remote.VerifySignature(ctx, token)
-		if _, ok := errors.AsType[*url.Error](err); ok && !errors.Is(err, errAskedJustNow) {
+		if errors.Is(err, errAskedJustNow) { // the keys may have come while this call looked for them
+			payload, err = remote.VerifySignature(ctx, token)
+		}
+		_, isURL := errors.AsType[*url.Error](err)
+		if err != nil && (ctx.Err() != nil || isURL && !errors.Is(err, errAskedJustNow)) {
 			err = agl.Errorf(agl.CodeUnavailable, "the keys of the issuer %s: %w", k.cfg.Issuer, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -66,5 +67,55 @@ func TestForgedTokens(t *testing.T) {
 		if caller, err := tokens.Check(t.Context(), forged); agl.ErrorCode(err) != agl.CodeUnauthorized {
 			t.Errorf("%s: %+v, %v, want it refused", name, caller, err)
 		}
+	}
+}
+
+// While an issuer fails to send its keys, a valid token is neither accepted nor refused, however often it comes; a client
+// that repeats it gets in once the keys are there.
+func TestIssuerFailsToSendItsKeys(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(http.ResponseWriter){
+		"503":       func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) },
+		"a page":    func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) },
+		"no answer": func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
+		"another host": func(w http.ResponseWriter) {
+			w.Header().Set("Location", "http://127.0.0.1:1/")
+			w.WriteHeader(http.StatusFound)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			provider := oidctest.Start(t, oidctest.Config{Groups: map[string][]string{"ci": {"build"}}})
+			keys := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fail(w) }))
+			defer keys.Close()
+			tokens, err := oidc.NewTokens(oidc.TokensConfig{
+				Config:   oidc.Config{Issuer: provider.URL, Grants: access.Grants{"build": access.Train}},
+				Audience: oidctest.Audience, KeysURL: keys.URL,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			token := provider.MachineToken(t, "ci")
+			for range 3 {
+				if _, err := tokens.Check(t.Context(), token); agl.ErrorCode(err) != agl.CodeUnavailable || !strings.Contains(err.Error(), provider.URL) {
+					t.Errorf("got %v, want it unavailable, with the issuer", err)
+				}
+			}
+		})
+	}
+}
+
+// The keys may be behind a redirect.
+func TestKeysAreRedirected(t *testing.T) {
+	t.Parallel()
+	provider := oidctest.Start(t, oidctest.Config{Groups: map[string][]string{"ci": {"build"}}})
+	keys := httptest.NewServer(http.RedirectHandler(provider.URL+"/keys", http.StatusFound))
+	defer keys.Close()
+	tokens, err := oidc.NewTokens(oidc.TokensConfig{Config: oidc.Config{Issuer: provider.URL, Grants: access.Grants{"build": access.Train}}, Audience: oidctest.Audience, KeysURL: keys.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tokens.Check(t.Context(), provider.MachineToken(t, "ci")); err != nil {
+		t.Error(err)
 	}
 }
