@@ -27,6 +27,17 @@ export async function learn() {
   return session.value;
 }
 
+// relearn asks again who has signed in: another tab of this browser may have changed it.
+export async function relearn() {
+  const by = signIns.value;
+  const says = await get("login");
+  const before = session.value?.identity;
+  if (by !== signIns.value || !says.identity || (!unauthorized.value && says.identity.id === before?.id && says.identity.name === before?.name)) return;
+  session.value = says;
+  unauthorized.value = lapsed.value = false;
+  signIns.value++;
+}
+
 // signIn signs in by a key; it throws an APIError.
 export async function signIn(key) {
   try {

@@ -2,7 +2,7 @@
 import { render } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { html } from "./lib/html.js";
-import { go, href, route, settle } from "./route.js";
+import { go, href, keepAddress, route, settle } from "./route.js";
 import { lapsed, learn, oidcLogin, session, signIn, signOut, unauthorized } from "./api.js";
 import { connection, follow } from "./live.js";
 import { useKeys } from "./hooks.js";
@@ -48,6 +48,8 @@ function App() {
     return () => cancelAnimationFrame(again);
   }, [route.value]);
   useEffect(() => new ResizeObserver(settle).observe(main.current), []);
+  const [failure, setFailure] = useState(""); // of signing out
+  const leave = () => signOut().then(() => setFailure(""), (err) => setFailure("You are still signed in: " + err.message));
   const signedIn = session.value?.methods.length > 0 && session.value.identity;
   useEffect(() => {
     learn().catch(() => {}); // the views say that the store cannot be reached
@@ -64,10 +66,11 @@ function App() {
       <a class="brand" href=${href([])}>agl</a>
       <nav aria-label="Views">${views.map((v) => html`<a key=${v.path} href=${href(v.path ? [v.path] : [])} aria-current=${v === view ? "page" : undefined}>${v.name}</a>`)}</nav>
       <span class="connection ${connection.value}" role="status">${connectionWords[connection.value]}</span>
-      ${signedIn && html`<button class="small" title=${"Signed in as " + session.value.identity.name} onClick=${signOut}>Sign out</button>`}
+      ${signedIn && html`<button class="small" title=${"Signed in as " + session.value.identity.name} onClick=${leave}>Sign out</button>`}
       <button class="small" aria-haspopup="dialog" onClick=${() => setHelp(true)}>Keys</button>
     </header>
     <main ref=${main} tabindex="-1">
+      ${signedIn && failure && html`<p class="notice bad" role="alert">${failure}</p>`}
       ${unauthorized.value ? html`<${SignIn} />` : Page ? html`<${Page} key=${path.slice(0, 4).join("/")} id=${path[1]} path=${path} />` : html`<${Empty} title="There is no such view."><a href=${href([])}>To the overview</a></${Empty}>`}
     </main>
     ${help && html`<${Help} close=${() => setHelp(false)} />`}`;
@@ -87,7 +90,7 @@ function SignIn() {
   return html`<form class="sign-in" onSubmit=${submit}>
     <h1>Sign in</h1>
     ${lapsed.value && html`<p class="notice" role="alert">Your sign-in has ended: its key has expired or was revoked, or the session is over. Sign in to go on where you were.</p>`}
-    ${session.value?.methods.includes("oidc") && html`<p><a class="button" href=${oidcLogin}>Sign in with your organisation</a></p>`}
+    ${session.value?.methods.includes("oidc") && html`<p><a class="button" href=${oidcLogin} onClick=${keepAddress}>Sign in with your organisation</a></p>`}
     <p>This store asks for a key. It is the value of <code>AGL_TOKEN</code> with which the store was started, or a key that its operator made for you.</p>
     <label>Key <input type="password" autocomplete="current-password" value=${value} onInput=${(e) => setValue(e.target.value)} required autofocus /></label>
     ${failure && html`<p role="alert">${failure}</p>`}

@@ -1,6 +1,6 @@
 // What changes in the store, as it changes: one event stream for the whole page.
 import { signal } from "@preact/signals";
-import { events, signIns } from "./api.js";
+import { events, relearn, signIns, unauthorized } from "./api.js";
 
 // connection is "live", "connecting", "paused" (the tab is hidden), "lost" or "ended" (with the sign-in).
 export const connection = signal("connecting");
@@ -57,14 +57,27 @@ function start() {
     connection.value = "paused";
     return;
   }
+  if (unauthorized.value) {
+    connection.value = "ended";
+    return;
+  }
   connection.value = "connecting";
   abort = new AbortController();
   run(abort);
 }
 
+// look finds out whether the reader has signed in elsewhere meanwhile.
+function look() {
+  if (!document.hidden) relearn().catch(() => {}); // the views say that the store cannot be reached
+}
+
 // follow keeps the stream open while somebody looks at the page.
 export function follow() {
-  document.addEventListener("visibilitychange", start);
+  document.addEventListener("visibilitychange", () => {
+    start();
+    look();
+  });
+  addEventListener("focus", () => unauthorized.value && look());
   signIns.subscribe(() => {
     since = "";
     start();

@@ -16,6 +16,24 @@ function parse(address) {
   return { path: path.split("/").filter(Boolean).map(decoded), params: Object.fromEntries(new URLSearchParams(query)) };
 }
 
+// The address at which the reader left to sign in at another site, which leads back to the page without it.
+const left = "agl-left";
+try {
+  if (location.hash.length < 3 && sessionStorage.getItem(left)) history.replaceState(null, "", sessionStorage.getItem(left));
+  sessionStorage.removeItem(left);
+} catch {
+  // The browser keeps nothing for this page.
+}
+
+// keepAddress keeps the address until the page is opened again in this tab.
+export function keepAddress() {
+  try {
+    sessionStorage.setItem(left, location.hash);
+  } catch {
+    // The reader comes back to the overview.
+  }
+}
+
 export const route = signal(parse(location.hash));
 
 // Where readers have scrolled to, by address, is taken again when they come back. An entry of the history that has been shown has a state.

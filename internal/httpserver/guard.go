@@ -52,6 +52,9 @@ func (g *Guard) Check(r *http.Request) error {
 	}
 	if g.crossOrigin != nil {
 		if err := g.crossOrigin.Check(r); err != nil {
+			if r.Header.Get("Sec-Fetch-Site") == "" { // sent over HTTPS and to localhost only
+				return fmt.Errorf("header Origin: got %q, must be this server's own, which is that of the header Host, %q (a proxy in front must pass it on), or one that it was told to allow", r.Header.Get("Origin"), r.Host)
+			}
 			return fmt.Errorf("header Origin: got %q, must be this server's own or one that it was told to allow: %w", r.Header.Get("Origin"), err)
 		}
 	}

@@ -54,6 +54,12 @@ func TestGuard(t *testing.T) {
 			t.Errorf("%s, open: %v", tc.what, err)
 		}
 	}
+	behind := httptest.NewRequestWithContext(t.Context(), "POST", "/", nil) // a proxy that does not pass Host on
+	behind.Host = "127.0.0.1:4747"
+	behind.Header.Set("Origin", "http://agl.example:8080")
+	if err := guarded.Check(behind); err == nil || !strings.Contains(err.Error(), `"127.0.0.1:4747" (a proxy in front must pass it on)`) {
+		t.Errorf("behind a proxy: %v, want the header Host in it", err)
+	}
 	for _, origin := range []string{"app.example", "https://app.example/path", "null"} {
 		if _, err := httpserver.NewGuard([]string{origin}, nil); err == nil {
 			t.Errorf("the origin %q is accepted", origin)

@@ -94,6 +94,65 @@ test("a sign-in that ends by itself while a page is open is told, and nothing is
   }
 });
 
+test("a tab follows when another one signs out, and in again", async () => {
+  const { page, done } = await open("rollouts");
+  const other = await page.context().newPage();
+  await other.goto(base + "#/workers");
+  await other.getByText("live", { exact: true }).waitFor();
+  await page.getByRole("button", { name: "Sign out" }).click();
+  await other.getByText("Your sign-in has ended").waitFor();
+  await page.getByLabel("Key").fill(token);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByRole("button", { name: "Sign out" }).waitFor();
+  await other.evaluate(() => dispatchEvent(new Event("focus")));
+  await other.getByRole("heading", { name: "Workers" }).waitFor();
+  await other.getByText("live", { exact: true }).waitFor();
+  assert.equal(await other.getByLabel("Key").count(), 0);
+  await done();
+});
+
+test("a tab that was hidden learns that somebody else has signed in", async () => {
+  const { page, done } = await open("rollouts");
+  await page.getByTitle("Signed in as root").waitFor();
+  await page.evaluate(() => Object.defineProperty(document, "hidden", { get: () => window.away, configurable: true }));
+  const away = (to) => page.evaluate((to) => (window.away = to) + document.dispatchEvent(new Event("visibilitychange")), to);
+  await away(true);
+  const { key } = await api("keys", { method: "POST", body: JSON.stringify({ name: "somebody-else", scopes: ["read"] }) });
+  await page.context().request.post(base + "v1/agl/login", { data: { key } });
+  await away(false);
+  await page.getByTitle("Signed in as somebody-else").waitFor();
+  await done();
+});
+
+test("who could not sign out is told so", async () => {
+  const { page, done } = await open("rollouts");
+  await page.route("**/logout", (route) => route.fulfill({ status: 503, json: { detail: "the database is away" } }), { times: 1 });
+  await page.getByRole("button", { name: "Sign out" }).click();
+  await page.getByText("You are still signed in: the database is away").waitFor();
+  await page.getByRole("button", { name: "Sign out" }).click();
+  await page.getByLabel("Key").waitFor();
+  await done([/503/]);
+});
+
+test("who signs in at an identity provider comes back to the view", async () => {
+  const { page, done } = await open("rollouts?status=queuing", { key: "" });
+  await page.route("**/v1/agl/login", async (route) => {
+    const response = await route.fetch();
+    await route.fulfill({ response, json: { ...(await response.json()), methods: ["key", "oidc"] } });
+  });
+  await page.route("**/v1/agl/login/oidc", async (route) => {
+    await page.context().request.post(base + "v1/agl/login", { data: { key: token } });
+    await route.fulfill({ status: 303, headers: { Location: base } });
+  });
+  await page.reload();
+  await page.getByRole("link", { name: "Sign in with your organisation" }).click();
+  await page.getByText("No rollout matches.").waitFor();
+  assert.match(page.url(), /#\/rollouts\?status=queuing$/);
+  await page.goto(base);
+  await page.getByRole("heading", { name: "Overview" }).waitFor();
+  await done();
+});
+
 test("the overview shows calls and tokens per second, and the versions that answer, as they come", async () => {
   const { page, done } = await open("");
   const tiles = page.getByRole("region", { name: "Model calls" });
