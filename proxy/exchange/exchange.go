@@ -272,7 +272,7 @@ func (c *call) sent(reply *upstream.Reply, pl *plan) {
 		in.Version = reply.Target.Version
 	}
 	if pl != nil {
-		in.Form, in.BackendRequest = pl.form, pl.asked
+		in.Form, in.BackendRequest, in.Checked = pl.form, pl.asked, pl.checked
 	}
 	in.Reply, in.Cut = reply.Buffered, reply.Buffered != nil // the relay clears Cut once it has the whole reply
 	c.memory.Grow(len(in.BackendRequest) + len(in.Reply))
@@ -313,7 +313,7 @@ func (c *call) answerSpent(spent *quota.SpentError) error {
 		return WriteError(c.w, e)
 	}
 	reply := quota.NewEmptyReply(c.in.Path, c.in.Model, c.in.Stream, c.in.Start)
-	c.in.Reply, c.in.Form, c.in.BackendRequest, c.in.Cut = reply.Body, formOf(c.in.Path), nil, false
+	c.in.Reply, c.in.Form, c.in.BackendRequest, c.in.Checked, c.in.Cut = reply.Body, formOf(c.in.Path), nil, nil, false
 	c.w.Header().Set("Content-Type", reply.ContentType)
 	c.begin(http.StatusOK)
 	_, err := c.w.Write(reply.Sent)

@@ -22,7 +22,8 @@ type plan struct {
 	form record.Form // of the message and its reply
 	// asked is the body in the backend's form, for the record; nil where that is the
 	// agent's form.
-	asked []byte
+	asked   []byte
+	checked *openai.Checked // of what is recorded as the request
 	// translate is nil where agent and backend speak the same form.
 	translate translator
 	// hide says which members the agent did not ask for, in a reply of its own form.
@@ -96,7 +97,7 @@ func (p *planner) wantsIDs(to upstream.Target) bool {
 
 func (p *planner) plan(to upstream.Target) (*plan, error) {
 	ids, agent := p.wantsIDs(to), formOf(p.path)
-	pl := &plan{form: agent, Message: upstream.Message{Path: p.path}}
+	pl := &plan{form: agent, checked: p.request.Checked, Message: upstream.Message{Path: p.path}}
 	switch {
 	case p.path == CountTokens && to.API != upstream.APIAnthropic:
 		return p.countPlan(to)
@@ -167,6 +168,7 @@ func (p *planner) planTranslated(pl *plan, to upstream.Target, ids bool) error {
 	if err != nil {
 		return err
 	}
+	pl.checked = inner.Checked
 	pl.replay, pl.usage = ids && to.Unstreamed && p.request.Stream, true
 	pl.Body = upstream.NewBody(inner.Body(pl.asked, to.BackendModel, openai.Ask{TokenIDs: ids, Unstreamed: pl.replay, Salt: to.Salt()})...)
 	switch {

@@ -26,6 +26,8 @@ type Request struct {
 	Hide Hide
 	// Prompts is the number of prompts of a completion; other requests have one.
 	Prompts int
+	// Checked is nil if the body is not valid JSON.
+	Checked *Checked
 
 	open                                     int // after the opening brace
 	model, stream, logprobs, tokenIDs, usage span
@@ -40,10 +42,11 @@ func (s span) given() bool { return s.end > 0 }
 
 // ParseRequest reads a request body. Of repeated members the last one counts, as it
 // does for the backends; a model must not be repeated, also not in another spelling or case.
+// A body that is not valid JSON is read, too, if its members can be told apart: the backend decides.
 func ParseRequest(body []byte) (Request, error) {
 	r := Request{Hide: Hide{TokenIDs: true, Logprobs: true}, Prompts: 1}
 	models, modelGiven, usage := 0, false, false
-	complete := rawjson.EachMember(body, func(m rawjson.Member) {
+	complete, checked := eachChecked(body, func(m rawjson.Member) {
 		at := span{m.ValueStart, m.End}
 		name := m.Name
 		if bytes.IndexByte(name, '\\') >= 0 {
@@ -86,6 +89,7 @@ func ParseRequest(body []byte) (Request, error) {
 		return Request{}, ErrNoModel
 	}
 	r.Hide.Usage = r.Stream && !usage
+	r.Checked = checked
 	r.open = rawjson.SkipSpace(body, 0) + 1
 	return r, nil
 }

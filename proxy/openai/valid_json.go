@@ -29,7 +29,7 @@ func ValidObjectWith(raw, known []byte) bool {
 	if i == len(raw) || raw[i] != '{' {
 		return false
 	}
-	v := validator{raw, nil}
+	v := validator{raw: raw}
 	if len(known) > len("[]") {
 		v.known = known[1 : len(known)-1]
 	}
@@ -37,35 +37,70 @@ func ValidObjectWith(raw, known []byte) bool {
 	return i >= 0 && rawjson.SkipSpace(raw, i) == len(raw)
 }
 
-// EachValid reports whether raw is one JSON object, as [ValidObject] does, and calls visit for each of its members. Where
-// elements returns a function for a name whose value is a list, that function is called with each element instead. A value
-// is checked just before it is visited, so that both find it in the cache. If raw is not valid, the values before the
-// fault have been visited.
-func EachValid(raw []byte, elements func(name []byte) func(element []byte), visit func(name, value []byte)) bool {
-	v := validator{raw, nil}
-	checked := func(start, depth int, visit func(value []byte)) int {
-		end := v.value(start, depth)
-		if end >= 0 {
-			visit(raw[start:end:end])
+// Checked stands for a JSON object that was found valid, and knows where its long strings end: who reads it again need not look for
+// that.
+type Checked struct{ long []bounds }
+
+type bounds struct{ start, end int }
+
+// longString is the length in bytes from which strings are noted. They cost memory of a thirtieth of the document at most.
+const longString = 512
+
+// Check returns nil if raw is not a valid JSON object, as [ValidObject] defines it.
+func Check(raw []byte) *Checked {
+	_, checked := eachChecked(raw, func(rawjson.Member) {})
+	return checked
+}
+
+// Skip returns a function that does what [rawjson.SkipValue] does in raw, which is what was checked. Values must be skipped in the order
+// in which they start.
+func (c *Checked) Skip(raw []byte) (skip func(i int) int) {
+	long := c.long
+	return func(i int) int {
+		for len(long) > 0 && long[0].start < i {
+			long = long[1:]
 		}
-		return end
+		if len(long) > 0 && long[0].start == i {
+			return long[0].end
+		}
+		return rawjson.SkipValue(raw, i)
 	}
+}
+
+// eachChecked is [rawjson.EachMember] that also returns what [Check] does, in the same walk.
+func eachChecked(raw []byte, visit func(m rawjson.Member)) (complete bool, _ *Checked) {
+	checked := &Checked{make([]bounds, 0, min(len(raw)/longString, 512))}
+	v := validator{raw: raw, checked: checked}
+	valid := true
 	end := rawjson.WalkMembers(raw, rawjson.SkipSpace(raw, 0), func(m rawjson.Member) int {
-		if validString(raw, m.Start) < 0 {
-			return -1
+		m.End = -1
+		if valid && validString(raw, m.Start) >= 0 {
+			m.End = v.value(m.ValueStart, 1)
 		}
-		if each := elements(m.Name); each != nil && raw[m.ValueStart] == '[' {
-			return rawjson.WalkElements(raw, m.ValueStart, func(start int) int { return checked(start, 2, each) })
+		// Words and numbers may go on after what is valid.
+		if c := raw[m.ValueStart]; m.End < 0 || c != '"' && c != '{' && c != '[' {
+			end := rawjson.SkipValue(raw, m.ValueStart)
+			valid = valid && m.End == end
+			m.End = end
 		}
-		return checked(m.ValueStart, 1, func(value []byte) { visit(m.Name, value) })
+		if m.End >= 0 {
+			m.Value = raw[m.ValueStart:m.End:m.End]
+			visit(m)
+		}
+		return m.End
 	})
-	return end >= 0 && rawjson.SkipSpace(raw, end) == len(raw)
+	if !valid || end < 0 || rawjson.SkipSpace(raw, end) != len(raw) {
+		checked = nil
+	}
+	return end >= 0, checked
 }
 
 // validator checks one document.
 type validator struct {
 	raw   []byte
 	known []byte // the inside of a list of numbers; may be nil
+	// checked gets the long strings; it may be nil.
+	checked *Checked
 }
 
 // value returns the position after the valid value that starts at i, or -1.
@@ -76,7 +111,11 @@ func (v *validator) value(i, depth int) int {
 	}
 	switch raw[i] {
 	case '"':
-		return validString(raw, i)
+		end := validString(raw, i)
+		if end-i >= longString && v.checked != nil {
+			v.checked.long = append(v.checked.long, bounds{i, end})
+		}
+		return end
 	case '{', '[':
 		return v.inside(i, depth+1)
 	case 't':

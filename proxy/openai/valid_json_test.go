@@ -1,12 +1,14 @@
 package openai
 
 import (
-	"slices"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"pgregory.net/rapid"
+
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // byJSONText is the verdict that ValidObject must give.
@@ -44,37 +46,53 @@ func TestValidObject(t *testing.T) {
 	}
 }
 
-// EachValid gives the verdict of ValidObject and the members of jsontext, whether a list is visited whole or by element.
-func TestEachValid(t *testing.T) {
+// eachChecked gives the verdict of ValidObject, and the members of EachMember also where there is a fault.
+func TestEachChecked(t *testing.T) {
 	t.Parallel()
-	for _, doc := range append(documents(), `{"a":[1,{"b":["c"]},[]],"a":[],"x":"y"}`, `{"a":[1 2]}`, `{"a":[,]}`, `{"a":["\x"]}`, "{\"a\xff\":1}", `{"a":[] "b":1}`) {
-		for _, whole := range []bool{true, false} {
-			var got []string
-			valid := EachValid([]byte(doc), func(name []byte) func([]byte) {
-				if whole {
-					return nil
-				}
-				return func(element []byte) { got = append(got, string(name)+"[] "+string(element)) }
-			}, func(name, value []byte) { got = append(got, string(name)+" "+string(value)) })
-			if valid != byJSONText([]byte(doc)) {
-				t.Errorf("%.200q: got %v", doc, valid)
-			}
-			if !valid {
-				continue
-			}
-			var want []string
-			Members([]byte(doc), func(name, value []byte) {
-				if whole || value[0] != '[' {
-					want = append(want, string(name)+" "+string(value))
-					return
-				}
-				Elements(value, func(element []byte) { want = append(want, string(name)+"[] "+string(element)) })
-			})
-			if !slices.Equal(got, want) {
-				t.Errorf("%.200q: got %.200q, want %.200q", doc, got, want)
-			}
+	for _, doc := range append(documents(), `{"a":[1,{"b":["c"]},[]],"a":[],"x":"y"}`, `{"a":[1 2],"b":3}`, `{"a":1,"b":["\x"],"c":"\x"}`, "{\"a\xff\":1,\"b\":2}", `{"a":[] "b":1}`, "{\"a\":\"\x00\",\"b\":1}") {
+		var got, want []rawjson.Member
+		complete, checked := eachChecked([]byte(doc), func(m rawjson.Member) { got = append(got, m) })
+		wantComplete := rawjson.EachMember([]byte(doc), func(m rawjson.Member) { want = append(want, m) })
+		if valid := checked != nil; valid != byJSONText([]byte(doc)) || complete != wantComplete {
+			t.Errorf("%.200q: complete %v, want %v; valid %v", doc, complete, wantComplete, valid)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%.200q: got %.200v, want %.200v", doc, got, want)
 		}
 	}
+}
+
+// A checked object is walked with Skip as with SkipValue, whatever strings it has.
+func TestCheckedSkip(t *testing.T) {
+	t.Parallel()
+	text := rapid.Custom(func(t *rapid.T) string {
+		part := rapid.SampledFrom([]string{"x", `\\`, `\"`, "é", "] }", ","}).Draw(t, "part")
+		return `"` + strings.Repeat(part, rapid.SampledFrom([]int{0, 1, longString/2 - 1, longString, 2 * longString}).Draw(t, "times")) + `"`
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		texts := rapid.SliceOfN(text, 1, 6).Draw(t, "texts")
+		list := "[" + strings.Join(texts, " ,") + "]"
+		doc := []byte(`{"a":` + list + `, "b":{"c":` + texts[0] + `},"d":` + texts[0] + `,"e":[{"f":` + list + `}, 1]}`)
+		checked := Check(doc)
+		if checked == nil {
+			t.Fatalf("%s is valid", doc)
+		}
+		skip := checked.Skip(doc)
+		enter := rapid.SliceOfN(rapid.Bool(), 4, 4).Draw(t, "enter")
+		rawjson.WalkMembers(doc, 0, func(m rawjson.Member) int {
+			check := func(i int) int {
+				got, want := skip(i), rawjson.SkipValue(doc, i)
+				if got != want {
+					t.Fatalf("the value at %d of %s ends at %d, want %d", i, doc, got, want)
+				}
+				return got
+			}
+			if doc[m.ValueStart] == '[' && enter[m.Name[0]%4] {
+				return rawjson.WalkElements(doc, m.ValueStart, check)
+			}
+			return check(m.ValueStart)
+		})
+	})
 }
 
 // Every byte is seen at every place of a long text, also behind those that a

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy/openai"
 )
 
 // Form is the API whose wire form a recorded request and reply have: the backend's,
@@ -59,11 +60,12 @@ type Input struct {
 	Stream               bool   // the agent asked for a stream
 	Turn, TurnType       string // of the conversation, as the agent's headers say; may be empty
 
-	Request        []byte    // as the agent sent it
-	BackendRequest []byte    // the same in the backend's form; nil if that is the agent's form
-	Reply          []byte    // a reply that did not stream, as the backend sent it
-	Streamed       Assembled // a reply that came as a stream; else nil
-	Cut            bool      // only the first part of the reply was kept
+	Request        []byte          // as the agent sent it
+	BackendRequest []byte          // the same in the backend's form; nil if that is the agent's form
+	Checked        *openai.Checked // the request in the backend's form; nil if that was not checked, or is not valid JSON
+	Reply          []byte          // a reply that did not stream, as the backend sent it
+	Streamed       Assembled       // a reply that came as a stream; else nil
+	Cut            bool            // only the first part of the reply was kept
 
 	Status    int             // HTTP status that the agent got; 0 is none
 	Delivered bool            // the agent got the whole reply

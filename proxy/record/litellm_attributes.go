@@ -5,6 +5,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/openai"
 )
 
@@ -97,22 +98,38 @@ func (a *attrs) python(prefix string, name, value []byte) {
 // message writes a chat message under prefix: its members by name, content that is not
 // a string as JSON, and tool calls flat, with name and arguments beside the id.
 func (a *attrs) message(prefix string, message []byte) {
-	openai.Members(message, func(name, value []byte) {
-		if string(name) != "tool_calls" || value[0] != '[' {
-			a.value(prefix, name, value)
-			return
+	a.messageAt(prefix, message, rawjson.SkipSpace(message, 0), func(i int) int { return rawjson.SkipValue(message, i) })
+}
+
+// messageAt is message for the one that starts at i of raw. It returns the offset after it, or -1 if it does not end.
+func (a *attrs) messageAt(prefix string, raw []byte, i int, skip func(i int) int) int {
+	if i >= len(raw) || raw[i] != '{' {
+		return skip(i)
+	}
+	return rawjson.WalkMembers(raw, i, func(m rawjson.Member) int {
+		end := skip(m.ValueStart)
+		switch {
+		case end < 0:
+		case string(m.Name) == "tool_calls" && raw[m.ValueStart] == '[':
+			a.toolCalls(prefix, raw[m.ValueStart:end])
+		default:
+			a.value(prefix, m.Name, raw[m.ValueStart:end:end])
 		}
-		i := 0
-		openai.Elements(value, func(call []byte) {
-			at := prefix + ".tool_calls." + strconv.Itoa(i)
-			i++
-			openai.Members(call, func(name, value []byte) {
-				if string(name) != "function" || value[0] != '{' {
-					a.value(at, name, value)
-					return
-				}
-				openai.Members(value, func(name, value []byte) { a.value(at, name, value) })
-			})
+		return end
+	})
+}
+
+func (a *attrs) toolCalls(prefix string, calls []byte) {
+	i := 0
+	openai.Elements(calls, func(call []byte) {
+		at := prefix + ".tool_calls." + strconv.Itoa(i)
+		i++
+		openai.Members(call, func(name, value []byte) {
+			if string(name) != "function" || value[0] != '{' {
+				a.value(at, name, value)
+				return
+			}
+			openai.Members(value, func(name, value []byte) { a.value(at, name, value) })
 		})
 	})
 }

@@ -2,11 +2,13 @@ package record
 
 import (
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/internal/spanjson"
 	"github.com/agl-go/agl/proxy/openai"
 )
@@ -198,37 +200,67 @@ func modelCall(a *attrs, in *Input, at *Position, x *parsedCall) {
 	}
 }
 
-// writeRequest writes the request in one walk, because it may be long: what is not a JSON object becomes a text.
+// writeRequest writes the request. What is not a JSON object becomes a text.
 func writeRequest(a *attrs, in *Input) {
 	request := in.BackendRequest
 	if request == nil {
 		request = in.Request
 	}
-	before, written := len(a.buf), 0
-	message := func(raw []byte) {
-		a.message(agl.AttrGenAIPrompt+"."+strconv.Itoa(written), raw)
-		written++
+	checked := in.Checked
+	if checked == nil {
+		checked = openai.Check(request)
 	}
-	elements := func(name []byte) func([]byte) { return listedMessages(in.Form, string(name), message) }
-	valid := openai.EachValid(request, elements, func(name, value []byte) {
-		switch member := string(name); {
-		case ChatMessages(in.Form, member, value, message):
-		case member == "tools":
+	if checked == nil {
+		if len(request) > 0 {
+			a.text(AttrRequestText, string(request))
+		}
+		return
+	}
+	written := 0
+	prefix := func() string {
+		written++
+		return promptPrefix(written - 1)
+	}
+	skip := checked.Skip(request)
+	message := func(raw []byte) { a.message(prefix(), raw) }
+	// A long history is walked once: its messages are written where they are found.
+	rawjson.WalkMembers(request, rawjson.SkipSpace(request, 0), func(m rawjson.Member) int {
+		name := string(m.Name)
+		if name == "messages" && in.Form != Messages && request[m.ValueStart] == '[' {
+			return rawjson.WalkElements(request, m.ValueStart, func(start int) int { return a.messageAt(prefix(), request, start, skip) })
+		}
+		end := skip(m.ValueStart)
+		value := request[m.ValueStart:end:end]
+		switch {
+		case ChatMessages(in.Form, name, value, message):
+		case name == "tools":
 			i := 0
 			openai.Elements(value, func(tool []byte) {
 				writeTool(a, agl.AttrGenAIRequest+".functions."+strconv.Itoa(i), tool)
 				i++
 			})
 		default:
-			a.value(agl.AttrGenAIRequest, name, value)
+			a.value(agl.AttrGenAIRequest, m.Name, value)
 		}
+		return end
 	})
-	if !valid {
-		if a.buf = a.buf[:before]; len(request) > 0 {
-			a.text(AttrRequestText, string(request))
-		}
-	}
 }
+
+// promptPrefix returns the prefix of the attributes of a message, counted from 0. Those of most conversations are made once.
+func promptPrefix(message int) string {
+	if made := promptPrefixes(); message < len(made) {
+		return made[message]
+	}
+	return agl.AttrGenAIPrompt + "." + strconv.Itoa(message)
+}
+
+var promptPrefixes = sync.OnceValue(func() []string {
+	made := make([]string, 512)
+	for i := range made {
+		made[i] = agl.AttrGenAIPrompt + "." + strconv.Itoa(i)
+	}
+	return made
+})
 
 // writeTool writes the members of a tool's function. In Chat Completions the function is a member
 // of the tool; in Responses and Messages the tool is the function.

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/internal/spanjson"
+	"github.com/agl-go/agl/proxy/openai"
 )
 
 func TestReadIDs(t *testing.T) {
@@ -156,6 +158,8 @@ func FuzzRecord(f *testing.F) {
 	f.Add("chat", []byte(`{"messages":[1,null,{"tool_calls":[3,{"function":null}]}],"tools":[[],{"function":{}}]}`), []byte(`{"choices":[1,null,{"message":[],"logprobs":{"tokens":1,"token_logprobs":[]},"meta_info":[]}],"usage":[]}`))
 	f.Add("messages", []byte(`{"messages":[{"content":[{"type":"image"},{"type":"tool_use"}]}]}`), []byte(`{"content":[{"type":"text"}],"stop_reason":{}}`))
 	f.Add("responses", []byte(`{"input":[{"type":"reasoning","content":[7]},{}],"prompt":[]}`), []byte(`{"output":[{"type":"message","content":[{"text":1,"logprobs":[2]}]}],"incomplete_details":{"reason":3}}`))
+	long := strings.Repeat(`a long text, \"\\`, 50)
+	f.Add("chat", []byte(`{"messages":[{"role":"user","content":"`+long+`"},{"content":[{"text":"`+long+`"}],"tool_calls":[{"function":{"arguments":"`+long+`"}}]},"`+long+`"]}`), []byte(`{}`))
 	f.Fuzz(func(t *testing.T, form string, request, reply []byte) {
 		in := &Input{RolloutID: "r", AttemptID: "a", Form: Form(form), Request: request, Reply: reply, Status: http.StatusOK}
 		var b Builder
@@ -163,10 +167,15 @@ func FuzzRecord(f *testing.F) {
 		if len(made.Spans) != SpansPerCall {
 			t.Fatalf("%d spans", len(made.Spans))
 		}
-		for _, doc := range made.Spans {
+		in.Checked = openai.Check(request)
+		_, checked := b.Append(nil, in, &Position{Name: "1", Seen: func(string) bool { return true }})
+		for i, doc := range made.Spans {
 			var s agl.Span
 			if err := rawjson.Unmarshal(doc, &s); err != nil {
 				t.Fatalf("%v: %s", err, doc)
+			}
+			if !bytes.Equal(doc, checked.Spans[i]) {
+				t.Fatalf("got %s of a request that was checked, want %s", checked.Spans[i], doc)
 			}
 		}
 	})
