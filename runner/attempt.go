@@ -308,9 +308,22 @@ func (a *attempt) report(ctx context.Context, outcome agl.Outcome) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("report attempt %q as %s: %w", a.attempt.AttemptID, status, err)
+		return fmt.Errorf("report attempt %q as %s: %w; %s", a.attempt.AttemptID, status, err, a.unreported())
 	}
 	return nil
+}
+
+// unreported says what becomes of an attempt whose end the store does not know.
+func (a *attempt) unreported() string {
+	const running = "it stays running in the store"
+	config := a.rollout.Config
+	switch {
+	case config.UnresponsiveSeconds.Valid:
+		return fmt.Sprintf("%s until unresponsive_seconds (%g) have passed since its last heartbeat or span", running, config.UnresponsiveSeconds.V)
+	case config.TimeoutSeconds.Valid:
+		return fmt.Sprintf("%s until timeout_seconds (%g) have passed since its start", running, config.TimeoutSeconds.V)
+	}
+	return fmt.Sprintf("%s, unless its server has --default-unresponsive: agl cancel %s ends it", running, a.rollout.RolloutID)
 }
 
 // statusOf returns the status that is reported for an outcome.

@@ -363,3 +363,33 @@ func TestHeartbeatWhileTheEndIsReported(t *testing.T) {
 		}
 	})
 }
+
+// Whoever reads that an attempt could not be reported learns what becomes of it.
+func TestUnreportedAttempt(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		config agl.RolloutConfig
+		want   string
+	}{
+		"silence": {agl.RolloutConfig{UnresponsiveSeconds: seconds(90), TimeoutSeconds: seconds(600)}, "until unresponsive_seconds (90) have passed"},
+		"timeout": {agl.RolloutConfig{TimeoutSeconds: seconds(600)}, "until timeout_seconds (600) have passed"},
+		"no end":  {agl.RolloutConfig{}, "agl cancel ro-"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := openStore(t)
+			s.updateAttempt = func(p agl.UpdateAttemptParams) error {
+				if *p.Status == agl.AttemptRunning {
+					return nil
+				}
+				return agl.Errorf(agl.CodeUnauthorized, "the key is revoked")
+			}
+			enqueue(t, s, c.config)
+			var log bytes.Buffer
+			runOne(t, runner.Config{Store: s, Agent: agl.AgentFunc(done), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			if !strings.Contains(log.String(), c.want) {
+				t.Errorf("the log has no %q:\n%s", c.want, &log)
+			}
+		})
+	}
+}

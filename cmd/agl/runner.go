@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/execution"
@@ -126,6 +128,9 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 	}
 	log.Info("runner takes rollouts", "store", console.RedactURL(public), "concurrency", c.Concurrency, "agent", strings.Join(c.agent(), " "))
 	if err := r.Run(ctx); err != nil {
+		if access.IsKey(token) && agl.ErrorCode(err) == agl.CodeUnauthorized {
+			err = fmt.Errorf("%w\nmake another key for this runner with agl key create NAME --scope runner, and start it again", err)
+		}
 		return c.Wrap(err)
 	}
 	why := "the store's queue is closed: no run is under way there, or it has ended"
