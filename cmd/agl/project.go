@@ -127,16 +127,17 @@ type projectArchiveCommand struct {
 
 	Projects []string `arg:"" name:"project" help:"Names of projects."`
 	Undo     bool     `help:"Serve them again."`
+	Force    bool     `help:"Also while runs or attempts are under way, whose results are then lost."`
 }
 
 func (projectArchiveCommand) Help() string {
-	return "Requests are then answered 404, and the database is closed. Nothing is deleted.\n\nExample:\n  agl project archive search\n  agl project archive --undo search"
+	return "Requests are then answered 404, and the database is closed. Nothing is deleted. A project in which a run or an attempt is under way is not archived without --force.\n\nExample:\n  agl project archive search\n  agl project archive --undo search"
 }
 
 func (c *projectArchiveCommand) run(ctx context.Context, out *console.Console) error {
 	return withClient(&c.Store, func(store *client.Client) error {
 		for _, name := range c.Projects {
-			p, err := store.ArchiveProject(ctx, name, !c.Undo)
+			p, err := store.ArchiveProject(ctx, client.ArchiveProjectParams{Name: name, Undo: c.Undo, Force: c.Force})
 			if err != nil {
 				return err
 			}

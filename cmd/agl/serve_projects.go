@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -119,8 +120,40 @@ func (c *storeCommand) openProject(projects *project.Registry, page http.Handler
 			stopCollecting()
 			return engine.Close(ctx)
 		}
-		return &project.Tenant{Handler: api, Drain: api.Drain, Close: closeAll}, nil
+		return &project.Tenant{Handler: api, Drain: api.Drain, InUse: func(ctx context.Context) error { return inUse(ctx, engine, time.Now()) }, Close: closeAll}, nil
 	}
+}
+
+// inUse says what is under way in the store of a project, and would fail if it were archived. A run that has been silent for
+// long was killed.
+func inUse(ctx context.Context, s agl.Store, now time.Time) error {
+	const shown = 3
+	attempts, err := s.QueryRollouts(ctx, agl.QueryRolloutsParams{
+		StatusIn: []agl.RolloutStatus{agl.RolloutPreparing, agl.RolloutRunning}, Paging: agl.Paging{Limit: shown},
+	})
+	if err != nil {
+		return err
+	}
+	runs, err := agl.RunsOf(s).QueryRuns(ctx, agl.QueryRunsParams{})
+	if err != nil {
+		return err
+	}
+	var under []string
+	for _, r := range runs.Items {
+		if r.Status == agl.RunRunning && now.Sub(r.UpdateTime.Time()) < silentAfter {
+			under = append(under, "run "+r.RunID)
+		}
+	}
+	for i := range attempts.Items {
+		under = append(under, "rollout "+attempts.Items[i].RolloutID)
+	}
+	if more := attempts.Total - len(attempts.Items); more > 0 {
+		under = append(under, fmt.Sprintf("%d more rollouts", more))
+	}
+	if len(under) == 0 {
+		return nil
+	}
+	return agl.Errorf(agl.CodeIllegalState, "%s under way, and would be lost; wait for the end, stop the run, or end rollouts with agl cancel; with force it is archived all the same", strings.Join(under, ", "))
 }
 
 // spanSecret is what the span tokens of a project are made with: one of its own, so that

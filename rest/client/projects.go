@@ -17,9 +17,18 @@ func (c *Client) CreateProject(ctx context.Context, name string, limits access.L
 	return c.project(ctx, "CreateProject", wire.Projects, &wire.NewProject{Name: name, Limits: limits})
 }
 
-// ArchiveProject stops serving a project, or serves it again. Its data stays.
-func (c *Client) ArchiveProject(ctx context.Context, name string, archived bool) (project.Project, error) {
-	return c.project(ctx, "ArchiveProject", wire.Project(wire.Segment(name)), &wire.UpdateProject{Archived: &archived})
+// ArchiveProjectParams are the arguments of [Client.ArchiveProject].
+type ArchiveProjectParams struct {
+	Name  string
+	Undo  bool // serve it again
+	Force bool // while runs or attempts are under way in it, too, whose results are lost
+}
+
+// ArchiveProject stops serving a project, or serves it again. Its data stays. CodeIllegalState while it is in use, without
+// Force.
+func (c *Client) ArchiveProject(ctx context.Context, p ArchiveProjectParams) (project.Project, error) {
+	archived := !p.Undo
+	return c.project(ctx, "ArchiveProject", wire.Project(wire.Segment(p.Name)), &wire.UpdateProject{Archived: &archived, Force: p.Force})
 }
 
 // LimitProject sets the limits of a project that are above 0 in limits, and removes those that are above 0 in

@@ -27,6 +27,9 @@ type Tenant struct {
 	Handler http.Handler
 	// Drain ends waiting requests.
 	Drain func()
+	// InUse returns an error, CodeIllegalState, that says what would be lost if the project were archived now. Nil
+	// means that nothing ever is.
+	InUse func(ctx context.Context) error
 	// Close closes the database. No request is running then.
 	Close func(ctx context.Context) error
 }
@@ -69,12 +72,36 @@ type tenancy struct {
 	idle    *time.Timer   // nil until the first request has ended
 }
 
-// NewHost returns a host. It opens nothing.
+// NewHost returns a host. It opens nothing. Its registry asks it from now on whether a project is in use.
 func NewHost(cfg Config) *Host {
 	cfg.Idle = cmp.Or(cfg.Idle, 10*time.Minute)
 	cfg.CloseTimeout = cmp.Or(cfg.CloseTimeout, 30*time.Second)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
-	return &Host{cfg: cfg, open: map[string]*tenancy{}}
+	h := &Host{cfg: cfg, open: map[string]*tenancy{}}
+	cfg.Registry.host.Store(h)
+	return h
+}
+
+// unused returns an error if a project is in use, or if that is unknown.
+func (h *Host) unused(ctx context.Context, name string) error {
+	t, err := h.enter(ctx, name)
+	if err == nil {
+		defer h.leave(ctx, t)
+		if t.tenant.InUse == nil {
+			return nil
+		}
+		err = t.tenant.InUse(ctx)
+	}
+	switch agl.ErrorCode(err) {
+	case "", agl.CodeNotFound: // another server has archived it
+		return nil
+	case agl.CodeIllegalState:
+		return agl.Errorf(agl.CodeIllegalState, "the project %s is in use: %w", name, err)
+	case agl.CodeInternal:
+		h.cfg.Logger.Error("a project cannot be asked what is under way in it", "project", name, "error", err)
+		return agl.Errorf(agl.CodeInternal, "the project %s cannot be asked what is under way in it; with force it is archived all the same", name)
+	}
+	return err
 }
 
 // ServeHTTP serves /p/NAME/….

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"sync/atomic"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -47,12 +48,13 @@ func checkName(name string) error {
 type Registry struct {
 	documents agl.DocumentStore
 	create    func(ctx context.Context, name string) error
+	host      atomic.Pointer[Host] // what serves the projects; nil if nothing does
 }
 
 // NewRegistry returns the projects that a store keeps as documents. create creates the database of a project unless
 // it exists.
 func NewRegistry(documents agl.DocumentStore, create func(ctx context.Context, name string) error) *Registry {
-	return &Registry{documents, create}
+	return &Registry{documents: documents, create: create}
 }
 
 // Create creates a project; CodeConflict if the name is taken.
@@ -121,11 +123,13 @@ type Change struct {
 	By string // who makes the change
 	// Archived stops serving the project, or serves it again. Its data stays.
 	Archived *bool
+	// Force stops serving it while it is in use, too.
+	Force bool
 	// Limits returns the new limits. They apply on every server within a second.
 	Limits func(now access.Limits) access.Limits
 }
 
-// Update changes a project.
+// Update changes a project. A project whose [Tenant.InUse] says that it is in use is archived by Force only.
 func (r *Registry) Update(ctx context.Context, name string, c Change) (Project, error) {
 	for try := 1; ; try++ {
 		p, version, err := r.read(ctx, name)
@@ -136,6 +140,9 @@ func (r *Registry) Update(ctx context.Context, name string, c Change) (Project, 
 		if c.Archived != nil && (p.ArchiveTime != nil) != *c.Archived {
 			p.ArchiveTime, p.ArchivedBy = nil, ""
 			if *c.Archived {
+				if err := r.unused(ctx, name, c.Force); err != nil {
+					return before, err
+				}
 				now := agl.TimestampOf(time.Now())
 				p.ArchiveTime, p.ArchivedBy = &now, c.By
 			}
@@ -153,6 +160,15 @@ func (r *Registry) Update(ctx context.Context, name string, c Change) (Project, 
 			return p, err
 		}
 	}
+}
+
+// unused returns an error if a project is in use, unless that does not matter.
+func (r *Registry) unused(ctx context.Context, name string, force bool) error {
+	host := r.host.Load()
+	if host == nil || force {
+		return nil
+	}
+	return host.unused(ctx, name)
 }
 
 func (r *Registry) write(ctx context.Context, p *Project, version int64) error {

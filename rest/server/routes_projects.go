@@ -52,7 +52,7 @@ func (s projects) update(x *exchange) error {
 	if err := x.decode(&body, bodyRequired); err != nil {
 		return err
 	}
-	change := project.Change{By: x.caller.By(), Archived: body.Archived}
+	change := project.Change{By: x.caller.By(), Archived: body.Archived, Force: body.Force}
 	if body.Limits != nil {
 		change.Limits = body.Limits.Apply
 	}

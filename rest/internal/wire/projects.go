@@ -62,6 +62,7 @@ func (p *NewProject) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 // UpdateProject is the body that posts to [Project]. Absent members leave the project as it is.
 type UpdateProject struct {
 	Archived *bool          `json:"archived,omitzero"`
+	Force    bool           `json:"force,omitzero"` // archive it while it is in use, too
 	Limits   *UpdatedLimits `json:"limits,omitzero"`
 }
 
@@ -108,5 +109,5 @@ func (u *UpdatedLimits) Apply(l access.Limits) access.Limits {
 // UnmarshalJSONFrom refuses members that it does not know.
 func (p *UpdateProject) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain UpdateProject
-	return strict(dec, (*plain)(p), "archived and limits (max_tokens, max_usd, max_rollouts, max_bytes, max_calls)")
+	return strict(dec, (*plain)(p), "archived, force and limits (max_tokens, max_usd, max_rollouts, max_bytes, max_calls)")
 }
