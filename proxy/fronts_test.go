@@ -89,6 +89,36 @@ func TestBackendKinds(t *testing.T) {
 	}
 }
 
+// The query of a base URL is part of each request. What the caller sends under the same name takes its place.
+func TestBaseURLWithAQuery(t *testing.T) {
+	t.Parallel()
+	const message = `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`
+	for _, tt := range []struct{ name, base, path, body, api, at string }{
+		{"alone", "/v1?api-version=1", "/v1/chat/completions", hello, "", "/v1/chat/completions?api-version=1"},
+		{"slash", "/v1/?api-version=1", "/v1/chat/completions", hello, "", "/v1/chat/completions?api-version=1"},
+		{"escaped", "/a%2Fb//?x=%20y&x=z", "/v1/chat/completions", hello, "", "/a%2Fb/chat/completions?x=%20y&x=z"},
+		{"empty", "/v1?", "/v1/chat/completions?a=b", hello, "", "/v1/chat/completions?a=b"},
+		{"with the caller's", "/v1?tenant=t&key=k", "/v1/chat/completions?beta=true&key=own", hello, "", "/v1/chat/completions?tenant=t&beta=true&key=own"},
+		{"translated", "/v1?tenant=t", "/v1/messages?beta=true", message, "", "/v1/chat/completions?tenant=t"},
+		{"root of the server", "/v1?tenant=t", "/v1/messages/count_tokens", message, "", "/tokenize?tenant=t"},
+		{"azure", "/?api-version=1", "/v1/embeddings", `{"model":"m"}`, "azure", "/openai/deployments/m/embeddings?api-version=1"},
+		{"azure, the caller's version", "?api-version=1", "/v1/embeddings?api-version=2", `{"model":"m"}`, "azure", "/openai/deployments/m/embeddings?api-version=2"},
+		{"azure, another parameter", "?x=1", "/v1/embeddings", `{"model":"m"}`, "azure", "/openai/deployments/m/embeddings?x=1&api-version=2024-10-21"},
+		{"anthropic", "/?tenant=t", "/v1/messages?beta=true", message, "anthropic", "/v1/messages?tenant=t&beta=true"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			backend := serve(t, func(context.Context, proxytest.Request) proxytest.Reply { return proxytest.Reply{Body: "{}"} })
+			g := start(t, backend.URL+tt.base, func(c *proxy.Config) { c.Models[0].API = proxy.API(tt.api) })
+			post(t, g.URL+tt.path, tt.body)
+			requests := backend.Requests()
+			if len(requests) != 1 || requests[0].Path != tt.at {
+				t.Errorf("the backend got %+v, want one request at %s", requests, tt.at)
+			}
+		})
+	}
+}
+
 // What cannot be had is refused with the field or the path, by an error that
 // clients of both families read.
 func TestRefusals(t *testing.T) {

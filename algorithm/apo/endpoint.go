@@ -138,8 +138,11 @@ func (e *Endpoint) Complete(ctx context.Context, r Request) (Reply, error) {
 func (e *Endpoint) post(ctx context.Context, body []byte) (reply Reply, after time.Duration, err error) {
 	ctx, done := context.WithTimeout(ctx, e.cfg.Timeout)
 	defer done()
-	target := strings.TrimRight(e.cfg.BaseURL, "/") + "/chat/completions"
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(body))
+	target, err := url.Parse(e.cfg.BaseURL)
+	if err != nil {
+		return Reply{}, 0, fmt.Errorf("BaseURL: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target.JoinPath("chat/completions").String(), bytes.NewReader(body))
 	if err != nil {
 		return Reply{}, 0, fmt.Errorf("make request: %w", err)
 	}

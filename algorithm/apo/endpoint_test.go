@@ -24,6 +24,7 @@ type answers struct {
 	list   []answer
 	bodies []string
 	keys   []string
+	urls   []string
 	at     []time.Duration // since the first request
 	start  time.Time
 }
@@ -44,6 +45,7 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	n := len(a.bodies)
 	a.bodies, a.keys, a.at = append(a.bodies, string(body)), append(a.keys, r.Header.Get("Authorization")), append(a.at, time.Since(a.start))
+	a.urls = append(a.urls, r.URL.String())
 	next := a.list[min(n, len(a.list)-1)]
 	if next.status == 0 {
 		return nil, errors.New("connection refused")
@@ -65,6 +67,29 @@ func ask(ctx context.Context, t *testing.T, a *answers, cfg apo.EndpointConfig, 
 		t.Fatal(err)
 	}
 	return e.Complete(ctx, apo.Request{Messages: []apo.Message{{Role: "user", Content: "hello"}}, Temperature: temperature, Seed: 5})
+}
+
+// The query of a base URL stays behind the path.
+func TestEndpointWithAQuery(t *testing.T) {
+	t.Parallel()
+	for base, want := range map[string]string{
+		"https://models.example/v1?api-version=1":  "https://models.example/v1/chat/completions?api-version=1",
+		"https://models.example/v1/?api-version=1": "https://models.example/v1/chat/completions?api-version=1",
+		"https://models.example":                   "https://models.example/chat/completions",
+		"https://models.example/a%2Fb/":            "https://models.example/a%2Fb/chat/completions",
+	} {
+		a := &answers{list: []answer{{status: 200, body: good}}}
+		e, err := apo.NewEndpoint(apo.EndpointConfig{BaseURL: base, Model: "m", HTTPClient: &http.Client{Transport: a}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Complete(t.Context(), apo.Request{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := a.urls[0]; got != want {
+			t.Errorf("%s: asked %s, want %s", base, got, want)
+		}
+	}
 }
 
 func TestEndpoint(t *testing.T) {

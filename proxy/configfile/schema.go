@@ -146,7 +146,7 @@ func capture(c *proxy.Config) yamlfile.Value {
 func model(m *proxy.Model) yamlfile.Value {
 	return yamlfile.Mapping(
 		yamlfile.Key("name", "What agents ask for.", yamlfile.Text(&m.Name)).Required(),
-		yamlfile.Key("base_url", "Of the backend's API, usually ending in /v1.", yamlfile.URL(&m.BaseURL)).Required(),
+		yamlfile.Key("base_url", "Of the backend's API, usually ending in /v1. A query is sent with each request.", yamlfile.URL(&m.BaseURL)).Required(),
 		yamlfile.Key("backend_model", "What the backend calls the model; by default the name.", yamlfile.Text(&m.BackendModel)),
 		yamlfile.Key("api_key", "Sent to the backend; without one the agent's own is forwarded.", yamlfile.Secret(&m.APIKey)),
 		yamlfile.Key("version", "Which weights these are; recorded with each call.", yamlfile.Text(&m.Version)),

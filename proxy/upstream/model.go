@@ -32,7 +32,9 @@ const (
 // the calls of a rollout stay on one of them, and rollouts are spread over all.
 type Model struct {
 	Name    string `json:"name"`     // what agents ask for
-	BaseURL string `json:"base_url"` // of the backend's API, usually ending in /v1
+	// BaseURL is that of the backend's API, usually ending in /v1. Its query, if it has one, is sent with each request;
+	// a parameter of the agent's request takes the place of those with its name.
+	BaseURL string `json:"base_url"`
 	// BackendModel is what the backend calls the model; empty means Name.
 	BackendModel string `json:"backend_model,omitzero"`
 	// APIKey is sent to the backend in the header of its API; "env:NAME" is resolved
@@ -161,8 +163,25 @@ func (s *state) downFor(now time.Time) time.Duration {
 }
 
 // url is the address of the backend for logs, labels and records: without its
-// password.
-func (b *backend) url() string { return b.base.Redacted() }
+// password, and without its query, which may have a key.
+func (b *backend) url() string {
+	at := *b.base
+	at.RawQuery = ""
+	return at.Redacted()
+}
+
+// parseBase parses a base URL without the slashes at the end of its path.
+func parseBase(raw string) (*url.URL, error) {
+	end := len(raw)
+	if at := strings.IndexAny(raw, "?#"); at >= 0 {
+		end = at
+	}
+	u, err := url.Parse(strings.TrimRight(raw[:end], "/") + raw[end:])
+	if err == nil {
+		u.ForceQuery = false
+	}
+	return u, err
+}
 
 func newBackend(m Model) (*backend, error) {
 	field := func(name string) string { return "model " + m.Name + ": " + name }
@@ -188,7 +207,7 @@ func newBackend(m Model) (*backend, error) {
 		bounds.Number("requests_per_minute", l.RequestsPerMinute), bounds.Number("tokens_per_minute", l.TokensPerMinute)); err != nil {
 		return nil, err
 	}
-	base, err := url.Parse(strings.TrimRight(m.BaseURL, "/"))
+	base, err := parseBase(m.BaseURL)
 	if err != nil {
 		return nil, agl.Errorf(agl.CodeInvalid, "%s: %w", field("base_url"), err)
 	}

@@ -187,6 +187,9 @@ func (b *backend) setKey(header http.Header, key string) {
 // target returns the URL of a path at the backend.
 func (b *backend) target(path, query string) url.URL {
 	at := *b.base
+	if at.RawQuery != "" {
+		query = mergeQuery(at.RawQuery, query)
+	}
 	switch {
 	case b.API == APIAzure:
 		switch path {
@@ -208,6 +211,25 @@ func (b *backend) target(path, query string) url.URL {
 	at.Path, at.RawPath = joinPath(&at, path)
 	at.RawQuery = query
 	return at
+}
+
+// mergeQuery returns the parameters of a base URL whose names are not in the query, and the query.
+func mergeQuery(base, query string) string {
+	given, _ := url.ParseQuery(query) // of what is malformed, the backend is the judge
+	var all []string
+	for parameter := range strings.SplitSeq(base, "&") {
+		name, _, _ := strings.Cut(parameter, "=")
+		if plain, err := url.QueryUnescape(name); err == nil {
+			name = plain
+		}
+		if !given.Has(name) {
+			all = append(all, parameter)
+		}
+	}
+	if query != "" {
+		all = append(all, query)
+	}
+	return strings.Join(all, "&")
 }
 
 // joinPath appends an escaped path to a base URL's.
