@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/record"
@@ -100,5 +102,67 @@ func TestRedirect(t *testing.T) {
 	closed(t, p)
 	if calls := store.calls(); len(calls) != 2 {
 		t.Errorf("recorded %d calls: %+v", len(calls), calls)
+	}
+}
+
+// What a backend sends after the event that ends its stream reaches an agent of the same API, and is not part of the record.
+func TestRecordEndsWithTheStream(t *testing.T) {
+	t.Parallel()
+	const (
+		chunk   = `data: {"id":"c","choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop","token_ids":[1]}],"prompt_token_ids":[7]}` + "\n\n"
+		another = `data: {"id":"d","choices":[{"index":0,"delta":{"content":"more"},"finish_reason":"length","token_ids":[2]}],"error":{"message":"late"}}` + "\n\n"
+		message = `event: message_start` + "\n" + `data: {"type":"message_start","message":{"id":"m","content":[],"usage":{"input_tokens":1,"output_tokens":1}}}` + "\n\n" +
+			`data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":2}}` + "\n\n" + `data: {"type":"message_stop"}` + "\n\n"
+		response = `data: {"type":"response.completed","response":{"id":"r","output":[],"status":"completed"}}` + "\n\n"
+	)
+	for name, tt := range map[string]struct {
+		path, body, stream, after string
+		edit                      func(m *proxy.Model)
+		want                      string // what the agent gets of after
+	}{
+		"chat":       {attemptPath, hello, chunk + "data: [DONE]\n\n", another + "data: broken\n\n", nil, strings.Replace(another, `,"token_ids":[2]`, "", 1) + "data: broken\n\n"},
+		"translated": {messagesPath, `{"model":"m","max_tokens":5,"messages":[]}`, chunk + "data: [DONE]\n\n", another + "data: broken\n\n", nil, ""},
+		"messages": {
+			messagesPath, `{"model":"m","max_tokens":5,"messages":[]}`, message, `data: {"type":"message_delta","delta":{"stop_reason":"max_tokens"}}` + "\n\n",
+			func(m *proxy.Model) { m.API = proxy.APIAnthropic }, `data: {"type":"message_delta","delta":{"stop_reason":"max_tokens"}}` + "\n\n",
+		},
+		"responses": {
+			strings.Replace(attemptPath, "chat/completions", "responses", 1), `{"model":"m","input":"hi"}`, response, `data: {"type":"response.failed","response":{"id":"s"}}` + "\n\n",
+			func(m *proxy.Model) { m.TextOnly = true }, `data: {"type":"response.failed","response":{"id":"s"}}` + "\n\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			call := func(stream string) (agent string, attributes map[string]string) {
+				p, store := plugged(t, func(*http.Request) (*http.Response, error) {
+					return respond(200, http.Header{"Content-Type": {"text/event-stream"}}, stream), nil
+				}, func(c *proxy.Config) {
+					if tt.edit != nil {
+						tt.edit(&c.Models[0])
+					}
+				}, "backend")
+				w, _ := cutOff(t, p, tt.path, streamed(tt.body))
+				closed(t, p)
+				calls := store.calls()
+				if len(calls) != 1 {
+					t.Fatalf("%d calls were recorded", len(calls))
+				}
+				attributes = map[string]string{"status": string(calls[0].Status.Code)}
+				for key, value := range calls[0].Attributes.All() {
+					if !strings.HasSuffix(key, "_seconds") {
+						attributes[key] = string(value)
+					}
+				}
+				return w.Body.String(), attributes
+			}
+			agent, want := call(tt.stream)
+			got, attributes := call(tt.stream + tt.after)
+			if diff := cmp.Diff(want, attributes); diff != "" {
+				t.Errorf("what came late changed the record (-want +got):\n%s", diff)
+			}
+			if name != "translated" && got != agent+tt.want || name == "translated" && !strings.Contains(got, "message_stop") {
+				t.Errorf("the agent got %q, want %q", got, agent+tt.want)
+			}
+		})
 	}
 }

@@ -156,22 +156,28 @@ func (s *eventRelay) size() int {
 	return s.reply.Size()
 }
 
-// event accumulates one event and appends what the agent gets of it.
+// event accumulates one event and appends what the agent gets of it. An event after the one that ends the stream belongs
+// to no reply, and is not accumulated.
 func (s *eventRelay) event(event []byte) (err error) {
 	b := s.room
+	over := s.reply != nil && s.reply.Done()
 	switch {
 	case s.plan.Translated:
 		data := openai.Data(event)
-		if s.reply != nil && !s.in.Cut {
+		if s.reply != nil && !s.in.Cut && !over {
 			s.reply.Add(data)
 		}
 		b.out, err = s.plan.translate.Event(b.out, data)
+	case s.chat != nil && over:
+		b.out = s.plan.hide.AppendVisibleEvent(b.out, event, new(openai.Accumulator))
 	case s.chat != nil:
 		b.out = s.plan.hide.AppendVisibleEvent(b.out, event, s.chat)
 	case s.reply == nil:
 		b.out = s.plan.hide.AppendVisible(b.out, event)
 	default:
-		s.reply.Add(openai.Data(event))
+		if !over {
+			s.reply.Add(openai.Data(event))
+		}
 		b.out = append(b.out, event...)
 	}
 	return err

@@ -31,7 +31,7 @@ const (
 // Model is one backend of a model name. Several entries of one name are replicas:
 // the calls of a rollout stay on one of them, and rollouts are spread over all.
 type Model struct {
-	Name    string `json:"name"`     // what agents ask for
+	Name string `json:"name"` // what agents ask for
 	// BaseURL is that of the backend's API, usually ending in /v1. Its query, if it has one, is sent with each request;
 	// a parameter of the agent's request takes the place of those with its name.
 	BaseURL string `json:"base_url"`
