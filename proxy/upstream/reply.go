@@ -213,11 +213,13 @@ func (r *Reply) failure(err error) error {
 	if cause := r.cause(nil); cause != nil {
 		return cause
 	}
-	r.pool.cfg.Logger.Warn("backend unreachable", "model", r.model, "backend", r.Backend, "error", err)
-	if r.FirstByte.IsZero() && !errors.Is(err, io.EOF) {
-		return openai.NewError(http.StatusBadGateway, openai.APIError, "backend_unreachable",
-			fmt.Sprintf("the backend of model %q cannot be reached: %v", r.model, err))
+	code, text, what := "backend_unreachable", "backend unreachable", "cannot be reached"
+	switch {
+	case notHTTP(err):
+		code, text, what = "backend_broken", "backend does not speak HTTP", "answered, but not as HTTP has it"
+	case !r.FirstByte.IsZero() || brokeOff(err):
+		code, text, what = "backend_broken", "backend broke off", "broke off before it had replied"
 	}
-	return openai.NewError(http.StatusBadGateway, openai.APIError, "backend_broken",
-		fmt.Sprintf("the backend of model %q broke off before it had replied: %v", r.model, err))
+	r.pool.cfg.Logger.Warn(text, "model", r.model, "backend", r.Backend, "error", err)
+	return openai.NewError(http.StatusBadGateway, openai.APIError, code, fmt.Sprintf("the backend of model %q %s: %v", r.model, what, err))
 }

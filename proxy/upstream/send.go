@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -125,7 +124,7 @@ func (r *Reply) roundTrip(req *Request, m *Message) (*http.Response, error) {
 	}
 	if res.StatusCode < http.StatusOK { // 101, or none of HTTP's
 		_ = res.Body.Close() // after 101 it is the connection, whose end cannot be waited for
-		return nil, fmt.Errorf("it answered %03d, which is not the status of a reply", res.StatusCode)
+		return nil, statusError(res.StatusCode)
 	}
 	r.backend.redact(res, key)
 	return res, nil
