@@ -57,14 +57,19 @@ func (c *dbImportCommand) run(ctx context.Context, out *console.Console) (err er
 		}
 		defer in.Close()
 	}
-	// Opening refuses a database that a server uses, or whose schema is newer, before the export is read.
+	// What is no export makes no database.
+	export, err := archive.Check(in)
+	if err != nil {
+		return fmt.Errorf("import %s: %w", c.File, err)
+	}
+	// Opening refuses a database that a server uses, or whose schema is newer, before the rest is read.
 	d, err := store.OpenDriver(ctx, c.DB.Name, store.Options{})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Close(context.WithoutCancel(ctx))) }()
 	meter := newMeter(out.Err, "imported")
-	counts, err := archive.Import(ctx, d, in, func(done archive.Counts) { meter.at(records(done), done.Bytes) })
+	counts, err := archive.Import(ctx, d, export, func(done archive.Counts) { meter.at(records(done), done.Bytes) })
 	switch {
 	case errors.Is(err, agl.ErrConflict), errors.Is(err, agl.ErrInvalid):
 		return fmt.Errorf("import %s: %w", c.File, err)

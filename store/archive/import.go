@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -36,6 +37,17 @@ func Import(ctx context.Context, d driver.Driver, r io.Reader, progress func(Cou
 	im := &importer{chains: spanchain.New(spandelta.DefaultMemory), driver: d, lines: newLineReader(r), progress: progress}
 	err := im.run(ctx)
 	return im.counts, err
+}
+
+// Check refuses what does not begin like an export that this program reads: ErrInvalid. The returned reader reads r from its start.
+func Check(r io.Reader) (io.Reader, error) {
+	var head bytes.Buffer
+	im := &importer{lines: newLineReader(io.TeeReader(r, &head))}
+	err := im.readHeader()
+	if errors.Is(err, agl.ErrInvalid) && im.header.Format != formatName {
+		err = agl.Errorf(agl.CodeInvalid, "this does not begin like a file of agl db export: %w", err)
+	}
+	return io.MultiReader(&head, r), err
 }
 
 type importer struct {
@@ -99,9 +111,8 @@ func (im *importer) run(ctx context.Context) error {
 	}
 }
 
-// begin reads the header and checks that the database is empty, or holds a part of
-// the same export.
-func (im *importer) begin(ctx context.Context) error {
+// readHeader reads the first line.
+func (im *importer) readHeader() error {
 	l, err := im.lines.next()
 	switch {
 	case errors.Is(err, io.EOF):
@@ -120,6 +131,15 @@ func (im *importer) begin(ctx context.Context) error {
 	case h.Version != formatVersion:
 		return agl.Errorf(agl.CodeInvalid, "the export has version %d, this program reads version %d: use the program that wrote it, or a newer one",
 			h.Version, formatVersion)
+	}
+	return nil
+}
+
+// begin reads the header and checks that the database is empty, or holds a part of
+// the same export.
+func (im *importer) begin(ctx context.Context) error {
+	if err := im.readHeader(); err != nil {
+		return err
 	}
 	stats, err := im.driver.Statistics(ctx)
 	if err != nil {
