@@ -180,7 +180,9 @@ func TestSpoolFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var back atomic.Bool
 		store := outage(&back)
+		var log bytes.Buffer
 		p := unplugged(t, always, store, func(c *proxy.Config) {
+			c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 			c.SpoolDir, c.SpoolBytes, c.CaptureBytes = t.TempDir(), 30<<10, 40<<10
 		})
 		made := 0
@@ -198,6 +200,7 @@ func TestSpoolFull(t *testing.T) {
 		if made < 12 || made == 100 {
 			t.Errorf("%d calls were let through", made)
 		}
+		time.Sleep(5 * time.Minute)
 		back.Store(true)
 		if err := p.Flush(t.Context(), nil); err != nil || len(store.calls()) != made {
 			t.Errorf("%v, %d of %d calls stored", err, len(store.calls()), made)
@@ -206,6 +209,9 @@ func TestSpoolFull(t *testing.T) {
 			t.Errorf("after the outage: %d %s", w.Code, w.Body)
 		}
 		closed(t, p)
+		if n := strings.Count(log.String(), "the spool is full"); n < 8 || n > 12 {
+			t.Errorf("%d lines about the spool in five minutes, want one every 30 s", n)
+		}
 	})
 }
 

@@ -37,6 +37,9 @@ type callSpool struct {
 	heads   spoolHeads
 	reader  spoolReader
 
+	failing  time.Time // of put; when it was last logged, zero while put works
+	failures int       // in a row
+
 	mu      sync.Mutex
 	spooled []*entry // whose records are on disk, the oldest in front
 	closed  bool     // no more records will be spooled
@@ -140,7 +143,7 @@ func (c *callSpool) clear(slots ...int64) {
 }
 
 // put moves the records of calls to disk, as many as fit, and returns the remaining
-// calls.
+// calls. One goroutine calls it.
 func (c *callSpool) put(batch []*entry) (left []*entry) {
 	if len(batch) == 0 {
 		return nil
@@ -151,8 +154,12 @@ func (c *callSpool) put(batch []*entry) (left []*entry) {
 		refs, err = c.append(batch[:n])
 	}
 	if err != nil {
-		c.log.Warn("a call record could not be spooled, holding it in memory", "error", err)
+		c.fail(err)
 		return batch
+	}
+	if len(refs) == len(batch) && c.failures > 0 {
+		c.failing, c.failures = time.Time{}, 0
+		c.log.Info("call records can be spooled again")
 	}
 	for i, e := range batch[:len(refs)] {
 		e.spanBytes = 0
@@ -171,6 +178,20 @@ func (c *callSpool) put(batch []*entry) (left []*entry) {
 	c.mu.Unlock()
 	wakeUp(c.wake)
 	return batch[len(refs):]
+}
+
+// fullLogEvery is how often a spool that takes no records is logged.
+const fullLogEvery = 30 * time.Second
+
+// fail logs that put has failed, unless that was logged a short while ago: it is tried again every few seconds.
+func (c *callSpool) fail(err error) {
+	c.failures++
+	now := time.Now()
+	if since := now.Sub(c.failing); since >= 0 && since < fullLogEvery {
+		return
+	}
+	c.failing = now
+	c.log.Warn("call records could not be spooled, holding them in memory", "attempts", c.failures, "error", err)
 }
 
 // append writes the records of calls to disk.
