@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,8 +50,39 @@ func errURL(raw string, err error) error {
 	if mode := u.Query().Get("sslmode"); mode != "" && !slices.Contains(sslModes, mode) {
 		return agl.Errorf(agl.CodeInvalid, "got %s with sslmode=%s, sslmode must be one of %s", location(raw), mode, strings.Join(sslModes, ", "))
 	}
+	if err := checkVariables(u); err != nil {
+		return err
+	}
 	return agl.Errorf(agl.CodeInvalid, "got %s, which is not understood%s", location(raw), reason(err))
 }
+
+// checkVariables returns an error if a PG… variable that completes a URL has a wrong value.
+func checkVariables(u *url.URL) error {
+	number := func(least, most uint64) func(text string) bool {
+		return func(text string) bool {
+			n, err := strconv.ParseUint(text, 10, 64)
+			return err == nil && n >= least && n <= most
+		}
+	}
+	for _, v := range [...]struct {
+		name, parameter string
+		given           bool // in the URL, outside its query
+		ok              func(text string) bool
+		allowed         string
+	}{
+		{"PGSSLMODE", "sslmode", false, func(text string) bool { return slices.Contains(sslModes, text) }, "one of " + strings.Join(sslModes, ", ")},
+		{"PGPORT", "port", u.Port() != "", number(1, math.MaxUint16), "1 to 65535"},
+		{"PGCONNECT_TIMEOUT", "connect_timeout", false, number(0, math.MaxInt32), "a number of seconds"},
+		{"PGTARGETSESSIONATTRS", "target_session_attrs", false, func(text string) bool { return slices.Contains(sessionAttrs, text) }, "one of " + strings.Join(sessionAttrs, ", ")},
+	} {
+		if text := os.Getenv(v.name); text != "" && !v.given && !u.Query().Has(v.parameter) && !v.ok(text) {
+			return agl.Errorf(agl.CodeInvalid, "the environment variable %s is %q, must be %s", v.name, text, v.allowed)
+		}
+	}
+	return nil
+}
+
+var sessionAttrs = []string{"any", "read-write", "read-only", "primary", "standby", "prefer-standby"}
 
 var sslModes = []string{"disable", "allow", "prefer", "require", "verify-ca", "verify-full"}
 
