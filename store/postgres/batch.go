@@ -37,7 +37,7 @@ type batch struct {
 }
 
 const (
-	begin    = `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`
+	begin    = `BEGIN ISOLATION LEVEL READ COMMITTED` // read-only where the database says so
 	commit   = `COMMIT`
 	rollback = `ROLLBACK`
 )

@@ -17,8 +17,6 @@ import (
 // https://www.postgresql.org/docs/current/errcodes-appendix.html
 const (
 	codeReadOnly       = "25006"
-	codeNowReadOnly    = "25001" // of BEGIN READ WRITE where transactions are read-only by default, and of others
-	codeUnsupported    = "0A000" // of BEGIN READ WRITE at a standby, and of others
 	codeIdle           = "25P03" // the connection is ended
 	codeLong           = "25P04" // the same, for a transaction
 	codeSerialization  = "40001"
@@ -47,7 +45,7 @@ func failed(ctx context.Context, doing string, err error) error {
 		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: the database is away: %w", doing, err)
 	case !answered:
 		return agl.Errorf(agl.CodeInternal, "postgres: %s: %w", doing, err)
-	case readOnly(pg):
+	case pg.Code == codeReadOnly: // such as after a failover that has made it a standby
 		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: the database is a standby or read-only: %w", doing, err)
 	case pg.Code == codeDiskFull:
 		return agl.Errorf(agl.CodeExhausted, "postgres: %s: the database's disk is full: %w", doing, err)
@@ -63,17 +61,6 @@ func failed(ctx context.Context, doing string, err error) error {
 		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: %w", doing, err)
 	}
 	return agl.Errorf(agl.CodeInternal, "postgres: %s: %w", doing, err)
-}
-
-// readOnly reports whether the database takes no writes, such as after a failover that has made it a standby.
-func readOnly(err *pgconn.PgError) bool {
-	switch err.Code {
-	case codeReadOnly:
-		return true
-	case codeNowReadOnly, codeUnsupported:
-		return err.Routine == "call_bool_check_hook" // it checks READ WRITE
-	}
-	return false
 }
 
 // batchFailed is failed for a batch. Errors after which the batch can run again wrap

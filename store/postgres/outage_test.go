@@ -230,6 +230,32 @@ func TestStandby(t *testing.T) {
 	enqueue(t, s, agl.EnqueueRolloutsParams{Rollouts: numbered(1)})
 }
 
+// TestReadOnlyByDefault sets default_transaction_read_only under a store, as services do when a disk is full. The database is
+// not ready, and takes no writes.
+func TestReadOnlyByDefault(t *testing.T) {
+	t.Parallel()
+	_, databaseURL := ownServer(t)
+	s := engine(t, postgres.Config{URL: databaseURL, PollInterval: time.Hour})
+	enqueue(t, s, agl.EnqueueRolloutsParams{Rollouts: numbered(1)})
+	execute(t, databaseURL, `ALTER SYSTEM SET default_transaction_read_only = on`)
+	execute(t, databaseURL, `SELECT pg_reload_conf()`)
+	for name, call := range map[string]func() error{
+		"ready": func() error { return s.Ready(t.Context()) },
+		"write": func() error {
+			_, err := s.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: numbered(1)})
+			return err
+		},
+	} {
+		var err error
+		for tries := 0; err == nil && tries < 2000; tries++ { // until each connection has read the configuration
+			err = call()
+		}
+		if !errors.Is(err, agl.ErrUnavailable) || !strings.Contains(err.Error(), "standby or read-only") {
+			t.Errorf("%s: %v, want unavailable, because the database is read-only", name, err)
+		}
+	}
+}
+
 // TestIdleTransaction suspends a store between the read and the write of a batch for longer than the database lets a transaction
 // be idle. The batch is refused as unavailable, so that clients repeat it.
 func TestIdleTransaction(t *testing.T) {
