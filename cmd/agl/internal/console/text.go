@@ -26,13 +26,19 @@ func Printable(s string) string {
 		switch {
 		case r == '\n' || r == '\t' || r == '\r':
 			out.WriteByte(' ')
-		case strconv.IsPrint(r):
+		case shows(r):
 			out.WriteRune(r)
 		default:
 			out.WriteRune('\uFFFD')
 		}
 	}
 	return out.String()
+}
+
+// shows reports whether a character is safe in a terminal. Joiners are: emoji, Persian and the scripts of India need them.
+func shows(r rune) bool {
+	const nonJoiner, joiner = '\u200c', '\u200d'
+	return r == nonJoiner || r == joiner || strconv.IsPrint(r)
 }
 
 // Dash returns s made printable, or a dash if it is empty.
@@ -128,7 +134,7 @@ func Block(b *strings.Builder, head, below, text string) {
 			switch {
 			case r == '\t' || r == '\r':
 				safe.WriteByte(' ')
-			case strconv.IsPrint(r):
+			case shows(r):
 				safe.WriteRune(r)
 			default:
 				safe.WriteRune('\uFFFD')

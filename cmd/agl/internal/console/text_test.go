@@ -13,6 +13,9 @@ func TestPrintable(t *testing.T) {
 		"\x1b[2J":                "\uFFFD[2J",
 		"\u202Eback":             "\uFFFDback",
 		"日本":                     "日本",
+		"👩\u200d🚀":               "👩\u200d🚀",
+		"می\u200cخواهم":          "می\u200cخواهم",
+		"hidden\u200b":           "hidden\uFFFD",
 		"bad \xff":               "bad \uFFFD",
 		strings.Repeat("é", 130): strings.Repeat("é", 120) + "…",
 	} {
