@@ -1,0 +1,64 @@
+package upstream
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+)
+
+// earlyReplyWait is how long a failed write waits for a reply that the other side has sent.
+const earlyReplyWait = time.Second
+
+type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+// keepingEarlyReplies returns a dial function whose connections keep the reply of a server that refuses a long request before it
+// has read it, and closes the connection: net/http drops such a reply if it learns of the failed write first.
+func keepingEarlyReplies(dial dialFunc) dialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &conn{Conn: c, over: make(chan struct{})}, nil
+	}
+}
+
+// conn returns the error of a write after everything that has arrived was read.
+type conn struct {
+	net.Conn
+
+	once sync.Once
+	over chan struct{} // closed when nothing more can be read
+}
+
+func (c *conn) end() { c.once.Do(func() { close(c.over) }) }
+
+// Read implements [net.Conn].
+func (c *conn) Read(to []byte) (int, error) {
+	n, err := c.Conn.Read(to)
+	if err != nil {
+		c.end()
+	}
+	return n, err
+}
+
+// Write implements [net.Conn].
+func (c *conn) Write(data []byte) (int, error) {
+	n, err := c.Conn.Write(data)
+	if err != nil {
+		limit := time.NewTimer(earlyReplyWait)
+		defer limit.Stop()
+		select {
+		case <-c.over:
+		case <-limit.C:
+		}
+	}
+	return n, err
+}
+
+// Close implements [net.Conn].
+func (c *conn) Close() error {
+	c.end()
+	return c.Conn.Close()
+}
