@@ -53,7 +53,11 @@ func SpanTree(w io.Writer, start agl.Timestamp, spans []agl.Span) error {
 func spanLine(start agl.Timestamp, s *agl.Span) string {
 	times := "no time"
 	if s.StartTime.Valid {
-		times = "+" + Duration(s.StartTime.V.Sub(start)) + " " + Took(s.StartTime, s.EndTime, "open")
+		begun := Duration(s.StartTime.V.Sub(start))
+		if !strings.HasPrefix(begun, "-") { // a clock that is behind
+			begun = "+" + begun
+		}
+		times = begun + " " + Took(s.StartTime, s.EndTime, "open")
 	}
 	parts := []string{Faint.Render(times), Strong.Render(Printable(s.Name))}
 	if tokens := SpanTokens(s.Attributes); tokens != "" {

@@ -60,6 +60,17 @@ func TestSpanForest(t *testing.T) {
 	}
 }
 
+// A span of a machine whose clock is behind began before its attempt.
+func TestSpanBeforeItsAttempt(t *testing.T) {
+	t.Parallel()
+	span := agl.Span{Name: "call", StartTime: agl.Some[agl.Timestamp](40), EndTime: agl.Some[agl.Timestamp](42)}
+	for start, want := range map[agl.Timestamp]string{3640: "-1h0m0s 2s  call", 39: "+1s 2s  call"} {
+		if got := spanLine(start, &span); got != want {
+			t.Errorf("after %v: got %q, want %q", start, got, want)
+		}
+	}
+}
+
 // TestSpanForestLosesNothing: whatever the parents are, each span is drawn once.
 func TestSpanForestLosesNothing(t *testing.T) {
 	t.Parallel()
