@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
@@ -65,7 +66,7 @@ func TestSpanBeforeItsAttempt(t *testing.T) {
 	t.Parallel()
 	span := agl.Span{Name: "call", StartTime: agl.Some[agl.Timestamp](40), EndTime: agl.Some[agl.Timestamp](42)}
 	for start, want := range map[agl.Timestamp]string{3640: "-1h0m0s 2s  call", 39: "+1s 2s  call"} {
-		if got := spanLine(start, &span); got != want {
+		if got := ansi.Strip(spanLine(start, &span)); got != want {
 			t.Errorf("after %v: got %q, want %q", start, got, want)
 		}
 	}
