@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import signal
 import tempfile
 import unittest
 from collections import Counter
@@ -65,7 +66,9 @@ class Processes(unittest.IsolatedAsyncioTestCase):
 
 def work_in_processes(url: str) -> list[Report]:
     context = multiprocessing.get_context("fork")
-    with context.Pool(PROCESSES) as pool:
+    # This process handles SIGTERM, by which the pool ends its processes. They would inherit that: one that is just about to wait would go
+    # on waiting.
+    with context.Pool(PROCESSES, signal.signal, (signal.SIGTERM, signal.SIG_DFL)) as pool:
         return pool.starmap_async(work_in_this_process, [(url, n) for n in range(PROCESSES)], chunksize=1).get(timeout=2 * DEADLINE)
 
 
