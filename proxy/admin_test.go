@@ -25,6 +25,8 @@ func TestConfig(t *testing.T) {
 		"api_key":        {Models: []proxy.Model{{Name: "m", BaseURL: "http://h", APIKey: "env:"}}},
 		"StoreRetry":     {StoreRetry: -1},
 		"PublicURL":      {PublicURL: "localhost"},
+		"a URL with #f":  {Models: []proxy.Model{{Name: "m", BaseURL: "http://h/v1#f"}}},
+		"a query":        {PublicURL: "http://me:1/v1?key=k"},
 	} {
 		if _, err := proxy.New(cfg); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)

@@ -235,6 +235,9 @@ func (c *Config) Validate() error {
 		}
 	}
 	if c.PublicURL != "" {
+		if strings.Contains(c.PublicURL, "?") {
+			return agl.Errorf(agl.CodeInvalid, "PublicURL: got a URL with a query, must have none: agents append their paths to it")
+		}
 		return upstream.CheckURL("PublicURL", c.PublicURL)
 	}
 	return nil

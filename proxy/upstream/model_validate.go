@@ -16,5 +16,8 @@ func CheckURL(field, raw string) error {
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return agl.Errorf(agl.CodeInvalid, "%s: got %q, must be an absolute http or https URL such as http://127.0.0.1:8000/v1", field, u.Redacted())
 	}
+	if u.Fragment != "" { // it would never be sent
+		return agl.Errorf(agl.CodeInvalid, "%s: got a URL with #%s, must end before it", field, u.Fragment)
+	}
 	return nil
 }
