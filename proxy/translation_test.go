@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/proxytest"
@@ -387,6 +389,43 @@ func TestTimeoutWhileTheBackendIsSilent(t *testing.T) {
 					<-backend.Gone()
 				}
 			})
+		}
+	}
+}
+
+// The record of a translated call is read from the backend's request, whose long texts stand elsewhere than in the agent's, or
+// where that has another one.
+func TestRecordOfTranslatedTexts(t *testing.T) {
+	t.Parallel()
+	long := func(word string) string { return strings.Repeat(word+` \"quoted\" `, 60) }
+	want := map[string]string{}
+	for i, m := range []struct{ role, content string }{{"system", long("one")}, {"user", long("a second")}, {"user", long("three")}} {
+		prefix := fmt.Sprintf("%s.%d.", agl.AttrGenAIPrompt, i)
+		want[prefix+"role"], want[prefix+"content"] = `"`+m.role+`"`, `"`+m.content+`"`
+	}
+	p, store := plugged(t, func(*http.Request) (*http.Response, error) { return ok(), nil }, nil, "backend")
+	const pads = 100
+	for pad := range pads {
+		body := `{` + strings.Repeat(" ", pad) + `"messages":[{"role":"user","content":"` + long("a second") +
+			`"},{"role":"user","content":[{"type":"text","text":"` + long("three") + `"}]}],"system":"` + long("one") + `","model":"m","max_tokens":5}`
+		if w := ask(t.Context(), p, messagesPath, body, nil); w.Code != http.StatusOK {
+			t.Fatal(w.Code, w.Body)
+		}
+	}
+	closed(t, p)
+	calls := store.calls()
+	if len(calls) != pads {
+		t.Fatalf("%d calls were recorded, want %d", len(calls), pads)
+	}
+	for i := range calls {
+		got := map[string]string{}
+		for key, value := range calls[i].Attributes.All() {
+			if strings.HasPrefix(key, agl.AttrGenAIPrompt+".") {
+				got[key] = string(value)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("call %d, -want +got:\n%s", i, diff)
 		}
 	}
 }

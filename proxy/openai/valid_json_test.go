@@ -77,6 +77,18 @@ func TestCheckedSkip(t *testing.T) {
 		if checked == nil {
 			t.Fatalf("%s is valid", doc)
 		}
+		long := 0
+		for i, text := range append(texts, texts...) { // of a and e
+			if len(text) >= longString {
+				long++
+				if i == 0 { // of b and d
+					long += 2
+				}
+			}
+		}
+		if len(checked.long) != long {
+			t.Fatalf("%d strings of %s were noted, want %d", len(checked.long), doc, long)
+		}
 		skip := checked.Skip(doc)
 		enter := rapid.SliceOfN(rapid.Bool(), 4, 4).Draw(t, "enter")
 		rawjson.WalkMembers(doc, 0, func(m rawjson.Member) int {
