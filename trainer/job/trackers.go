@@ -6,6 +6,7 @@ import (
 	"errors"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -65,15 +66,19 @@ func (c Config) startRun(ctx context.Context, runs agl.Runs, runID, outDir strin
 		return nil, err
 	}
 	file := c.File
-	about := map[string]any{"describe": file.Algorithm.Describe(), "seed": file.Seed, "output": path, "version": c.Version, tracker.Exclusive: true}
+	about := map[string]any{"describe": file.Algorithm.Describe(), "seed": file.Seed, tracker.Output: path, "version": c.Version, tracker.Exclusive: true}
 	metadata, err := json.Marshal(about, json.Deterministic(true))
 	if err != nil {
 		return nil, err
 	}
 	var run *tracker.Run
-	if runs == nil {
+	switch {
+	case runs == nil:
 		err = agl.Errorf(agl.CodeUnimplemented, "the store has no runs")
-	} else {
+	case c.sharesStore():
+		err = tracker.NotElsewhere(ctx, runs, runID, path, time.Now())
+	}
+	if err == nil {
 		run, err = tracker.NewRun(ctx, runs, agl.StartRunParams{RunID: runID, Name: filepath.Base(path), Algorithm: file.Algorithm.Name(), Metadata: metadata})
 	}
 	if agl.ErrorCode(err) == agl.CodeUnimplemented {

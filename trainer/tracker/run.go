@@ -41,6 +41,28 @@ const (
 // Exclusive is a member of the metadata of runs that must be [Run.Alone] in their store. Other programs start runs to keep metrics.
 const Exclusive = "exclusive"
 
+// Output is a member of the metadata of runs: the absolute path of the output folder.
+const Output = "output"
+
+// NotElsewhere returns agl.ErrConflict if a run is under way with another output folder: its folder was copied, and the processes of
+// both would cancel each other's rollouts. now is this machine's time; if it is off by a minute, the run counts as ended.
+func NotElsewhere(ctx context.Context, runs agl.Runs, runID, output string, now time.Time) error {
+	run, err := runs.GetRun(ctx, runID)
+	if errors.Is(err, agl.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for the run in the store: %w", err)
+	}
+	ago, other := now.Sub(run.UpdateTime.Time()), member(&run, Output)
+	if run.Status != agl.RunRunning || !isExclusive(&run) || other == output || ago.Abs() >= silentAfter {
+		return nil
+	}
+	return agl.Errorf(agl.CodeConflict, "run %s is under way with the output folder %v, and was heard from %s ago; this folder, %s, is a copy of it or was moved: "+
+		"wait for the end of that process, or start a new run; if the process was killed, it counts as ended after a minute",
+		runID, other, max(ago, 0).Round(time.Second), output)
+}
+
 // Alone returns agl.ErrConflict, and ends this run, if another exclusive one is under way in the store: runners of both would take
 // rollouts from one queue, and the first run to end would close it. Of two new runs that start at the same time the first one goes on:
 // it is the one that the other sees.
@@ -92,9 +114,15 @@ func UnderWay(ctx context.Context, runs agl.Runs, now time.Time) ([]agl.Run, err
 	return found, nil
 }
 
-func isExclusive(run *agl.Run) bool {
+func isExclusive(run *agl.Run) bool { return member(run, Exclusive) == true }
+
+// member returns a member of a run's metadata, nil if there is none.
+func member(run *agl.Run, name string) any {
 	var metadata map[string]any
-	return json.Unmarshal(run.Metadata, &metadata) == nil && metadata[Exclusive] == true
+	if json.Unmarshal(run.Metadata, &metadata) != nil {
+		return nil
+	}
+	return metadata[name]
 }
 
 // Heartbeat tells the store that the run is under way, until Close.

@@ -134,3 +134,43 @@ func TestRunsAtTheSameTime(t *testing.T) {
 		}
 	})
 }
+
+// TestRunOfACopiedFolder: a run is refused in a copy of its folder while it goes on in the other.
+func TestRunOfACopiedFolder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		runs := agl.RunsOf(memorytest.Open(t))
+		check := func(output string) error {
+			return tracker.NotElsewhere(t.Context(), runs, "run", output, time.Now())
+		}
+		if err := check("/here"); err != nil {
+			t.Errorf("a new run: %v", err)
+		}
+		run, err := tracker.NewRun(t.Context(), runs, agl.StartRunParams{RunID: "run", Metadata: []byte(`{"exclusive":true,"output":"/there"}`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		run.Heartbeat(t.Context(), slog.New(slog.DiscardHandler))
+		time.Sleep(time.Hour)
+		err = check("/here")
+		if !errors.Is(err, agl.ErrConflict) || !strings.Contains(err.Error(), "run run is under way with the output folder /there") {
+			t.Errorf("beside it: %v, want a conflict that names its folder", err)
+		}
+		if err := check("/there"); err != nil {
+			t.Errorf("it resumes at once after it was killed: %v", err)
+		}
+		if err := run.Close(t.Context(), context.Canceled); err != nil {
+			t.Fatal(err)
+		}
+		if err := check("/here"); err != nil {
+			t.Errorf("after its end: %v", err)
+		}
+		if _, err := tracker.NewRun(t.Context(), runs, agl.StartRunParams{RunID: "run"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if err := check("/here"); err != nil {
+			t.Errorf("it was killed a minute ago: %v", err)
+		}
+	})
+}
