@@ -153,7 +153,7 @@ func TestRunOfACopiedFolder(t *testing.T) {
 		run.Heartbeat(t.Context(), slog.New(slog.DiscardHandler))
 		time.Sleep(time.Hour)
 		err = check("/here")
-		if !errors.Is(err, agl.ErrConflict) || !strings.Contains(err.Error(), "run run is under way with the output folder /there") {
+		if !errors.Is(err, agl.ErrConflict) || !strings.Contains(err.Error(), "under way with the output folder /there") {
 			t.Errorf("beside it: %v, want a conflict that names its folder", err)
 		}
 		if err := check("/there"); err != nil {
