@@ -31,7 +31,7 @@ var ErrEmpty = errors.New("the dataset is empty")
 func Load(path string) (agl.Tasks, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("open dataset: %w", err)
+		return nil, fmt.Errorf("dataset: %w", err) // err says that it was to be opened
 	}
 	tasks, err := Read(f, path)
 	return tasks, errors.Join(err, f.Close())

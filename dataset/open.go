@@ -23,7 +23,7 @@ func Open(path string, options Options) (*Reader, error) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("open dataset: %w", err)
+		return nil, fmt.Errorf("dataset: %w", err) // err says that it was to be opened
 	}
 	return &Reader{source{path: path, file: f, options: options}}, nil
 }

@@ -88,6 +88,9 @@ func TestFlushOverHTTP(t *testing.T) {
 					if tc.kind != agl.OutcomeOK && !strings.Contains(outcome.Message, "flush the proxy http://proxy:1:") {
 						t.Errorf("message is %q", outcome.Message)
 					}
+					if tc.proxy.err != nil && !strings.Contains(outcome.Message, "start it, or change their endpoint") {
+						t.Errorf("message is %q, want it to say what helps", outcome.Message)
+					}
 				}
 				if tc.calls >= 0 && len(tc.proxy.calls) != tc.calls {
 					t.Errorf("the proxy was called %d times, want %d", len(tc.proxy.calls), tc.calls)

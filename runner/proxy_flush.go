@@ -76,6 +76,9 @@ func (f *proxyFlusher) post(ctx context.Context, base, rolloutID, attemptID stri
 		req.Header.Set("Authorization", "Bearer "+f.token)
 	}
 	resp, err := f.client.Do(req)
+	if err != nil && ctx.Err() == nil {
+		return agl.Errorf(agl.CodeUnavailable, "%w; the resources name this proxy: start it, or change their endpoint", err)
+	}
 	if err != nil {
 		return agl.Errorf(agl.CodeUnavailable, "%w", err)
 	}

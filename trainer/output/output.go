@@ -395,6 +395,9 @@ func Read(path string) (Record, Source, error) {
 	if err != nil {
 		return Record{}, Source{}, err
 	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return Record{}, Source{}, agl.Errorf(agl.CodeNotFound, "there is no folder %s; name the one that agl train has printed, such as runs/agl", path)
+	}
 	if !found {
 		return Record{}, Source{}, agl.Errorf(agl.CodeNotFound, "%s has no run: there is no file %s", path, RecordFile)
 	}
