@@ -396,9 +396,14 @@ func TestImportCompressed(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	_, err := archive.Import(t.Context(), newMemory(t, 0), &compressed, nil)
-	if !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), "compressed by gzip") {
-		t.Errorf("got error %v, want one that says what the file is", err)
+	for name, file := range map[string][]byte{
+		"an export":        compressed.Bytes(),
+		"without line end": bytes.ReplaceAll(compressed.Bytes(), []byte("\n"), nil),
+	} {
+		_, err := archive.Import(t.Context(), newMemory(t, 0), bytes.NewReader(file), nil)
+		if !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), "compressed by gzip") {
+			t.Errorf("%s: got error %v, want one that says what the file is", name, err)
+		}
 	}
 }
 

@@ -155,9 +155,6 @@ func (l *line) damaged(format string, args ...any) error {
 func (l *line) parse(text []byte, table *crc32.Table) error {
 	const checksumBytes = len(`,"crc32c":"00000000"}`)
 	at := len(text) - checksumBytes
-	if l.number == 1 && bytes.HasPrefix(text, []byte("\x1f\x8b")) {
-		return agl.Errorf(agl.CodeInvalid, "the export is compressed by gzip, must be JSON lines; decompress it first")
-	}
 	if at < 0 || !bytes.HasPrefix(text[at:], []byte(`,"crc32c":"`)) {
 		return l.damaged("it does not end with a checksum")
 	}
@@ -220,6 +217,9 @@ func (r *lineReader) next() (*line, error) {
 		}
 		r.number++
 		r.read += int64(len(text))
+		if r.number == 1 && bytes.HasPrefix(text, []byte("\x1f\x8b")) { // it may have no line end
+			return nil, agl.Errorf(agl.CodeInvalid, "the export is compressed by gzip, must be JSON lines; decompress it first")
+		}
 		complete := err == nil
 		l := &line{number: r.number}
 		if parseErr := l.parse(bytes.TrimSuffix(text, []byte("\n")), r.table); parseErr != nil {
