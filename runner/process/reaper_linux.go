@@ -114,11 +114,14 @@ func (r *Reaper) sweep(mark string, group int) int {
 	}
 	r.setRunning(mark, false)
 	killed := map[int]bool{}
-	for deadline := time.Now().Add(sweepTime); time.Now().Before(deadline); {
-		left := r.pass(mark, group, killed)
-		if left == 0 {
-			break
+	// Linux may leave a child out of its list if another one ends while the list is read, so it must be empty twice.
+	empty := 0
+	for deadline := time.Now().Add(sweepTime); empty < 2 && time.Now().Before(deadline); {
+		if r.pass(mark, group, killed) == 0 {
+			empty++
+			continue
 		}
+		empty = 0
 		// The children of an orphan become orphans, too.
 		time.Sleep(time.Millisecond)
 	}
