@@ -67,6 +67,7 @@ func responsesRest(in *responsesRequest) (jsontext.Value, error) {
 	}
 	kept := KeepMembers(in.Rest, func(name string, value jsontext.Value) bool {
 		v, plain := string(value), "null" // the value that means the default
+		advice := "leave it out"
 		switch name {
 		case "store", "service_tier", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "stream_options", "max_tool_calls":
 			return false // it does not concern the model
@@ -74,12 +75,14 @@ func responsesRest(in *responsesRequest) (jsontext.Value, error) {
 			plain = "false"
 		case "truncation":
 			plain = `"disabled"`
-		case "previous_response_id", "conversation", "prompt", "context_management":
+		case "context_management":
+		case "previous_response_id", "conversation", "prompt":
+			advice = "send the whole input"
 		default:
 			return v != "null"
 		}
 		if v != plain && v != "null" && err == nil {
-			err = Unsupported(name, "got %s: not supported by this backend, send the whole input", v)
+			err = Unsupported(name, "got %s: not supported by this backend, %s", v, advice)
 		}
 		return false
 	})

@@ -52,9 +52,9 @@ func TestResponsesRequestGolden(t *testing.T) {
 func TestResponsesUnsupported(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
-		`{"input":"a","previous_response_id":"resp_0"}`:                 `previous_response_id: got "resp_0"`,
+		`{"input":"a","previous_response_id":"resp_0"}`:                 `previous_response_id: got "resp_0": not supported by this backend, send the whole input`,
 		`{"input":"a","conversation":"c"}`:                              `conversation: got "c"`,
-		`{"input":"a","background":true}`:                               `background: got true`,
+		`{"input":"a","background":true}`:                               `background: got true: not supported by this backend, leave it out`,
 		`{"input":"a","truncation":"auto"}`:                             `truncation: got "auto"`,
 		`{"input":"a","prompt":{"id":"p"}}`:                             `prompt: got {"id":"p"}`,
 		`{"input":"a","tools":[{"type":"web_search"}]}`:                 `tools[0].type: got "web_search"`,
