@@ -148,7 +148,7 @@ func (it *streamedItem) appendJSON(dst []byte) []byte {
 	dst = append(dst, '{')
 	Members(it.raw, func(name, value []byte) {
 		switch key := string(name); key {
-		case "content", "arguments":
+		case "content", "arguments", "input":
 			return
 		case "type":
 			kind = rawjson.Unquote(value)
@@ -156,8 +156,11 @@ func (it *streamedItem) appendJSON(dst []byte) []byte {
 		dst = appendMember(dst, name, value)
 	})
 	said := quoted(it.said)
-	if kind == "function_call" {
+	switch kind {
+	case "function_call":
 		return append(appendMember(dst, []byte("arguments"), said), '}')
+	case "custom_tool_call":
+		return append(appendMember(dst, []byte("input"), said), '}')
 	}
 	part := `[{"type":"output_text","text":`
 	if kind == "reasoning" {

@@ -19,6 +19,7 @@ type ResponseReply struct {
 	number  int // of the next event
 	items   []*outputItem
 	calls   map[int]*outputItem
+	tools   functions // that may be called
 	finish  string
 	usage   *ChatUsage
 }
@@ -75,8 +76,8 @@ func orNull(v jsontext.Value) jsontext.Value {
 	return v
 }
 
-func newResponseReply(in *responsesRequest, o ResponsesOptions) *ResponseReply {
-	r := &ResponseReply{suffix: strings.TrimPrefix(o.ID, "resp_"), calls: make(map[int]*outputItem)}
+func newResponseReply(in *responsesRequest, called functions, o ResponsesOptions) *ResponseReply {
+	r := &ResponseReply{suffix: strings.TrimPrefix(o.ID, "resp_"), calls: make(map[int]*outputItem), tools: called}
 	r.object = response{
 		ID: o.ID, Object: "response", CreatedAt: o.Created, Instructions: orNull(in.Instructions), MaxOutputTokens: orNull(in.MaxOutputTokens),
 		Model: orNull(in.Model), Output: []jsontext.Value{}, ParallelToolCalls: in.ParallelToolCalls == nil || *in.ParallelToolCalls, PreviousResponse: null,
@@ -104,17 +105,17 @@ func newResponseReply(in *responsesRequest, o ResponsesOptions) *ResponseReply {
 // outputItem is an item of the output that is being sent.
 type outputItem struct {
 	index int
-	kind  string // message, reasoning or function_call
+	kind  string // message, reasoning, function_call or custom_tool_call
 	part  string // of a message: output_text or refusal; of reasoning: reasoning_text
 	id    jsontext.Value
-	call  responsesItem // id and name of a function call
+	call  responsesItem // id, name and namespace of a call
 	said  []byte        // text or arguments so far: the inside of a JSON string
 	logs  list          // log-probabilities of a text
 	done  bool
 }
 
 func (r *ResponseReply) item(kind, part string) *outputItem {
-	prefix := map[string]string{"message": "msg_", "reasoning": "rs_", "function_call": "fc_"}[kind]
+	prefix := map[string]string{"message": "msg_", "reasoning": "rs_", "function_call": "fc_", "custom_tool_call": "ctc_"}[kind]
 	it := &outputItem{index: len(r.items), kind: kind, part: part}
 	it.id = Quote(prefix + r.suffix + "_" + strconv.Itoa(it.index))
 	r.items = append(r.items, it)
@@ -145,10 +146,16 @@ func (it *outputItem) wire(status string) (responsesItem, error) {
 	out := responsesItem{Type: it.kind, ID: it.id, Status: status}
 	begun := status == "in_progress"
 	switch it.kind {
-	case "function_call":
-		out.CallID, out.Name, out.Arguments = it.call.CallID, it.call.Name, jsontext.Value(`""`)
+	case "function_call", "custom_tool_call":
+		out.CallID, out.Name, out.Namespace = it.call.CallID, it.call.Name, it.call.Namespace
+		said := jsontext.Value(`""`)
 		if !begun {
-			out.Arguments = quoted(it.said)
+			said = it.argument()
+		}
+		if it.kind == "function_call" {
+			out.Arguments = said
+		} else {
+			out.Input = said
 		}
 		return out, nil
 	case "message":
@@ -162,6 +169,14 @@ func (it *outputItem) wire(status string) (responsesItem, error) {
 		out.Content, err = AppendWire(nil, []responsesPart{it.content()})
 	}
 	return out, err
+}
+
+// argument returns the arguments of a function, or the text that a custom tool takes.
+func (it *outputItem) argument() jsontext.Value {
+	if it.kind == "custom_tool_call" {
+		return textOf(quoted(it.said))
+	}
+	return quoted(it.said)
 }
 
 // Reply appends the response for a chat completion.
@@ -316,6 +331,7 @@ type responseEvent struct {
 	Refusal      jsontext.Value `json:"refusal,omitzero"`
 	Name         jsontext.Value `json:"name,omitzero"`
 	Arguments    jsontext.Value `json:"arguments,omitzero"`
+	Input        jsontext.Value `json:"input,omitzero"`
 	Logprobs     jsontext.Value `json:"logprobs,omitzero"`
 }
 
@@ -356,8 +372,7 @@ func (r *ResponseReply) delta(dst []byte, d *ChatMessage, logprobs jsontext.Valu
 		}
 		it := r.calls[index]
 		if it == nil {
-			it = r.item("function_call", "")
-			it.call = responsesItem{CallID: orNull(c.ID), Name: orNull(c.Function.Name)}
+			it = r.callItem(&c)
 			r.calls[index] = it
 			if dst, err = r.begin(dst, it); err != nil {
 				return dst, err
@@ -370,6 +385,20 @@ func (r *ResponseReply) delta(dst []byte, d *ChatMessage, logprobs jsontext.Valu
 		}
 	}
 	return dst, nil
+}
+
+// callItem returns the item of a call that begins.
+func (r *ResponseReply) callItem(c *ChatCall) *outputItem {
+	kind, name, namespace := "function_call", c.Function.Name, jsontext.Value(nil)
+	if t := r.tools[Unquote(name)]; t != nil {
+		name, namespace = t.Name, t.Namespace
+		if t.Type == "custom" {
+			kind = "custom_tool_call"
+		}
+	}
+	it := r.item(kind, "")
+	it.call = responsesItem{CallID: orNull(c.ID), Name: orNull(name), Namespace: namespace}
+	return it
 }
 
 // last returns the item that a text continues: the last one, if it has the kind and part and
@@ -396,7 +425,7 @@ func contentLogprobs(logprobs jsontext.Value) (found jsontext.Value) {
 // begin sends the start of an item, after the ends of the texts before it.
 func (r *ResponseReply) begin(dst []byte, it *outputItem) (_ []byte, err error) {
 	for _, before := range r.items[:it.index] {
-		if before.kind != "function_call" {
+		if before.part != "" { // calls may go on in parallel
 			if dst, err = r.close(dst, before); err != nil {
 				return dst, err
 			}
@@ -413,9 +442,12 @@ func (r *ResponseReply) begin(dst []byte, it *outputItem) (_ []byte, err error) 
 	return r.tell(dst, &responseEvent{Type: "response.content_part.added", ItemID: it.id, OutputIndex: &it.index, ContentIndex: new(int), Part: &part})
 }
 
-// say sends a piece of an item.
+// say sends a piece of an item. The text that a custom tool takes is sent at its end, because the pieces are those of arguments.
 func (r *ResponseReply) say(dst []byte, it *outputItem, piece, logs jsontext.Value) ([]byte, error) {
 	it.said = append(it.said, piece[1:len(piece)-1]...)
+	if it.kind == "custom_tool_call" {
+		return dst, nil
+	}
 	e := &responseEvent{Type: "response.function_call_arguments.delta", ItemID: it.id, OutputIndex: &it.index, Delta: piece, Logprobs: logs}
 	if it.part != "" {
 		e.Type, e.ContentIndex = "response."+it.part+".delta", new(int)
@@ -443,9 +475,16 @@ func (r *ResponseReply) close(dst []byte, it *outputItem) (_ []byte, err error) 
 		status = "incomplete"
 	}
 	e := &responseEvent{Type: "response.function_call_arguments.done", ItemID: it.id, OutputIndex: &it.index}
-	if it.part == "" {
-		e.Name, e.Arguments = it.call.Name, quoted(it.said)
-	} else {
+	switch {
+	case it.kind == "custom_tool_call":
+		text := it.argument()
+		if dst, err = r.tell(dst, &responseEvent{Type: "response.custom_tool_call_input.delta", ItemID: it.id, OutputIndex: &it.index, Delta: text}); err != nil {
+			return dst, err
+		}
+		e.Type, e.Input = "response.custom_tool_call_input.done", text
+	case it.part == "":
+		e.Name, e.Arguments = it.call.Name, it.argument()
+	default:
 		part := it.content()
 		e.Type, e.ContentIndex, e.Text, e.Refusal, e.Logprobs = "response."+it.part+".done", new(int), part.Text, part.Refusal, part.Logprobs
 		if dst, err = r.tell(dst, e); err != nil {

@@ -8,8 +8,8 @@ import (
 )
 
 // ResponsesToChat translates a request of the Responses API into one for a chat
-// completion, and returns the translator of the reply. Text, images, functions with
-// their calls and outputs, reasoning and schemas are translated. What needs the state
+// completion, and returns the translator of the reply. Text, images, functions,
+// custom tools and namespaces with their calls and outputs, reasoning and schemas are translated. What needs the state
 // or the tools of OpenAI's own service is refused: previous_response_id, conversation,
 // prompt, background, built-in tools. Nothing is stored, whatever the member store
 // says. A request for encrypted reasoning is ignored, because there is none.
@@ -36,7 +36,8 @@ func ResponsesToChat(body []byte, o ResponsesOptions) ([]byte, *ResponseReply, e
 	if out.Rest, err = responsesRest(&in); err != nil {
 		return nil, nil, err
 	}
-	if err := responsesTools(&in, &out); err != nil {
+	called, err := responsesTools(&in, &out)
+	if err != nil {
 		return nil, nil, err
 	}
 	if err := responsesFormats(&in, &out); err != nil {
@@ -49,7 +50,7 @@ func ResponsesToChat(body []byte, o ResponsesOptions) ([]byte, *ResponseReply, e
 		return nil, nil, err
 	}
 	chat, err := AppendWire(nil, &out)
-	return chat, newResponseReply(&in, o), err
+	return chat, newResponseReply(&in, called, o), err
 }
 
 // responsesRest returns the members that are passed on unchanged.
@@ -100,14 +101,12 @@ func tail(object jsontext.Value) []byte {
 	return append([]byte{','}, object[1:]...)
 }
 
-func responsesTools(in *responsesRequest, out *ChatRequest) error {
-	for i, t := range in.Tools {
-		if t.Type != "function" {
-			return Unsupported(fmt.Sprintf("tools[%d].type", i), "got %q, must be function for this backend", t.Type)
-		}
-		out.Tools = append(out.Tools, ChatTool{Type: t.Type, Function: &ChatFunction{Name: t.Name, Description: t.Description, Parameters: t.Parameters, Strict: t.Strict}})
+func responsesTools(in *responsesRequest, out *ChatRequest) (functions, error) {
+	called := make(functions)
+	if err := called.addAll(out, in.Tools); err != nil {
+		return nil, err
 	}
-	if len(in.Tools) == 0 {
+	if len(out.Tools) == 0 {
 		out.ParallelToolCalls = nil // servers refuse it without tools
 	}
 	switch {
@@ -116,16 +115,16 @@ func responsesTools(in *responsesRequest, out *ChatRequest) error {
 		out.ToolChoice = in.ToolChoice
 	default:
 		var named responsesTool
-		if err := json.Unmarshal(in.ToolChoice, &named, Lenient()); err != nil || named.Type != "function" {
-			return Unsupported("tool_choice", "got %s, must be auto, required, none or a function", in.ToolChoice)
+		if err := json.Unmarshal(in.ToolChoice, &named, Lenient()); err != nil || named.Type != "function" && named.Type != "custom" {
+			return nil, Unsupported("tool_choice", "got %s, must be auto, required, none, a function or a custom tool", in.ToolChoice)
 		}
-		choice, err := AppendWire(nil, &ChatTool{Type: "function", Function: &ChatFunction{Name: named.Name}})
+		choice, err := AppendWire(nil, &ChatTool{Type: "function", Function: &ChatFunction{Name: functionName(named.Namespace, named.Name)}})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		out.ToolChoice = choice
 	}
-	return nil
+	return called, nil
 }
 
 func responsesFormats(in *responsesRequest, out *ChatRequest) error {
@@ -204,10 +203,15 @@ func (c *conversation) add(item *responsesItem, at string) error {
 	switch item.Type {
 	case "", "message":
 		return c.message(item, at)
-	case "function_call":
+	case "function_call", "custom_tool_call":
+		arguments := item.Arguments
+		if item.Type == "custom_tool_call" {
+			arguments = argumentsOf(item.Input)
+		}
 		m := c.begin()
-		m.ToolCalls = append(m.ToolCalls, ChatCall{ID: item.CallID, Type: "function", Function: ChatFunction{Name: item.Name, Arguments: item.Arguments}})
-	case "function_call_output":
+		called := ChatFunction{Name: functionName(item.Namespace, item.Name), Arguments: arguments}
+		m.ToolCalls = append(m.ToolCalls, ChatCall{ID: item.CallID, Type: "function", Function: called})
+	case "function_call_output", "custom_tool_call_output":
 		c.flush()
 		content, err := responsesContent(item.Output, at+".output")
 		if err != nil {
@@ -224,7 +228,7 @@ func (c *conversation) add(item *responsesItem, at string) error {
 			c.begin().ReasoningContent = said
 		}
 	default:
-		return Unsupported(at+".type", "got %q, must be message, function_call, function_call_output or reasoning for this backend", item.Type)
+		return Unsupported(at+".type", "got %q, must be message, reasoning, function_call, custom_tool_call or an output of one for this backend", item.Type)
 	}
 	return nil
 }

@@ -49,21 +49,50 @@ func TestResponsesRequestGolden(t *testing.T) {
 	}
 }
 
+// Namespaces and tools that take text become functions, also in what the model called before.
+func TestResponsesTools(t *testing.T) {
+	t.Parallel()
+	const input = `[{"type":"custom_tool_call","call_id":"c1","name":"patch","input":"one\ntwo"},{"type":"function_call","call_id":"c2","namespace":"crm","name":"find","arguments":"{}"},
+{"type":"custom_tool_call_output","call_id":"c1","output":"done"},{"type":"function_call_output","call_id":"c2","output":"Ann"}]`
+	for choice, want := range map[string]string{
+		`"auto"`:                           `"auto"`,
+		`{"type":"custom","name":"patch"}`: `{"type":"function","function":{"name":"patch"}}`,
+		`{"type":"function","name":"find","namespace":"crm"}`: `{"type":"function","function":{"name":"crm__find"}}`,
+	} {
+		chat, _, err := openai.ResponsesToChat(fmt.Appendf(nil, `{"model":"m","tools":[%s],"tool_choice":%s,"input":%s}`, responsesTools, choice, input), options())
+		want = `{"model":"m","messages":[{"role":"assistant","content":null,"tool_calls":[` +
+			`{"id":"c1","type":"function","function":{"name":"patch","arguments":"{\"input\": \"one\\ntwo\"}"}},{"id":"c2","type":"function","function":{"name":"crm__find","arguments":"{}"}}]},` +
+			`{"role":"tool","content":"done","tool_call_id":"c1"},{"role":"tool","content":"Ann","tool_call_id":"c2"}],"tools":[` +
+			`{"type":"function","function":{"name":"look"}},` +
+			`{"type":"function","function":{"name":"patch","description":"d","parameters":{"type":"object","properties":{"input":{"type":"string","description":"Text that follows this lark grammar:\nstart: \"a\""}},"required":["input"],"additionalProperties":false}}},` +
+			`{"type":"function","function":{"name":"crm__find","description":"Customers.\n\nFinds one.","parameters":{"type":"object"}}},` +
+			`{"type":"function","function":{"name":"crm__note","parameters":{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}}}],` +
+			`"tool_choice":` + want + `}`
+		if diff := cmp.Diff(want, string(chat)); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", choice, err, diff)
+		}
+	}
+}
+
 func TestResponsesUnsupported(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
-		`{"input":"a","previous_response_id":"resp_0"}`:                 `previous_response_id: got "resp_0": not supported by this backend, send the whole input`,
-		`{"input":"a","conversation":"c"}`:                              `conversation: got "c"`,
-		`{"input":"a","background":true}`:                               `background: got true: not supported by this backend, leave it out`,
-		`{"input":"a","truncation":"auto"}`:                             `truncation: got "auto"`,
-		`{"input":"a","prompt":{"id":"p"}}`:                             `prompt: got {"id":"p"}`,
-		`{"input":"a","tools":[{"type":"web_search"}]}`:                 `tools[0].type: got "web_search"`,
-		`{"input":"a","tool_choice":{"type":"mcp"}}`:                    `tool_choice: got {"type":"mcp"}`,
-		`{"input":"a","include":["file_search_call.results"]}`:          `include[0]: got "file_search_call.results"`,
-		`{"input":"a","text":{"format":{"type":"grammar"}}}`:            `text.format.type: got "grammar"`,
-		`{"input":[{"type":"item_reference","id":"x"}]}`:                `input[0].type: got "item_reference"`,
-		`{"input":[{"role":"tool","content":"a"}]}`:                     `input[0].role: got "tool"`,
-		`{"input":[{"role":"user","content":[{"type":"input_file"}]}]}`: `input[0].content[0].type: got "input_file"`,
+		`{"input":"a","previous_response_id":"resp_0"}`:                                           `previous_response_id: got "resp_0": not supported by this backend, send the whole input`,
+		`{"input":"a","conversation":"c"}`:                                                        `conversation: got "c"`,
+		`{"input":"a","background":true}`:                                                         `background: got true: not supported by this backend, leave it out`,
+		`{"input":"a","truncation":"auto"}`:                                                       `truncation: got "auto"`,
+		`{"input":"a","prompt":{"id":"p"}}`:                                                       `prompt: got {"id":"p"}`,
+		`{"input":"a","tools":[{"type":"web_search"}]}`:                                           `tools[0].type: got "web_search"`,
+		`{"input":"a","tools":[{"type":"namespace","name":"n","tools":[{"type":"web_search"}]}]}`: `tools[0].tools[0].type: got "web_search"`,
+		`{"input":"a","tools":[{"type":"namespace","tools":[]}]}`:                                 `tools[0].name: a namespace needs a name`,
+		`{"input":"a","tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"x"}]},{"type":"function","name":"n__x"}]}`: `tools[1].name: got "n__x": another tool has the same name`,
+		`{"input":"a","tools":[{"type":"function","name":"x"},{"type":"custom","name":"x"}]}`:                                                `tools[1].name: got "x": another tool has the same name`,
+		`{"input":"a","tool_choice":{"type":"mcp"}}`:                                                                                         `tool_choice: got {"type":"mcp"}`,
+		`{"input":"a","include":["file_search_call.results"]}`:                                                                               `include[0]: got "file_search_call.results"`,
+		`{"input":"a","text":{"format":{"type":"grammar"}}}`:                                                                                 `text.format.type: got "grammar"`,
+		`{"input":[{"type":"item_reference","id":"x"}]}`:                                                                                     `input[0].type: got "item_reference"`,
+		`{"input":[{"role":"tool","content":"a"}]}`:                                                                                          `input[0].role: got "tool"`,
+		`{"input":[{"role":"user","content":[{"type":"input_file"}]}]}`:                                                                      `input[0].content[0].type: got "input_file"`,
 		`{"input":7}`:              `input: must be a string or a list`,
 		`{}`:                       `input: must be a string or a list`,
 		`{"input":"a","tools":{}}`: `tools: got an object, must be a list`,
@@ -80,28 +109,37 @@ func chatChunk(delta, rest string) string {
 	return `{"id":"c-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":` + delta + rest + `}]}`
 }
 
+const responsesTools = `{"type":"function","name":"look"},{"type":"custom","name":"patch","description":"d","format":{"type":"grammar","syntax":"lark","definition":"start: \"a\""}},
+{"type":"namespace","name":"crm","description":"Customers.","tools":[{"type":"function","name":"find","description":"Finds one.","parameters":{"type":"object"}},{"type":"custom","name":"note"}]}`
+
 var responsesStreams = []struct {
 	name  string
 	datas []string
+	tools string
 }{
-	{"text", []string{
+	{name: "text", datas: []string{
 		chatChunk(`{"role":"assistant","content":""}`, ``), chatChunk(`{"content":"one\n\n  "}`, `,"logprobs":{"content":[{"token":"one","logprob":-0.5,"bytes":[111],"top_logprobs":[]}]}`), chatChunk(`{"content":"two"}`, ``),
 		chatChunk(`{}`, `,"finish_reason":"stop"`), `{"id":"c-1","choices":[],"usage":{"prompt_tokens":10,"completion_tokens":4,"total_tokens":14,"prompt_tokens_details":{"cached_tokens":8},"completion_tokens_details":{"reasoning_tokens":1}}}`, `[DONE]`,
 	}},
-	{"reasoning, text, calls", []string{
+	{name: "reasoning, text, calls", datas: []string{
 		chatChunk(`{"role":"assistant","reasoning_content":"hm"}`, ``), chatChunk(`{"content":"looking"}`, ``),
 		chatChunk(`{"tool_calls":[{"index":0,"id":"t1","type":"function","function":{"name":"look","arguments":""}},{"index":1,"id":"t2","type":"function","function":{"name":"wait","arguments":"{"}}]}`, ``),
 		chatChunk(`{"tool_calls":[{"index":0,"function":{"arguments":"{\"at\":1}"}}]}`, ``), chatChunk(`{"tool_calls":[{"index":1,"function":{"arguments":"}"}}]}`, ``),
 		chatChunk(`{}`, `,"finish_reason":"tool_calls"`), `[DONE]`,
 	}},
-	{"cut by length", []string{chatChunk(`{"content":"a"}`, `,"finish_reason":"length"`), `[DONE]`}},
-	{"refusal", []string{chatChunk(`{"refusal":"no"}`, `,"finish_reason":"stop"`)}},
-	{"error", []string{chatChunk(`{"content":"a"}`, ``), `{"error":{"message":"out of memory","type":"server_error"}}`}},
+	{name: "cut by length", datas: []string{chatChunk(`{"content":"a"}`, `,"finish_reason":"length"`), `[DONE]`}},
+	{name: "refusal", datas: []string{chatChunk(`{"refusal":"no"}`, `,"finish_reason":"stop"`)}},
+	{name: "error", datas: []string{chatChunk(`{"content":"a"}`, ``), `{"error":{"message":"out of memory","type":"server_error"}}`}},
+	{name: "tools that chat completions lack", tools: responsesTools, datas: []string{
+		chatChunk(`{"tool_calls":[{"index":0,"id":"t1","type":"function","function":{"name":"patch","arguments":"{\"input\": \"on"}},{"index":1,"id":"t2","type":"function","function":{"name":"crm__find","arguments":"{}"}}]}`, ``),
+		chatChunk(`{"tool_calls":[{"index":0,"function":{"arguments":"e\\ntwo\"}"}},{"index":2,"id":"t3","function":{"name":"crm__note","arguments":"{\"cut"}}]}`, ``),
+		chatChunk(`{}`, `,"finish_reason":"length"`), `[DONE]`,
+	}},
 }
 
-func responseReply(t *testing.T) *openai.ResponseReply {
+func responseReply(t *testing.T, tools string) *openai.ResponseReply {
 	t.Helper()
-	_, r, err := openai.ResponsesToChat([]byte(`{"model":"m","input":"hi"}`), options())
+	_, r, err := openai.ResponsesToChat(fmt.Appendf(nil, `{"model":"m","input":"hi","tools":[%s]}`, tools), options())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +150,7 @@ func TestResponsesStreamsGolden(t *testing.T) {
 	t.Parallel()
 	var all []byte
 	for _, s := range responsesStreams {
-		r := responseReply(t)
+		r := responseReply(t, s.tools)
 		var out []byte
 		var err error
 		var whole openai.Accumulator
@@ -134,7 +172,7 @@ func TestResponsesStreamsGolden(t *testing.T) {
 		for _, event := range cutUp(out, func() int { return len(out) }) {
 			a.Add(openai.Data(event))
 		}
-		want, err := responseReply(t).Reply(nil, whole.AppendJSON(nil))
+		want, err := responseReply(t, s.tools).Reply(nil, whole.AppendJSON(nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +186,7 @@ func TestResponsesStreamsGolden(t *testing.T) {
 // A stream that breaks off leaves what had come.
 func TestResponsesBrokenOff(t *testing.T) {
 	t.Parallel()
-	r := responseReply(t)
+	r := responseReply(t, "")
 	var a openai.ResponsesAccumulator
 	for _, data := range responsesStreams[1].datas[:4] {
 		out, err := r.Event(nil, []byte(data))

@@ -22,14 +22,6 @@ type responsesRequest struct {
 	Rest              jsontext.Value      `json:",embed"`
 }
 
-type responsesTool struct {
-	Type        string         `json:"type"`
-	Name        jsontext.Value `json:"name,omitzero"`
-	Description jsontext.Value `json:"description,omitzero"`
-	Parameters  jsontext.Value `json:"parameters,omitzero"`
-	Strict      jsontext.Value `json:"strict,omitzero"`
-}
-
 type responsesText struct {
 	Format    *responsesFormat `json:"format,omitzero"`
 	Verbosity jsontext.Value   `json:"verbosity,omitzero"`
@@ -56,7 +48,9 @@ type responsesItem struct {
 	Role      string         `json:"role,omitzero"`
 	CallID    jsontext.Value `json:"call_id,omitzero"`
 	Name      jsontext.Value `json:"name,omitzero"`
+	Namespace jsontext.Value `json:"namespace,omitzero"`
 	Arguments jsontext.Value `json:"arguments,omitzero"`
+	Input     jsontext.Value `json:"input,omitzero"` // of a custom_tool_call
 	Output    jsontext.Value `json:"output,omitzero"`
 	Summary   jsontext.Value `json:"summary,omitzero"`
 	Content   jsontext.Value `json:"content,omitzero"`

@@ -212,7 +212,10 @@ func responsesItem(item []byte, yield func(message []byte)) {
 	case "function_call":
 		call := toolCall(member(item, "call_id"), member(item, "name"), member(item, "arguments"))
 		yield(assistant(nil, nil, [][]byte{call}))
-	case "function_call_output":
+	case "custom_tool_call":
+		call := toolCall(member(item, "call_id"), member(item, "name"), member(item, "input"))
+		yield(assistant(nil, nil, [][]byte{call}))
+	case "function_call_output", "custom_tool_call_output":
 		yield(object(pair{"role", []byte(`"tool"`)}, pair{"tool_call_id", member(item, "call_id")}, pair{"content", member(item, "output")}))
 	case "reasoning":
 		yield(assistant(nil, reasoning(item), nil))
@@ -278,6 +281,8 @@ func responsesChoices(reply []openai.Member) []choice {
 					})
 				case "function_call":
 					calls = append(calls, toolCall(member(item, "call_id"), member(item, "name"), member(item, "arguments")))
+				case "custom_tool_call":
+					calls = append(calls, toolCall(member(item, "call_id"), member(item, "name"), member(item, "input")))
 				case "reasoning":
 					thoughts = append(thoughts, reasoning(item)...)
 				}

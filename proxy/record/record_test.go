@@ -103,6 +103,25 @@ func TestRequestThatIsNoObject(t *testing.T) {
 }
 
 // BenchmarkRecord builds the record of one small call with token ids and log-probabilities.
+// What custom tools of the Responses API take and return is recorded as the calls of functions are.
+func TestCustomToolCalls(t *testing.T) {
+	t.Parallel()
+	var b Builder
+	got := agl.Attributes(b.AppendAttributes(nil, &Input{
+		Form: Responses, Status: http.StatusOK,
+		Request: []byte(`{"model":"m","input":[{"type":"custom_tool_call","call_id":"c0","name":"patch","input":"one"},{"type":"custom_tool_call_output","call_id":"c0","output":"done"}]}`),
+		Reply:   []byte(`{"id":"resp_1","status":"completed","output":[{"type":"custom_tool_call","call_id":"c1","name":"patch","input":"two"}]}`),
+	}, &Position{Name: "1"}))
+	for name, want := range map[string]string{
+		"gen_ai.prompt.0.tool_calls.0.name": "patch", "gen_ai.prompt.0.tool_calls.0.arguments": "one", "gen_ai.prompt.1.role": "tool", "gen_ai.prompt.1.content": "done",
+		"gen_ai.completion.0.tool_calls.0.name": "patch", "gen_ai.completion.0.tool_calls.0.arguments": "two", "gen_ai.completion.0.finish_reason": "tool_calls",
+	} {
+		if text, _ := got.GetString(name); text != want {
+			t.Errorf("%s is %q, want %q", name, text, want)
+		}
+	}
+}
+
 func BenchmarkRecord(b *testing.B) {
 	const token = `{"token":"a","logprob":-0.25,"bytes":[97],"top_logprobs":[]}`
 	tokens := strings.TrimSuffix(strings.Repeat(token+",", 12), ",")
