@@ -142,21 +142,24 @@ func (a *Agent) serve(ctx context.Context, task agl.Task, f attemptFolder, vars 
 	if err != nil {
 		return result{}, err
 	}
-	k := a.pool.take()
-	if k == nil {
-		// The folder of its first attempt will be removed before the process ends.
-		if k, err = startKept(&a.launcher, cmp.Or(a.cfg.Dir, a.cfg.TempDir)); err != nil {
-			return result{}, err
-		}
-		a.pool.watch(k)
-	}
 	t := &turn{
-		attemptID: task.Attempt.AttemptID, reply: make(chan []byte, 1),
+		attemptID: task.Attempt.AttemptID, reply: make(chan stdioReply, 1),
 		stdout: newOutput(a.cfg.OutputBytes), stderr: newOutput(a.cfg.OutputBytes),
 	}
-	reply, err := k.serve(ctx, line, t)
-	if err == nil && !a.pool.put(k, a.cfg.MaxIdle) {
-		k.retire()
+	var reply []byte
+	for again := true; again; again = errors.Is(err, errLeft) { // no task is lost by a program that does a number of them
+		k := a.pool.take()
+		if k == nil {
+			// The folder of its first attempt will be removed before the process ends.
+			if k, err = startKept(&a.launcher, cmp.Or(a.cfg.Dir, a.cfg.TempDir)); err != nil {
+				return result{}, err
+			}
+			a.pool.watch(k)
+		}
+		reply, err = k.serve(ctx, line, t)
+		if err == nil && !a.pool.put(k, a.cfg.MaxIdle) {
+			k.retire()
+		}
 	}
 	a.record(ctx, t.stdout, t.stderr)
 	if err != nil {

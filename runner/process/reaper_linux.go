@@ -207,3 +207,15 @@ func orphans() []int {
 	}
 	return out
 }
+
+// unread returns how many bytes of a pipe nobody has read yet.
+func unread(pipe *os.File) (n int) {
+	conn, err := pipe.SyscallConn()
+	if err == nil {
+		err = conn.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ) }) // also called FIONREAD
+	}
+	if err != nil {
+		return 0 // the pipe is closed
+	}
+	return n
+}

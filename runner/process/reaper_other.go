@@ -2,7 +2,10 @@
 
 package process
 
-import "os/exec"
+import (
+	"os"
+	"os/exec"
+)
 
 // Reaper ends processes that agents leave behind. It needs Linux: on this system it does nothing.
 type Reaper struct{}
@@ -16,3 +19,6 @@ func (*Reaper) Close() error { return nil }
 func (*Reaper) start(cmd *exec.Cmd, _ string) error { return cmd.Start() }
 
 func (*Reaper) sweep(string, int) int { return 0 }
+
+// unread is not known on this system.
+func unread(*os.File) int { return 0 }

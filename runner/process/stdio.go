@@ -31,15 +31,25 @@ type StdioTask struct {
 type kept struct {
 	*agentProcess
 
-	mu   sync.Mutex
-	turn *turn // nil between attempts
+	used bool // it has replied to a task
+
+	mu     sync.Mutex
+	turn   *turn // nil between attempts
+	astray bool  // it has replied more than once to a task, so nobody knows to which task its next reply belongs
 }
 
 // turn is the attempt that a kept process is serving.
 type turn struct {
 	attemptID      string
 	stdout, stderr *output
-	reply          chan []byte // capacity 1
+	replied        bool
+	reply          chan stdioReply // capacity 1
+}
+
+// stdioReply is a line that replies to a task.
+type stdioReply struct {
+	line  []byte
+	early bool // before the process had read the task, so it is one more reply to an earlier task
 }
 
 // startKept starts a process that is kept after its attempt.
@@ -72,9 +82,11 @@ func (k *kept) read() {
 	lines := bufio.NewReader(k.stdout)
 	for {
 		line, err := lines.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			line = bytes.Clone(line)
+		}
 		for errors.Is(err, bufio.ErrBufferFull) && len(line) <= maxResult {
 			var more []byte
-			line = bytes.Clone(line)
 			more, err = lines.ReadSlice('\n')
 			line = append(line, more...)
 		}
@@ -88,18 +100,41 @@ func (k *kept) read() {
 func (k *kept) line(line []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.turn == nil {
-		return // output between attempts
+	if k.turn == nil { // output between attempts
+		if repliesTo(line, "") {
+			k.goAstray()
+		}
+		return
 	}
 	if repliesTo(line, k.turn.attemptID) {
-		select {
-		case k.turn.reply <- bytes.Clone(line):
+		early := unread(k.stdin) > 1 // not only the line end, which a parser of JSON does not need
+		if early || k.turn.replied && repliesTo(line, "") {
+			k.goAstray()
+		}
+		if !k.turn.replied {
+			k.turn.replied = true
+			k.turn.reply <- stdioReply{bytes.Clone(line), early}
 			return
-		default: // a second reply
 		}
 	}
 	_, _ = k.turn.stdout.Write(line) // never fails
 }
+
+func (k *kept) isAstray() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.astray
+}
+
+// goAstray notes that the process has replied more than once to a task.
+func (k *kept) goAstray() {
+	if !k.astray {
+		k.astray = true
+		k.log.Warn("an agent with keepalive is ended", "error", errReplies)
+	}
+}
+
+var errReplies = errors.New(`the agent replied more than once to a task, and rewards may have gone to later tasks: with keepalive, every line of its output that is a JSON object with "reward", "rewards" or "error" is a reply, and so is {}`)
 
 // repliesTo reports whether a line is a reply to the attempt's task.
 func repliesTo(line []byte, attemptID string) bool {
@@ -127,10 +162,24 @@ func repliesTo(line []byte, attemptID string) bool {
 	return len(reply) == 0
 }
 
-func (k *kept) setTurn(t *turn) {
+// begin begins a turn and writes the beginning of its line at once: what the process replies before it has read that is no
+// reply to this task. It is false if the process cannot be relied on.
+func (k *kept) begin(t *turn, line []byte) (written int, ok bool, err error) {
+	const fits = 1 << 10 // into the pipe, of which at most a line end is unread
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.astray {
+		return 0, false, nil
+	}
 	k.turn = t
+	written, err = k.stdin.Write(line[:min(len(line), fits)])
+	return written, true, err
+}
+
+func (k *kept) endTurn() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.turn = nil
 }
 
 // retire closes the input of an idle process, which should make it exit, and ends it after the grace period.
@@ -140,35 +189,61 @@ func (k *kept) retire() {
 	k.end()
 }
 
-// serve has the process do a task and returns its reply. After an error the process has ended.
+// serve has the process do a task and returns its reply. After an error the process has ended. The error is errLeft if it ended
+// between two tasks.
 func (k *kept) serve(ctx context.Context, line []byte, t *turn) ([]byte, error) {
-	k.setTurn(t)
-	defer k.setTurn(nil)
-	written := make(chan error, 1)
+	n, ok, failed := k.begin(t, line)
+	if !ok {
+		k.end()
+		return nil, errLeft
+	}
+	defer k.endTurn()
+	written := make(chan struct{})
 	k.streams.Go(func() {
-		_, err := k.stdin.Write(line) // returns when the process ends, at the latest
-		written <- err
+		defer close(written)
+		if failed == nil {
+			var rest int
+			rest, failed = k.stdin.Write(line[n:]) // returns when the process ends, at the latest
+			n += rest
+		}
 	})
+	left := 0
 	select {
 	case reply := <-t.reply:
-		return reply, nil
+		if reply.early {
+			k.end()
+			return nil, errReplies
+		}
+		k.used = true
+		return reply.line, nil
 	case <-k.exited:
+		left = unread(k.stdin)
 	case <-ctx.Done():
 	}
 	k.await(ctx)
 	select {
 	case reply := <-t.reply: // it ended after its reply
-		return reply, nil
+		if reply.early {
+			return nil, errReplies
+		}
+		return reply.line, nil
 	default:
+	}
+	<-written
+	if k.used && left == n && ctx.Err() == nil {
+		return nil, errLeft
 	}
 	if err := k.failure(t.stderr); err != nil || ctx.Err() != nil {
 		return nil, err
 	}
-	if err := <-written; err != nil {
-		return nil, fmt.Errorf("the agent ended before it had read its task: %w", err)
+	if failed != nil {
+		return nil, fmt.Errorf("the agent ended before it had read its task: %w", failed)
 	}
 	return nil, errNoReply
 }
+
+// errLeft says that a process which had done tasks before ended, and had read nothing of this one.
+var errLeft = errors.New("the agent ended between two tasks")
 
 var errNoReply = errors.New("the agent ended without a reply; one with keepalive reads a task from each line of its input, until its end")
 

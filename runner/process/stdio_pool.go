@@ -31,7 +31,7 @@ func (p *pool) take() *kept {
 func (p *pool) put(k *kept, most int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || len(p.idle) >= most || k.hasEnded() {
+	if p.closed || len(p.idle) >= most || k.hasEnded() || k.isAstray() {
 		return false
 	}
 	p.idle = append(p.idle, k)
