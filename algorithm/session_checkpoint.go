@@ -155,6 +155,8 @@ func (c *Checkpoints) restore(ctx context.Context, identity map[string]string, l
 		case errors.Is(err, agl.ErrNotFound), errors.Is(err, tinker.ErrDamaged), errors.Is(err, errDamaged):
 			failures = append(failures, fmt.Errorf("%s: %w", path, err))
 			c.logger.WarnContext(ctx, "a checkpoint cannot be loaded; trying the one before", "path", path, "error", err)
+		case errors.Is(err, agl.ErrInvalid): // such as those of a model of another size
+			return Checkpoint{}, false, agl.Errorf(agl.CodeConflict, "%s belongs to another run: %w; resume with the same settings or use another directory", path, err)
 		default:
 			return Checkpoint{}, false, fmt.Errorf("load checkpoint %s: %w", path, err)
 		}

@@ -229,6 +229,7 @@ func TestRestoreFallsBack(t *testing.T) {
 		{"damaged weights", "", map[int]error{50: rotten}, 25, nil},
 		{"all damaged", "", map[int]error{50: rotten, 25: rotten}, 0, agl.ErrConflict},
 		{"all lost", "", map[int]error{50: lost, 25: lost}, 0, agl.ErrConflict},
+		{"of another model", "", map[int]error{50: agl.Errorf(agl.CodeInvalid, "it has 3 layers")}, 0, agl.ErrConflict},
 		{"engine fails", "", map[int]error{50: broken}, 0, broken},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
