@@ -1,16 +1,19 @@
 package process
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -62,13 +65,33 @@ func (l *launcher) start(dir string, vars variables, stdin bool) (*agentProcess,
 	}
 	if err := p.startPiped(stdin); err != nil {
 		p.closePipes()
-		return nil, &agl.OutcomeError{Kind: agl.OutcomeSetupError, Err: fmt.Errorf("start the agent: %w", err)}
+		return nil, &agl.OutcomeError{Kind: agl.OutcomeSetupError, Err: fmt.Errorf("start the agent: %w%s", err, l.explain(err))}
 	}
 	p.streams.Go(func() {
 		p.waitErr = p.group.Wait()
 		close(p.exited)
 	})
 	return p, nil
+}
+
+// explain says what is wrong with a program that exists and cannot be started; empty if that is not known.
+func (l *launcher) explain(err error) string {
+	f, opened := os.Open(l.argv[0])
+	if opened != nil {
+		return ""
+	}
+	defer f.Close()
+	first := make([]byte, 128) // what Linux reads of the line, or less
+	n, _ := f.Read(first)
+	line, _, _ := bytes.Cut(first[:n], []byte("\n"))
+	script := bytes.HasPrefix(line, []byte("#!"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && script:
+		return fmt.Sprintf("; there is no program as its first line says, %q", line)
+	case errors.Is(err, syscall.ENOEXEC) && !script:
+		return "; it is no program for this machine, and no script whose first line begins with #!"
+	}
+	return ""
 }
 
 // startPiped starts the process with pipes for its output, and for its input if stdin is set.

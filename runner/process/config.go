@@ -94,6 +94,11 @@ func (c *Config) validate() error {
 	if len(c.Command) == 0 || c.Command[0] == "" {
 		return agl.Errorf(agl.CodeInvalid, "process: Command: empty, must name the agent's program")
 	}
+	for _, argument := range c.Command {
+		if strings.ContainsRune(argument, 0) {
+			return agl.Errorf(agl.CodeInvalid, "process: Command: got %.40q, must have no NUL", argument)
+		}
+	}
 	if err := bounds.NotNegative("process: ",
 		bounds.Number("Timeout", c.Timeout), bounds.Number("GracePeriod", c.GracePeriod),
 		bounds.Number("OutputBytes", c.OutputBytes), bounds.Number("MemoryBytes", c.MemoryBytes),
@@ -107,6 +112,9 @@ func (c *Config) validate() error {
 	for _, v := range c.Env {
 		if name, _, ok := strings.Cut(v, "="); !ok || name == "" {
 			return agl.Errorf(agl.CodeInvalid, "process: Env: got %.40q, must be NAME=VALUE", v)
+		}
+		if strings.ContainsRune(v, 0) {
+			return agl.Errorf(agl.CodeInvalid, "process: Env: got %.40q, must have no NUL", v)
 		}
 	}
 	if c.User != nil && !canChangeUser {

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -112,10 +113,6 @@ func (c *Config) modelVariables(v *variables, task agl.Task) error {
 	if err != nil {
 		return err
 	}
-	if key == "" {
-		// SDKs do not start without a key, even if the proxy requires none.
-		key = "none"
-	}
 	base := strings.TrimSuffix(strings.TrimRight(llm.Endpoint, "/"), "/v1")
 	v.add("AGL_MODEL", llm.Model)
 	v.add("OPENAI_MODEL", llm.Model)
@@ -133,8 +130,11 @@ func (c *Config) apiKey(llm agl.LLM) (string, error) {
 	if name, isEnv := strings.CutPrefix(llm.APIKey.V, "env:"); isEnv {
 		return c.allowedVariable(name)
 	}
-	return llm.APIKey.V, nil
+	return cmp.Or(llm.APIKey.V, noKey), nil
 }
+
+// noKey is the key where none is required: SDKs do not start without one.
+const noKey = "none"
 
 // emitVariables adds the URL for the attempt's emissions: the first proxy among the resources, which is not always
 // the model to call.

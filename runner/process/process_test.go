@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -239,6 +240,22 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+// Programs need not ask whether the model and the place for rewards require a key.
+func TestNoKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	resources, err := w.store.AddResources(t.Context(), agl.AddResourcesParams{Resources: agl.Resources{
+		{Name: "model", Resource: agl.ProxyLLM{LLM: agl.LLM{Endpoint: "http://127.0.0.1:1/v1", Model: "m"}}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := w.step(w.agent(shell(`echo "$OPENAI_API_KEY/$AGL_EMIT_KEY"`)), agl.EnqueueRollout{ResourcesID: agl.Some(resources.ResourcesID)})
+	if got.messages["stdout"] != "none/none\n" {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func TestLongTask(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -391,16 +408,40 @@ func TestRelativeProgram(t *testing.T) {
 	}
 }
 
+// A script that the system cannot start says why.
+func TestScriptWithoutInterpreter(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"#!/bin/sh\r\necho\n": `no program as its first line says, "#!/bin/sh\r"`,
+		"#!/no/such\necho\n":  `no program as its first line says, "#!/no/such"`,
+		"echo\n":              "no script whose first line begins with #!",
+	} {
+		w := newWorld(t)
+		program := filepath.Join(t.TempDir(), "agent")
+		// Written by another process: a file that this one has open cannot be started by a child that begins meanwhile.
+		if err := exec.CommandContext(t.Context(), "/bin/sh", "-c", `printf %s "$1" >"$2" && chmod 700 "$2"`, "sh", text, program).Run(); err != nil {
+			t.Fatal(err)
+		}
+		cfg := shell("")
+		cfg.Command = []string{program}
+		if got := w.step(w.agent(cfg), agl.EnqueueRollout{}); got.kind != agl.OutcomeSetupError || !strings.Contains(got.message, want) {
+			t.Errorf("%q: got %+v, want a setup error with %q", text, got, want)
+		}
+	}
+}
+
 func TestBadConfig(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]process.Config{
-		"Command: empty":             {},
-		"executable file not found":  {Command: []string{"no-such-program-anywhere"}},
-		"Timeout: got -1":            {Command: []string{"true"}, Timeout: -1},
-		`Keepalive: got "http"`:      {Command: []string{"true"}, Keepalive: "http"},
-		`Env: got "X", must be NAME`: {Command: []string{"true"}, Env: []string{"X"}},
-		"Dir: stat /no/such":         {Command: []string{"true"}, Dir: "/no/such"},
-		"MemoryBytes: got -5":        {Command: []string{"true"}, MemoryBytes: -5},
+		"Command: empty":               {},
+		"executable file not found":    {Command: []string{"no-such-program-anywhere"}},
+		"Timeout: got -1":              {Command: []string{"true"}, Timeout: -1},
+		`Keepalive: got "http"`:        {Command: []string{"true"}, Keepalive: "http"},
+		`Command: got "a\x00"`:         {Command: []string{"true", "a\x00"}},
+		`Env: got "X=\x00", must have`: {Command: []string{"true"}, Env: []string{"X=\x00"}},
+		`Env: got "X", must be NAME`:   {Command: []string{"true"}, Env: []string{"X"}},
+		"Dir: stat /no/such":           {Command: []string{"true"}, Dir: "/no/such"},
+		"MemoryBytes: got -5":          {Command: []string{"true"}, MemoryBytes: -5},
 	} {
 		if _, err := process.New(cfg); agl.ErrorCode(err) != agl.CodeInvalid || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)

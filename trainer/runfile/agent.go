@@ -50,6 +50,13 @@ func (d *draft) agent(a *Agent) yamlfile.Value {
 		key("env", "Further environment variables of the program.", yamlfile.Map(&environ, "the name of a variable", namePattern, yamlfile.Text)),
 		key("allow_env", "Environment variables that resources may name as the model's API key, env:NAME.", yamlfile.List(&p.AllowEnv, yamlfile.Text)),
 	).Check(func(s *yamlfile.Scope) {
+		const atOnce = "got 0, which ends every attempt at once, must be longer"
+		if a.Rollout.TimeoutSeconds == agl.Some(0.0) {
+			s.Failf("timeout", atOnce)
+		}
+		if a.Rollout.UnresponsiveSeconds == agl.Some(0.0) {
+			s.Failf("unresponsive", atOnce)
+		}
 		for _, v := range environ {
 			p.Env = append(p.Env, v.Name+"="+v.Value)
 		}
