@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -223,6 +224,34 @@ func TestFolderGone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFolderIsWatched: a run ends when its folder goes away, whatever it waits for.
+func TestFolderIsWatched(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		folder, err := output.Open(output.Params{Path: filepath.Join(t.TempDir(), "run")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fitting, abort := context.WithCancelCause(t.Context())
+		stop := (&localRun{folder: folder}).watchFolder(abort)
+		time.Sleep(time.Minute)
+		if fitting.Err() != nil {
+			t.Errorf("the run ended while its folder was there: %v", context.Cause(fitting))
+		}
+		if err := os.RemoveAll(folder.Path); err != nil {
+			t.Fatal(err)
+		}
+		<-fitting.Done()
+		if got := context.Cause(fitting); !errors.Is(got, agl.ErrNotFound) || !strings.Contains(got.Error(), "was moved or deleted while the run was under way") {
+			t.Errorf("the run ended with %v", got)
+		}
+		stop()
+		if err := folder.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestOneRunAtATime: a second run on the store of a first one is refused before it does anything, and the first goes on to its end.

@@ -156,6 +156,7 @@ func (r *localRun) fit(ctx context.Context, start prepared) (err error) {
 	cfg, token := r.cfg, start.token
 	fitting, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
+	defer r.watchFolder(abort)()
 	trained, err := cfg.newEngine(ctx, r.folder.Path, abort)
 	if err != nil {
 		return err
@@ -230,6 +231,37 @@ func (r *localRun) fit(ctx context.Context, start prepared) (err error) {
 	return err
 }
 
+// watchFolder ends the run if its folder goes away, until stop is called. Otherwise a run could wait for ever for rollouts whose
+// results the database in the folder does not take any more.
+func (r *localRun) watchFolder(abort context.CancelCauseFunc) (stop func()) {
+	const interval = 5 * time.Second
+	stopped := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stopped:
+				return
+			case <-tick.C:
+			}
+			if r.folder.Gone() {
+				abort(r.errGone())
+				return
+			}
+		}
+	})
+	return func() {
+		close(stopped)
+		watch.Wait()
+	}
+}
+
+func (r *localRun) errGone() error {
+	return agl.Errorf(agl.CodeNotFound, "output: the folder %s was moved or deleted while the run was under way, so its record and its report are not written", r.folder.Path)
+}
+
 func (r *localRun) displayOptions() display.Options {
 	o := display.Options{Out: r.cfg.Out, Began: r.folder.Opened, Log: r.cfg.Log}
 	if r.learner.proxy != nil {
@@ -276,7 +308,7 @@ func (r *localRun) finish(ctx context.Context, failure error) (*Result, error) {
 	if r.folder.Gone() {
 		result.Gone, result.Resume = true, resumption(r.cfg, result.Program, "DIR")
 		if failure == nil {
-			return result, agl.Errorf(agl.CodeNotFound, "output: the folder %s was moved or deleted while the run was under way, so its record and its report are not written", r.folder.Path)
+			return result, r.errGone()
 		}
 		return result, nil
 	}
