@@ -117,6 +117,18 @@ func (x *exchange) popExperts() {
 	x.reply = rawjson.Set(x.reply, "choices", list)
 }
 
+// fault says what is wrong with the answer, "" if nothing is.
+func (x *exchange) fault() string {
+	switch {
+	case x.answered >= http.StatusBadRequest:
+		return "the backend answered " + strconv.Itoa(x.status)
+	case x.stream != nil:
+		return x.stream.fault
+	default:
+		return ""
+	}
+}
+
 // event returns the event that records the call.
 func (x *exchange) event() *event {
 	e := &event{kind: eventModelRequest, attemptID: x.attemptID, timestamp: agl.TimestampOf(x.end)}
@@ -133,7 +145,7 @@ func (x *exchange) event() *event {
 	o.Float("latency_ms", float64(x.end.Sub(x.sent).Microseconds())/1000)
 	o.Int("http_status", int64(x.answered))
 	state := "ok"
-	if x.answered >= http.StatusBadRequest {
+	if x.fault() != "" {
 		state = "error"
 	}
 	o.String("status", state)
@@ -173,9 +185,9 @@ func (x *exchange) span(e *event) agl.Span {
 	s := e.span(&x.rollout)
 	s.Name = agl.SpanLiteLLMRequest
 	s.StartTime = agl.Some(agl.TimestampOf(x.sent))
-	if x.answered >= http.StatusBadRequest {
-		s.Status = agl.SpanStatus{Code: agl.StatusError, Description: agl.Some("the backend answered " + strconv.Itoa(x.status))}
-		in.Fail(record.SourceProvider, s.Status.Description.V)
+	if fault := x.fault(); fault != "" {
+		s.Status = agl.SpanStatus{Code: agl.StatusError, Description: agl.Some(fault)}
+		in.Fail(record.SourceProvider, fault)
 	}
 	var b record.Builder
 	s.Attributes = b.AppendAttributes(make([]byte, 0, len(x.request)+len(x.response)+512), in, &record.Position{Name: s.SpanID})

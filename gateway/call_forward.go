@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -265,6 +266,9 @@ func (g *Gateway) try(ctx context.Context, x *exchange) (got reply, err error) {
 		return got, fault(err)
 	}
 	defer res.Body.Close()
+	if res.StatusCode < http.StatusOK { // 101, or none of HTTP's
+		return got, fmt.Errorf("the backend answered %03d, which is not the status of a reply", res.StatusCode)
+	}
 	timer.Reset(g.cfg.Timeout)
 	if got = (reply{status: res.StatusCode, kind: res.Header.Get("Content-Type")}); x.stream != nil && got.status == http.StatusOK && isStream(got.kind) {
 		got.body, err = x.stream.relay(res, timer, g.cfg.Timeout)

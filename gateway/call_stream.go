@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,7 +19,8 @@ type stream struct {
 	w     http.ResponseWriter
 	most  int64 // bytes of the longest reply
 	last  []byte
-	begun bool // the agent has received a part
+	begun bool   // the agent has received a part
+	fault string // why a reply is wrong although it has come to its end
 
 	translator translator // nil if the agent speaks the backend's form
 	hide       openai.Hide
@@ -58,13 +60,18 @@ func (s *stream) relay(res *http.Response, timer *time.Timer, timeout time.Durat
 			}
 			if whole.Done() {
 				s.last = append(s.last, out...)
+				if failure := whole.Failure(); failure != nil {
+					s.fault = "the backend sent an error in its stream"
+				} else if n := whole.Malformed(); n > 0 {
+					s.fault = strconv.Itoa(n) + " events of the stream could not be read"
+				}
 				return whole.AppendJSON(nil), nil
 			}
 			if _, err := s.w.Write(out); err != nil {
 				return nil, fmt.Errorf("%w: %w", errBroken, err)
 			}
 		}
-		if int64(whole.Size()) > s.most {
+		if int64(whole.Size()+events.Buffered()) > s.most {
 			return nil, fmt.Errorf("%w: it is longer than %d bytes", errBroken, s.most)
 		}
 		if err := flusher.Flush(); err != nil {

@@ -41,6 +41,16 @@ func TestStream(t *testing.T) {
 	if got := c.events("?format=triplet"); len(got) != 1 || got[0] != want {
 		t.Errorf("triplet: got %v, want %s", got, want)
 	}
+	// A stream with an error, or with an event that is no JSON, ends as it is, and its record says that the call failed.
+	for _, event := range []string{`{"error":{"message":"out of memory"}}`, `{"choices":[`} {
+		reply = strings.Replace(chunks, "data: [DONE]", "data: "+event+"\n\ndata: [DONE]", 1)
+		if w := c.send("POST", chatPath, `{"stream":true}`); w.Code != 200 || w.Body.String() != reply {
+			t.Errorf("%s: got %d %s", event, w.Code, w.Body)
+		}
+		if got := c.events("?dedupe=none"); !strings.Contains(got[len(got)-1], `"http_status":200,"status":"error"`) {
+			t.Errorf("%s: got %s", event, got)
+		}
+	}
 	// A stream that breaks off breaks off for the agent, too, and is not recorded.
 	reply, _, _ = strings.Cut(chunks, "data: [DONE]")
 	func() {
@@ -51,10 +61,28 @@ func TestStream(t *testing.T) {
 		}()
 		c.send("POST", chatPath, `{"stream":true}`)
 	}()
-	if got := c.events(""); len(got) != 1 {
+	if got := c.events(""); len(got) != 3 {
 		t.Errorf("after a broken stream: got %d events", len(got))
 	}
 	c.want("GET", "/proxy/state", "", 200, `{"paused":false,"retry_after_seconds":5,"reason":null,"inflight":0}`)
+}
+
+// The limit of a reply is that of an event, too, whose end has not come.
+func TestLongEvent(t *testing.T) {
+	t.Parallel()
+	reply := strings.NewReader("data: " + strings.Repeat("x", 1<<20))
+	c := open(t, gateway.Config{Model: "m", Streams: true, MaxBodyBytes: 1 << 10, Transport: transport(func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(reply), ContentLength: -1}, nil
+	})})
+	c.create("r")
+	c.must("POST", "/api/models", `[{"model":"m","endpoint":"http://b/v1"}]`)
+	func() {
+		defer func() { _ = recover() }() // the connection is closed
+		c.send("POST", chatPath, `{"stream":true}`)
+	}()
+	if read := reply.Size() - int64(reply.Len()); read > 64<<10 {
+		t.Errorf("%d bytes of one event were kept, more than the limit allows", read)
+	}
 }
 
 func TestWait(t *testing.T) {

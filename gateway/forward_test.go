@@ -136,6 +136,7 @@ func TestRetries(t *testing.T) {
 		"the last status":     {[]any{500, 503, 429, 408, 409, 500}, 500, `{"n":6}`, 1, 11 * time.Second},
 		"the third try":       {[]any{500, io.ErrUnexpectedEOF, 200}, 200, `{"n":3}`, 1, time.Second},
 		"a fault of the call": {[]any{400}, 400, `{"n":1}`, 1, 0},
+		"no status":           {[]any{42, 101, 200}, 200, `{"n":3}`, 1, time.Second},
 		"no connection":       {[]any{io.EOF, io.EOF, io.EOF, io.EOF, io.EOF, io.EOF}, 502, `{"detail":"Upstream model server request failed"}`, 0, 11 * time.Second},
 		"silence":             {[]any{nil, nil, nil, nil, nil, nil}, 504, `{"detail":"Upstream model server timed out"}`, 0, 30 * time.Minute},
 	} {
