@@ -6,7 +6,7 @@ import { go, href, keepAddress, route, settle } from "./route.js";
 import { lapsed, learn, oidcLogin, session, signIn, signOut, unauthorized } from "./api.js";
 import { connection, follow } from "./live.js";
 import { useKeys } from "./hooks.js";
-import { Empty } from "./components/basic.js";
+import { Empty, Guard } from "./components/basic.js";
 import { Overview } from "./pages/overview.js";
 import { Rollouts } from "./pages/rollouts.js";
 import { Rollout } from "./pages/rollout.js";
@@ -71,7 +71,7 @@ function App() {
     </header>
     <main ref=${main} tabindex="-1">
       ${signedIn && failure && html`<p class="notice bad" role="alert">${failure}</p>`}
-      ${unauthorized.value ? html`<${SignIn} />` : Page ? html`<${Page} key=${path.slice(0, 4).join("/")} id=${path[1]} path=${path} />` : html`<${Empty} title="There is no such view."><a href=${href([])}>To the overview</a></${Empty}>`}
+      ${unauthorized.value ? html`<${SignIn} />` : Page ? html`<${Guard} key=${path.slice(0, 4).join("/")}><${Page} id=${path[1]} path=${path} /></${Guard}>` : html`<${Empty} title="There is no such view."><a href=${href([])}>To the overview</a></${Empty}>`}
     </main>
     ${help && html`<${Help} close=${() => setHelp(false)} />`}`;
 }

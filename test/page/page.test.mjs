@@ -471,6 +471,30 @@ test("hostile output does not run, and is shown as it is", async () => {
   await done();
 });
 
+test("attributes of any type are shown, and long names break no page", async () => {
+  const { page, done } = await open("rollouts/" + made.typed, { width: 390 });
+  await page.getByText("tools: [1,2]").waitFor();
+  assert.equal(await page.locator(".call").count(), 4);
+  assert.ok((await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth)) <= 0);
+  await page.route("**/v1/agl/workers?*", (r) => r.fulfill({ json: { total: 1, items: [{ worker_id: "a\u202eb", status: "idle", heartbeat_stats: { cpu_usage_pct: "high", mem_pct: [1] } }] } }));
+  await page.goto(base + "#/workers");
+  await page.getByText("a⟨202E⟩b").waitFor();
+  await done();
+});
+
+test("a view that cannot be shown says so, and leaves the others", async () => {
+  const { page, done } = await open("runs");
+  await page.route("**/v1/agl/workers?*", (r) => r.fulfill({ json: {} }));
+  await page.goto(base + "#/workers");
+  await page.getByText("This cannot be shown").waitFor();
+  await page.unroute("**/v1/agl/workers?*");
+  await page.getByRole("button", { name: "Try again" }).click();
+  await page.getByRole("region", { name: "Workers" }).waitFor();
+  await page.goto(base + "#/rollouts");
+  await page.locator("tbody tr").first().waitFor();
+  await done([/undefined/]);
+});
+
 test("a rating of a rollout, and of a call, is kept as a reward of a human, and is no sign of life of the agent", async () => {
   const { page, done } = await open("rollouts/" + made.failed);
   await page.getByText("ValueError: boom").waitFor();

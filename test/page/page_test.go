@@ -67,6 +67,7 @@ func TestPage(t *testing.T) {
 	made["hostileApo"], made["python"] = hostileSearch(t, store), pythonRun(t, store, server.URL())
 	// Last, since readers find them on the first page of the list.
 	made["long"] = add(t, store, `"a long rollout"`, longSpans(10_000))
+	made["typed"] = add(t, store, `"numbers for texts"`, typedSpans())
 	made["hostile"] = add(t, store, hostileText(`<img src=x onerror="window.hacked=1">`), hostileSpans())
 	made["chat"], made["failed"] = add(t, store, `{"question":"what is on the picture?","ids":[12345678901234567890,-9007199254740993],"seed":9007199254740993}`, chatSpans()), fail(t, store)
 	made["lost"], made["skewed"] = lost(t, store), add(t, store, `"two clocks"`, skewedSpans())
@@ -340,6 +341,21 @@ func hostileSpans() []agl.Span {
 		span("agentlightning.exception", began, `{"exception.type":`+hostileText(evil)+`,"exception.message":`+hostileText(evil)+`,"exception.stacktrace":`+hostileText(evil)+`}`),
 		span("agentlightning.annotation", began, `{"agentlightning.reward.0.name":`+hostileText(evil)+`,"agentlightning.reward.0.value":1}`),
 	}
+}
+
+// typedSpans have numbers, booleans and lists in place of texts, texts in place of numbers, parts of messages that are none, and names as long
+// as texts.
+func typedSpans() []agl.Span {
+	const call = `{"gen_ai.request.model":@,"agentlightning.model.version":@,"gen_ai.prompt.0.role":@,"gen_ai.prompt.0.content":@,"gen_ai.prompt.0.tool_call_id":@,"gen_ai.completion.0.role":@,"gen_ai.completion.0.content":"[{\"text\":1},null,2]","gen_ai.completion.0.reasoning_content":@,"gen_ai.completion.0.finish_reason":@,"gen_ai.completion.0.tool_calls.0.name":@,"gen_ai.completion.0.tool_calls.0.arguments":@,"gen_ai.request.functions.0.name":@,"gen_ai.usage.prompt_tokens":@,"agentlightning.proxy.total_seconds":@,"logprobs.content":@}`
+	const other = `{"exception.type":@,"exception.message":@,"exception.stacktrace":@,"agentlightning.message.body":@,"agentlightning.reward.0.name":@,"agentlightning.reward.0.value":1,"agentlightning.reward_source":@,"agentlightning.reward_message":@,"agentlightning.training.calls":@}`
+	var spans []agl.Span
+	for _, value := range []string{`5`, `true`, `[1,2]`, `"` + strings.Repeat("long", 5000) + `"`} {
+		spans = append(spans, span("litellm_request", began, strings.ReplaceAll(call, "@", value)))
+		for _, name := range []string{"agentlightning.exception", "agentlightning.message", "agentlightning.annotation", agl.SpanTraining} {
+			spans = append(spans, span(name, began, strings.ReplaceAll(other, "@", value)))
+		}
+	}
+	return spans
 }
 
 // picture is a PNG of one pixel.

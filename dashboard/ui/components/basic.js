@@ -1,5 +1,5 @@
 // The small parts of which pages are made.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useErrorBoundary, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { ago, dateTime, visible } from "../lib/format.js";
 
@@ -17,6 +17,12 @@ export function Time({ at }) {
 
 export const Failure = ({ error, retry }) => html`
   <div class="notice bad" role="alert"><p>${visible(String(error.message))}</p>${retry && html`<button onClick=${retry}>Try again</button>`}</div>`;
+
+// Guard shows what is in it, or the mistake of the page for which it cannot: the rest of the page goes on.
+export function Guard({ children }) {
+  const [error, retry] = useErrorBoundary(console.error);
+  return error ? html`<${Failure} error=${{ message: "This cannot be shown: " + error.message }} retry=${retry} />` : children;
+}
 
 // Empty says that there is nothing, and what to do next.
 export const Empty = ({ title, children }) => html`<div class="empty"><p class="empty-title">${title}</p>${children}</div>`;

@@ -1,7 +1,7 @@
 // An attempt as people read it: what was said, what was rewarded.
 import { useState } from "preact/hooks";
 import { html } from "../lib/html.js";
-import { count, number, seconds, visible } from "../lib/format.js";
+import { count, number, oneLine, seconds, visible } from "../lib/format.js";
 import { href } from "../route.js";
 import { Act, Text } from "./basic.js";
 import { Tokens } from "./tokens.js";
@@ -17,15 +17,15 @@ function Call({ rollout, item, onSpan, rate }) {
   return html`<section class="call" aria-label="Model call">
     <header>
       <button class="link" onClick=${() => onSpan(item.span)}>call ${item.span.sequence_id}</button>
-      <span>${visible(item.model)}</span>
-      ${item.version && item.version !== item.model && html`<span>version ${visible(item.version)}</span>`}
+      <span>${oneLine(item.model)}</span>
+      ${item.version && item.version !== item.model && html`<span>version ${oneLine(item.version)}</span>`}
       <span>${count(item.promptTokens)} → ${count(item.replyTokens)} tokens</span>
       <span>${seconds(item.seconds)}</span>
       ${item.trained && html`<${Trained} rollout=${rollout} of=${item.trained} />`}
       ${item.failed && html`<span class="status status-failed">failed</span>`}
       <span class="rate" role="group" aria-label="Rate call ${item.span.sequence_id}"><${Act} small run=${() => rate(item.span, 1)}>Good</${Act}><${Act} small run=${() => rate(item.span, 0)}>Bad</${Act}></span>
     </header>
-    ${item.tools.length > 0 && html`<p class="tools">tools: ${visible(item.tools.join(", "))}</p>`}
+    ${item.tools.length > 0 && html`<p class="tools">tools: ${oneLine(item.tools.join(", "), 2000)}</p>`}
     ${hidden > 0 && html`<button class="small" onClick=${() => setAll(true)}>${hidden} earlier messages</button>`}
     ${item.prompt.slice(hidden).map((m, i) => html`<${Message} key=${i} message=${m} />`)}
     ${item.replies.map((m, i) => html`<${Message} key=${"r" + i} message=${m} tokens=${i === 0 ? item.tokens : []} trained=${item.trained} reply />`)}
@@ -45,13 +45,13 @@ function Trained({ rollout, of }) {
 export function Message({ message, tokens = [], trained, reply = false }) {
   const [coloured, setColoured] = useState(false);
   return html`<article class="message role-${message.role.replace(/[^a-z]/gi, "")} ${reply ? "reply" : ""}">
-    <h4>${visible(message.role)}${message.toolCallID && html` <small>${visible(message.toolCallID)}</small>`}
+    <h4>${oneLine(message.role)}${message.toolCallID && html` <small>${oneLine(message.toolCallID)}</small>`}
       ${tokens.length > 0 && html`<button class="small" aria-pressed=${coloured} onClick=${() => setColoured(!coloured)}>tokens</button>`}
-      ${message.finish && message.finish !== "stop" && html`<small>ended by ${visible(message.finish)}</small>`}</h4>
+      ${message.finish && message.finish !== "stop" && html`<small>ended by ${oneLine(message.finish)}</small>`}</h4>
     ${message.reasoning && html`<details><summary>reasoning</summary><${Text} value=${message.reasoning} /></details>`}
     ${coloured ? html`<${Tokens} tokens=${tokens} trained=${trained} />` : message.text && html`<${Text} value=${message.text} />`}
     ${message.images.map((url, i) => html`<${Image} key=${i} url=${url} />`)}
-    ${message.toolCalls.map((c, i) => html`<div class="tool-call" key=${i}><code>${visible(c.name)}</code><${Text} class="code" value=${typeof c.arguments === "string" ? c.arguments : JSON.stringify(c.arguments)} /></div>`)}
+    ${message.toolCalls.map((c, i) => html`<div class="tool-call" key=${i}><code>${oneLine(c.name)}</code><${Text} class="code" value=${typeof c.arguments === "string" ? c.arguments : JSON.stringify(c.arguments)} /></div>`)}
   </article>`;
 }
 
@@ -61,10 +61,10 @@ const Image = ({ url }) =>
   /^data:image\/(png|jpeg|gif|webp);base64,/.test(url) ? html`<img class="picture" src=${url} alt="image in the message" />` : html`<p class="muted">image at ${visible(url.slice(0, 300))}</p>`;
 
 const Reward = ({ item, onSpan }) => html`<div class="reward"><button class="link" onClick=${() => onSpan(item.span)}>reward</button>
-  ${item.reward.map((r) => html` <b>${number(r.value)}</b>${item.reward.length > 1 || r.name !== "primary" ? " " + visible(r.name) : ""}`)}${item.of && html` <small>of call ${item.of.sequence_id}</small>`}${item.source && html` <small>by ${visible(item.source)}</small>`}${item.why && html`<${Text} value=${item.why} />`}</div>`;
+  ${item.reward.map((r) => html` <b>${number(r.value)}</b>${item.reward.length > 1 || r.name !== "primary" ? " " + oneLine(r.name) : ""}`)}${item.of && html` <small>of call ${item.of.sequence_id}</small>`}${item.source && html` <small>by ${oneLine(item.source)}</small>`}${item.why && html`<${Text} value=${item.why} />`}</div>`;
 
 const Note = ({ item }) => html`<article class="message note"><h4>message</h4><${Text} value=${item.text} /></article>`;
 
-const Exception = ({ item }) => html`<article class="message bad"><h4>${visible(item.type)}</h4><${Text} value=${item.text} />${item.trace && html`<details><summary>stack trace</summary><${Text} class="code" value=${item.trace} /></details>`}</article>`;
+const Exception = ({ item }) => html`<article class="message bad"><h4>${oneLine(item.type)}</h4><${Text} value=${item.text} />${item.trace && html`<details><summary>stack trace</summary><${Text} class="code" value=${item.trace} /></details>`}</article>`;
 
 const kinds = { call: Call, reward: Reward, note: Note, exception: Exception };

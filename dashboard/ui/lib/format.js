@@ -1,7 +1,10 @@
 // Numbers, times and texts as people read them. Pure functions.
 
+// known tells numbers from whatever else agents may have written in their place.
+const known = (x) => typeof x?.valueOf() === "number" && !Number.isNaN(x.valueOf());
+
 export function seconds(s) {
-  if (s === null || s === undefined || Number.isNaN(s)) return "–";
+  if (!known(s)) return "–";
   if (s < 0) return "-" + seconds(-s); // of two clocks
   if (s < 0.001) return (s * 1e6).toFixed(0) + " µs";
   if (s < 1) return (s * 1e3).toFixed(s < 0.01 ? 1 : 0) + " ms";
@@ -34,13 +37,13 @@ const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyl
 export const dateTime = (time) => (time ? clock.format(new Date(time * 1000)) : "–");
 
 const grouped = new Intl.NumberFormat();
-export const count = (n) => (n === null || n === undefined ? "–" : grouped.format(n));
+export const count = (n) => (known(n) ? grouped.format(n) : "–");
 
 export const plural = (n, noun) => count(n) + " " + noun + (n === 1 ? "" : "s");
 
 // number shows a measurement with up to four significant digits.
 export function number(x) {
-  if (x === null || x === undefined || Number.isNaN(x)) return "–";
+  if (!known(x)) return "–";
   if (Number.isInteger(x) && Math.abs(x) < 1e15) return grouped.format(x);
   return Number(x.toPrecision(4)).toString();
 }
@@ -61,5 +64,5 @@ const hidden = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u20
 // visible replaces hidden characters by their numbers, so that a text cannot pass for
 // another one.
 export function visible(text) {
-  return text.replace(hidden, (c) => (c === "\r" ? "␍" : "⟨" + c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0") + "⟩"));
+  return String(text).replace(hidden, (c) => (c === "\r" ? "␍" : "⟨" + c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0") + "⟩"));
 }

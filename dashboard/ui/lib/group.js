@@ -7,7 +7,8 @@ const attemptEnds = { timeout: "timeout", unresponsive: "unresponsive" };
 
 // outcome says how an attempt ended, as far as its runner reported it.
 export function outcome(attempt) {
-  return attempt?.metadata?.["agentlightning.outcome"] || { kind: attemptEnds[attempt?.status] || "", message: "" };
+  const { kind, message = "" } = attempt?.metadata?.["agentlightning.outcome"] || {};
+  return { kind: typeof kind === "string" ? kind : attemptEnds[attempt?.status] || "", message };
 }
 
 const ended = (r) => r.end_time !== null && r.end_time !== undefined;

@@ -12,7 +12,7 @@ export function rewards(span) {
   for (let i = 0; ; i++) {
     const value = attributes[`${rewardPrefix}${i}.value`];
     if (typeof value?.valueOf() !== "number") break;
-    found.push({ name: attributes[`${rewardPrefix}${i}.name`] || "primary", value: Number(value) });
+    found.push({ name: said(attributes[`${rewardPrefix}${i}.name`]) || "primary", value: Number(value) });
   }
   return found.length ? found : null;
 }
@@ -20,8 +20,11 @@ export function rewards(span) {
 // posted says of a reward that came from others who gave it, why, and to which call, if not to the whole attempt.
 function posted({ attributes: a }, spans) {
   const call = (s) => s.span_id === a["agentlightning.reward_span"] || (a["agentlightning.reward_call"] && s.attributes?.["gen_ai.response.id"] === a["agentlightning.reward_call"]);
-  return { source: String(a["agentlightning.reward_source"] ?? ""), why: String(a["agentlightning.reward_message"] ?? ""), of: "agentlightning.reward_span" in a || "agentlightning.reward_call" in a ? spans.find(call) : undefined };
+  return { source: said(a["agentlightning.reward_source"]), why: said(a["agentlightning.reward_message"]), of: "agentlightning.reward_span" in a || "agentlightning.reward_call" in a ? spans.find(call) : undefined };
 }
+
+// said is a text that an agent or a model wrote, whatever the type of its attribute.
+const said = (v) => (typeof v === "string" ? v : v === undefined || v === null ? "" : JSON.stringify(v));
 
 export const failed = (span) => span.status?.status_code === "ERROR";
 
@@ -62,17 +65,17 @@ const inOrder = (object) =>
 function message(recorded, role) {
   const { texts, images } = content(recorded.content);
   return {
-    role: recorded.role || role,
+    role: said(recorded.role) || role,
     text: texts.join("\n"),
     images,
-    reasoning: recorded.reasoning_content || recorded.reasoning || "",
-    toolCallID: recorded.tool_call_id || "",
+    reasoning: said(recorded.reasoning_content) || said(recorded.reasoning),
+    toolCallID: said(recorded.tool_call_id),
     toolCalls: inOrder(recorded.tool_calls).map((c) => ({
-      id: c.id || "",
-      name: c.name || c.function?.name || "",
+      id: said(c.id),
+      name: said(c.name) || said(c.function?.name),
       arguments: c.arguments ?? c.function?.arguments ?? "",
     })),
-    finish: recorded.finish_reason || "",
+    finish: said(recorded.finish_reason),
   };
 }
 
@@ -91,9 +94,9 @@ function content(value) {
   }
   if (Array.isArray(parts)) {
     for (const part of parts) {
-      const url = part.image_url?.url ?? part.image_url;
+      const url = part?.image_url?.url ?? part?.image_url;
       if (typeof url === "string") images.push(url);
-      else if (typeof part.text === "string") texts.push(part.text);
+      else if (typeof part?.text === "string") texts.push(part.text);
       else texts.push(JSON.stringify(part));
     }
   } else if (parts !== undefined && parts !== null) {
@@ -107,11 +110,11 @@ export function chat(span) {
   const a = span.attributes || {};
   return {
     span,
-    model: a["gen_ai.request.model"] || a["gen_ai.response.model"] || "",
-    version: a["agentlightning.model.version"] || "",
+    model: said(a["gen_ai.request.model"]) || said(a["gen_ai.response.model"]),
+    version: said(a["agentlightning.model.version"]),
     prompt: inOrder(unflatten(a, "gen_ai.prompt")).map((m) => message(m, "unknown")),
     replies: inOrder(unflatten(a, "gen_ai.completion")).map((m) => message(m, "assistant")),
-    tools: inOrder(unflatten(a, "gen_ai.request.functions")).map((t) => t.name),
+    tools: inOrder(unflatten(a, "gen_ai.request.functions")).map((t) => said(t.name)),
     tokens: tokens(a),
     promptTokens: a["gen_ai.usage.prompt_tokens"] ?? a["gen_ai.usage.input_tokens"],
     replyTokens: a["gen_ai.usage.completion_tokens"] ?? a["gen_ai.usage.output_tokens"],
@@ -146,9 +149,9 @@ export function conversation(spans) {
   for (const span of spans) {
     const reward = rewards(span);
     if (reward) shown.push({ kind: "reward", span, reward, ...posted(span, spans) });
-    else if (span.name === "agentlightning.message") shown.push({ kind: "note", span, text: String(span.attributes["agentlightning.message.body"] ?? "") });
+    else if (span.name === "agentlightning.message") shown.push({ kind: "note", span, text: said(span.attributes["agentlightning.message.body"]) });
     else if (span.name === "agentlightning.exception" || (failed(span) && span.attributes?.["exception.message"])) {
-      shown.push({ kind: "exception", span, type: span.attributes["exception.type"] || "error", text: span.attributes["exception.message"] || "", trace: span.attributes["exception.stacktrace"] || "" });
+      shown.push({ kind: "exception", span, type: said(span.attributes["exception.type"]) || "error", text: said(span.attributes["exception.message"]), trace: said(span.attributes["exception.stacktrace"]) });
     }
     if (!wanted.has(span)) continue;
     const call = chat(span);

@@ -77,7 +77,7 @@ function Siblings({ members, group }) {
   const recorded = rows.some((x) => x.advantage?.recorded);
   const computed = rows.some((x) => x.advantage && !x.advantage.recorded);
   const columns = [
-    { name: "Sibling", cell: (x) => html`<a class="mono" href=${href(["rollouts", x.r.rollout_id])}>${x.r.rollout_id}</a>` },
+    { name: "Sibling", cell: (x) => html`<a class="mono" href=${href(["rollouts", x.r.rollout_id])}>${oneLine(x.r.rollout_id)}</a>` },
     { name: "Reward", class: "num", cell: (x) => ("reward" in x.score ? number(x.score.reward) : html`<span class="muted">does not count: ${visible(x.score.why)}</span>`) },
     { name: "Advantage", class: "num", cell: (x) => worth(x.advantage) },
     { name: "Prompt tokens", class: "num", cell: (x) => count(x.said?.tokens?.prompt) },
@@ -115,7 +115,7 @@ function SideBySide({ rows }) {
 function Column({ row, at }) {
   const own = row.said.messages.slice(at);
   return html`<section class="sibling" aria-label="Sibling ${row.i + 1}">
-    <h3><a class="mono" href=${href(["rollouts", row.r.rollout_id])}>${row.r.rollout_id}</a></h3>
+    <h3><a class="mono" href=${href(["rollouts", row.r.rollout_id])}>${oneLine(row.r.rollout_id)}</a></h3>
     <p class="muted">reward ${"reward" in row.score ? number(row.score.reward) : "none"}${row.advantage ? ", advantage " + worth(row.advantage) : ""}</p>
     ${own.length === 0 && html`<p class="muted">${row.said.messages.length ? "It ends here." : "No calls were recorded."}</p>`}
     ${own.map((m, i) => (i === 0 ? html`<div class="parts" key=${i}><${Message} message=${m} tokens=${m.tokens} trained=${m.trained} reply=${m.reply} /></div>` : html`<${Message} key=${i} message=${m} tokens=${m.tokens} trained=${m.trained} reply=${m.reply} />`))}

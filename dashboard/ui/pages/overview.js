@@ -51,7 +51,7 @@ export function Overview() {
     <section class="tiles" aria-label="The store">
       <a class="tile" href=${href(["workers"])}><b>${count(busy)} of ${count(statistics.total_workers)}</b><span>workers busy</span></a>
       <div class="tile"><b>${count(statistics.total_spans)}</b><span>spans</span></div>
-      <a class="tile long" href=${href(["resources"])}><b class="mono">${resources.items[0]?.resources_id || "none"}</b><span>latest resources</span></a>
+      <a class="tile long" href=${href(["resources"])}><b class="mono">${oneLine(resources.items[0]?.resources_id || "none", 60)}</b><span>latest resources</span></a>
       <div class="tile"><b>${statistics.name}</b><span>up ${seconds(statistics.uptime)}</span></div>
     </section>
     <${Calls} first=${calls} />
@@ -68,7 +68,7 @@ export function Overview() {
     <section>
       <h2>Latest failures</h2>
       ${failures.items.length === 0 ? html`<p class="muted">No rollout has failed.</p>` : html`<ul class="failures">${failures.items.map(
-        (r) => html`<li key=${r.rollout_id}><a class="mono" href=${href(["rollouts", r.rollout_id])}>${r.rollout_id}</a> <b>${outcome(r.attempt).kind || "failed"}</b> ${oneLine(outcome(r.attempt).message || "", 200)} <${Time} at=${r.end_time} /></li>`,
+        (r) => html`<li key=${r.rollout_id}><a class="mono" href=${href(["rollouts", r.rollout_id])}>${oneLine(r.rollout_id)}</a> <b>${oneLine(outcome(r.attempt).kind || "failed")}</b> ${oneLine(outcome(r.attempt).message || "", 200)} <${Time} at=${r.end_time} /></li>`,
       )}</ul>`}
     </section>`;
 }

@@ -25,7 +25,7 @@ export function Releases() {
 }
 
 const columns = [
-  { name: "Release", cell: (r) => html`<a class="mono" href=${href(["releases", r.id])}>${r.id}</a>` },
+  { name: "Release", cell: (r) => html`<a class="mono" href=${href(["releases", r.id])}>${oneLine(r.id)}</a>` },
   { name: "State", cell: (r) => html`<${State} release=${r} />` },
   { name: "Candidate", cell: (r) => html`<${Version} version=${r.candidate} />` },
   { name: "Share", class: "num", cell: (r) => percent(r.share) },
@@ -40,7 +40,7 @@ export function Release({ id }) {
   if (!r) return error ? html`<${Failure} error=${error} retry=${reload} />` : html`<${Loading} />`;
   const running = r.state === "canary";
   return html`
-    <h1><span class="mono">${r.id}</span> <${State} release=${r} /></h1>
+    <h1><span class="mono">${oneLine(r.id)}</span> <${State} release=${r} /></h1>
     ${error && html`<${Failure} error=${error} retry=${reload} />`}
     <p>${running ? visible(r.now.verdict.reason) : visible(r.decisions.at(-1).reason)}</p>
     <${Acts} release=${r} done=${reload} />
@@ -100,7 +100,7 @@ const State = ({ release: r }) => html`<${Status} value=${r.state} />${r.frozen 
 function Version({ version: v, asked = "" }) {
   const model = v.model || asked;
   if (!v.resources_id && !model) return html`<span class="muted">what sessions get without a release</span>`;
-  return html`${v.resources_id && html`<a class="mono" href=${href(["resources"], { id: v.resources_id })}>${v.resources_id}</a>`} ${model && html`<span>model ${oneLine(model, 60)}</span>`}`;
+  return html`${v.resources_id && html`<a class="mono" href=${href(["resources"], { id: v.resources_id })}>${oneLine(v.resources_id)}</a>`} ${model && html`<span>model ${oneLine(model, 60)}</span>`}`;
 }
 
 const percent = (share) => number(100 * share) + " %";

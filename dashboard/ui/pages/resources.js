@@ -4,7 +4,7 @@ import { html } from "../lib/html.js";
 import { find, get } from "../api.js";
 import { useQuery } from "../hooks.js";
 import { route, setParams } from "../route.js";
-import { visible } from "../lib/format.js";
+import { oneLine, visible } from "../lib/format.js";
 import { Empty, Failure, JSONText, Loading, Text, Time } from "../components/basic.js";
 import { Difference, isPrompt, plain } from "../components/difference.js";
 import { Pages } from "../components/table.js";
@@ -23,7 +23,7 @@ export function Resources() {
     ${error && html`<${Failure} error=${error} retry=${reload} />`}
     <div class="master">
       <div><ul class="versions" aria-label="Versions">${data.items.map((r) => html`<li key=${r.resources_id}>
-        <button class="link mono" aria-pressed=${r.resources_id === chosen} onClick=${() => setParams({ id: r.resources_id, other: "" })}>${r.resources_id}</button>
+        <button class="link mono" aria-pressed=${r.resources_id === chosen} onClick=${() => setParams({ id: r.resources_id, other: "" })}>${oneLine(r.resources_id)}</button>
         <small><${Time} at=${r.update_time} /></small>
         ${r.resources_id !== chosen && html`<button class="small" aria-pressed=${r.resources_id === other} onClick=${() => setParams({ other: r.resources_id === other ? "" : r.resources_id })}>compare</button>`}
       </li>`)}</ul><${Pages} offset=${offset} limit=${limit} total=${data.total} go=${(o) => setParams({ offset: o || "" })} /></div>
@@ -39,7 +39,7 @@ function Version({ id, other }) {
   const [version, older] = data;
   const names = [...new Set([...Object.keys(version.resources), ...Object.keys(older?.resources || {})])].sort();
   return html`<div>
-    <h2><span class="mono">${id}</span>${older && html` <small>compared with</small> <span class="mono">${other}</span>`}</h2>
+    <h2><span class="mono">${oneLine(id)}</span>${older && html` <small>compared with</small> <span class="mono">${oneLine(other)}</span>`}</h2>
     <p class="muted">version ${version.version}, created <${Time} at=${version.create_time} /></p>
     ${names.map((name) => html`<section key=${name} class="resource"><h3>${visible(name)} <small>${version.resources[name]?.resource_type || "removed"}</small></h3>
       ${older ? html`<${Difference} before=${plain(older.resources[name])} after=${plain(version.resources[name])} />` : html`<${Resource} value=${version.resources[name]} />`}</section>`)}

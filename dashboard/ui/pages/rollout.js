@@ -5,9 +5,9 @@ import { del, find, get, post, spans as readSpans } from "../api.js";
 import { onEvent, tell } from "../live.js";
 import { emptied, passing, retryAfter, useQuery } from "../hooks.js";
 import { go, href, route, setParams } from "../route.js";
-import { count, dateTime, number, plural, seconds, visible } from "../lib/format.js";
+import { count, dateTime, number, oneLine, plural, seconds, visible } from "../lib/format.js";
 import { calls, conversation } from "../lib/span.js";
-import { Act, Copy, download, Empty, Failure, JSONText, Loading, Status, Text, Time } from "../components/basic.js";
+import { Act, Copy, download, Empty, Failure, Guard, JSONText, Loading, Status, Text, Time } from "../components/basic.js";
 import { Conversation } from "../components/conversation.js";
 import { Timeline } from "../components/timeline.js";
 import { notLearned, outcome } from "../lib/group.js";
@@ -28,7 +28,7 @@ export function Rollout({ id }) {
   const { rollout, attempts } = data;
   const chosen = attempts.find((a) => a.attempt_id === route.value.params.attempt) || attempts.at(-1);
   return html`
-    <h1><span class="mono">${rollout.rollout_id}</span> <${Status} value=${rollout.status} /></h1>
+    <h1><span class="mono">${oneLine(rollout.rollout_id)}</span> <${Status} value=${rollout.status} /></h1>
     ${error && html`<${Failure} error=${error} retry=${reload} />`}
     <${Facts} rollout=${rollout} attempt=${chosen} />
     <${Actions} rollout=${rollout} rated=${chosen && chosen === attempts.at(-1)} />
@@ -45,9 +45,9 @@ function Facts({ rollout, attempt }) {
     ["Mode", rollout.mode || "–"],
     ["Started", html`<${Time} at=${rollout.start_time} /> <small>${dateTime(rollout.start_time)}</small>`],
     ["Took", rollout.end_time ? seconds(rollout.end_time - (attempt?.start_time ?? rollout.start_time)) : "running"],
-    ["Worker", attempt?.worker_id || "–"],
-    ["Resources", rollout.resources_id ? html`<a class="mono" href=${href(["resources"], { id: rollout.resources_id })}>${rollout.resources_id}</a>` : "latest"],
-    ...(how.kind ? [["Outcome", how.kind]] : []),
+    ["Worker", oneLine(attempt?.worker_id || "–")],
+    ["Resources", rollout.resources_id ? html`<a class="mono" href=${href(["resources"], { id: rollout.resources_id })}>${oneLine(rollout.resources_id)}</a>` : "latest"],
+    ...(how.kind ? [["Outcome", visible(how.kind)]] : []),
   ];
   return html`
     <dl class="facts">${facts.map(([k, v]) => html`<div key=${k}><dt>${k}</dt><dd>${v}</dd></div>`)}</dl>
@@ -168,11 +168,11 @@ function Attempt({ rollout, attempt }) {
     ${error && html`<${Failure} error=${error} />`}
     ${!done && spans.length === 0 ? !error && html`<${Loading} />` : spans.length === 0 ? html`<${Empty} title="No spans."><p>The agent has made no model call and emitted nothing. Calls are recorded when the agent uses the address of its model that agl gives it.</p></${Empty}>` : html`
     <div class="with-side ${span ? "open" : ""}">
-      <div>
+      <${Guard} key=${tab}><div>
         ${tab === "conversation" && (items.length ? html`<${Conversation} rollout=${rollout} items=${items} onSpan=${onSpan} rate=${(span, value) => rate(rollout, value, span.span_id)} />` : html`<${Empty} title="No conversation."><p>None of the spans is a model call or a reward; the timeline shows all.</p></${Empty}>`)}
         ${tab === "timeline" && html`<${Timeline} spans=${spans} selected=${selected} onSpan=${onSpan} />`}
         ${tab === "raw" && html`<${Raw} rollout=${rollout} attempt=${attempt} spans=${spans} />`}
-      </div>
+      </div></${Guard}>
       ${span && html`<${SpanDetails} span=${span} close=${() => setParams({ span: "" })} />`}
     </div>`}`;
 }
@@ -185,7 +185,7 @@ function Raw({ rollout, attempt, spans }) {
 function SpanDetails({ span, close }) {
   const text = JSON.stringify(span, null, 2);
   return html`<aside class="side" aria-label="Span">
-    <header><h2>${visible(span.name)}</h2><button class="small" onClick=${close} aria-label="Close">✕</button></header>
+    <header><h2>${oneLine(span.name)}</h2><button class="small" onClick=${close} aria-label="Close">✕</button></header>
     <dl class="facts">
       <div><dt>Sequence</dt><dd>${String(span.sequence_id)}</dd></div>
       <div><dt>Took</dt><dd>${seconds(span.end_time === null ? null : span.end_time - span.start_time)}</dd></div>

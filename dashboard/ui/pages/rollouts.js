@@ -86,10 +86,10 @@ const Nothing = ({ filtered }) =>
     : html`<${Empty} title="No rollouts yet."><p>Put tasks into the queue:</p><pre>agl enqueue tasks.jsonl</pre></${Empty}>`;
 
 const columns = [
-  { name: "Rollout", sort: "rollout_id", cell: (r) => html`<a class="mono" href=${href(["rollouts", r.rollout_id])}>${r.rollout_id}</a>` },
+  { name: "Rollout", sort: "rollout_id", cell: (r) => html`<a class="mono" href=${href(["rollouts", r.rollout_id])}>${oneLine(r.rollout_id)}</a>` },
   { name: "Input", class: "wide", cell: (r) => html`<bdi>${oneLine(r.input, 120)}</bdi>` },
   { name: "Status", sort: "status", cell: (r) => html`<${Status} value=${r.status} />` },
-  { name: "Outcome", cell: (r) => outcome(r.attempt).kind || "" },
+  { name: "Outcome", cell: (r) => oneLine(outcome(r.attempt).kind) },
   { name: "Reward", class: "num", sort: "reward", cell: (r) => (r.attempt?.reward ? number(r.attempt.reward.value) : "") },
   { name: "Mode", sort: "mode", cell: (r) => r.mode || "" },
   { name: "Step", class: "num", cell: (r) => (r.metadata?.step === undefined ? "" : count(r.metadata.step)) },

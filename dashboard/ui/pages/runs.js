@@ -25,7 +25,7 @@ export function Runs() {
   const toggle = (id) => setParams({ compare: (chosen.includes(id) ? chosen.filter((c) => c !== id) : [...chosen, id]).join(",") });
   const columns = [
     { name: "Compare", cell: (r) => html`<input type="checkbox" aria-label="Compare ${r.name || r.run_id}" checked=${chosen.includes(r.run_id)} onChange=${() => toggle(r.run_id)} />` },
-    { name: "Run", cell: (r) => html`<a class="mono" href=${href(["runs", r.run_id])}>${r.run_id}</a>` },
+    { name: "Run", cell: (r) => html`<a class="mono" href=${href(["runs", r.run_id])}>${oneLine(r.run_id)}</a>` },
     { name: "Name", cell: (r) => html`<bdi>${oneLine(r.name, 60)}</bdi>` },
     { name: "Algorithm", cell: (r) => oneLine(r.algorithm, 40) },
     { name: "Status", cell: (r) => html`<${RunStatus} run=${r} />` },
@@ -85,7 +85,7 @@ export function Run({ id }) {
   const [run] = data;
   const gone = data.filter((r) => r.gone);
   return html`
-    <h1>${run.name && html`<bdi>${visible(run.name)}</bdi> `}<span class="mono">${run.run_id}</span> <${RunStatus} run=${run} /></h1>
+    <h1>${run.name && html`<bdi>${visible(run.name)}</bdi> `}<span class="mono">${oneLine(run.run_id)}</span> <${RunStatus} run=${run} /></h1>
     ${error && html`<${Failure} error=${error} retry=${reload} />`}
     <${Facts} run=${run} />
     ${run.metadata.search && html`<p><a href=${href(["runs", id, "prompts"])}>Its prompts: the tree of candidates, their scores, and what each changed</a></p>`}
@@ -115,7 +115,7 @@ function Compare({ id, others }) {
   return html`<details open=${open} onToggle=${(e) => setOpen(e.currentTarget.open)}><summary>Compare with other runs</summary>
     ${data && data.items.length < 2 && html`<p class="muted">This is the only run of the store.</p>`}
     <fieldset class="runs"><legend>Runs</legend>${(data?.items || []).filter((r) => r.run_id !== id).map((r) => html`<label key=${r.run_id} class="check">
-      <input type="checkbox" checked=${others.includes(r.run_id)} onChange=${() => toggle(r.run_id)} /><bdi>${oneLine(r.name, 40)}</bdi> <span class="mono">${r.run_id}</span></label>`)}</fieldset>
+      <input type="checkbox" checked=${others.includes(r.run_id)} onChange=${() => toggle(r.run_id)} /><bdi>${oneLine(r.name, 40)}</bdi> <span class="mono">${oneLine(r.run_id)}</span></label>`)}</fieldset>
   </details>`;
 }
 

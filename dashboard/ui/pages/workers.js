@@ -26,7 +26,7 @@ export function Workers() {
 const columns = [
   { name: "Worker", sort: "worker_id", class: "mono", cell: (w) => oneLine(w.worker_id, 60) },
   { name: "Status", sort: "status", cell: (w) => html`<${Status} value=${w.status} />` },
-  { name: "Rollout", cell: (w) => w.current_rollout_id && html`<a class="mono" href=${href(["rollouts", w.current_rollout_id])}>${w.current_rollout_id}</a>` },
+  { name: "Rollout", cell: (w) => w.current_rollout_id && html`<a class="mono" href=${href(["rollouts", w.current_rollout_id])}>${oneLine(w.current_rollout_id)}</a>` },
   { name: "Heartbeat", sort: "last_heartbeat_time", cell: (w) => html`<${Time} at=${w.last_heartbeat_time} />` },
   { name: "Last busy", cell: (w) => html`<${Time} at=${w.last_busy_time} />` },
   { name: "Host", cell: (w) => oneLine(w.heartbeat_stats?.host || "", 40) },
