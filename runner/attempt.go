@@ -27,6 +27,7 @@ type attempt struct {
 
 	rollout agl.Rollout
 	attempt agl.Attempt
+	claimed time.Time // by this machine's clock, which may differ from the store's
 	log     *slog.Logger
 	hooks   hooks
 	cancel  context.CancelCauseFunc
@@ -46,7 +47,7 @@ func newAttempt(ctx context.Context, s *shared, workerID string, rollout agl.Att
 	}
 	log := s.attemptLog(rollout.RolloutID, rollout.Attempt.AttemptID).With("worker_id", workerID)
 	return &attempt{
-			shared: s, rollout: rollout.Rollout, attempt: *rollout.Attempt, cancel: cancel, log: log,
+			shared: s, rollout: rollout.Rollout, attempt: *rollout.Attempt, claimed: time.Now(), cancel: cancel, log: log,
 			hooks: hooks{all: s.cfg.Hooks, log: log, grace: s.cfg.GracePeriod},
 		}, life, func() {
 			stopShutdown()
@@ -92,7 +93,7 @@ func (a *attempt) conclude(ctx context.Context, outcome agl.Outcome) (agl.Outcom
 	if a.lost.Load() {
 		outcome = agl.Outcome{Kind: agl.OutcomeCancelled, Message: errLost.Error()}
 		timeout, ok := timeoutOf(&agl.AttemptedRollout{Rollout: a.rollout})
-		if ok && agl.TimestampOf(time.Now()).Sub(a.attempt.StartTime) >= timeout {
+		if ok && time.Since(a.claimed) >= timeout {
 			outcome.Kind = agl.OutcomeTimeout
 		}
 		return outcome, &agl.OutcomeError{Kind: outcome.Kind, Err: errLost}

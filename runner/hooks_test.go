@@ -153,18 +153,37 @@ func (h *startHook) OnReported(_ context.Context, _ agl.Task, end agl.AttemptEnd
 	return nil
 }
 
+// shiftedStore is a store whose clock is ahead of its runners'.
+type shiftedStore struct {
+	*faultyStore
+
+	ahead time.Duration
+}
+
+func (s *shiftedStore) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams) (agl.DequeueResult, error) {
+	res, err := s.faultyStore.DequeueRollouts(ctx, p)
+	for i := range res.Rollouts {
+		attempt := *res.Rollouts[i].Attempt
+		attempt.StartTime = attempt.StartTime.Add(s.ahead)
+		res.Rollouts[i].Attempt = &attempt
+	}
+	return res, err
+}
+
 // An attempt that ended while it was prepared does not start its agent.
 func TestAttemptThatEndsWhileItIsPrepared(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		timeout agl.Null[float64]
+		ahead   time.Duration                                     // the store's clock
 		during  func(t *testing.T, s agl.Store, rolloutID string) // while the hook sets things up
 		status  agl.RolloutStatus
 		attempt agl.AttemptStatus
 		kind    agl.OutcomeKind
 	}{
-		"out of time": {seconds(60), func(*testing.T, agl.Store, string) {}, agl.RolloutFailed, agl.AttemptTimeout, agl.OutcomeTimeout},
-		"cancelled": {seconds(3600), func(t *testing.T, s agl.Store, rolloutID string) {
+		"out of time":                   {seconds(60), 0, func(*testing.T, agl.Store, string) {}, agl.RolloutFailed, agl.AttemptTimeout, agl.OutcomeTimeout},
+		"out of time, by another clock": {seconds(60), time.Hour, func(*testing.T, agl.Store, string) {}, agl.RolloutFailed, agl.AttemptTimeout, agl.OutcomeTimeout},
+		"cancelled": {seconds(3600), -2 * time.Hour, func(t *testing.T, s agl.Store, rolloutID string) {
 			if _, err := s.CancelRollout(t.Context(), agl.CancelRolloutParams{RolloutID: rolloutID}); err != nil {
 				t.Error(err)
 			}
@@ -183,7 +202,7 @@ func TestAttemptThatEndsWhileItIsPrepared(t *testing.T) {
 				}
 				var end agl.AttemptEnd
 				runOne(t, runner.Config{
-					Store: s,
+					Store: &shiftedStore{s, tt.ahead},
 					Hooks: []agl.Hook{&startHook{
 						start: func(context.Context) (context.Context, error) {
 							tt.during(t, s, id)
