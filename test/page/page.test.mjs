@@ -194,6 +194,8 @@ test("addresses that are wrong are answered, and long words break no page", asyn
   await page.getByText("There are only").waitFor();
   await page.getByRole("button", { name: "To the first page" }).click();
   await page.locator("tbody tr").first().waitFor();
+  await page.goto(base + "#/resources?offset=999999");
+  await page.getByText("There are only").waitFor();
   await page.goto(base + "#/rollouts/" + "x".repeat(1000));
   await page.getByText("There is no rollout xxx").waitFor();
   const [rollout] = await api("queues/rollouts/enqueue", { method: "POST", body: JSON.stringify({ rollouts: [{ input: "long words", metadata: { dropped: "x".repeat(1000) } }] }) });
