@@ -178,6 +178,8 @@ func (m *Main) ParseFlags(args []string) (err error) {
 		args = []string{"--help"}
 	case args[0] == "--version":
 		args[0] = "version"
+	case args[0] == "help":
+		args = append(args[1:], "--help")
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
@@ -262,6 +264,10 @@ func usageError(err error) error {
 		{`expected a valid [0-9]+ bit int but got ("-?[0-9]{19,}")`, "got $1, must be a whole number of at most 18 digits"},
 		{`expected a valid [0-9]+ bit int but got ("[^"]*")`, "got $1, must be a whole number such as 10"},
 		{`expected a valid [0-9]+ bit uint but got ("[^"]*")`, "got $1, must be a whole number such as 10, and not negative"},
+		{`expected \w+ value but got "EOL" \(<EOL>\)`, "needs a value"},
+		{`expected \w+ value but got ("[^"]*") \((?:long|short) flag\)`, "needs a value, got the flag $1"},
+		{`missing value, expecting .*`, "needs a value"},
+		{`^expected (".*")$`, "missing $1" + strings.ReplaceAll(takes, "$", "$$")},
 		{`^(unexpected argument (latest|worst|best))$`, "$1; " + programName() + " trace $2 shows that rollout"},
 		{`^(unknown flag \S+)$`, "$1" + strings.ReplaceAll(takes, "$", "$$")},
 		{`expected a float but got "([^"]*)" \(string\)`, `got "$1", must be a number such as 0.5`},
