@@ -61,7 +61,11 @@ func (a *Agent) WarnCrowded(concurrency int) {
 // find returns the absolute path of a program.
 func find(program, dir string) (string, error) {
 	if dir != "" && strings.ContainsRune(program, filepath.Separator) && !filepath.IsAbs(program) {
-		program = filepath.Join(dir, program)
+		abs, err := filepath.Abs(filepath.Join(dir, program)) // Join alone makes of ./agent a name to look for in PATH
+		if err != nil {
+			return "", err
+		}
+		program = abs
 	}
 	path, err := exec.LookPath(program)
 	if err != nil {
