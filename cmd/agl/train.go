@@ -314,7 +314,11 @@ func tripletsText(trial *job.DryRunResult) string {
 		return "\n" + console.Bad.Render("the spans cannot be read as model calls: "+console.Printable(trial.TripletsError.Error())) + "\n"
 	}
 	if len(trial.Triplets) == 0 {
-		return "\n" + console.Strong.Render("triplets") + " none: no model call was recorded\n"
+		why := "no model call was recorded"
+		if trial.Usage.Calls > 0 {
+			why = "no token ids were recorded, which only training weights needs"
+		}
+		return "\n" + console.Strong.Render("triplets") + " none: " + why + "\n"
 	}
 	var b strings.Builder
 	for i := range trial.Triplets {
