@@ -38,7 +38,11 @@ func (p *Program) Check() error {
 	}
 	program := p.Command[0]
 	if strings.ContainsRune(program, filepath.Separator) && !filepath.IsAbs(program) {
-		program = filepath.Join(p.Dir, program)
+		abs, err := filepath.Abs(filepath.Join(p.Dir, program)) // Join alone makes of ./check a name to look for in PATH
+		if err != nil {
+			return agl.Errorf(agl.CodeInvalid, "command: %w", err)
+		}
+		program = abs
 	}
 	if _, err := exec.LookPath(program); err != nil {
 		return agl.Errorf(agl.CodeInvalid, "command: %w", err)
