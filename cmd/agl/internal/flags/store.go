@@ -173,7 +173,11 @@ func (f *Store) Wrap(err error) error {
 	if err == nil || agl.IsContextError(err) {
 		return err
 	}
-	return fmt.Errorf("store %s: %w", console.RedactURL(string(f.StoreURL)), err)
+	hint := ""
+	if f.Token == "" && !strings.Contains(string(f.StoreURL), "@") && agl.ErrorCode(err) == agl.CodeUnauthorized {
+		hint = "\ngive it by --token or AGL_TOKEN"
+	}
+	return fmt.Errorf("store %s: %w%s", console.RedactURL(string(f.StoreURL)), err, hint)
 }
 
 // Wrap names the store in an error of a call to it.
