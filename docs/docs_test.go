@@ -150,6 +150,21 @@ func slug(heading string) string {
 	}, strings.ToLower(heading))
 }
 
+// TestViews requires that docs/dashboard.md explains every view of the dashboard.
+func TestViews(t *testing.T) {
+	t.Parallel()
+	text := readPage(t, "docs/dashboard.md").text
+	views := regexp.MustCompile(`\{ path: "[a-z]*", name: "(\w+)"`).FindAllStringSubmatch(source(t, "dashboard/ui/app.js"), -1)
+	if len(views) < 5 {
+		t.Fatalf("found only %d views", len(views))
+	}
+	for _, view := range views {
+		if !strings.Contains(text, "- **"+view[1]+"**: ") {
+			t.Errorf("docs/dashboard.md does not explain the view %s", view[1])
+		}
+	}
+}
+
 func TestMakeTargets(t *testing.T) {
 	t.Parallel()
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
