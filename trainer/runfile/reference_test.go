@@ -178,8 +178,9 @@ func reference(root schema) string {
 		meaning := key.Description
 		if again {
 			meaning += " Keys as in `" + like + "`."
+		} else {
+			seen[strings.Join(below, "\n")] = path
 		}
-		seen[strings.Join(below, "\n")] = path
 		fmt.Fprintf(&out, "| `%s` | %s | %s | %s |\n", path, key.kind(), initial, meaning)
 		return !again
 	})
