@@ -1,6 +1,10 @@
 package openai
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/agl-go/agl/internal/rawjson"
+)
 
 // Usage is the backend's count of the tokens of a call.
 type Usage struct {
@@ -10,31 +14,41 @@ type Usage struct {
 }
 
 // ParseUsage reads the member usage of a reply, or of an event of a stream, of any
-// API. ok is false for a value without counts, such as null.
+// API. ok is false for a value without counts, such as null, and for one whose counts
+// are no numbers of tokens: a part of them would be less than was used.
 //
 // Anthropic reports tokens that a cache read or wrote separately from input_tokens. They
 // count as part of the prompt.
-func ParseUsage(raw []byte) (u Usage, ok bool) {
-	cached := int64(0)
+func ParseUsage(raw []byte) (_ Usage, ok bool) {
+	var u Usage
+	cached, wrong := int64(0), false
 	Members(raw, func(name, value []byte) {
 		n, err := strconv.ParseInt(string(value), 10, 64)
-		if err != nil || n < 0 {
-			return
-		}
+		good := err == nil && n >= 0 && n <= mostTokens
+		given := !rawjson.IsNull(value)
 		switch string(name) {
 		case "prompt_tokens", "input_tokens":
-			u.Prompt, ok = n, true
+			u.Prompt, ok = n, good || ok
 		case "cache_creation_input_tokens", "cache_read_input_tokens":
 			cached += n
 		case "completion_tokens", "output_tokens":
-			u.Completion, ok = n, true
+			u.Completion, ok = n, good || ok
 		case "total_tokens":
 			u.Total = n
+		default:
+			given = false
 		}
+		wrong = wrong || given && !good
 	})
 	u.Prompt += cached
-	return u, ok
+	if !ok || wrong {
+		return Usage{}, false
+	}
+	return u, true
 }
+
+// mostTokens bounds what counts as a number of tokens: no call has more, and sums of such numbers do not overflow.
+const mostTokens = 1 << 40
 
 // Sum returns the tokens of prompt and reply: Total if it is known.
 func (u Usage) Sum() int64 {
