@@ -93,7 +93,8 @@ func (a *attempt) conclude(ctx context.Context, outcome agl.Outcome) (agl.Outcom
 	if a.lost.Load() {
 		outcome = agl.Outcome{Kind: agl.OutcomeCancelled, Message: errLost.Error()}
 		timeout, ok := timeoutOf(&agl.AttemptedRollout{Rollout: a.rollout})
-		if ok && time.Since(a.claimed) >= timeout {
+		// The store counts from a little earlier: its answer had to arrive.
+		if ok && time.Since(a.claimed) >= timeout-min(timeout/10, time.Second) {
 			outcome.Kind = agl.OutcomeTimeout
 		}
 		return outcome, &agl.OutcomeError{Kind: outcome.Kind, Err: errLost}
