@@ -144,6 +144,15 @@ func TestAdmin(t *testing.T) {
 			if err := good.SetModels(t.Context(), []proxy.Model{{Name: "x"}}); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), "base_url") {
 				t.Errorf("a wrong model: %v", err)
 			}
+			put := func(api string) string {
+				return admin(t, good.HTTP, token, http.MethodPut, "/admin/models", fmt.Sprintf(`{"models":[{"name":"x","base_url":"http://b/v1","api":%q}]}`, api))
+			}
+			if got := put("openai"); len(p.Models()) != 1 || p.Models()[0].BaseURL != "http://b/v1" || p.Models()[0].API != proxy.APIOpenAI {
+				t.Errorf("a model of the API openai: %s", got)
+			}
+			if got := put("google"); !strings.Contains(got, "openai") || !strings.Contains(got, "google") {
+				t.Errorf("a model of an API that is not known: %s", got)
+			}
 			for body, want := range map[string]string{`{"rollout_ids":3}`: "rollout_ids", `{"rollout":[]}`: `unknown`, `[`: "body"} {
 				if got := admin(t, good.HTTP, token, http.MethodPost, "/admin/flush", body); !strings.Contains(got, want) || !strings.Contains(got, `"error"`) {
 					t.Errorf("%s: %s", body, got)

@@ -28,6 +28,15 @@ const (
 	APIAnthropic API = "anthropic"
 )
 
+// UnmarshalText reads a name, which for OpenAI's is openai or empty.
+func (a *API) UnmarshalText(name []byte) error {
+	*a = API(name)
+	if *a == "openai" {
+		*a = APIOpenAI
+	}
+	return nil
+}
+
 // Model is one backend of a model name. Several entries of one name are replicas:
 // the calls of a rollout stay on one of them, and rollouts are spread over all.
 type Model struct {
@@ -194,7 +203,7 @@ func newBackend(m Model) (*backend, error) {
 	switch m.API {
 	case APIOpenAI, APIAzure, APIAnthropic:
 	default:
-		return nil, agl.Errorf(agl.CodeInvalid, "%s: got %q, must be empty (OpenAI), %q or %q", field("api"), string(m.API), string(APIAzure), string(APIAnthropic))
+		return nil, agl.Errorf(agl.CodeInvalid, "%s: got %q, must be \"openai\", %q or %q", field("api"), string(m.API), string(APIAzure), string(APIAnthropic))
 	}
 	if m.CacheSalt && (m.API != APIOpenAI || m.TextOnly) {
 		return nil, agl.Errorf(agl.CodeInvalid, "%s: must not be set for services that do not know it (text_only, azure, anthropic)", field("cache_salt"))
