@@ -13,6 +13,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"text/template"
@@ -170,9 +171,15 @@ func starterFiles(language string) (files []starterFile, err error) {
 		}
 		files = append(files, starterFile{f.Name(), text, mode})
 	}
+	for i := range files {
+		files[i].data = ownCommands.ReplaceAll(files[i].data, []byte(programName()+" $1"))
+	}
 	slices.SortFunc(files, func(a, b starterFile) int { return strings.Compare(a.name, b.name) })
 	return files, nil
 }
+
+// ownCommands finds the commands of this program in a text for people.
+var ownCommands = regexp.MustCompile(`\bagl (train|config)\b`)
 
 // writeStarter writes the files into a folder, or none if one of them exists.
 func writeStarter(dir string, files []starterFile) error {

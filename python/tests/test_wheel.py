@@ -80,6 +80,14 @@ class Wheel(unittest.TestCase):
                 self.assertNotEqual(failed.returncode, 0)
                 self.assertIn("agl", failed.stderr)
 
+    def test_examples_name_the_program(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            run(installed / "agl-go", "init", folder)
+            for name in ("README.md", "agl.yaml"):
+                text = (Path(folder) / name).read_text()
+                self.assertIn("agl-go train agl.yaml", text)
+                self.assertNotRegex(text, r"\bagl (train|config)\b")
+
     def test_the_program_takes_the_place_of_python(self) -> None:
         """Signals and standard input reach it, since there is no process before it."""
         with subprocess.Popen([installed / "python", "-m", "agl_go", "store", "--db", "memory:", "--port", "0"], env=outside(), stderr=subprocess.PIPE, text=True) as store:

@@ -3,6 +3,7 @@ package flags
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -174,6 +175,9 @@ func (f *Store) Wrap(err error) error {
 		return err
 	}
 	hint := ""
+	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown && f.CA == "" {
+		hint = "\ngive the CA of its certificate by --ca or AGL_CA"
+	}
 	if f.Token == "" && !strings.Contains(string(f.StoreURL), "@") && agl.ErrorCode(err) == agl.CodeUnauthorized {
 		hint = "\ngive it by --token or AGL_TOKEN"
 	}
