@@ -10,11 +10,13 @@ SDKS         := -gcflags='github.com/openai/openai-go/v3/...=-N -l' -gcflags='gi
 
 # Everything is compiled once: without C, as what is released. Only the race detector needs it.
 export CGO_ENABLED ?= 0
+# Without paths in what is compiled, one checkout uses what another has compiled.
+export GOFLAGS := $(shell $(GO) env GOFLAGS) -trimpath
 
 .PHONY: kustomize build test race lint compat gateway python wheels clients examples examples-long firsthour page e2e attack vulnerabilities chaos chaos-short faults fuzz bench bench-store bench-overhead bench-async bench-proxy bench-gateway bench-apo bench-process bench-tokenizers bench-live tinker-sdk tokenizers trackers skyrl proxy-soak seeds apo full clean
 
-build: ## the agl binary, static; what CGO_ENABLED=0 go run has compiled is used again
-	CGO_ENABLED=0 $(GO) build -ldflags='-s -w' -o agl ./cmd/agl
+build: ## the agl binary, static
+	$(GO) build -ldflags='-s -w' -o agl ./cmd/agl
 
 test: ## unit tests
 	$(GO) vet ./...
@@ -100,7 +102,7 @@ bench-overhead: ## the cost of the whole system on the calculator example, as a 
 	$(GO) run ./bench/overhead --calculator $(BIN)/calculator --rounds 3
 
 bench-async: ## sampling ahead of training on the calculator example with a slow tool, as ratios; the table of docs/rl.md
-	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/calculator ./examples/calculator
+	$(GO) build -o $(BIN)/calculator ./examples/calculator
 	$(GO) run ./bench/async --calculator $(BIN)/calculator --seeds 2
 
 bench-proxy: build ## LLM gateways in front of one model server, as ratios; installs LiteLLM
@@ -113,7 +115,7 @@ bench-live: build ## how the template live follows customers whose taste changes
 	$(GO) run ./bench/live
 
 bench-process: ## rollouts of a process agent against a bare loop of processes, as a ratio
-	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/process-agent ./bench/process/agent
+	$(GO) build -o $(BIN)/process-agent ./bench/process/agent
 	$(GO) run ./bench/process --rounds 3
 
 bench-gateway: build ## agl store --gateway beside Agent-lightning v1.0's server, as ratios; needs Python 3.12
