@@ -22,7 +22,7 @@ test: ## unit tests
 	$(GO) vet ./...
 	$(GO) test $(UNIT)
 
-race: ## unit tests under the race detector, without long tests that use one goroutine
+race: ## unit tests under the race detector, without long tests whose goroutines are those of others
 	CGO_ENABLED=1 $(GO) test -race -short $(UNIT)
 
 $(LINT):

@@ -286,6 +286,9 @@ func TestKilledDuringValidation(t *testing.T) {
 // the slow ones are starved, which the same measure shows.
 func TestNoTaskIsStarved(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("long, and its goroutines are those of other tests")
+	}
 	const (
 		each  = 10 // tasks of a digit; the larger the digit, the longer they take
 		train = 100 * time.Millisecond
@@ -400,6 +403,9 @@ func TestAsyncNewestOnly(t *testing.T) {
 // engine whose sampler and trainer agree, none changes anything.
 func TestCorrectionsTrain(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("long, and its goroutines are those of other tests")
+	}
 	run := func(kind grpo.CorrectionKind, staleness int) ([]grpo.StepReport, [][]float32) {
 		w := newWorld(t, "", nil)
 		cfg := w.config(t.TempDir())

@@ -150,6 +150,9 @@ func TestNewestOnly(t *testing.T) {
 // TestKL: the penalty holds the model near its reference, and there is none at the first step. Off, there is no reference.
 func TestKL(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("long, and its goroutines are those of other tests")
+	}
 	run := func(coefficient float64) []grpo.StepReport {
 		steps, _, _ := trained(t, tinkertest.EngineConfig{}, server.Config{}, client.Config{}, func(c *grpo.Config, _ *speller) {
 			c.GroupSize, c.Steps, c.KL.Coefficient = 6, 40, coefficient

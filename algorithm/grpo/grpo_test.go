@@ -34,6 +34,9 @@ func newGRPO(t *testing.T, cfg grpo.Config) *grpo.GRPO {
 // TestLearns trains the toy task through the whole system.
 func TestLearns(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("long, and its goroutines are those of other tests")
+	}
 	w := newWorld(t, "", nil)
 	cfg := w.config("")
 	cfg.Steps, cfg.PromptsPerStep, cfg.GroupSize = 40, 12, 8

@@ -292,6 +292,9 @@ func average(values []float64) float64 {
 // run learns.
 func TestReplay(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("long, and its goroutines are those of other tests")
+	}
 	s := memorytest.Open(t)
 	model := newSpeller(t)
 	dir := t.TempDir()

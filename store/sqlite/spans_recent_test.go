@@ -16,6 +16,7 @@ import (
 // reads from its file: whatever their order, after retries and evictions, and when the memory is too small for all.
 func TestRecentSpans(t *testing.T) {
 	t.Parallel()
+	oneGoroutine(t)
 	for name, memory := range map[string]int64{"default": 0, "little": 256 << 10, "hardly any": 64 << 10} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

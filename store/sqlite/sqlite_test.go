@@ -51,6 +51,9 @@ func TestDriver(t *testing.T) {
 // read from the file.
 func TestDriverWithoutMemory(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("long, and its goroutines are those of TestDriver")
+	}
 	drivertest.Run(t, func(tb testing.TB) driver.Driver {
 		tb.Helper()
 		d := open(tb, sqlite.Config{Sync: sqlite.SyncNormal, CacheBytes: 1})
