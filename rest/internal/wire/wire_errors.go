@@ -99,7 +99,7 @@ func DecodeError(op string, status int, body []byte) error {
 		message = visible(body)
 	}
 	if len(message) > longestExcerpt {
-		message = message[:longestExcerpt] + "…"
+		message = strings.ToValidUTF8(message[:longestExcerpt], "") + "…"
 	}
 	if doc.ID != "" {
 		message += " (its log has more under request_id " + doc.ID + ")"
@@ -107,13 +107,13 @@ func DecodeError(op string, status int, body []byte) error {
 	return agl.Errorf(code, "%s: the store's server answered %d %s: %s", op, status, http.StatusText(status), message)
 }
 
-// tag is a tag of the page with which a proxy in between answers.
-var tag = regexp.MustCompile(`<[^<>]*>`)
+// unseen is what a browser does not show of the page with which a proxy in between answers.
+var unseen = regexp.MustCompile(`(?is)<(title|style|script)\b.*?</(title|style|script)>|<[^<>]*>`)
 
 // visible returns the text of an answer that is no document of a store, in one line: of a page, what a browser shows.
 func visible(body []byte) string {
 	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("<")) {
-		body = tag.ReplaceAll(body, []byte(" "))
+		body = unseen.ReplaceAll(body, []byte(" "))
 	}
 	return strings.Join(strings.Fields(string(body)), " ")
 }
