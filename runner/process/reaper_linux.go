@@ -19,8 +19,8 @@ import (
 
 // Reaper finds and ends the processes that agents leave behind, even those that have changed their process group and
 // environment: it makes this process the parent of such orphans (a child subreaper, see prctl(2)). It also makes agents end
-// with this process, however that ends. A program can have one, and must start all of its processes through agents, because
-// others may be taken for orphans.
+// with this process, however that ends. A program can have one. A process that the program starts from its first thread may be
+// taken for an orphan, so an init function should keep that thread, with runtime.LockOSThread, for a goroutine that starts none.
 type Reaper struct {
 	jobs chan func()
 	done chan struct{}
