@@ -19,6 +19,7 @@ import (
 	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/internal/yamlfile"
 	"github.com/agl-go/agl/release"
+	"github.com/agl-go/agl/runner/process"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/trainer/display"
 	"github.com/agl-go/agl/trainer/plot"
@@ -125,6 +126,8 @@ type Parts struct {
 	// token of the store that they reach.
 	Environ    []string
 	StoreToken string
+	// Reaper ends what these programs leave behind; nil ends only their process groups.
+	Reaper *process.Reaper
 	// Display shows the run.
 	Display display.Display
 	// Warn adds a warning to the report of the run.

@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/internal/httpproxy"
 	"github.com/agl-go/agl/internal/procgroup"
 	"github.com/agl-go/agl/internal/yamlfile"
@@ -72,6 +73,10 @@ type commandRun struct {
 
 // commandGrace is how long the program may take to end after SIGTERM.
 const commandGrace = 10 * time.Second
+
+// outputGrace bounds how long the output of the program is read once it has ended, in case something that survived it holds
+// the pipe open.
+const outputGrace = 2 * time.Second
 
 // The names of the task files in the folder of the run.
 const (
@@ -156,7 +161,8 @@ func (r *commandRun) execute(ctx context.Context, env []string) error {
 	}
 	cmd.Stdout, cmd.Stderr = writing, writing
 	group := procgroup.New(cmd)
-	if err := errors.Join(cmd.Start(), writing.Close()); err != nil {
+	sweep, err := r.parts.Reaper.Start(cmd)
+	if err := errors.Join(err, writing.Close()); err != nil {
 		return errors.Join(fmt.Errorf("algorithm.command: %w", err), reading.Close())
 	}
 	var last string
@@ -168,9 +174,18 @@ func (r *commandRun) execute(ctx context.Context, env []string) error {
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
+		go func() {
+			select {
+			case <-execution.Forced(ctx): // a second signal
+				group.Kill()
+			case <-group.Gone():
+			}
+		}()
 		group.End(commandGrace)
 	})
 	err = group.Wait()
+	sweep()
+	_ = reading.SetReadDeadline(time.Now().Add(outputGrace))
 	<-shown
 	if !stop() {
 		<-stopped

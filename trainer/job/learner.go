@@ -180,7 +180,7 @@ func (l *learner) parts(weights string, resources agl.Resources) algorithms.Part
 	file := l.cfg.File
 	p := algorithms.Parts{
 		RunConfig: algorithm.RunConfig{Flusher: l.flusher(), Rollout: file.Agent.Rollout, Seed: file.Seed, RunID: l.runID, OutDir: l.outDir, Logger: l.cfg.Logger},
-		Proxied:   l.proxy != nil, TLS: l.cfg.TLS, LookupEnv: l.cfg.LookupEnv, Environ: l.cfg.Environ, StoreToken: l.token, Display: l.display, Warn: l.warn,
+		Proxied:   l.proxy != nil, TLS: l.cfg.TLS, LookupEnv: l.cfg.LookupEnv, Environ: l.cfg.Environ, Reaper: l.cfg.Reaper, StoreToken: l.token, Display: l.display, Warn: l.warn,
 		PromptReleaser: func(proposal release.Proposal) apo.Releaser {
 			return &promptReleaser{trials{l.proxy, proposal, func(r *release.Release, version string) bool { return r.Candidate.ResourcesID == version }}}
 		},
