@@ -120,7 +120,7 @@ func (x *exchange) popExperts() {
 // fault says what is wrong with the answer, "" if nothing is.
 func (x *exchange) fault() string {
 	switch {
-	case x.answered >= http.StatusBadRequest:
+	case x.answered >= http.StatusMultipleChoices: // a redirect is no completion
 		return "the backend answered " + strconv.Itoa(x.status)
 	case x.stream != nil:
 		return x.stream.fault

@@ -266,7 +266,7 @@ func (g *Gateway) try(ctx context.Context, x *exchange) (got reply, err error) {
 		return got, fault(err)
 	}
 	defer res.Body.Close()
-	if res.StatusCode < http.StatusOK { // 101, or none of HTTP's
+	if res.StatusCode < http.StatusOK || res.StatusCode > 599 { // 101, or none of HTTP's (RFC 9110, 15)
 		return got, fmt.Errorf("the backend answered %03d, which is not the status of a reply", res.StatusCode)
 	}
 	timer.Reset(g.cfg.Timeout)

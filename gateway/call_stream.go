@@ -52,7 +52,15 @@ func (s *stream) relay(res *http.Response, timer *time.Timer, timeout time.Durat
 		n, err := res.Body.Read(piece)
 		timer.Reset(timeout)
 		events.Write(piece[:n])
-		for event := events.Next(); event != nil; event = events.Next() {
+		ended := errors.Is(err, io.EOF)
+		next := func() []byte {
+			event := events.Next()
+			if event == nil && ended {
+				event = events.Rest()
+			}
+			return event
+		}
+		for event := next(); len(event) > 0; event = next() {
 			whole.Add(openai.Data(event))
 			out, err := s.visible(event, whole.Done())
 			if err != nil {
@@ -60,12 +68,7 @@ func (s *stream) relay(res *http.Response, timer *time.Timer, timeout time.Durat
 			}
 			if whole.Done() {
 				s.last = append(s.last, out...)
-				if failure := whole.Failure(); failure != nil {
-					s.fault = "the backend sent an error in its stream"
-				} else if n := whole.Malformed(); n > 0 {
-					s.fault = strconv.Itoa(n) + " events of the stream could not be read"
-				}
-				return whole.AppendJSON(nil), nil
+				return s.whole(&whole), nil
 			}
 			if _, err := s.w.Write(out); err != nil {
 				return nil, fmt.Errorf("%w: %w", errBroken, err)
@@ -78,12 +81,29 @@ func (s *stream) relay(res *http.Response, timer *time.Timer, timeout time.Durat
 			return nil, fmt.Errorf("%w: %w", errBroken, err)
 		}
 		switch {
-		case errors.Is(err, io.EOF):
-			return nil, fmt.Errorf("%w: it has no [DONE]", errBroken)
+		case ended && (whole.Complete() || whole.Failure() != nil): // some backends send no [DONE]
+			if s.translator != nil {
+				if s.last, err = s.translator.End(s.last); err != nil {
+					return nil, fmt.Errorf("%w: %w", errBroken, err)
+				}
+			}
+			return s.whole(&whole), nil
+		case ended:
+			return nil, fmt.Errorf("%w: it has neither a finish reason nor [DONE]", errBroken)
 		case err != nil:
 			return nil, fmt.Errorf("%w: %w", errBroken, err)
 		}
 	}
+}
+
+// whole returns the reply of a stream that has come to its end, and notes what is wrong with it.
+func (s *stream) whole(a *openai.Accumulator) jsontext.Value {
+	if a.Failure() != nil {
+		s.fault = "the backend sent an error in its stream"
+	} else if n := a.Malformed(); n > 0 {
+		s.fault = strconv.Itoa(n) + " events of the stream could not be read"
+	}
+	return a.AppendJSON(nil)
 }
 
 // visible returns what the agent receives for an event. It keeps the end of a translated stream in last, even if more

@@ -51,8 +51,20 @@ func TestStream(t *testing.T) {
 			t.Errorf("%s: got %s", event, got)
 		}
 	}
+	// Some backends send no [DONE], or no blank line at the end: the finish reason of each choice is enough, as for the proxy.
+	for _, end := range []string{"", "data: [DONE]"} {
+		reply, _, _ = strings.Cut(chunks, "data: [DONE]")
+		reply += end
+		if w := c.send("POST", chatPath, `{"stream":true}`); w.Code != 200 || w.Body.String() != reply {
+			t.Errorf("with %q at the end: got %d %s", end, w.Code, w.Body)
+		}
+		if got := c.events("?dedupe=none"); !strings.Contains(got[len(got)-1], `"http_status":200,"status":"ok"`) {
+			t.Errorf("with %q at the end: got %s", end, got)
+		}
+	}
 	// A stream that breaks off breaks off for the agent, too, and is not recorded.
 	reply, _, _ = strings.Cut(chunks, "data: [DONE]")
+	reply = strings.Replace(reply, `"stop"`, "null", 1)
 	func() {
 		defer func() {
 			if v := recover(); v != http.ErrAbortHandler { //nolint:errorlint // it is a panic's value
@@ -61,7 +73,7 @@ func TestStream(t *testing.T) {
 		}()
 		c.send("POST", chatPath, `{"stream":true}`)
 	}()
-	if got := c.events(""); len(got) != 3 {
+	if got := c.events(""); len(got) != 5 {
 		t.Errorf("after a broken stream: got %d events", len(got))
 	}
 	c.want("GET", "/proxy/state", "", 200, `{"paused":false,"retry_after_seconds":5,"reason":null,"inflight":0}`)

@@ -136,7 +136,8 @@ func TestRetries(t *testing.T) {
 		"the last status":     {[]any{500, 503, 429, 408, 409, 500}, 500, `{"n":6}`, 1, 11 * time.Second},
 		"the third try":       {[]any{500, io.ErrUnexpectedEOF, 200}, 200, `{"n":3}`, 1, time.Second},
 		"a fault of the call": {[]any{400}, 400, `{"n":1}`, 1, 0},
-		"no status":           {[]any{42, 101, 200}, 200, `{"n":3}`, 1, time.Second},
+		"a redirect":          {[]any{302}, 302, `{"n":1}`, 1, 0},
+		"no status":           {[]any{42, 101, 999, 200}, 200, `{"n":4}`, 1, 3 * time.Second},
 		"no connection":       {[]any{io.EOF, io.EOF, io.EOF, io.EOF, io.EOF, io.EOF}, 502, `{"detail":"Upstream model server request failed"}`, 0, 11 * time.Second},
 		"silence":             {[]any{nil, nil, nil, nil, nil, nil}, 504, `{"detail":"Upstream model server timed out"}`, 0, 30 * time.Minute},
 	} {
@@ -168,7 +169,11 @@ func TestRetries(t *testing.T) {
 				if len(data) != x.events || n != len(x.faults) {
 					t.Errorf("got %d events and %d tries", len(data), n)
 				}
-				if x.events > 0 && !strings.Contains(data[0], fmt.Sprintf(`"retry_count":%d,`, n-1)) {
+				state := "ok"
+				if x.status >= 300 {
+					state = "error"
+				}
+				if x.events > 0 && !strings.Contains(data[0], fmt.Sprintf(`"status":"%s","retry_count":%d,`, state, n-1)) {
 					t.Errorf("got %s", data[0])
 				}
 			})

@@ -44,11 +44,10 @@ func TestTranslate(t *testing.T) {
 		if temperature, _ := rawjson.Get(asked, "temperature"); string(temperature) != "1.0" {
 			t.Errorf("%s: the backend got %s", name, asked)
 		}
-		// A backend that streams, and one that answers in one piece.
-		for _, kind = range []string{"text/event-stream", "application/json"} {
-			if reply = whole; kind == "text/event-stream" {
-				reply = chunks
-			}
+		// Backends that stream, with and without [DONE], and one that answers in one piece.
+		undone, _, _ := strings.Cut(chunks, "data: [DONE]")
+		for _, answer := range [][2]string{{"text/event-stream", chunks}, {"text/event-stream", undone}, {"application/json", whole}} {
+			kind, reply = answer[0], answer[1]
 			w = c.send("POST", call.path, call.body+`,"stream":true}`)
 			got := w.Body.String()
 			if w.Code != 200 || !strings.Contains(got, call.streamed) || strings.Count(got, call.end) != 1 || strings.Contains(got, "[DONE]") {
@@ -59,7 +58,7 @@ func TestTranslate(t *testing.T) {
 			}
 		}
 		all := c.events("?format=triplet&dedupe=none")
-		if len(all) != before+3 {
+		if len(all) != before+4 {
 			t.Fatalf("%s: got %d triplets", name, len(all)-before)
 		}
 		for _, triplet := range all[before:] {

@@ -54,6 +54,7 @@ func TestBackendThatBreaksHTTP(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ answer, want string }{
 		"status below 100":   {"HTTP/1.1 099 Odd\r\nContent-Length: 2\r\n\r\n{}", "answered, but not as HTTP has it: it answered 099"},
+		"status above 599":   {"HTTP/1.1 600 Odd\r\nContent-Length: 2\r\n\r\n{}", "answered, but not as HTTP has it: it answered 600"},
 		"long status":        {"HTTP/1.1 1000 Odd\r\nContent-Length: 2\r\n\r\n{}", "answered, but not as HTTP has it: "},
 		"another protocol":   {"SSH-2.0-OpenSSH_9.2\r\n", "answered, but not as HTTP has it: "},
 		"header":             {"HTTP/1.1 200 OK\r\nfoo bar\r\n\r\n{}", "answered, but not as HTTP has it: "},

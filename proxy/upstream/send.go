@@ -122,7 +122,7 @@ func (r *Reply) roundTrip(req *Request, m *Message) (*http.Response, error) {
 	if err != nil {
 		return nil, panics.Located(err)
 	}
-	if res.StatusCode < http.StatusOK { // 101, or none of HTTP's
+	if res.StatusCode < http.StatusOK || res.StatusCode > 599 { // 101, or none of HTTP's (RFC 9110, 15)
 		_ = res.Body.Close() // after 101 it is the connection, whose end cannot be waited for
 		return nil, statusError(res.StatusCode)
 	}
