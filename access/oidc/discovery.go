@@ -1,15 +1,19 @@
 package oidc
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
 )
@@ -59,8 +63,8 @@ func (d *discovery) provider(ctx context.Context) (*oidc.Provider, error) {
 	return d.found, d.err
 }
 
-// rateLimited is a transport that sends at most one request in askInterval, besides those that follow a redirect. An
-// answer other than 200 is an error.
+// rateLimited is a transport that sends at most one request for keys in askInterval, besides those that follow a
+// redirect. An answer that is no set of keys is an error.
 type rateLimited struct {
 	base http.RoundTripper
 
@@ -86,5 +90,30 @@ func (s *rateLimited) RoundTrip(r *http.Request) (*http.Response, error) {
 		s.err = fmt.Errorf("it answered with %s", response.Status)
 		return nil, errors.Join(s.err, response.Body.Close())
 	}
-	return response, s.err
+	if s.err == nil && response.StatusCode == http.StatusOK {
+		s.err = checkKeys(response)
+	}
+	if s.err != nil {
+		return nil, s.err
+	}
+	return response, nil
+}
+
+// maxKeys bounds the answer with a provider's keys, in bytes.
+const maxKeys = 1 << 20
+
+// checkKeys reads an answer, and refuses one that is no set of keys (RFC 7517), such as a page of another server.
+func checkKeys(response *http.Response) error {
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxKeys+1))
+	if err = errors.Join(err, response.Body.Close()); err != nil {
+		return err
+	}
+	var set struct {
+		Keys []jsontext.Value `json:"keys"`
+	}
+	if err := json.Unmarshal(body, &set); err != nil || set.Keys == nil || len(body) > maxKeys {
+		return fmt.Errorf("it answered with no set of keys, but %.100q", body)
+	}
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 
@@ -68,14 +69,22 @@ func (t *Tokens) Check(ctx context.Context, token string) (access.Caller, error)
 	return caller, err
 }
 
-// keySet holds the keys of an issuer. They are fetched when a token needs them.
+// keysMaxAge is how long the issuer's keys are used before they are fetched again, so that a key that the issuer has
+// withdrawn ends.
+const keysMaxAge = 5 * time.Minute
+
+// keySet holds the keys of an issuer. They are fetched when a token needs them. While the issuer is away, those that are
+// known stay valid.
 type keySet struct {
 	cfg    *TokensConfig
 	issuer *discovery
 	client *http.Client
 
 	mu     sync.Mutex
-	remote oidc.KeySet // nil until its URL is known
+	at     string      // their URL, "" until it is known
+	remote oidc.KeySet // nil before the first token
+	older  oidc.KeySet // what remote replaces once it has been fetched; nil afterwards
+	since  time.Time   // when remote was made
 }
 
 // awayKey is the context key of an *error that is set when the keys cannot be fetched: a verifier keeps only the text
@@ -84,44 +93,77 @@ type awayKey struct{}
 
 // VerifySignature implements [oidc.KeySet].
 func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
-	remote, err := k.open(ctx)
+	remote, older, err := k.open(ctx)
 	var payload []byte
 	if err == nil {
-		payload, err = remote.VerifySignature(ctx, token)
-		if errors.Is(err, errAskedJustNow) { // the keys may have come while this call looked for them
-			payload, err = remote.VerifySignature(ctx, token)
-		}
-		_, isURL := errors.AsType[*url.Error](err)
-		if err != nil && (ctx.Err() != nil || isURL && !errors.Is(err, errAskedJustNow)) {
-			err = agl.Errorf(agl.CodeUnavailable, "the keys of the issuer %s: %w", k.cfg.Issuer, err)
+		payload, err = k.verify(ctx, remote, token)
+		if older != nil {
+			if fetched := !errors.Is(err, errAskedJustNow) && agl.ErrorCode(err) != agl.CodeUnavailable; fetched {
+				k.settle(remote)
+			} else {
+				k.settle(older)
+				payload, err = k.verify(ctx, older, token)
+			}
 		}
 	}
 	if away, ok := ctx.Value(awayKey{}).(*error); ok && agl.ErrorCode(err) == agl.CodeUnavailable {
 		*away = err
 	}
+	if errors.Is(err, errAskedJustNow) {
+		err = errors.New("none of the issuer's keys has made it; they were fetched less than a second ago")
+	}
 	return payload, err
 }
 
-func (k *keySet) open(ctx context.Context) (oidc.KeySet, error) {
+func (k *keySet) verify(ctx context.Context, remote oidc.KeySet, token string) ([]byte, error) {
+	payload, err := remote.VerifySignature(ctx, token)
+	if errors.Is(err, errAskedJustNow) { // the keys may have come while this call looked for them
+		payload, err = remote.VerifySignature(ctx, token)
+	}
+	_, isURL := errors.AsType[*url.Error](err)
+	if err != nil && (ctx.Err() != nil || isURL && !errors.Is(err, errAskedJustNow)) {
+		err = agl.Errorf(agl.CodeUnavailable, "the keys of the issuer %s: %w", k.cfg.Issuer, err)
+	}
+	return payload, err
+}
+
+// settle decides for a key set, until it is too old.
+func (k *keySet) settle(keys oidc.KeySet) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.remote != nil {
-		return k.remote, nil
+	k.remote, k.older = keys, nil
+}
+
+func (k *keySet) open(ctx context.Context) (remote, older oidc.KeySet, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.remote != nil && time.Since(k.since) < keysMaxAge {
+		return k.remote, k.older, nil
 	}
-	at := k.cfg.KeysURL
-	if at == "" {
-		provider, err := k.issuer.provider(ctx)
-		if err != nil {
-			return nil, err
+	if k.at == "" {
+		if k.at, err = k.find(ctx); err != nil {
+			return nil, nil, err
 		}
-		var says struct {
-			KeysURL string `json:"jwks_uri"`
-		}
-		if err := provider.Claims(&says); err != nil {
-			return nil, agl.Errorf(agl.CodeUnavailable, "the discovery document of %s: %w", k.cfg.Issuer, err)
-		}
-		at = says.KeysURL
 	}
-	k.remote = oidc.NewRemoteKeySet(oidc.ClientContext(context.WithoutCancel(ctx), k.client), at)
-	return k.remote, nil
+	k.older = cmp.Or(k.older, k.remote)
+	k.remote, k.since = oidc.NewRemoteKeySet(oidc.ClientContext(context.WithoutCancel(ctx), k.client), k.at), time.Now()
+	return k.remote, k.older, nil
+}
+
+// find returns the URL of the keys.
+func (k *keySet) find(ctx context.Context) (string, error) {
+	if k.cfg.KeysURL != "" {
+		return k.cfg.KeysURL, nil
+	}
+	provider, err := k.issuer.provider(ctx)
+	if err != nil {
+		return "", err
+	}
+	var says struct {
+		KeysURL string `json:"jwks_uri"`
+	}
+	if err := provider.Claims(&says); err != nil {
+		return "", agl.Errorf(agl.CodeUnavailable, "the discovery document of %s: %w", k.cfg.Issuer, err)
+	}
+	return says.KeysURL, nil
 }

@@ -1,14 +1,19 @@
 package oidc_test
 
 import (
+	"crypto/ed25519"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
@@ -75,9 +80,11 @@ func TestForgedTokens(t *testing.T) {
 func TestIssuerFailsToSendItsKeys(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(http.ResponseWriter){
-		"503":       func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) },
-		"a page":    func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) },
-		"no answer": func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
+		"503":             func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) },
+		"a page":          func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) },
+		"a page with 200": func(w http.ResponseWriter) { _, _ = io.WriteString(w, "<html>sign in</html>") },
+		"no keys":         func(w http.ResponseWriter) { _, _ = io.WriteString(w, "{}") },
+		"no answer":       func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
 		"another host": func(w http.ResponseWriter) {
 			w.Header().Set("Location", "http://127.0.0.1:1/")
 			w.WriteHeader(http.StatusFound)
@@ -118,4 +125,71 @@ func TestKeysAreRedirected(t *testing.T) {
 	if _, err := tokens.Check(t.Context(), provider.MachineToken(t, "ci")); err != nil {
 		t.Error(err)
 	}
+}
+
+// keysOf is a transport that answers with public keys by their ids, or with an error if there are none.
+type keysOf map[string]ed25519.PublicKey
+
+func (k *keysOf) RoundTrip(*http.Request) (*http.Response, error) {
+	if *k == nil {
+		return nil, errors.New("connection refused")
+	}
+	var set []string
+	for id, key := range *k {
+		set = append(set, fmt.Sprintf(`{"kty":"OKP","crv":"Ed25519","kid":%q,"x":%q}`, id, base64.RawURLEncoding.EncodeToString(key)))
+	}
+	body := `{"keys":[` + strings.Join(set, ",") + `]}`
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(body))}, nil
+}
+
+// A key that the issuer has withdrawn ends within minutes; while the issuer is away, its keys stay.
+func TestKeysChange(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		keys := keysOf{}
+		tokens, err := oidc.NewTokens(oidc.TokensConfig{
+			Config:   oidc.Config{Issuer: "http://issuer", Grants: access.Grants{"build": access.Train}, Transport: &keys},
+			Audience: oidctest.Audience, KeysURL: "http://issuer/keys",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		encode := base64.RawURLEncoding.EncodeToString
+		token := func(id string) string {
+			public, private, err := ed25519.GenerateKey(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			keys[id] = public
+			text := encode(fmt.Appendf(nil, `{"alg":"EdDSA","kid":%q}`, id)) + "." + encode(fmt.Appendf(nil, `{"iss":"http://issuer","aud":%q,"sub":"ci","groups":["build"],"exp":%d}`, oidctest.Audience, time.Now().Add(time.Hour).Unix()))
+			return text + "." + encode(ed25519.Sign(private, []byte(text)))
+		}
+		check := func(when, token string, want agl.Code) {
+			t.Helper()
+			if _, err := tokens.Check(t.Context(), token); want == "" && err != nil || want != "" && agl.ErrorCode(err) != want {
+				t.Errorf("%s: %v, want %q", when, err, want)
+			}
+		}
+		first := token("a")
+		check("at first", first, "")
+		second := token("b")
+		check("a new key at once", second, agl.CodeUnauthorized)
+		if _, err := tokens.Check(t.Context(), second); !strings.Contains(err.Error(), "less than a second ago") {
+			t.Errorf("a new key at once: %v", err)
+		}
+		time.Sleep(time.Second)
+		check("a new key after a second", second, "")
+		known := keys
+		keys = nil
+		time.Sleep(10 * time.Minute)
+		check("while the issuer is away", first, "")
+		time.Sleep(10 * time.Minute)
+		check("while it is away for longer", first, "")
+		keys = known
+		delete(keys, "a")
+		time.Sleep(10 * time.Minute)
+		check("another key", second, "")
+		time.Sleep(time.Second)
+		check("a key that is withdrawn", first, agl.CodeUnauthorized)
+	})
 }
