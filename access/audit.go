@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -53,6 +54,9 @@ func (a *Act) sanitize() {
 type Audit struct {
 	documents agl.DocumentStore
 	recorded  atomic.Int64
+
+	mu   sync.Mutex
+	last int64 // the greatest sequence known; 0 before the first act
 }
 
 // NewAudit returns the audit log that a store keeps as documents.
@@ -62,14 +66,35 @@ func NewAudit(documents agl.DocumentStore) *Audit { return &Audit{documents: doc
 func (a *Audit) Record(ctx context.Context, act *Act) error {
 	kept := *act
 	kept.sanitize()
+	sequence, err := a.next(ctx)
+	if err != nil {
+		return err
+	}
 	// Ids grow with time, so that a database writes consecutive acts side by side.
-	now := time.Now().UnixMicro()
-	id := fmt.Sprintf("%016x-%s", now, rand.Text())
-	err := agl.WriteDocument(ctx, a.documents, agl.DocumentWrite{Kind: auditKind, ID: id, Sequence: now, Quiet: true}, &kept)
+	id := fmt.Sprintf("%016x-%s", sequence, rand.Text())
+	err = agl.WriteDocument(ctx, a.documents, agl.DocumentWrite{Kind: auditKind, ID: id, Sequence: sequence, Quiet: true}, &kept)
 	if err != nil || a.recorded.Add(1)%pruneActs != 0 {
 		return err
 	}
 	return a.prune(ctx, MaxActs)
+}
+
+// next returns the place of an act: its time in microseconds, or after the newest act if the clock was set back since
+// then, so that the acts that were recorded first are deleted first.
+func (a *Audit) next(ctx context.Context) (int64, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.last == 0 {
+		newest, err := a.query(ctx, 1, 0)
+		if err != nil {
+			return 0, err
+		}
+		if len(newest.Items) > 0 {
+			a.last = newest.Items[0].Sequence
+		}
+	}
+	a.last = max(time.Now().UnixMicro(), a.last+1)
+	return a.last, nil
 }
 
 // prune deletes the acts beyond the newest keep, at most 2*pruneActs of them.

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store/memory/memorytest"
 )
 
@@ -43,6 +44,28 @@ func TestAudit(t *testing.T) {
 		if left[i] != acts[i] {
 			t.Errorf("act %d is %+v, was %+v", i, left[i], acts[i])
 		}
+	}
+}
+
+// When the clock was set back, the acts that were recorded first are still deleted first.
+func TestAuditAfterTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	documents := memorytest.Open(t)
+	early := agl.DocumentWrite{Kind: auditKind, ID: "early", Sequence: time.Now().Add(24 * time.Hour).UnixMicro()}
+	if err := agl.WriteDocument(t.Context(), documents, early, &Act{Path: "/early"}); err != nil {
+		t.Fatal(err)
+	}
+	a := NewAudit(documents)
+	for _, path := range []string{"/1", "/2"} {
+		if err := a.Record(t.Context(), &Act{Path: path}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.prune(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	if left, _, err := a.List(t.Context(), 0, 0); err != nil || len(left) != 2 || left[0].Path != "/2" || left[1].Path != "/1" {
+		t.Errorf("%+v are left, %v", left, err)
 	}
 }
 
