@@ -20,13 +20,15 @@ func TestConfig(t *testing.T) {
 	t.Parallel()
 	good := proxy.Model{Name: "m", BaseURL: "http://h/v1"}
 	for want, cfg := range map[string]proxy.Config{
-		"models[1].name": {Models: []proxy.Model{good, {BaseURL: "http://h"}}},
-		"base_url":       {Models: []proxy.Model{{Name: "m", BaseURL: "h:80/v1"}}},
-		"api_key":        {Models: []proxy.Model{{Name: "m", BaseURL: "http://h", APIKey: "env:"}}},
-		"StoreRetry":     {StoreRetry: -1},
-		"PublicURL":      {PublicURL: "localhost"},
-		"a URL with #f":  {Models: []proxy.Model{{Name: "m", BaseURL: "http://h/v1#f"}}},
-		"a query":        {PublicURL: "http://me:1/v1?key=k"},
+		"models[1].name":        {Models: []proxy.Model{good, {BaseURL: "http://h"}}},
+		"base_url":              {Models: []proxy.Model{{Name: "m", BaseURL: "h:80/v1"}}},
+		"api_key":               {Models: []proxy.Model{{Name: "m", BaseURL: "http://h", APIKey: "env:"}}},
+		"StoreRetry":            {StoreRetry: -1},
+		"PublicURL":             {PublicURL: "localhost"},
+		"a URL with #f":         {Models: []proxy.Model{{Name: "m", BaseURL: "http://h/v1#f"}}},
+		"must have at least 16": {Models: []proxy.Model{good}, KeySecret: "env:S", LookupEnv: func(string) (string, bool) { return "fifteen letters", true }},
+		"append":                {Models: []proxy.Model{{Name: "m", BaseURL: "http://h/v1/chat/completions"}}},
+		"agents append":         {PublicURL: "http://me:1/v1?key=k"},
 	} {
 		if _, err := proxy.New(cfg); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)

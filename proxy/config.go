@@ -98,8 +98,8 @@ type Config struct {
 	// KeySecret, when set, is the secret from which virtual keys are made. Calls of an
 	// attempt then need the virtual key of the attempt, which comes with the resource of
 	// [Proxy.AsResource] or from [Proxy.AttemptKey]; other calls need Token. It may be
-	// "env:NAME". Virtual keys are not forwarded to backends. Without a KeySecret agents
-	// need no key.
+	// "env:NAME". Virtual keys are not forwarded to backends. It has at least
+	// [MinKeySecret] bytes. Without a KeySecret agents need no key.
 	KeySecret string
 	// Access checks the keys of callers, such as those of a store; nil knows none. A key
 	// that is given must be valid and have the scope of its route, even if the proxy
@@ -183,6 +183,26 @@ type Config struct {
 	WriteDelay time.Duration
 }
 
+// MinKeySecret is the least length of [Config.KeySecret] in bytes. Whoever has the key of one attempt can try secrets
+// without asking the proxy, until one of them makes that key.
+const MinKeySecret = 16
+
+// CheckKeySecret refuses a secret that can be guessed with CodeInvalid. The message leaves it out.
+func CheckKeySecret(secret string) error {
+	if n := len(secret); n > 0 && n < MinKeySecret {
+		return agl.Errorf(agl.CodeInvalid, "got %d characters, must have at least %d, such as those of openssl rand -hex 32: whoever has an attempt's key could guess it", n, MinKeySecret)
+	}
+	return nil
+}
+
+// CheckPublicURL refuses what cannot be [Config.PublicURL] with CodeInvalid.
+func CheckPublicURL(given string) error {
+	if at := strings.IndexAny(given, "?#"); at >= 0 {
+		return agl.Errorf(agl.CodeInvalid, "got a URL with %q, must end before it: agents append their paths to it", given[at])
+	}
+	return nil
+}
+
 func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -234,13 +254,18 @@ func (c *Config) Validate() error {
 			return agl.Errorf(agl.CodeInvalid, "ForwardPaths: %w", err)
 		}
 	}
-	if c.PublicURL != "" {
-		if strings.Contains(c.PublicURL, "?") {
-			return agl.Errorf(agl.CodeInvalid, "PublicURL: got a URL with a query, must have none: agents append their paths to it")
+	if secret, err := upstream.Secret(c.KeySecret, c.LookupEnv); err == nil {
+		if err := CheckKeySecret(secret); err != nil {
+			return agl.Errorf(agl.CodeInvalid, "KeySecret: %w", err)
 		}
-		return upstream.CheckURL("PublicURL", c.PublicURL)
 	}
-	return nil
+	if c.PublicURL == "" {
+		return nil
+	}
+	if err := CheckPublicURL(c.PublicURL); err != nil {
+		return agl.Errorf(agl.CodeInvalid, "PublicURL: %w", err)
+	}
+	return upstream.CheckURL("PublicURL", c.PublicURL)
 }
 
 // CheckForwardPath refuses what cannot be one of [Config.ForwardPaths] with CodeInvalid.

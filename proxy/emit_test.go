@@ -236,7 +236,7 @@ func TestEmitRefused(t *testing.T) {
 // With virtual keys an emission needs that of its attempt.
 func TestEmitNeedsTheKey(t *testing.T) {
 	t.Parallel()
-	e := startEmitting(t, func(c *proxy.Config) { c.KeySecret = "secret" })
+	e := startEmitting(t, func(c *proxy.Config) { c.KeySecret = "secret of the run" })
 	key, err := e.proxy.AttemptKey(e.a.RolloutID, e.a.Attempt.AttemptID, 0)
 	if err != nil {
 		t.Fatal(err)

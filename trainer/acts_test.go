@@ -58,7 +58,7 @@ func testActs(t *testing.T, s *store.Store, reached agl.Store) {
 		return proxytest.Reply{Body: `{"id":"c1","object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}]}`}
 	})
 	defer model.Close()
-	px := trainer.NewProxy(trainer.ProxyConfig{Config: proxy.Config{Token: "s3cret", KeySecret: "of the run", Models: []proxy.Model{{Name: "m", BaseURL: model.BaseURL()}}}})
+	px := trainer.NewProxy(trainer.ProxyConfig{Config: proxy.Config{Token: "s3cret", KeySecret: "secret of the run", Models: []proxy.Model{{Name: "m", BaseURL: model.BaseURL()}}}})
 	keys := access.NewKeys(s)
 	key := func(scope access.Scope) access.CreatedKey {
 		made, err := keys.Create(t.Context(), access.NewKey{Name: "fleet", Scopes: scope})

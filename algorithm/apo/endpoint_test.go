@@ -184,7 +184,7 @@ func TestEndpointThroughProxy(t *testing.T) {
 		proxytest.VLLM(func(prompt string, _ int) string { return "more of " + prompt })))
 	t.Cleanup(backend.Close)
 	gateway, err := proxy.New(proxy.Config{
-		Models: []proxy.Model{{Name: "writer", BaseURL: backend.BaseURL()}}, Token: "token", KeySecret: "secret", Retry: proxy.Retry{Attempts: 1},
+		Models: []proxy.Model{{Name: "writer", BaseURL: backend.BaseURL()}}, Token: "token", KeySecret: "secret of the run", Retry: proxy.Retry{Attempts: 1},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -108,8 +108,14 @@ func (c *proxyCommand) readFile() error {
 			return fmt.Errorf("%s: token: the environment variable %s is not set", c.Config, name)
 		}
 	}
-	if name, ok := strings.CutPrefix(file.Proxy.KeySecret, "env:"); ok && os.Getenv(name) == "" {
-		return fmt.Errorf("%s: key_secret: the environment variable %s is not set", c.Config, name)
+	if name, ok := strings.CutPrefix(file.Proxy.KeySecret, "env:"); ok {
+		secret := os.Getenv(name)
+		if secret == "" {
+			return fmt.Errorf("%s: key_secret: the environment variable %s is not set", c.Config, name)
+		}
+		if err := proxy.CheckKeySecret(secret); err != nil {
+			return fmt.Errorf("%s: key_secret: the environment variable %s: %w", c.Config, name, err)
+		}
 	}
 	if file.Listen != "" {
 		host, number, err := net.SplitHostPort(file.Listen)

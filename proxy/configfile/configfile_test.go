@@ -140,12 +140,16 @@ func TestOneMistake(t *testing.T) {
 		"models: []":                "f.yaml:1: models: empty, there must be one at least",
 		"log: {calls: true}":        "f.yaml:1: models: missing, there must be one at least",
 		models + "---\nmodels: 1\n": "f.yaml:2: a second document; there must be one",
-		models + "cache: &x {size: 1}\npause: *x":    "f.yaml:3: *x: aliases are not supported, write the value out",
-		models + "control: {forbid: [n, model]}":     `f.yaml:2: control.forbid[1]: got "model", must be a sampling parameter`,
-		"models: [{name: '', base_url: 'http://x'}]": "f.yaml:1: name: empty, must be the name that agents ask for",
-		models + "forward_paths: [/rerank, embed]":   `f.yaml:2: forward_paths[1]: got "embed", must be a plain path without /v1, such as /rerank`,
-		models + "sessions: {reward_window: 1h}":     "f.yaml:2: sessions.reward_window: needs sessions.idle_timeout, without which no session is recorded",
-		models + "sessions: {rewards: {judge: a}}":   "f.yaml:2: sessions.rewards: needs sessions.idle_timeout, without which no session is recorded",
+		models + "cache: &x {size: 1}\npause: *x":                                                         "f.yaml:3: *x: aliases are not supported, write the value out",
+		models + "control: {forbid: [n, model]}":                                                          `f.yaml:2: control.forbid[1]: got "model", must be a sampling parameter`,
+		"models: [{name: '', base_url: 'http://x'}]":                                                      "f.yaml:1: name: empty, must be the name that agents ask for",
+		models + "forward_paths: [/rerank, embed]":                                                        `f.yaml:2: forward_paths[1]: got "embed", must be a plain path without /v1, such as /rerank`,
+		models + "sessions: {reward_window: 1h}":                                                          "f.yaml:2: sessions.reward_window: needs sessions.idle_timeout, without which no session is recorded",
+		"public_url: 'http://h/v1?a=b'\n" + models:                                                        `f.yaml:1: public_url: got a URL with '?', must end before it: agents append their paths to it`,
+		models + "sessions:\n  idle_timeout: 1m\n  rewards:\n    judge: {model: a, prompt: why}":          "f.yaml:5: sessions.rewards.judge: prompt: has no {next}, must have it, and may have {conversation} and {reply}",
+		models + "sessions:\n  idle_timeout: 1m\n  rewards:\n    program: {command: [/nowhere/check.py]}": "f.yaml:5: sessions.rewards.program: command: there is no program /nowhere/check.py",
+		models + "sessions:\n  idle_timeout: 1m\n  rewards:\n    program: {command: ['']}":                "f.yaml:5: sessions.rewards.program: command: empty, must be a program with its arguments",
+		models + "sessions: {rewards: {judge: a}}":                                                        "f.yaml:2: sessions.rewards: needs sessions.idle_timeout, without which no session is recorded",
 	} {
 		_, err := configfile.Parse("f.yaml", []byte(file))
 		if err == nil || err.Error() != want {

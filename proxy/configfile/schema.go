@@ -31,6 +31,9 @@ func declare(f *File) yamlfile.Value {
 		if judge := f.Proxy.Sessions.Judge; s.Clean() && judge != nil && !slices.ContainsFunc(f.Proxy.Models, func(m proxy.Model) bool { return m.Name == judge.Model }) {
 			s.Failf("sessions.rewards.judge", "got the model %s, but models has none of that name", judge.Model)
 		}
+		if p := f.Proxy.Sessions.Program; s.Clean() && p != nil {
+			s.FailAt("sessions.rewards.program", p.Check())
+		}
 	})
 }
 
@@ -41,7 +44,9 @@ func Keys(c *proxy.Config) []yamlfile.Field {
 	return []yamlfile.Field{
 		yamlfile.Key("models", "The backends. Several of one name are replicas: the calls of a rollout stay on one of them, rollouts are spread.",
 			yamlfile.NonEmptyList(&c.Models, model)),
-		yamlfile.Key("public_url", "Where agents reach the proxy, when that is not where it listens.", yamlfile.URL(&c.PublicURL)),
+		yamlfile.Key("public_url", "Where agents reach the proxy, when that is not where it listens.", yamlfile.URL(&c.PublicURL).Check(func(s *yamlfile.Scope) {
+			s.FailAt("", proxy.CheckPublicURL(c.PublicURL))
+		})),
 		yamlfile.Key("key_secret", "Agents then need the virtual key of their attempt, which is made with it.", yamlfile.Secret(&c.KeySecret)),
 		yamlfile.Key("control", "What the calls of rollouts without a control of their own may do.", control(&c.Control)),
 		yamlfile.Key("retry", "How a request is repeated that a backend did not answer, or answered with 408, 429 or 5xx.", yamlfile.Mapping(
@@ -124,7 +129,7 @@ func judge(j *extract.Judge) yamlfile.Value {
 		yamlfile.Key("timeout", "How long the votes about a reply may take; then it gets no reward of the judge.", yamlfile.Duration(&j.Timeout)).Default("1m"),
 	)).Check(func(s *yamlfile.Scope) {
 		if s.Clean() {
-			s.Fail(j.Check())
+			s.FailAt("", j.Check())
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -44,7 +45,11 @@ func (p *Program) Check() error {
 		}
 		program = abs
 	}
-	if _, err := exec.LookPath(program); err != nil {
+	_, err := exec.LookPath(program)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return agl.Errorf(agl.CodeInvalid, "command: there is no program %s", program)
+	case err != nil:
 		return agl.Errorf(agl.CodeInvalid, "command: %w", err)
 	}
 	return nil

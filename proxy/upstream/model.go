@@ -220,6 +220,11 @@ func newBackend(m Model) (*backend, error) {
 	if err != nil {
 		return nil, agl.Errorf(agl.CodeInvalid, "%s: %w", field("base_url"), err)
 	}
+	for _, call := range [...]string{"/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"} {
+		if strings.HasSuffix(base.Path, call) { // copied from a curl command
+			return nil, agl.Errorf(agl.CodeInvalid, "%s: got the path %q, must end before %s, which the calls append", field("base_url"), base.Path, strings.TrimPrefix(call, "/v1"))
+		}
+	}
 	b := &backend{Model: m, base: base}
 	b.BackendModel = cmp.Or(m.BackendModel, m.Name)
 	for _, u := range [...]struct {

@@ -37,7 +37,7 @@ const (
 	// most is the most memory, in bytes, that a server may use under attack.
 	most = 900 << 20
 	// token is every server's.
-	token = "attack-token"
+	token = "attack-token-of-the-root"
 )
 
 // target is a server that is attacked.

@@ -530,7 +530,7 @@ func TestValidate(t *testing.T) {
 		},
 		"and read what is sent: set proxy.tls_cert": func(c *Config) {
 			c.File.Proxy = &runfile.Proxy{Listen: "0.0.0.0:4799"}
-			c.File.Proxy.Config.PublicURL, c.File.Proxy.Config.KeySecret = "http://trainer:4799/v1", "secret"
+			c.File.Proxy.Config.PublicURL, c.File.Proxy.Config.KeySecret = "http://trainer:4799/v1", "secret of the run"
 		},
 		"others can reach: set store.token": func(c *Config) { c.File.Store.Listen = "0.0.0.0:4799" },
 		"and read what is sent: set store.tls_cert": func(c *Config) {
