@@ -114,6 +114,9 @@ func (r *Releases) Propose(ctx context.Context, p Proposal) (Release, error) {
 		if release.Stable = current.Stable; current.Model != p.Model {
 			release.Stable.Model = ""
 		}
+		if release.changesNothing() {
+			return Release{}, agl.Errorf(agl.CodeInvalid, "candidate: got %s, which all sessions have already, must be another version", strings.Trim(p.Candidate.ResourcesID+" "+p.Candidate.Model, " "))
+		}
 		head := current
 		if !worse {
 			head = Current{Stable: release.Stable, Model: p.Model, Release: release.ID, Candidate: p.Candidate, Share: p.Share}
@@ -123,6 +126,12 @@ func (r *Releases) Propose(ctx context.Context, p Proposal) (Release, error) {
 		}
 	}
 	return Release{}, errBusy()
+}
+
+// changesNothing reports whether the candidate is what is stable.
+func (r *Release) changesNothing() bool {
+	return (r.Candidate.Model == "" || r.Candidate.Model == cmp.Or(r.Stable.Model, r.Model)) &&
+		(r.Candidate.ResourcesID == "" || r.Candidate.ResourcesID == r.Stable.ResourcesID)
 }
 
 func errBusy() error {

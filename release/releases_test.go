@@ -80,6 +80,11 @@ func TestLife(t *testing.T) {
 	if c := current(t, r); c != (release.Current{Stable: release.Version{ResourcesID: "rs-1", Model: "v2"}, Model: "v1"}) {
 		t.Errorf("after the second promotion, %+v is current", c)
 	}
+	for _, same := range []release.Proposal{{Candidate: release.Version{Model: "v2"}, Model: "v1"}, {Candidate: release.Version{Model: "v3"}, Model: "v3"}, {Candidate: release.Version{ResourcesID: "rs-1"}}} {
+		if _, err := r.Propose(t.Context(), same); !errors.Is(err, agl.ErrInvalid) {
+			t.Errorf("a candidate that is stable, %+v: got %v", same, err)
+		}
+	}
 	do(second.ID, release.ActRollback, nil)
 	do(second.ID, release.ActPromote, agl.ErrIllegalState)
 	if c := current(t, r); c.Stable != (release.Version{ResourcesID: "rs-1"}) || c.Release != "" {

@@ -50,11 +50,18 @@ func (c *releaseProposeCommand) Validate() error {
 		return errors.New("--resources or --candidate: one must be given")
 	case (c.Model == "") != (c.Candidate == ""):
 		return errors.New("--model and --candidate: must both be given or neither")
+	case c.Share == 0: // in a proposal zeros are defaults
+		return errors.New("--share: got 0, must be above 0 and at most 0.5")
+	case c.MinSessions == 0:
+		return errors.New("--min-sessions: got 0, must be at least 2")
+	case c.MaxSessions == 0:
+		return errors.New("--max-sessions: got 0, must be at least twice --min-sessions")
 	}
-	return nil
+	p := c.proposal()
+	return p.Check()
 }
 
-func (c *releaseProposeCommand) run(ctx context.Context, out *console.Console) error {
+func (c *releaseProposeCommand) proposal() release.Proposal {
 	p := release.Proposal{
 		Candidate: release.Version{ResourcesID: c.Resources, Model: c.Candidate}, Model: c.Model, Share: c.Share,
 		Gates: release.Gates{MinGain: c.MinGain, MinSessions: c.MinSessions, MaxSessions: c.MaxSessions},
@@ -62,8 +69,12 @@ func (c *releaseProposeCommand) run(ctx context.Context, out *console.Console) e
 	for metric, tolerance := range c.Guard {
 		p.Gates.Guards = append(p.Gates.Guards, release.Guard{Metric: metric, Tolerance: tolerance})
 	}
+	return p
+}
+
+func (c *releaseProposeCommand) run(ctx context.Context, out *console.Console) error {
 	return withClient(&c.Store, func(store *client.Client) error {
-		made, err := store.ProposeRelease(ctx, p)
+		made, err := store.ProposeRelease(ctx, c.proposal())
 		if err != nil {
 			return err
 		}

@@ -105,7 +105,7 @@ func (s *tenancy) fill(t testing.TB) {
 	must(err)
 	run, err := c.StartRun(t.Context(), agl.StartRunParams{Name: canary})
 	must(err)
-	candidate, err := c.ProposeRelease(t.Context(), release.Proposal{Candidate: release.Version{Model: canary}, Model: canary})
+	candidate, err := c.ProposeRelease(t.Context(), release.Proposal{Candidate: release.Version{Model: canary}, Model: canary + "-stable"})
 	must(err)
 	at := agl.TimestampOf(time.Now())
 	_, err = c.AddSpans(t.Context(), agl.AddSpansParams{Spans: []agl.Span{{
