@@ -44,7 +44,7 @@ func redactionKey(dir string, to **Redaction) yamlfile.Field {
 				key("timeout", "How long it may take for a session; then it is killed.", yamlfile.Duration(&p.Timeout)).Default("30s"),
 			).Check(func(s *yamlfile.Scope) {
 				if p.Dir = dir; s.Clean() {
-					s.Fail(p.Check())
+					s.FailAt("", p.Check())
 				}
 			})
 		}, func(p extract.Program) { *to = &Redaction{p} }))
@@ -69,7 +69,7 @@ func releaseKeys(p *release.Proposal, more ...yamlfile.Field) yamlfile.Value {
 			p.Gates.Guards = append(p.Gates.Guards, release.Guard{Metric: g.Name, Tolerance: g.Value})
 		}
 		if s.Clean() {
-			s.Fail(p.Check())
+			s.FailAt("", p.Check())
 		}
 	})
 }

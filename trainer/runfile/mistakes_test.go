@@ -81,6 +81,7 @@ func TestOneMistake(t *testing.T) {
 		base  = "algorithm: {baseline: {}}\n"
 		train = "algorithm: {grpo: {steps: 1}}\n"
 		tune  = "algorithm: {apo: {gradient_model: {model: m, base_url: 'http://x'}}}\n"
+		live  = "prompts: {s: {text: a}}\nproxy: {models: [{name: gpt, base_url: 'http://x/v1'}], sessions: {idle_timeout: 1m}}\nalgorithm: {apo: {gradient_model: gpt, live: {"
 		tiny  = "engine: {policy: {}}\n"
 		ask   = "prompts: {p: system.txt}\n"
 		at    = "base_url: 'http://x', "
@@ -89,14 +90,16 @@ func TestOneMistake(t *testing.T) {
 	)
 	far := func(keys string) string { return agent + data + train + "engine: {tinker: {" + keys + "}}\n" }
 	for file, want := range map[string]string{
-		"":                          "f: the file is empty, it must at least have agent, data and algorithm",
-		data + base:                 "f:1: agent: missing, the program that does the tasks; without it, give store.listen or store.url, so that runners elsewhere can join",
-		agent + base:                "f:1: data: missing, the tasks to train with",
-		agent + data:                "f:1: algorithm: missing, one of apo, baseline, command, grpo, online, sft",
-		agent + "data: {}\n" + base: "f:2: data.train: missing, the file of the tasks to train with",
-		agent + data + train:        `f:3: algorithm.grpo: there is no engine whose weights it could train: give one, such as "engine: {policy: {}}"`,
-		agent + both + tune:         `f:3: algorithm.apo: there is nothing to tune: give prompts, such as "prompts: {system: system.txt}"`,
-		agent + data + ask + tune:   "f:4: algorithm.apo: candidates are compared on validation tasks: give data.val, or data.val_share",
+		"":                                      "f: the file is empty, it must at least have agent, data and algorithm",
+		data + base:                             "f:1: agent: missing, the program that does the tasks; without it, give store.listen or store.url, so that runners elsewhere can join",
+		agent + base:                            "f:1: data: missing, the tasks to train with",
+		agent + data:                            "f:1: algorithm: missing, one of apo, baseline, command, grpo, online, sft",
+		agent + "data: {}\n" + base:             "f:2: data.train: missing, the file of the tasks to train with",
+		agent + data + train:                    `f:3: algorithm.grpo: there is no engine whose weights it could train: give one, such as "engine: {policy: {}}"`,
+		agent + both + tune:                     `f:3: algorithm.apo: there is nothing to tune: give prompts, such as "prompts: {system: system.txt}"`,
+		agent + data + ask + tune:               "f:4: algorithm.apo: candidates are compared on validation tasks: give data.val, or data.val_share",
+		live + "release: {max_sessions: 60}}}}": "f:3: algorithm.apo.live.release: gates.max_sessions: got 60, must be at least twice min_sessions, which is 50",
+		live + "redaction: {command: [/nowhere/check]}}}}":                                                       "f:3: algorithm.apo.live.redaction: command: there is no program /nowhere/check",
 		agent + both + ask + "algorithm: {apo: {gradient_model: m}}":                                             "f:4: algorithm.apo.gradient_model: got the model m without a base_url, and the proxy has no model of that name",
 		agent + both + ask + "algorithm: {apo: {gradient_model: ''}}":                                            "f:4: algorithm.apo.gradient_model: the name of the model is empty",
 		agent + both + ask + tiny + "algorithm: {apo: {gradient_model: {model: m, api_key: env:X}}}":             "f:5: algorithm.apo.gradient_model.api_key: given without base_url, but the run's proxy needs none",

@@ -147,7 +147,7 @@ type draft struct {
 // across checks the parts of the file against each other.
 func (d *draft) across(s *yamlfile.Scope) {
 	f := d.file
-	live := f.Algorithm != nil && f.Algorithm.Needs().NoTasks
+	live := f.Algorithm != nil && f.Algorithm.Needs().NoTasks || s.Given("algorithm.apo.live") // which may have a mistake
 	if !live && !s.Given("data") && !d.elsewhere {
 		s.Failf("data", "missing, the tasks to train with")
 	}
