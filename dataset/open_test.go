@@ -231,6 +231,20 @@ func TestParquet(t *testing.T) {
 	}
 }
 
+// A table without rows has a row group, and for each column a dictionary page without a data page, if pyarrow wrote it.
+func TestParquetEmpty(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "empty.parquet")
+	const file = "PAR1\x15\x04\x15\x00\x15\x00L\x15\x00\x15\x00\x12\x00\x00\x15\x04\x19,5\x00\x18\x06schema\x15\x02\x00\x15\x0c%\x02\x18\x01q%\x00L\x1c\x00\x00\x00\x16\x00\x19\x1c\x19\x1c&\x00\x1c\x15\x0c" +
+		"\x19%\x00\x06\x19\x18\x01q\x15\x00\x16\x00\x16\x1c\x16\x1c&\x00&\x08)\x1c\x15\x04\x15\x00\x15\x02\x00\x00\x00\x16\x1c\x16\x00&\x08\x16\x1c\x00( parquet-cpp-arrow version 26.0.1\x19\x1c\x1c\x00\x00\x00z\x00\x00\x00PAR1"
+	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := read(t, path, dataset.Options{}); err == nil || !strings.HasSuffix(err.Error(), "the dataset is empty: it has no task") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestParquetMany reads more rows than are decoded at once, again from the
 // start, and stops when its reader does.
 func TestParquetMany(t *testing.T) {

@@ -43,6 +43,9 @@ func (s *source) readParquet(yield func(jsontext.Value, error) bool) {
 		return
 	}
 	for _, group := range file.RowGroups() {
+		if group.NumRows() == 0 {
+			continue
+		}
 		for value, err := range groupRows(group, plan) {
 			if err != nil {
 				give(nil, agl.Errorf(agl.CodeInvalid, "%s: row %d: %w", s.path, row+1, err))

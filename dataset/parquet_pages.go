@@ -31,6 +31,9 @@ func checkPages(file *parquet.File, r io.ReaderAt) (longestRow int64, err error)
 	leaves := leavesOf(file.Root(), nil)
 	checker := pageChecker{r: r}
 	for g, group := range file.Metadata().RowGroups {
+		if group.NumRows == 0 {
+			continue // pyarrow gives it no data page; rows does not read it either
+		}
 		size, row := int64(0), int64(0)
 		for i := range group.Columns {
 			chunk := &group.Columns[i].MetaData
