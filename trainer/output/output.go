@@ -424,7 +424,7 @@ func readRecord(path string) (r Record, found bool, err error) {
 		return Record{}, false, fmt.Errorf("read the record of the run: %w", err)
 	}
 	if err := json.Unmarshal(data, &r); err != nil {
-		return Record{}, false, agl.Errorf(agl.CodeConflict, "%s is not the record of a run: %w", filepath.Join(path, RecordFile), err)
+		return Record{}, false, agl.Errorf(agl.CodeConflict, "%s is not the record of a run: %w; restore that file, or move the folder away", filepath.Join(path, RecordFile), err)
 	}
 	return r, true, nil
 }

@@ -27,7 +27,7 @@ func TestFolderIsOneRunsAlone(t *testing.T) {
 		"is not empty (x)":             {Path: folderWith(t, "x")},
 		"has no run to resume":         {Path: t.TempDir(), Resume: true},
 		"so there is no run to resume": {Path: filepath.Join(t.TempDir(), "none"), Resume: true},
-		"is not the record":            {Path: folderWith(t, RecordFile)},
+		"move the folder away":         {Path: folderWith(t, RecordFile)},
 	} {
 		if _, err := Open(p); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q, got %v", want, err)
