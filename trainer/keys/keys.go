@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -21,6 +22,11 @@ import (
 
 // Count declares an integer of at least 1.
 func Count(to *int) yamlfile.Value { return yamlfile.Integer(to, yamlfile.Min(1)) }
+
+// Grace declares the time between SIGTERM and SIGKILL. A time of 0 becomes the shortest one, since configurations take their default for 0.
+func Grace(to *time.Duration) yamlfile.Value {
+	return yamlfile.Via(yamlfile.Duration, func(d time.Duration) { *to = max(d, 1) })
+}
 
 // Positive declares a number above 0.
 func Positive(to *float64) yamlfile.Value { return yamlfile.Number(to, yamlfile.Above(0)) }

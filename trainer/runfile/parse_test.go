@@ -362,12 +362,15 @@ func TestDefaults(t *testing.T) {
 	case f.Output != filepath.Join(dir, "runs/first"):
 		t.Errorf("output %s", f.Output)
 	}
-	f, err = runfile.Parse("b", []byte("agent: {command: [sh]}\ndata: {train: tasks.jsonl, seed: 0}\nalgorithm: {baseline: }\nseed: 3\nstore: {db: 'memory:'}"), dir, runfile.Options{})
+	f, err = runfile.Parse("b", []byte("agent: {command: [sh], grace: 0s}\ndata: {train: tasks.jsonl, seed: 0}\nalgorithm: {baseline: }\nseed: 3\nstore: {db: 'memory:'}"), dir, runfile.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if f.Algorithm.Name() != "baseline" || f.Data.Seed != 0 || f.Proxy != nil || f.Store.Database != "memory:" {
 		t.Errorf("%+v", f)
+	}
+	if got := f.Agent.Process.GracePeriod; got <= 0 || got > time.Millisecond { // 0 would be the default
+		t.Errorf("no grace became %s", got)
 	}
 }
 
