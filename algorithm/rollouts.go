@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
 )
@@ -192,33 +194,36 @@ const cancelsAtOnce = 32
 
 func cancelAll(ctx context.Context, store agl.Store, ids []string) error {
 	errs := make([]error, len(ids))
-	var wg sync.WaitGroup
-	next := make(chan int, len(ids))
-	for i := range ids {
-		next <- i
-	}
-	close(next)
-	for range min(cancelsAtOnce, len(ids)) {
-		wg.Go(func() {
-			for i := range next {
-				if ctx.Err() != nil {
-					return
-				}
-				_, err := store.CancelRollout(ctx, agl.CancelRolloutParams{RolloutID: ids[i]})
-				if errors.Is(err, agl.ErrUnimplemented) { // the rollout ends, though its agent may run on
-					_, err = store.UpdateRollout(ctx, agl.UpdateRolloutParams{RolloutID: ids[i], Status: new(agl.RolloutCancelled)})
-				}
-				if err != nil && !errors.Is(err, agl.ErrNotFound) {
-					errs[i] = fmt.Errorf("cancel rollout %q: %w", ids[i], err)
-				}
+	var group errgroup.Group
+	group.SetLimit(cancelsAtOnce)
+	for i, id := range ids {
+		group.Go(func() error {
+			if ctx.Err() != nil {
+				return nil
 			}
+			_, err := store.CancelRollout(ctx, agl.CancelRolloutParams{RolloutID: id})
+			if errors.Is(err, agl.ErrUnimplemented) { // the rollout ends, though its agent may run on
+				_, err = store.UpdateRollout(ctx, agl.UpdateRolloutParams{RolloutID: id, Status: new(agl.RolloutCancelled)})
+			}
+			if !errors.Is(err, agl.ErrNotFound) {
+				errs[i] = err
+			}
+			return nil
 		})
 	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return err
+	_ = group.Wait() // errs has the errors
+	failed, first := 0, 0
+	for i, err := range errs {
+		if err != nil {
+			if failed++; failed == 1 {
+				first = i
+			}
+		}
 	}
-	return ctx.Err()
+	if failed == 0 {
+		return ctx.Err()
+	}
+	return fmt.Errorf("cancel %d of %d rollouts, such as %s: %w", failed, len(ids), ids[first], errs[first])
 }
 
 // CancelRun cancels the rollouts that an earlier process of a run left unfinished:

@@ -291,6 +291,13 @@ func TestCancelTogether(t *testing.T) {
 	if err != nil || len(page.Items) != len(ids) {
 		t.Errorf("%d of %d rollouts are cancelled (%v)", len(page.Items), len(ids), err)
 	}
+	if err := st.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := "cancel 100 of 100 rollouts, such as " + ids[0] + ": the store is closed"
+	if err := algorithm.Cancel(t.Context(), st, ids); !errors.Is(err, agl.ErrUnavailable) || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
 }
 
 // Rollouts that nobody ran are masked by what became of them.

@@ -34,8 +34,8 @@ type forceKey struct{}
 
 // NotifyContext returns a context that ends at the first SIGINT, SIGTERM, or SIGHUP, which says that the terminal was closed
 // (nohup has it ignored), with an [*InterruptError] as its cause.
-// Strategies then stop their parts gently; a second signal makes them kill what is left and return at once. The
-// returned function stops listening for signals and cancels the context.
+// Strategies then stop their parts gently; a second signal makes them kill what is left and return within a
+// second. The returned function stops listening for signals and cancels the context.
 func NotifyContext(parent context.Context) (context.Context, context.CancelFunc) {
 	force, kill := context.WithCancel(context.WithoutCancel(parent))
 	ctx, cancel := context.WithCancelCause(context.WithValue(parent, forceKey{}, force))

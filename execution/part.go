@@ -54,8 +54,11 @@ func startOn(on func(run func()), name string, ended chan<- *part, fn func() err
 
 func (p *part) over() bool { return isClosed(p.done) }
 
+// atOnce is how long a part that cannot be killed has to end once force is closed.
+const atOnce = time.Second
+
 // stop takes one step after another until the part ends. Once force is closed, it goes straight to the last step, and
-// does not wait for a part that cannot be killed. The error names a part that outlived all steps.
+// waits no longer than atOnce for a part that cannot be killed. The error names a part that outlived all steps.
 func (p *part) stop(log *slog.Logger, hurry bool, force <-chan struct{}) error {
 	var waited time.Duration
 	for i, step := range p.steps {
@@ -93,6 +96,9 @@ func (p *part) stop(log *slog.Logger, hurry bool, force <-chan struct{}) error {
 		return nil
 	}
 	if isClosed(force) {
+		if !p.killable && p.await(atOnce, nil) {
+			return nil
+		}
 		return &lateError{p.name, "did not stop at once and was left running"} // after a second signal
 	}
 	return &lateError{p.name, fmt.Sprintf("did not stop within %s", waited)}

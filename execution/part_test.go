@@ -22,6 +22,7 @@ func TestStop(t *testing.T) {
 		endsAt  map[string]time.Duration // after which step the child ends, and how long after it
 		fails   string                   // the step that cannot be done
 		forceAt time.Duration            // 0 is never
+		runs    bool                     // it is a function, which cannot be killed
 		want    []string                 // steps and when
 		late    string                   // in the error
 	}{
@@ -34,6 +35,9 @@ func TestStop(t *testing.T) {
 		"the user insists":        {forceAt: 2 * s, endsAt: map[string]time.Duration{"kill": 0}, want: []string{"queue 0s", "kill 2s"}},
 		"the user insists later":  {forceAt: 12 * s, endsAt: map[string]time.Duration{"kill": 0}, want: []string{"queue 0s", "interrupt 10s", "kill 12s"}},
 		"insisting is not enough": {forceAt: 2 * s, want: []string{"queue 0s", "kill 2s"}, late: "left running"},
+		"a function has a moment": {runs: true, forceAt: 2 * s, endsAt: map[string]time.Duration{"kill": s / 2}, want: []string{"queue 0s", "kill 2s"}},
+		"a function does not end": {runs: true, forceAt: 2 * s, endsAt: map[string]time.Duration{"kill": 2 * s}, want: []string{"queue 0s", "kill 2s"}, late: "left running"},
+		"at its last step":        {runs: true, forceAt: 26 * s, endsAt: map[string]time.Duration{"kill": s + s/2}, want: []string{"queue 0s", "interrupt 10s", "terminate 15s", "kill 25s"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -41,7 +45,7 @@ func TestStop(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
 				var taken []string
-				child := &part{name: "child", done: make(chan struct{}), killable: true}
+				child := &part{name: "child", done: make(chan struct{}), killable: !test.runs}
 				step := func(name string, wait time.Duration) {
 					child.steps = append(child.steps, stopStep{name: name, wait: wait, do: func() error {
 						taken = append(taken, name+" "+time.Since(start).String())

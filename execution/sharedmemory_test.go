@@ -151,7 +151,7 @@ func TestSharedMemoryWhoEndsFirst(t *testing.T) {
 		},
 		"Ctrl-C twice": {
 			algorithm: deaf, runners: []behaviour{drains(time.Minute), deaf},
-			interrupts: []time.Duration{time.Second, 2 * time.Second}, want: &InterruptError{}, after: 2 * time.Second,
+			interrupts: []time.Duration{time.Second, 2 * time.Second}, want: &InterruptError{}, after: 2*time.Second + atOnce,
 		},
 	}
 	for name, test := range tests {

@@ -40,6 +40,7 @@ type learner struct {
 
 	stored     *tracker.Run                   // nil before Start, and if the store keeps no runs
 	began      atomic.Bool                    // Run was called, which closes stored
+	ended      atomic.Bool                    // Run has returned
 	run        algorithms.Run                 // nil before it is built
 	publishers map[string]algorithm.Publisher // of the models of several agents, by name
 	enqueued   atomic.Bool                    // the algorithm has rollouts
@@ -84,6 +85,7 @@ func (l *learner) Stop(ctx context.Context) error {
 // Run implements [agl.Algorithm].
 func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	l.began.Store(true)
+	defer l.ended.Store(true)
 	trackers, err := l.cfg.openTrackers(ctx, l.stored, l.outDir)
 	if err != nil {
 		return err

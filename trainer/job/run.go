@@ -299,7 +299,7 @@ func (r *localRun) finish(ctx context.Context, failure error) (*Result, error) {
 		r.folder.Record.Useless = trainer.IsUseless(failure)
 	}
 	result := r.newResult()
-	if r.learner != nil && r.learner.run != nil {
+	if r.learner != nil && r.learner.ended.Load() && r.learner.run != nil { // it may have been left running
 		result.Result = r.learner.run.Result()
 	}
 	if r.failed != nil {
