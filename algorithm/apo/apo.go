@@ -204,6 +204,7 @@ func (s *search) search(ctx context.Context) error {
 		if _, err := s.validate(ctx, s.seed); err != nil {
 			return err
 		}
+		s.cfg.OnSeed(*s.seed)
 	}
 	s.publish(ctx)
 	for round := 1; round <= s.cfg.Rounds && !s.report.OutOfBudget; round++ {

@@ -67,6 +67,8 @@ type Config struct {
 	// BatchTimeout limits the wait for the rollouts of an evaluation. Those that have
 	// not finished are cancelled and masked as timeouts. Zero means 1 h.
 	BatchTimeout time.Duration
+	// OnSeed is called when the first prompts have been validated; nil does nothing. A live run does not validate them.
+	OnSeed func(Candidate)
 	// OnRound is called after every round; nil does nothing. A live run calls Live.OnRound instead.
 	OnRound func(Round)
 
@@ -102,6 +104,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.EditPrompts == nil {
 		c.EditPrompts = DefaultEditPrompts()
+	}
+	if c.OnSeed == nil {
+		c.OnSeed = func(Candidate) {}
 	}
 	if c.OnRound == nil {
 		c.OnRound = func(Round) {}

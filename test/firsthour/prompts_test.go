@@ -60,6 +60,9 @@ algorithm: {apo: {gradient_model: writer, rounds: 1, budget: {tokens: 500}}}
 	if err != nil || !strings.Contains(string(out), "better prompts: +1.000") {
 		t.Fatalf("agl train: %v\n%s", err, out)
 	}
+	if !regexp.MustCompile(`(?ms)^first prompts: mean reward 0\.000 .*^round  1 `).Match(out) {
+		t.Errorf("the first prompts are not shown before the first round:\n%s", out)
+	}
 	// The models have no price, so no dollars are counted.
 	if !regexp.MustCompile(`(?m)^calls that make prompts: \d+, \d+ tokens$`).Match(out) {
 		t.Errorf("what the prompts cost is not said, or with a price:\n%s", out)

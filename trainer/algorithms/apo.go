@@ -219,11 +219,14 @@ func (a *APO) New(p Parts) (Run, error) {
 	rounds := display.Row{Label: "rounds", Total: a.rounds(), Timed: true}
 	p.Display.Update(display.Update{Rows: []display.Row{rounds}})
 	shown := *a
+	shown.OnSeed = func(c apo.Candidate) {
+		p.Display.Update(display.Update{Line: "first prompts: mean reward " + score(c), Rows: []display.Row{rounds}})
+	}
 	shown.OnRound = func(r apo.Round) {
 		rounds.Done = r.Round
 		gain, spent := gainText(r.Gain), spentText(r.Spent)
 		p.Display.Update(display.Update{
-			Line: fmt.Sprintf("round %2d  %d new candidates  best %s  gain %s  model calls %s", r.Round, r.Candidates, r.Best, gain, spent),
+			Line: fmt.Sprintf("round %2d  %s  best %s  gain %s  model calls %s", r.Round, display.Plural(r.Candidates, "new candidate"), r.Best, gain, spent),
 			Rows: []display.Row{rounds, {Label: "best", Text: fmt.Sprintf("%s  gain %s", r.Best, gain)}, {Label: "model calls", Text: spent}},
 		})
 	}
