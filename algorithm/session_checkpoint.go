@@ -72,14 +72,8 @@ func OpenCheckpoints(dir string, service tinker.Service, logger *slog.Logger) (*
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("open checkpoints: %w", err)
 	}
-	unfinished, err := filepath.Glob(filepath.Join(dir, "*"+durable.Unfinished))
-	if err != nil {
+	if err := durable.RemoveUnfinished(dir, "*"); err != nil {
 		return nil, fmt.Errorf("open checkpoints: %w", err)
-	}
-	for _, path := range unfinished {
-		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("open checkpoints: %w", err)
-		}
 	}
 	return &Checkpoints{dir: dir, service: service, logger: logger}, nil
 }

@@ -192,10 +192,10 @@ func TestRestore(t *testing.T) {
 }
 
 // TestRestoreSkipsUnfinished: what a kill in the middle of a write leaves behind
-// is not looked at, and is cleaned up.
+// is not looked at, and is cleaned up, whatever the directory is called.
 func TestRestoreSkipsUnfinished(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "lr[0.1")
 	save(t, openCheckpoints(t, dir, &keeper{}), 25)
 	half := filepath.Join(dir, "checkpoint-00000050.json.tmp-7")
 	if err := os.WriteFile(half, []byte(`{"format":"agl-checkpoint-1","step":50`), 0o600); err != nil {

@@ -159,11 +159,12 @@ func (a *dirArchive) claim(id string) (string, error) {
 
 // sweep removes the temporary files of processes that died while they saved a checkpoint.
 func (a *dirArchive) sweep() error {
-	files, err := filepath.Glob(filepath.Join(a.dir, "*", "*weights", "*"+durable.Unfinished))
+	files, err := fs.Glob(os.DirFS(a.dir), "*/*weights/*"+durable.Unfinished) // the directory's own name is no pattern
 	if err != nil {
 		return err
 	}
-	for _, file := range files {
+	for _, name := range files {
+		file := filepath.Join(a.dir, name)
 		info, err := os.Lstat(file)
 		if err == nil && time.Since(info.ModTime()) > staleAfter {
 			err = os.Remove(file)

@@ -400,7 +400,7 @@ func saveCheckpoint(t *testing.T, m tinker.TrainingClient, name string) string {
 func TestDirectoryHoldsCheckpointsOnly(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
-	cfg.Dir = t.TempDir()
+	cfg.Dir = filepath.Join(t.TempDir(), "models[1")
 	list := func() (files []string) {
 		t.Helper()
 		err := fs.WalkDir(os.DirFS(cfg.Dir), ".", func(path string, d fs.DirEntry, err error) error {

@@ -16,6 +16,16 @@ import (
 // Unfinished matches, below a directory and the beginning of a name, the files that interrupted calls of [WriteFile] leave.
 const Unfinished = ".tmp-*"
 
+// RemoveUnfinished removes what interrupted calls of [WriteFile] for the files of a directory have left; name is the file's, "*" stands
+// for all.
+func RemoveUnfinished(dir, name string) error {
+	files, err := fs.Glob(os.DirFS(dir), name+Unfinished) // the directory's own name is no pattern
+	for _, file := range files {
+		err = errors.Join(err, os.Remove(filepath.Join(dir, file)))
+	}
+	return err
+}
+
 // WriteFile replaces the content of a file: after a crash it has either the old content or the new one. Readers never see
 // a part of it.
 func WriteFile(path string, data []byte) (err error) {

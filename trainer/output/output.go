@@ -235,6 +235,9 @@ func (f *Folder) begin(p Params) error {
 	case p.Resume && !found:
 		return agl.Errorf(agl.CodeNotFound, "output: %s has no run to resume", f.Path)
 	case p.Resume:
+		if err := durable.RemoveUnfinished(f.Path, "*"); err != nil { // of a process that was killed
+			return fmt.Errorf("output: %w", err)
+		}
 		f.Record, f.earlier = record, record
 		f.Record.StoreURL = p.StoreURL
 		f.Record.ID = cmp.Or(record.ID, agl.NewRunID())
@@ -259,18 +262,14 @@ func (f *Folder) begin(p Params) error {
 	case found:
 		return &takenError{agl.Errorf(agl.CodeConflict, "output: %s has a run that is not finished; resume it with --resume, replace it with --overwrite, or name another folder", f.Path)}
 	}
+	if err := durable.RemoveUnfinished(f.Path, RecordFile); err != nil { // of a process that was killed as it began
+		return fmt.Errorf("output: %w", err)
+	}
 	entries, err := os.ReadDir(f.Path)
 	if err != nil {
 		return fmt.Errorf("output: %w", err)
 	}
 	for _, e := range entries {
-		if unfinished, _ := filepath.Match(RecordFile+durable.Unfinished, e.Name()); unfinished {
-			err := os.Remove(f.File(e.Name())) // of a process that was killed as it began
-			if err != nil {
-				return fmt.Errorf("output: %w", err)
-			}
-			continue
-		}
 		if e.Name() != lockFile {
 			_ = os.Remove(f.File(lockFile)) // which was not there: it may stay where files in use cannot be removed
 			return agl.Errorf(agl.CodeConflict, "output: %s is not empty (%s); a run needs a folder of its own", f.Path, e.Name())
@@ -371,6 +370,9 @@ func (f *Folder) idle(r *Record, worked func(folder string) bool) bool {
 // removeContents removes what the folder holds, besides its lock. The record goes last: a folder with one is known as
 // that of a run, if this process is killed before the end.
 func (f *Folder) removeContents() error {
+	if err := durable.RemoveUnfinished(f.Path, RecordFile); err != nil { // of a process that was killed as it began
+		return fmt.Errorf("output: %w", err)
+	}
 	entries, err := os.ReadDir(f.Path)
 	if err != nil {
 		return fmt.Errorf("output: %w", err)

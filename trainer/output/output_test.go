@@ -121,6 +121,31 @@ func TestFolderOfAnEarlierRun(t *testing.T) {
 	}
 }
 
+// A run that goes on removes what the process that was killed had not finished.
+func TestFolderOfAKilledRun(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "out[1]")
+	source := Source{Path: "agl.yaml", Text: []byte("agent: …\n")}
+	for _, resume := range []bool{false, true} {
+		f, err := Open(Params{Path: dir, Resume: resume, Source: source})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range []string{RecordFile, ConfigFile, "report.md"} {
+			half := f.File(file + ".tmp-17")
+			if _, err := os.Stat(half); err == nil {
+				t.Errorf("%s is left", half)
+			}
+			if err := os.WriteFile(half, []byte("half"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A run that was killed as it began, or while it replaced another one, does not keep its folder.
 func TestFolderOfAKilledStart(t *testing.T) {
 	t.Parallel()
