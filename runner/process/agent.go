@@ -134,8 +134,7 @@ func (a *Agent) once(ctx context.Context, f attemptFolder, vars variables) (resu
 	}
 	reported, err := readResult(f.result())
 	if err == nil && !reported.given {
-		end, _ := stdout.end()
-		reported, err = printedResult(end)
+		reported, err = printedResult(stdout)
 	}
 	return reported, err
 }

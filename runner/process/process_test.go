@@ -155,6 +155,11 @@ func TestResults(t *testing.T) {
 		"an error, and a line":   {`echo '{"error": "caught"}'; echo bye`, agl.OutcomeOK, "[]", ""},
 		"in words":               {`echo 'Reward: 0.7'`, agl.OutcomeOK, "[{primary 0.7}]", ""},
 		"in words, quoted":       {`echo '"reward" = -1'`, agl.OutcomeOK, "[{primary -1}]", ""},
+		"a long result":          {longObject + `echo '", "reward": 1}'`, agl.OutcomeAgentError, "[]", "got a result of which the middle is lost, must have at most 524288 bytes"},
+		"a long result after":    {`printf '{"reward": 1, "more": '; ` + longObject + `echo '"}}'`, agl.OutcomeAgentError, "[]", "got a result of which the middle is lost"},
+		"long dimensions":        {longObject + `echo '", "rewards": {"a": 1, "b": 2}}'`, agl.OutcomeAgentError, "[]", "got a result of which the middle is lost"},
+		"a long log":             {longObject + `echo '", "steps": [{"reward": 1}]}'`, agl.OutcomeOK, "[]", ""},
+		"a long log before":      {longObject + `echo '"}'; echo '{"reward": 1}'`, agl.OutcomeOK, "[{primary 1}]", ""},
 		"words without a number": {`echo 'reward: high'`, agl.OutcomeAgentError, "[]", `last line of standard output: got "reward: high", which has no finite number; must be a JSON object`},
 		"words and NaN":          {`echo 'reward: nan'`, agl.OutcomeAgentError, "[]", "which has no finite number"},
 		"another case":           {`echo '{"Reward": 0.7}'`, agl.OutcomeOK, "[{primary 0.7}]", ""},
@@ -547,6 +552,21 @@ func TestKeepaliveGetsTheTask(t *testing.T) {
 	}
 }
 
+// longObject prints the beginning of an object that is longer than a result may be.
+const longObject = `printf '{"trace": "'; head -c 2000000 /dev/zero | tr '\000' x; `
+
+// A long line is ordinary output if no reward is a member of it, but only of what it holds.
+func TestKeepaliveLongLine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	agent := w.agent(stdioAgent(longObject + `echo '", "steps": [{"reward": 1}]}'; echo '{"reward": 1}'`))
+	for range 2 {
+		if got := w.step(agent, agl.EnqueueRollout{}); got.kind != agl.OutcomeOK || fmt.Sprint(got.rewards) != "[{primary 1}]" {
+			t.Errorf("got %s %v: %s", got.kind, got.rewards, got.message)
+		}
+	}
+}
+
 func TestKeepaliveFailures(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -559,6 +579,7 @@ func TestKeepaliveFailures(t *testing.T) {
 		"error":               {`echo '{"error": "no"}'`, agl.OutcomeAgentError, "reports: no"},
 		"bad reward":          {`echo '{"reward": "x"}'`, agl.OutcomeAgentError, "must be a finite number"},
 		"another's reply":     {`echo '{"attempt_id": "at-other", "reward": 1}'; exit 0`, agl.OutcomeAgentError, "without a reply"},
+		"a long reply":        {longObject + `echo '", "reward": 1}'`, agl.OutcomeAgentError, "a line of more than 1048576 bytes"},
 		"silence":             {`sleep 60`, agl.OutcomeTimeout, "within 2s"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -66,9 +66,14 @@ func readFile(path string) ([]byte, error) {
 
 // printedResult reads the result from standard output: from its last line or, if that is something else, from the
 // only earlier line that reports a reward.
-func printedResult(output []byte) (result, error) {
+func printedResult(stdout *output) (result, error) {
+	output, dropped := stdout.end()
+	limit := len(output)
 	output = bytes.TrimSpace(output)
 	end := bytes.LastIndexByte(output, '\n') + 1
+	if end == 0 && dropped > 0 && isCutResult(stdout.head[bytes.LastIndexByte(stdout.head, '\n')+1:], output) {
+		return result{}, agl.Errorf(agl.CodeInvalid, "last line of standard output: got a result of which the middle is lost, must have at most %d bytes; leave out what the reward does not need", limit)
+	}
 	r, err := parseLine(output[end:])
 	if err != nil {
 		return result{}, agl.Errorf(agl.CodeInvalid, "last line of standard output: %w", err)
@@ -103,6 +108,18 @@ var (
 	// rewardMember matches a member with a reward, in JSON and in what people mistake for JSON.
 	rewardMember = regexp.MustCompile(`(?i)[{,\s"']rewards?["']?\s*[:=]`)
 )
+
+var (
+	rewardFirst = regexp.MustCompile(`(?i)^\s*\{\s*["']rewards?["']\s*:`)
+	rewardLast  = regexp.MustCompile(`(?i)[{,\s]["']rewards?["']\s*:\s*(\{[^{}]*\}|[^{}\[\]]*)\}\s*$`)
+)
+
+// isCutResult reports whether a line of which only the start and the end are known was meant as a result: an object whose first
+// or last member is a reward. Rewards within it are those of a log.
+func isCutResult(start, end []byte) bool {
+	const last = 4 << 10
+	return rewardFirst.Match(start) || bytes.HasPrefix(bytes.TrimSpace(start), []byte("{")) && rewardLast.Match(end[max(len(end)-last, 0):])
+}
 
 // parseLine reads a line that may be a result: a JSON object, or "reward: 0.7". A line that is meant to report a
 // reward but cannot be read is an error; any other line reports nothing.

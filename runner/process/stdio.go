@@ -49,7 +49,7 @@ type turn struct {
 // stdioReply is a line that replies to a task.
 type stdioReply struct {
 	line  []byte
-	early bool // before the process had read the task, so it is one more reply to an earlier task
+	wrong error // why it cannot be used, such as one from before the process had read the task; nil if it can
 }
 
 // startKept starts a process that is kept after its attempt.
@@ -81,43 +81,76 @@ func (f writerFunc) Write(b []byte) (int, error) {
 func (k *kept) read() {
 	lines := bufio.NewReader(k.stdout)
 	for {
-		line, err := lines.ReadSlice('\n')
-		if errors.Is(err, bufio.ErrBufferFull) {
-			line = bytes.Clone(line)
-		}
-		for errors.Is(err, bufio.ErrBufferFull) && len(line) <= maxResult {
-			var more []byte
-			more, err = lines.ReadSlice('\n')
-			line = append(line, more...)
-		}
+		line, err := readLine(lines)
 		k.line(line)
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+		if err != nil {
 			return
 		}
 	}
 }
 
-func (k *kept) line(line []byte) {
+// printedLine is a line of standard output.
+type printedLine struct {
+	text []byte // of a long line the first maxResult bytes or a little more
+	end  []byte // the last bytes of a long line; nil otherwise
+}
+
+// readLine reads a line; of one that ends with the stream, the error is that of the end.
+func readLine(from *bufio.Reader) (line printedLine, err error) {
+	part, err := from.ReadSlice('\n')
+	if !errors.Is(err, bufio.ErrBufferFull) {
+		return printedLine{text: part}, err
+	}
+	for line.text = bytes.Clone(part); errors.Is(err, bufio.ErrBufferFull); {
+		if len(line.text) > maxResult {
+			line.end = append(line.end[:0], part...) // with the next part, which may be short
+		}
+		part, err = from.ReadSlice('\n')
+		if line.end != nil {
+			line.end = append(line.end, part...)
+		} else {
+			line.text = append(line.text, part...)
+		}
+	}
+	return line, err
+}
+
+// repliesTo reports whether a line is a reply to the attempt's task.
+func (l printedLine) repliesTo(attemptID string) bool {
+	if l.end != nil {
+		return isCutResult(l.text, l.end)
+	}
+	return repliesTo(l.text, attemptID)
+}
+
+func (k *kept) line(line printedLine) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.turn == nil { // output between attempts
-		if repliesTo(line, "") {
+		if line.repliesTo("") {
 			k.goAstray()
 		}
 		return
 	}
-	if repliesTo(line, k.turn.attemptID) {
+	if line.repliesTo(k.turn.attemptID) {
 		early := unread(k.stdin) > 1 // not only the line end, which a parser of JSON does not need
-		if early || k.turn.replied && repliesTo(line, "") {
+		if early || k.turn.replied && line.repliesTo("") {
 			k.goAstray()
 		}
 		if !k.turn.replied {
 			k.turn.replied = true
-			k.turn.reply <- stdioReply{bytes.Clone(line), early}
+			reply := stdioReply{line: bytes.Clone(line.text)}
+			switch {
+			case early:
+				reply.wrong = errReplies
+			case line.end != nil:
+				reply.wrong = errLongReply
+			}
+			k.turn.reply <- reply
 			return
 		}
 	}
-	_, _ = k.turn.stdout.Write(line) // never fails
+	_, _ = k.turn.stdout.Write(line.text) // never fails
 }
 
 func (k *kept) isAstray() bool {
@@ -210,9 +243,9 @@ func (k *kept) serve(ctx context.Context, line []byte, t *turn) ([]byte, error) 
 	left := 0
 	select {
 	case reply := <-t.reply:
-		if reply.early {
+		if reply.wrong != nil {
 			k.end()
-			return nil, errReplies
+			return nil, reply.wrong
 		}
 		k.used = true
 		return reply.line, nil
@@ -223,10 +256,7 @@ func (k *kept) serve(ctx context.Context, line []byte, t *turn) ([]byte, error) 
 	k.await(ctx)
 	select {
 	case reply := <-t.reply: // it ended after its reply
-		if reply.early {
-			return nil, errReplies
-		}
-		return reply.line, nil
+		return reply.line, reply.wrong
 	default:
 	}
 	<-written
@@ -244,6 +274,8 @@ func (k *kept) serve(ctx context.Context, line []byte, t *turn) ([]byte, error) 
 
 // errLeft says that a process which had done tasks before ended, and had read nothing of this one.
 var errLeft = errors.New("the agent ended between two tasks")
+
+var errLongReply = agl.Errorf(agl.CodeInvalid, "reply of the agent: got a line of more than %d bytes, must be at most that; leave out what the reward does not need", maxResult)
 
 var errNoReply = errors.New("the agent ended without a reply; one with keepalive reads a task from each line of its input, until its end")
 
