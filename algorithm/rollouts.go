@@ -198,16 +198,7 @@ func cancelAll(ctx context.Context, store agl.Store, ids []string) error {
 	group.SetLimit(cancelsAtOnce)
 	for i, id := range ids {
 		group.Go(func() error {
-			if ctx.Err() != nil {
-				return nil
-			}
-			_, err := store.CancelRollout(ctx, agl.CancelRolloutParams{RolloutID: id})
-			if errors.Is(err, agl.ErrUnimplemented) { // the rollout ends, though its agent may run on
-				_, err = store.UpdateRollout(ctx, agl.UpdateRolloutParams{RolloutID: id, Status: new(agl.RolloutCancelled)})
-			}
-			if !errors.Is(err, agl.ErrNotFound) {
-				errs[i] = err
-			}
+			errs[i] = cancelOne(ctx, store, id)
 			return nil
 		})
 	}
@@ -221,9 +212,23 @@ func cancelAll(ctx context.Context, store agl.Store, ids []string) error {
 		}
 	}
 	if failed == 0 {
-		return ctx.Err()
+		return nil
 	}
 	return fmt.Errorf("cancel %d of %d rollouts, such as %s: %w", failed, len(ids), ids[first], errs[first])
+}
+
+func cancelOne(ctx context.Context, store agl.Store, id string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	_, err := store.CancelRollout(ctx, agl.CancelRolloutParams{RolloutID: id})
+	if errors.Is(err, agl.ErrUnimplemented) { // the rollout ends, though its agent may run on
+		_, err = store.UpdateRollout(ctx, agl.UpdateRolloutParams{RolloutID: id, Status: new(agl.RolloutCancelled)})
+	}
+	if errors.Is(err, agl.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 // CancelRun cancels the rollouts that an earlier process of a run left unfinished:
