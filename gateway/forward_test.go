@@ -137,7 +137,7 @@ func TestRetries(t *testing.T) {
 		"the third try":       {[]any{500, io.ErrUnexpectedEOF, 200}, 200, `{"n":3}`, 1, time.Second},
 		"a fault of the call": {[]any{400}, 400, `{"n":1}`, 1, 0},
 		"a redirect":          {[]any{302}, 302, `{"n":1}`, 1, 0},
-		"no status":           {[]any{42, 101, 999, 200}, 200, `{"n":4}`, 1, 3 * time.Second},
+		"no status":           {[]any{42, 101, 999, 200}, 200, `{"n":4}`, 1, 2600 * time.Millisecond},
 		"no connection":       {[]any{io.EOF, io.EOF, io.EOF, io.EOF, io.EOF, io.EOF}, 502, `{"detail":"Upstream model server request failed"}`, 0, 11 * time.Second},
 		"silence":             {[]any{nil, nil, nil, nil, nil, nil}, 504, `{"detail":"Upstream model server timed out"}`, 0, 30 * time.Minute},
 	} {
