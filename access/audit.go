@@ -56,7 +56,7 @@ type Audit struct {
 	recorded  atomic.Int64
 
 	mu   sync.Mutex
-	last int64 // the greatest sequence known; 0 before the first act
+	last int64 // the greatest sequence known; 0 if it must be looked up
 }
 
 // NewAudit returns the audit log that a store keeps as documents.
@@ -76,6 +76,9 @@ func (a *Audit) Record(ctx context.Context, act *Act) error {
 	if err != nil || a.recorded.Add(1)%pruneActs != 0 {
 		return err
 	}
+	a.mu.Lock()
+	a.last = 0 // other servers of the database may be ahead
+	a.mu.Unlock()
 	return a.prune(ctx, MaxActs)
 }
 

@@ -95,16 +95,12 @@ type awayKey struct{}
 func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
 	remote, older, err := k.open(ctx)
 	var payload []byte
-	if err == nil {
+	switch {
+	case err != nil:
+	case older == nil:
 		payload, err = k.verify(ctx, remote, token)
-		if older != nil {
-			if fetched := !errors.Is(err, errAskedJustNow) && agl.ErrorCode(err) != agl.CodeUnavailable; fetched {
-				k.settle(remote)
-			} else {
-				k.settle(older)
-				payload, err = k.verify(ctx, older, token)
-			}
-		}
+	default:
+		payload, err = k.refresh(ctx, remote, older, token)
 	}
 	if away, ok := ctx.Value(awayKey{}).(*error); ok && agl.ErrorCode(err) == agl.CodeUnavailable {
 		*away = err
@@ -127,11 +123,41 @@ func (k *keySet) verify(ctx context.Context, remote oidc.KeySet, token string) (
 	return payload, err
 }
 
-// settle decides for a key set, until it is too old.
-func (k *keySet) settle(keys oidc.KeySet) {
+// refreshTimeout limits the wait for new keys while older ones are known.
+const refreshTimeout = 2 * time.Second
+
+// refresh verifies a token with keys that are to be fetched. The older ones count if the issuer is away. A caller that leaves
+// changes nothing: else one whose key is withdrawn could have it renewed.
+func (k *keySet) refresh(ctx context.Context, remote, older oidc.KeySet, token string) ([]byte, error) {
+	fetching, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTimeout)
+	defer cancel()
+	payload, err := k.verify(fetching, remote, token)
+	choice := remote
+	switch {
+	case errors.Is(err, errAskedJustNow): // for the older ones; the next call decides
+		choice = nil
+	case agl.ErrorCode(err) == agl.CodeUnavailable:
+		choice = older
+	}
+	if keys := k.settle(remote, choice); keys != remote {
+		return k.verify(ctx, keys, token)
+	}
+	return payload, err
+}
+
+// settle chooses the keys that count until they are too old, unless another call has chosen or choice is nil. It returns those
+// that count.
+func (k *keySet) settle(remote, choice oidc.KeySet) oidc.KeySet {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.remote, k.older = keys, nil
+	if k.remote != remote || k.older == nil {
+		return k.remote
+	}
+	if choice == nil {
+		return k.older
+	}
+	k.remote, k.older = choice, nil
+	return choice
 }
 
 func (k *keySet) open(ctx context.Context) (remote, older oidc.KeySet, err error) {
