@@ -110,15 +110,16 @@ var (
 )
 
 var (
-	rewardFirst = regexp.MustCompile(`(?i)^\s*\{\s*["']rewards?["']\s*:`)
+	// rewardFirst matches an object in which only texts and numbers, such as attempt_id, come before a result.
+	rewardFirst = regexp.MustCompile(`(?i)^\s*\{(\s*"[^"\\]*"\s*:\s*("[^"\\]*"|[^{}\[\]",]*)\s*,)*\s*(["']rewards?["']\s*:|"error"\s*:\s*")`)
 	rewardLast  = regexp.MustCompile(`(?i)[{,\s]["']rewards?["']\s*:\s*(\{[^{}]*\}|[^{}\[\]]*)\}\s*$`)
 )
 
-// isCutResult reports whether a line of which only the start and the end are known was meant as a result: an object whose first
-// or last member is a reward. Rewards within it are those of a log.
+// isCutResult reports whether a line of which only the start and the end are known was meant as a result: an object that begins
+// with one or ends with a reward. Rewards within it are those of a log.
 func isCutResult(start, end []byte) bool {
-	const last = 4 << 10
-	return rewardFirst.Match(start) || bytes.HasPrefix(bytes.TrimSpace(start), []byte("{")) && rewardLast.Match(end[max(len(end)-last, 0):])
+	const seen = 4 << 10
+	return rewardFirst.Match(start[:min(len(start), seen)]) || rewardLast.Match(end[max(len(end)-seen, 0):])
 }
 
 // parseLine reads a line that may be a result: a JSON object, or "reward: 0.7". A line that is meant to report a

@@ -118,7 +118,7 @@ func readLine(from *bufio.Reader) (line printedLine, err error) {
 // repliesTo reports whether a line is a reply to the attempt's task.
 func (l printedLine) repliesTo(attemptID string) bool {
 	if l.end != nil {
-		return isCutResult(l.text, l.end)
+		return bytes.HasPrefix(bytes.TrimLeft(l.text, " \t\r"), []byte("{")) && isCutResult(l.text, l.end)
 	}
 	return repliesTo(l.text, attemptID)
 }
@@ -151,6 +151,9 @@ func (k *kept) line(line printedLine) {
 		}
 	}
 	_, _ = k.turn.stdout.Write(line.text) // never fails
+	if line.end != nil {
+		_, _ = k.turn.stdout.Write(append([]byte("\n[the middle of this line is left out here]\n"), line.end...))
+	}
 }
 
 func (k *kept) isAstray() bool {
