@@ -1,3 +1,5 @@
+//go:build unix
+
 package job
 
 import (
@@ -50,8 +52,13 @@ func TestAlgorithmIsLeftRunning(t *testing.T) { //nolint:paralleltest // the sig
 	defer stop()
 	var signals sync.WaitGroup
 	defer signals.Wait()
+	returned := make(chan struct{})
 	signals.Go(func() {
-		<-a.began
+		select {
+		case <-a.began:
+		case <-returned:
+			return
+		}
 		for _, ended := range []<-chan struct{}{ctx.Done(), execution.Forced(ctx)} {
 			if syscall.Kill(os.Getpid(), syscall.SIGINT) != nil {
 				t.Error("the process got no signal")
@@ -60,6 +67,7 @@ func TestAlgorithmIsLeftRunning(t *testing.T) { //nolint:paralleltest // the sig
 		}
 	})
 	result, err := Run(ctx, cfg)
+	close(returned)
 	if _, interrupted := errors.AsType[*execution.InterruptError](err); !interrupted || result == nil || result.State != output.StateInterrupted {
 		t.Fatalf("got %+v, %v; want the record of an interrupted run", result, err)
 	}

@@ -61,7 +61,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		return r.newResult(), folder.Close()
 	}
 	failure := r.fit(ctx, start)
-	if failure != nil && !cfg.Resume && !r.started() && !isInterrupt(failure) && !hasRollouts(ctx, folder.Path) {
+	if failure != nil && !cfg.Resume && !isInterrupt(failure) && !r.started() && !hasRollouts(ctx, folder.Path) {
 		return nil, errors.Join(failure, folder.Discard())
 	}
 	result, err := r.finish(ctx, failure)

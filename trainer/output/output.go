@@ -235,8 +235,10 @@ func (f *Folder) begin(p Params) error {
 	case p.Resume && !found:
 		return agl.Errorf(agl.CodeNotFound, "output: %s has no run to resume", f.Path)
 	case p.Resume:
-		if err := durable.RemoveUnfinished(f.Path, "*"); err != nil { // of a process that was killed
-			return fmt.Errorf("output: %w", err)
+		for _, name := range []string{RecordFile, ConfigFile} {
+			if err := durable.RemoveUnfinished(f.Path, name); err != nil { // of a process that was killed
+				return fmt.Errorf("output: %w", err)
+			}
 		}
 		f.Record, f.earlier = record, record
 		f.Record.StoreURL = p.StoreURL
