@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -44,8 +43,7 @@ type comparison struct {
 }
 
 func main() {
-	var opt options
-	bench.Main("apo", "Compares prompt tuning with the Python package's APO class.", &opt, func(ctx context.Context) error { return run(ctx, opt) })
+	bench.Main("apo", "Compares prompt tuning with the Python package's APO class.", run)
 }
 
 func run(ctx context.Context, opt options) error {
@@ -117,14 +115,11 @@ func (b *comparison) worth(prompt string) float64 {
 func verdict(theirs, ours *side, ratio float64) error {
 	const rounding, wanted = 1e-9, 3
 	var missed []string
-	// The standard error of the mean difference.
-	n := float64(len(ours.worth))
-	lead, squares := bench.Mean(ours.worth)-bench.Mean(theirs.worth), 0.0
-	for i := range ours.worth {
-		off := ours.worth[i] - theirs.worth[i] - lead
-		squares += off * off
+	leads := slices.Clone(ours.worth)
+	for i := range leads {
+		leads[i] -= theirs.worth[i]
 	}
-	noise := math.Sqrt(squares / max(n-1, 1) / n)
+	lead, noise := bench.MeanError(leads)
 	if lead < -noise-rounding {
 		missed = append(missed, fmt.Sprintf("our prompts are worth %.3f less than Python's, with a standard error of %.3f", -lead, noise))
 	}

@@ -35,8 +35,7 @@ type options struct {
 }
 
 func main() {
-	var opt options
-	bench.Main("async", "Measures sampling ahead of training on the calculator example with a slow tool.", &opt, func(ctx context.Context) error { return run(ctx, opt) })
+	bench.Main("async", "Measures sampling ahead of training on the calculator example with a slow tool.", run)
 }
 
 // result is the result of one run.
@@ -88,18 +87,11 @@ var student = [...]float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.3
 
 // interval returns the mean of the differences of the same seeds, with its 95 % interval.
 func interval(differences []float64) string {
-	n := float64(len(differences))
-	mean, squares := 0.0, 0.0
-	for _, d := range differences {
-		mean += d / n
-	}
-	for _, d := range differences {
-		squares += (d - mean) * (d - mean)
-	}
-	if squares == 0 {
+	mean, half := bench.MeanError(differences)
+	if half == 0 {
 		return fmt.Sprintf("%+.3f", mean)
 	}
-	half := student[len(differences)-2] * math.Sqrt(squares/(n-1)/n)
+	half *= student[len(differences)-2]
 	return fmt.Sprintf("%+.3f (%+.3f to %+.3f)", mean, mean-half, mean+half)
 }
 

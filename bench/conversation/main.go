@@ -43,11 +43,10 @@ type options struct {
 }
 
 func main() {
-	var opt options
-	bench.Main("conversation", "Measures what a conversation of many turns costs.", &opt, func(ctx context.Context) error { return run(ctx, &opt) })
+	bench.Main("conversation", "Measures what a conversation of many turns costs.", run)
 }
 
-func run(ctx context.Context, opt *options) error {
+func run(ctx context.Context, opt options) error {
 	fmt.Println("| database | turns | conversation | bytes to the store | stored | CPU of the adapter |")
 	fmt.Println("|---|---|---|---|---|---|")
 	var before *measured

@@ -24,8 +24,8 @@ type options struct {
 }
 
 func main() {
-	var opt options
-	bench.Main("corrections", "Computes the bias and variance of corrections on a bandit.", &opt, func(context.Context) error { return run(opt, os.Stdout) })
+	bench.Main("corrections", "Computes the bias and variance of corrections on a bandit.",
+		func(_ context.Context, opt options) error { return run(opt, os.Stdout) })
 }
 
 func run(opt options, out io.Writer) error {

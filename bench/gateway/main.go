@@ -33,8 +33,7 @@ func main() {
 	if bench.Role() == "backend" {
 		bench.Exit("gateway", serveBackend())
 	}
-	var opt options
-	bench.Main("gateway", "Measures agl store --gateway beside Agent-lightning v1.0's server, as ratios.", &opt, func(ctx context.Context) error { return run(ctx, opt) })
+	bench.Main("gateway", "Measures agl store --gateway beside Agent-lightning v1.0's server, as ratios.", run)
 }
 
 const (

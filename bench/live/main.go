@@ -32,8 +32,7 @@ type options struct {
 }
 
 func main() {
-	var opt options
-	bench.Main("live", "Measures how the template live follows customers whose taste changes.", &opt, func(ctx context.Context) error { return run(ctx, opt) })
+	bench.Main("live", "Measures how the template live follows customers whose taste changes.", run)
 }
 
 // window is the number of sessions over which the pleased customers are counted.

@@ -23,9 +23,8 @@ type options struct {
 }
 
 func main() {
-	var opt options
 	debug.SetGCPercent(400) // as the example does
-	bench.Main("overhead", "Measures the system's overhead on the calculator example, as a ratio.", &opt, func(ctx context.Context) error { return run(ctx, opt) })
+	bench.Main("overhead", "Measures the system's overhead on the calculator example, as a ratio.", run)
 }
 
 func run(ctx context.Context, opt options) error {

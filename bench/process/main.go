@@ -35,9 +35,7 @@ type options struct {
 }
 
 func main() {
-	var opt options
-	bench.Main("process", "Measures rollouts of a process agent against a loop that starts the same program, as a ratio.", &opt,
-		func(ctx context.Context) error { return run(ctx, opt) })
+	bench.Main("process", "Measures rollouts of a process agent against a loop that starts the same program, as a ratio.", run)
 }
 
 func run(ctx context.Context, opt options) error {

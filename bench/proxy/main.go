@@ -41,8 +41,7 @@ func main() {
 	case "agl":
 		bench.Exit("proxy", serveAgl())
 	}
-	var opt options
-	bench.Main("proxy", "Measures LLM gateways before one model server, as ratios.", &opt, func(ctx context.Context) error { return run(ctx, opt) })
+	bench.Main("proxy", "Measures LLM gateways before one model server, as ratios.", run)
 }
 
 // goals bounds the CPU time of a recorded call, by workload, as a multiple of ReverseProxy's.

@@ -74,6 +74,19 @@ func newCommits(write func(batch []byte) error) *commits {
 	return c
 }
 
+// keep returns when a body is written. Without commits it is only read.
+func (c *commits) keep(body io.Reader) error {
+	if c == nil {
+		_, _ = io.Copy(io.Discard, body) // who is measured notices a broken connection
+		return nil
+	}
+	record, err := io.ReadAll(body)
+	if err != nil {
+		return err
+	}
+	return c.add(record)
+}
+
 // add returns when record is written.
 func (c *commits) add(record []byte) error {
 	c.mu.Lock()
@@ -111,41 +124,28 @@ func serveCanned(durable *commits) error {
 	finished := strings.Replace(rollout, `"status":"preparing"`, `"status":"succeeded"`, 1)
 	page := `{"items":[` + strings.Join(spans, ",") + `],"limit":-1,"offset":0,"total":8}`
 	mux := http.NewServeMux()
-	reply := func(pattern string, status int, body string) {
+	handle := func(pattern string, status int, body string, c *commits) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body) // who is measured notices a broken connection
+			if err := c.keep(r.Body); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(status)
 			_, _ = io.WriteString(w, body)
 		})
 	}
-	change := reply
-	if durable != nil {
-		change = func(pattern string, status int, body string) {
-			mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-				record, err := io.ReadAll(r.Body)
-				if err == nil {
-					err = durable.add(record)
-				}
-				if err != nil {
-					http.Error(w, err.Error(), http.StatusInternalServerError)
-					return
-				}
-				w.Header().Set("Content-Type", "application/json")
-				w.WriteHeader(status)
-				_, _ = io.WriteString(w, body)
-			})
-		}
-	}
-	reply("GET /v1/agl/health", http.StatusOK, `{"status":"ok"}`)
+	reply := func(pattern, body string) { handle(pattern, http.StatusOK, body, nil) }
+	change := func(pattern string, status int, body string) { handle(pattern, status, body, durable) }
+	reply("GET /v1/agl/health", `{"status":"ok"}`)
 	change("POST /v1/agl/resources", http.StatusCreated, resources)
-	reply("GET /v1/agl/resources/{id}", http.StatusOK, resources)
+	reply("GET /v1/agl/resources/{id}", resources)
 	change("POST /v1/agl/queues/rollouts/enqueue", http.StatusCreated, "["+rollout+"}]")
 	change("POST /v1/agl/queues/rollouts/dequeue", http.StatusOK, "["+rollout+`,"attempt":`+attempt+"}]")
-	reply("POST /v1/agl/spans/next", http.StatusOK, `{"sequence_id":1}`)
+	reply("POST /v1/agl/spans/next", `{"sequence_id":1}`)
 	change("POST /v1/agl/spans", http.StatusCreated, spans[0])
 	change("POST /v1/agl/rollouts/{id}/attempts/{attempt}", http.StatusOK, attempt)
-	reply("POST /v1/agl/waits/rollouts", http.StatusOK, "["+finished+"}]")
-	reply("GET /v1/agl/spans", http.StatusOK, page)
+	reply("POST /v1/agl/waits/rollouts", "["+finished+"}]")
+	reply("GET /v1/agl/spans", page)
 	return bench.Serve(mux)
 }

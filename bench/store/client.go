@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -39,7 +40,7 @@ func (w *clientWorker) enqueue(ctx context.Context, t *timings, index int) error
 func (w *clientWorker) rollout(ctx context.Context, t *timings, runner int) (string, error) {
 	began := time.Now()
 	taken, err := w.store.DequeueRollouts(ctx, agl.DequeueRolloutsParams{
-		Limit: 1, WorkerID: agl.Some("runner-" + itoa(runner)), Wait: time.Second,
+		Limit: 1, WorkerID: agl.Some("runner-" + strconv.Itoa(runner)), Wait: time.Second,
 	})
 	if err != nil {
 		return "", fmt.Errorf("dequeue: %w", err)

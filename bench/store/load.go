@@ -73,13 +73,7 @@ func (r result) requests() int {
 
 func (r result) requestsPerSecond() float64 { return float64(r.requests()) / r.elapsed.Seconds() }
 
-func (r result) p99(name string) time.Duration {
-	d := r.calls[name]
-	if len(d) == 0 {
-		return 0
-	}
-	return d[min(len(d)-1, len(d)*99/100)]
-}
+func (r result) p99(name string) time.Duration { return bench.Quantile(r.calls[name], 99) }
 
 // load runs the runners and the algorithm against w: a warm-up, then the time that counts, which is until measured returns. That gets the
 // counter of rollouts.
@@ -286,7 +280,5 @@ func tasks(n int) []agl.EnqueueRollout {
 }
 
 func taskInput(index int) []byte {
-	return []byte(`{"question":"12 times 7","index":` + itoa(index) + `}`)
+	return []byte(`{"question":"12 times 7","index":` + strconv.Itoa(index) + `}`)
 }
-
-func itoa(i int) string { return strconv.Itoa(i) }

@@ -48,8 +48,7 @@ func main() {
 	case roleInserted:
 		bench.Exit("store", serveInserted())
 	}
-	var opt options
-	bench.Main("store", "Measures store servers over HTTP, one run, as ratios.", &opt, func(ctx context.Context) error { return run(ctx, opt) })
+	bench.Main("store", "Measures store servers over HTTP, one run, as ratios.", run)
 }
 
 // coldStarts returns how long agl's server takes from the start of its process

@@ -93,14 +93,12 @@ func reportTargets(w io.Writer, medians map[string]result, results map[string][]
 
 // meanOf returns the geometric mean of ratios and its standard error.
 func meanOf(ratios []float64) (mean, spread float64) {
-	n := float64(len(ratios))
-	for _, r := range ratios {
-		mean += math.Log(r) / n
+	logs := make([]float64, len(ratios))
+	for i, r := range ratios {
+		logs[i] = math.Log(r)
 	}
-	for _, r := range ratios {
-		spread += (math.Log(r) - mean) * (math.Log(r) - mean)
-	}
-	return math.Exp(mean), math.Exp(mean) * math.Sqrt(spread/max(n-1, 1)/n)
+	mean, spread = bench.MeanError(logs)
+	return math.Exp(mean), math.Exp(mean) * spread
 }
 
 // worstP99 is the largest ratio of a call's p99 to Python's.

@@ -68,13 +68,13 @@ func (w *wireWorker) setup(ctx context.Context) error {
 }
 
 func (w *wireWorker) enqueue(ctx context.Context, t *timings, index int) error {
-	body := `{"rollouts":[{"input":{"question":"12 times 7","index":` + itoa(index) + `},"mode":"train"}]}`
+	body := `{"rollouts":[{"input":` + string(taskInput(index)) + `,"mode":"train"}]}`
 	_, err := w.call(ctx, t, "enqueue", http.MethodPost, "/queues/rollouts/enqueue", []byte(body), http.StatusCreated)
 	return err
 }
 
 func (w *wireWorker) rollout(ctx context.Context, t *timings, runner int) (string, error) {
-	reply, err := w.call(ctx, t, "dequeue", http.MethodPost, "/queues/rollouts/dequeue", []byte(`{"limit":1,"worker_id":"runner-`+itoa(runner)+`"}`), http.StatusOK)
+	reply, err := w.call(ctx, t, "dequeue", http.MethodPost, "/queues/rollouts/dequeue", []byte(`{"limit":1,"worker_id":"runner-`+strconv.Itoa(runner)+`"}`), http.StatusOK)
 	if err != nil {
 		return "", err
 	}

@@ -30,9 +30,8 @@ type options struct {
 }
 
 func main() {
-	var opt options
 	runtime.GOMAXPROCS(1)
-	bench.Main("tokenizers", "Measures the tokenizer against Python's, as a ratio.", &opt, func(ctx context.Context) error { return run(ctx, opt) })
+	bench.Main("tokenizers", "Measures the tokenizer against Python's, as a ratio.", run)
 }
 
 func run(ctx context.Context, opt options) error {

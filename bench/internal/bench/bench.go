@@ -1,6 +1,6 @@
 // Package bench has what the benchmarks share: the command line, processes that are measured, CPU times and medians.
 //
-//	func main() { bench.Main("proxy", "Compares gateways.", &opt, func(ctx context.Context) error { … }) }
+//	func main() { bench.Main("proxy", "Compares gateways.", run) }
 //
 // It must not know what is measured.
 package bench
@@ -8,6 +8,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"slices"
@@ -17,12 +18,13 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Main reads the flags into options and runs the benchmark until it ends or is
+// Main reads the flags, which are the fields of Options, and runs the benchmark until it ends or is
 // interrupted. It does not return after an error.
-func Main(name, description string, options any, run func(ctx context.Context) error) {
-	kong.Parse(options, kong.Description(description))
+func Main[Options any](name, description string, run func(context.Context, Options) error) {
+	var options Options
+	kong.Parse(&options, kong.Description(description))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx)
+	err := run(ctx, options)
 	stop()
 	Exit(name, err)
 }
@@ -52,6 +54,17 @@ func Mean(values []float64) float64 {
 		sum += v
 	}
 	return sum / float64(len(values))
+}
+
+// MeanError returns the mean of at least one value and its standard error, 0 of one value.
+func MeanError(values []float64) (mean, standardError float64) {
+	mean = Mean(values)
+	squares := 0.0
+	for _, v := range values {
+		squares += (v - mean) * (v - mean)
+	}
+	n := float64(len(values))
+	return mean, math.Sqrt(squares / max(n-1, 1) / n)
 }
 
 // Quantile returns the time within which this percentage of sorted times lies, 0 if there are none.
