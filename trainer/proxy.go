@@ -63,31 +63,19 @@ type runningProxy struct {
 
 // NewProxy makes a proxy for [Config]. It starts nothing.
 func NewProxy(cfg ProxyConfig) *Proxy {
-	if cfg.Listen == "" {
-		cfg.Listen = "127.0.0.1:0"
-	}
-	if cfg.Resource == "" {
-		cfg.Resource = "llm"
-	}
+	cfg.Listen = cmp.Or(cfg.Listen, "127.0.0.1:0")
+	cfg.Resource = cmp.Or(cfg.Resource, "llm")
 	return &Proxy{cfg: cfg, models: cfg.Models}
 }
 
 // Flush returns when every model call that has begun for the rollouts is stored. See proxy.Proxy.
 func (p *Proxy) Flush(ctx context.Context, rolloutIDs []string) error {
-	gateway, err := p.gateway()
-	if err != nil {
-		return err
-	}
-	return gateway.Flush(ctx, rolloutIDs)
+	return p.do(func(gateway *proxy.Proxy) error { return gateway.Flush(ctx, rolloutIDs) })
 }
 
 // FlushAttempt is Flush for the calls of one attempt. See proxy.Proxy.
 func (p *Proxy) FlushAttempt(ctx context.Context, rolloutID, attemptID string) error {
-	gateway, err := p.gateway()
-	if err != nil {
-		return err
-	}
-	return gateway.FlushAttempt(ctx, rolloutID, attemptID)
+	return p.do(func(gateway *proxy.Proxy) error { return gateway.FlushAttempt(ctx, rolloutID, attemptID) })
 }
 
 // Serves reports whether there is a model with a name.
@@ -114,11 +102,7 @@ func (p *Proxy) Token() string { return p.cfg.Token }
 
 // Pause holds calls back while the weights of the engines change. See proxy.Proxy.
 func (p *Proxy) Pause(ctx context.Context, mode proxy.PauseMode) error {
-	gateway, err := p.gateway()
-	if err != nil {
-		return err
-	}
-	return gateway.Pause(ctx, mode)
+	return p.do(func(gateway *proxy.Proxy) error { return gateway.Pause(ctx, mode) })
 }
 
 // URL implements [agl.AlgorithmProxy]; empty while the proxy does not run.
@@ -134,21 +118,13 @@ func (p *Proxy) Drain(ctx context.Context) error { return p.Pause(ctx, proxy.Pau
 
 // Resume ends a pause. See proxy.Proxy.
 func (p *Proxy) Resume(ctx context.Context) error {
-	gateway, err := p.gateway()
-	if err != nil {
-		return err
-	}
-	return gateway.Resume(ctx)
+	return p.do(func(gateway *proxy.Proxy) error { return gateway.Resume(ctx) })
 }
 
 // SetControl sets overrides and budgets for the calls of a rollout; nil restores
 // those of the configuration. See proxy.Proxy.
 func (p *Proxy) SetControl(rolloutID string, control *proxy.Control) error {
-	gateway, err := p.gateway()
-	if err != nil {
-		return err
-	}
-	return gateway.SetControl(rolloutID, control)
+	return p.do(func(gateway *proxy.Proxy) error { return gateway.SetControl(rolloutID, control) })
 }
 
 // SetModels replaces the list of models. Running calls finish on the old list. Before
@@ -171,11 +147,12 @@ func (p *Proxy) now() *runningProxy {
 	return p.running
 }
 
-func (p *Proxy) gateway() (*proxy.Proxy, error) {
+// do calls act with the proxy that runs now. It returns CodeUnavailable if none does.
+func (p *Proxy) do(act func(gateway *proxy.Proxy) error) error {
 	if running := p.now(); running != nil {
-		return running.gateway, nil
+		return act(running.gateway)
 	}
-	return nil, agl.Errorf(agl.CodeUnavailable, "the LLM proxy of the trainer is not running in this process")
+	return agl.Errorf(agl.CodeUnavailable, "the LLM proxy of the trainer is not running in this process")
 }
 
 // start serves the proxy over a store and returns it as a resource.
@@ -200,6 +177,7 @@ func (p *Proxy) start(ctx context.Context, spans proxy.Spans, log *slog.Logger) 
 	cfg.Spans, cfg.Models = p.meter.over(spans), p.models
 	cfg.Rollouts, _ = spans.(proxy.Rollouts)
 	cfg.Sessions.Store, _ = spans.(agl.Store) // proxy.New refuses sessions without one
+	cfg.Logger = cmp.Or(cfg.Logger, log)
 	watcher, err := watcherOf(spans, cfg.Logger)
 	if err != nil {
 		return agl.NamedResource{}, errors.Join(err, listener.Close())
@@ -212,12 +190,7 @@ func (p *Proxy) start(ctx context.Context, spans proxy.Spans, log *slog.Logger) 
 	} else {
 		cfg.Sessions.Releases, _ = spans.(proxy.Releases) // a client, whose server decides
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = log
-	}
-	if cfg.PublicURL == "" {
-		cfg.PublicURL = httpserver.Scheme(listener) + "://" + listener.Addr().String() + "/v1"
-	}
+	cfg.PublicURL = cmp.Or(cfg.PublicURL, httpserver.Scheme(listener)+"://"+listener.Addr().String()+"/v1")
 	askStore(&cfg, spans)
 	gateway, err := proxy.New(cfg)
 	if err != nil {
