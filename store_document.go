@@ -54,6 +54,24 @@ func DecodeDocuments[T any](documents []Document) ([]T, error) {
 	return values, nil
 }
 
+// ReadDocument reads the body of a document, and returns its version; ErrNotFound.
+func ReadDocument[T any](ctx context.Context, documents DocumentStore, kind, id string) (body T, version int64, err error) {
+	document, err := documents.GetDocument(ctx, kind, id)
+	if err == nil {
+		err = document.Decode(&body)
+	}
+	return body, document.Version, err
+}
+
+// ListDocuments reads the bodies of all documents of one kind, in the order of QueryDocuments.
+func ListDocuments[T any](ctx context.Context, documents DocumentStore, kind string) ([]T, error) {
+	page, err := documents.QueryDocuments(ctx, QueryDocumentsParams{Kind: kind})
+	if err != nil {
+		return nil, err
+	}
+	return DecodeDocuments[T](page.Items)
+}
+
 // DocumentStore keeps documents. Package store's engine implements it over every database. It is not part of Store,
 // which is limited to what a client of the HTTP API can do.
 type DocumentStore interface {

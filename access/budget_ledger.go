@@ -305,15 +305,11 @@ func (l *ledgers) tryCharge(ctx context.Context, limits []accountLimit, c *Charg
 
 // read returns the ledger of a key. Version 0 means that it does not exist yet.
 func (l *ledgers) read(ctx context.Context, keyID string) (book ledger, version int64, err error) {
-	document, err := l.documents.GetDocument(ctx, usageKind, keyID)
-	switch {
-	case errors.Is(err, agl.ErrNotFound):
-		return ledger{}, 0, nil
-	case err != nil:
-		return ledger{}, 0, err
+	book, version, err = agl.ReadDocument[ledger](ctx, l.documents, usageKind, keyID)
+	if errors.Is(err, agl.ErrNotFound) {
+		err = nil
 	}
-	err = document.Decode(&book)
-	return book, document.Version, err
+	return book, version, err
 }
 
 // usage returns the usage of all accounts, by account.

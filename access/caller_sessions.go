@@ -142,15 +142,11 @@ func (s *Sessions) lookup(ctx context.Context, text string) (Caller, error) {
 	if !ok {
 		return Caller{}, errOver()
 	}
-	document, err := s.documents.GetDocument(ctx, sessionKind, id)
+	kept, _, err := agl.ReadDocument[session](ctx, s.documents, sessionKind, id)
 	switch {
 	case errors.Is(err, agl.ErrNotFound):
 		return Caller{}, errOver()
 	case err != nil:
-		return Caller{}, err
-	}
-	var kept session
-	if err := document.Decode(&kept); err != nil {
 		return Caller{}, err
 	}
 	if !hmac.Equal([]byte(s.mac(text)), []byte(kept.MAC)) || kept.over(time.Now()) {

@@ -91,28 +91,14 @@ func (t *Throttle) count(address string, now time.Time) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f := t.failures[address]
-	if f == nil || now.Sub(f.since) >= throttleWindow {
-		t.makeRoom(now)
+	over := func(f *failures) bool { return now.Sub(f.since) >= throttleWindow }
+	if f == nil || over(f) {
+		makeRoom(t.failures, maxThrottled, over)
 		f = &failures{since: now}
 		t.failures[address] = f
 	}
 	f.count++
 	return f.count
-}
-
-// makeRoom drops failures of earlier minutes once there are too many addresses, and everything if that does not help.
-func (t *Throttle) makeRoom(now time.Time) {
-	if len(t.failures) < maxThrottled {
-		return
-	}
-	for address, f := range t.failures {
-		if now.Sub(f.since) >= throttleWindow {
-			delete(t.failures, address)
-		}
-	}
-	if len(t.failures) >= maxThrottled {
-		clear(t.failures)
-	}
 }
 
 // host returns an address without its port. For IPv6 it is the /64 network, which usually belongs to one client.

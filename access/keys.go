@@ -129,7 +129,7 @@ func NewKeys(documents agl.DocumentStore) *Keys { return NewProjectKeys(document
 func NewProjectKeys(documents agl.DocumentStore, limits *ProjectLimits) *Keys {
 	k := &Keys{documents: documents, ledgers: ledgers{documents: documents, seed: maphash.MakeSeed(), began: time.Now()}, project: limits}
 	k.cache = NewCache(k.lookup, StoreTTL)
-	k.revoked = NewRevocations(func(ctx context.Context) ([]RevokedAttempt, error) { return revokedAttempts(ctx, documents) }, StoreTTL)
+	k.revoked = NewRevocations(k.RevokedAttempts, StoreTTL)
 	return k
 }
 
@@ -154,11 +154,7 @@ func (k *Keys) Create(ctx context.Context, p NewKey) (CreatedKey, error) {
 
 // List returns all keys, the newest first.
 func (k *Keys) List(ctx context.Context) ([]Key, error) {
-	page, err := k.documents.QueryDocuments(ctx, agl.QueryDocumentsParams{Kind: kind})
-	if err != nil {
-		return nil, err
-	}
-	keys, err := agl.DecodeDocuments[Key](page.Items)
+	keys, err := agl.ListDocuments[Key](ctx, k.documents, kind)
 	if err != nil {
 		return nil, err
 	}
@@ -199,11 +195,7 @@ func (k *Keys) Revoke(ctx context.Context, id, by string) (Key, error) {
 
 // read returns a key and the version of its document; CodeNotFound.
 func (k *Keys) read(ctx context.Context, id string) (stored storedKey, version int64, err error) {
-	document, err := k.documents.GetDocument(ctx, kind, id)
-	if err == nil {
-		err = document.Decode(&stored)
-	}
-	return stored, document.Version, err
+	return agl.ReadDocument[storedKey](ctx, k.documents, kind, id)
 }
 
 func (k *Keys) write(ctx context.Context, stored *storedKey, version int64) error {
@@ -223,14 +215,14 @@ func (k *Keys) lookup(ctx context.Context, key string) (Caller, error) {
 	if subtle.ConstantTimeCompare([]byte(digest(key)), []byte(stored.SHA256)) != 1 {
 		return Caller{}, errUnknown(id)
 	}
-	if state := stored.State(time.Now()); state != StateValid {
-		return Caller{}, errEnded(id, state)
-	}
 	return k.caller(ctx, &stored.Key)
 }
 
-// caller returns the caller that uses a key, with the limits of its project.
+// caller returns the caller that uses a key, if the key is valid, with the limits of its project.
 func (k *Keys) caller(ctx context.Context, key *Key) (Caller, error) {
+	if state := key.State(time.Now()); state != StateValid {
+		return Caller{}, errEnded(key.ID, state)
+	}
 	caller, err := key.caller()
 	if err == nil {
 		caller.Project, err = k.project.Get(ctx)
@@ -246,9 +238,6 @@ func (k *Keys) find(ctx context.Context, id string) (Caller, error) {
 		return Caller{}, errUnknown(id)
 	case err != nil:
 		return Caller{}, err
-	}
-	if state := stored.State(time.Now()); state != StateValid {
-		return Caller{}, errEnded(id, state)
 	}
 	return k.caller(ctx, &stored.Key)
 }

@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 	"crypto/sha256"
+	"maps"
 	"sync"
 	"time"
 
@@ -52,10 +53,10 @@ func (c *Cache) Check(ctx context.Context, key string) (Caller, error) {
 	now := time.Now()
 	c.mu.Lock()
 	e := c.entries[digest]
-	mine := e == nil || e.done() && !now.Before(e.until)
+	mine := e == nil || e.expired(now)
 	if mine {
 		e = &cached{ready: make(chan struct{})}
-		c.makeRoom(now)
+		makeRoom(c.entries, maxCached, func(e *cached) bool { return e.expired(now) })
 		c.entries[digest] = e
 	}
 	c.mu.Unlock()
@@ -84,27 +85,24 @@ func (c *Cache) fill(ctx context.Context, e *cached, key string, now time.Time) 
 	}
 }
 
-func (e *cached) done() bool {
+// expired reports whether there is an answer that is not used any longer.
+func (e *cached) expired(now time.Time) bool {
 	select {
 	case <-e.ready:
-		return true
+		return !now.Before(e.until)
 	default:
 		return false
 	}
 }
 
-// makeRoom drops expired entries once the cache is full, and everything if that does not help.
-func (c *Cache) makeRoom(now time.Time) {
-	if len(c.entries) < maxCached {
+// makeRoom drops what has expired from a map with most entries or more, and everything if that does not help.
+func makeRoom[K comparable, V any](entries map[K]V, most int, expired func(V) bool) {
+	if len(entries) < most {
 		return
 	}
-	for digest, e := range c.entries {
-		if e.done() && !now.Before(e.until) {
-			delete(c.entries, digest)
-		}
-	}
-	if len(c.entries) >= maxCached {
-		clear(c.entries)
+	maps.DeleteFunc(entries, func(_ K, v V) bool { return expired(v) })
+	if len(entries) >= most {
+		clear(entries)
 	}
 }
 

@@ -19,15 +19,6 @@ type RevokedAttempt struct {
 	RevokedBy  string        `json:"revoked_by"`
 }
 
-// revokedAttempts returns the attempts whose keys are revoked.
-func revokedAttempts(ctx context.Context, documents agl.DocumentStore) ([]RevokedAttempt, error) {
-	page, err := documents.QueryDocuments(ctx, agl.QueryDocumentsParams{Kind: kindRevoked})
-	if err != nil {
-		return nil, err
-	}
-	return agl.DecodeDocuments[RevokedAttempt](page.Items)
-}
-
 // revokedTimeout bounds how long a model call waits for the list of revocations. While the store is away, calls
 // continue with the last list.
 const revokedTimeout = 500 * time.Millisecond

@@ -25,13 +25,9 @@ func (k *Keys) RevokeAttempt(ctx context.Context, of agl.Claim, by string) (Revo
 		return RevokedAttempt{}, agl.Errorf(agl.CodeInvalid, "rollout_id and attempt_id: got %.100q and %.100q, must be a rollout, and an attempt of it or none, of at most %d bytes", of.RolloutID, of.AttemptID, maxAttemptID)
 	}
 	id := revokedID(of)
-	var revoked RevokedAttempt
-	switch document, err := k.documents.GetDocument(ctx, kindRevoked, id); {
-	case err == nil:
-		err = document.Decode(&revoked)
+	revoked, _, err := agl.ReadDocument[RevokedAttempt](ctx, k.documents, kindRevoked, id)
+	if !errors.Is(err, agl.ErrNotFound) {
 		return revoked, err
-	case !errors.Is(err, agl.ErrNotFound):
-		return RevokedAttempt{}, err
 	}
 	page, err := k.documents.QueryDocuments(ctx, agl.QueryDocumentsParams{Kind: kindRevoked, Limit: 1})
 	if err != nil {
@@ -52,7 +48,7 @@ func (k *Keys) RevokeAttempt(ctx context.Context, of agl.Claim, by string) (Revo
 
 // RevokedAttempts returns the attempts whose keys are revoked.
 func (k *Keys) RevokedAttempts(ctx context.Context) ([]RevokedAttempt, error) {
-	return revokedAttempts(ctx, k.documents)
+	return agl.ListDocuments[RevokedAttempt](ctx, k.documents, kindRevoked)
 }
 
 // Revocations returns the cached revocations of the store; nil for nil keys.

@@ -2,6 +2,7 @@ package access
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -114,9 +115,5 @@ func (r *Rates) sweep(now time.Time) {
 		return
 	}
 	r.swept = now
-	for id, calls := range r.calls {
-		if now.Sub(calls[len(calls)-1]) >= perRate {
-			delete(r.calls, id)
-		}
-	}
+	maps.DeleteFunc(r.calls, func(_ string, calls []time.Time) bool { return now.Sub(calls[len(calls)-1]) >= perRate })
 }

@@ -41,14 +41,11 @@ func (r *Releases) CurrentRelease(ctx context.Context) (Current, error) {
 }
 
 func (r *Releases) head(ctx context.Context) (current Current, version int64, err error) {
-	document, err := r.documents.GetDocument(ctx, kindHead, idHead)
+	current, version, err = agl.ReadDocument[Current](ctx, r.documents, kindHead, idHead)
 	if errors.Is(err, agl.ErrNotFound) {
-		return current, 0, nil
+		err = nil
 	}
-	if err == nil {
-		err = document.Decode(&current)
-	}
-	return current, document.Version, err
+	return current, version, err
 }
 
 // Get returns a release; ErrNotFound.
@@ -58,23 +55,16 @@ func (r *Releases) Get(ctx context.Context, id string) (Release, error) {
 }
 
 func (r *Releases) get(ctx context.Context, id string) (release Release, version int64, err error) {
-	document, err := r.documents.GetDocument(ctx, kind, id)
+	release, version, err = agl.ReadDocument[Release](ctx, r.documents, kind, id)
 	if errors.Is(err, agl.ErrNotFound) {
-		return release, 0, agl.Errorf(agl.CodeNotFound, "release %.100q not found", id)
+		err = agl.Errorf(agl.CodeNotFound, "release %.100q not found", id)
 	}
-	if err == nil {
-		err = document.Decode(&release)
-	}
-	return release, document.Version, err
+	return release, version, err
 }
 
 // List returns all releases, the newest first.
 func (r *Releases) List(ctx context.Context) ([]Release, error) {
-	page, err := r.documents.QueryDocuments(ctx, agl.QueryDocumentsParams{Kind: kind})
-	if err != nil {
-		return nil, err
-	}
-	list, err := agl.DecodeDocuments[Release](page.Items)
+	list, err := agl.ListDocuments[Release](ctx, r.documents, kind)
 	if err != nil {
 		return nil, err
 	}

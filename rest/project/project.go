@@ -95,24 +95,16 @@ func (r *Registry) read(ctx context.Context, name string) (p Project, version in
 	if err := checkName(name); err != nil {
 		return Project{}, 0, agl.Errorf(agl.CodeNotFound, "there is no project %q", name)
 	}
-	document, err := r.documents.GetDocument(ctx, kind, name)
-	switch {
-	case errors.Is(err, agl.ErrNotFound):
-		return Project{}, 0, agl.Errorf(agl.CodeNotFound, "there is no project %s", name)
-	case err != nil:
-		return Project{}, 0, err
+	p, version, err = agl.ReadDocument[Project](ctx, r.documents, kind, name)
+	if errors.Is(err, agl.ErrNotFound) {
+		err = agl.Errorf(agl.CodeNotFound, "there is no project %s", name)
 	}
-	err = document.Decode(&p)
-	return p, document.Version, err
+	return p, version, err
 }
 
 // List returns all projects in the order of their names.
 func (r *Registry) List(ctx context.Context) ([]Project, error) {
-	page, err := r.documents.QueryDocuments(ctx, agl.QueryDocumentsParams{Kind: kind})
-	if err != nil {
-		return nil, err
-	}
-	return agl.DecodeDocuments[Project](page.Items)
+	return agl.ListDocuments[Project](ctx, r.documents, kind)
 }
 
 // maxWrites bounds the attempts to write a document that others change, too.
