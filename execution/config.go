@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/httpserver"
 )
 
 // Role says which parts of a run a process runs.
@@ -180,7 +181,7 @@ func (c Config) validate() error {
 		if err := checkStoreURL(c.StoreURL); err != nil {
 			return agl.Errorf(agl.CodeInvalid, "execution: store URL: got %q, %w", c.StoreURL, err)
 		}
-	case !c.ExternalStore && c.Role != RoleRunner && c.Token == "" && !loopback(c.Host):
+	case !c.ExternalStore && c.Role != RoleRunner && c.Token == "" && !httpserver.Loopback(c.Host):
 		return agl.Errorf(agl.CodeInvalid,
 			"execution: host: got %q, which other machines can reach: set a token (%s) or listen on localhost", c.Host, EnvToken)
 	}
@@ -197,11 +198,3 @@ func (c Config) storeURL() string {
 
 // listenAddress returns the address at which a managed store listens.
 func (c Config) listenAddress() string { return net.JoinHostPort(c.Host, strconv.Itoa(c.Port)) }
-
-func loopback(host string) bool {
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
-}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/rest/client"
@@ -38,21 +39,12 @@ func (c *auditCommand) run(ctx context.Context, out *console.Console) error {
 			return err
 		}
 		table := console.Table{Headers: []string{"TIME", "BY", "FROM", "ACT"}, Status: -1}
-		for i := range acts {
-			a := &acts[i]
+		return printItems(out, c.JSON, &table, acts, func(a *access.Act) []string {
 			from := a.From
 			if a.Via != "" {
 				from += " via " + a.Via
 			}
-			if !c.JSON {
-				table.Rows = append(table.Rows, []string{console.Time(agl.Some(a.Time)), console.Dash(a.By), console.Dash(from), console.Dash(a.Method + " " + a.Path)})
-			} else if err := out.JSON(document{a}); err != nil {
-				return err
-			}
-		}
-		if c.JSON {
-			return nil
-		}
-		return table.Print(out)
+			return []string{console.Time(agl.Some(a.Time)), console.Dash(a.By), console.Dash(from), console.Dash(a.Method + " " + a.Path)}
+		})
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -57,7 +58,7 @@ func (c *certCommand) run(_ context.Context, out *console.Console) error {
 		return fmt.Errorf("make certificates: %w", err)
 	}
 	now := time.Now()
-	ca, caKey, err := c.authority(now)
+	ca, err := c.authority(now)
 	if err != nil {
 		return err
 	}
@@ -74,7 +75,7 @@ func (c *certCommand) run(_ context.Context, out *console.Console) error {
 		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 		c.addHosts(template)
 	}
-	certificate, err := x509.CreateCertificate(rand.Reader, template, ca, &key.PublicKey, caKey)
+	certificate, err := x509.CreateCertificate(rand.Reader, template, ca.Leaf, &key.PublicKey, ca.PrivateKey)
 	if err != nil {
 		return fmt.Errorf("make a certificate: %w", err)
 	}
@@ -105,38 +106,25 @@ func (c *certCommand) addHosts(to *x509.Certificate) {
 	}
 }
 
-// authority reads the CA, or makes it.
-func (c *certCommand) authority(now time.Time) (*x509.Certificate, *ecdsa.PrivateKey, error) {
-	certificate, err := readPEM(c.file("ca.pem"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return c.newAuthority(now)
+// authority reads the CA, which it makes if there is none.
+func (c *certCommand) authority(now time.Time) (tls.Certificate, error) {
+	certificate, key := c.file("ca.pem"), c.file("ca.key")
+	if _, err := os.Stat(certificate); errors.Is(err, fs.ErrNotExist) {
+		if err := c.newAuthority(now); err != nil {
+			return tls.Certificate{}, err
+		}
 	}
+	ca, err := tls.LoadX509KeyPair(certificate, key)
 	if err != nil {
-		return nil, nil, err
+		err = fmt.Errorf("read the CA from %s and %s: %w", certificate, key, err)
 	}
-	secret, err := readPEM(c.file("ca.key"))
-	if err != nil {
-		return nil, nil, err
-	}
-	ca, err := x509.ParseCertificate(certificate)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", c.file("ca.pem"), err)
-	}
-	key, err := x509.ParsePKCS8PrivateKey(secret)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", c.file("ca.key"), err)
-	}
-	own, ok := key.(*ecdsa.PrivateKey)
-	if !ok || !own.PublicKey.Equal(ca.PublicKey) {
-		return nil, nil, fmt.Errorf("%s: is not the key of %s", c.file("ca.key"), c.file("ca.pem"))
-	}
-	return ca, own, nil
+	return ca, err
 }
 
-func (c *certCommand) newAuthority(now time.Time) (*x509.Certificate, *ecdsa.PrivateKey, error) {
+func (c *certCommand) newAuthority(now time.Time) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	const years = 10
 	template := &x509.Certificate{
@@ -146,13 +134,9 @@ func (c *certCommand) newAuthority(now time.Time) (*x509.Certificate, *ecdsa.Pri
 	}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make a CA: %w", err)
+		return fmt.Errorf("make a CA: %w", err)
 	}
-	if err := c.write("ca", certificate, key); err != nil {
-		return nil, nil, err
-	}
-	ca, err := x509.ParseCertificate(certificate)
-	return ca, key, err
+	return c.write("ca", certificate, key)
 }
 
 // write writes the key first, so that a certificate never lies there without it.
@@ -177,18 +161,6 @@ func (c *certCommand) write(name string, certificate []byte, key *ecdsa.PrivateK
 		}
 	}
 	return nil
-}
-
-func readPEM(path string) ([]byte, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read the CA: %w", err)
-	}
-	block, _ := pem.Decode(data)
-	if block == nil {
-		return nil, fmt.Errorf("%s: is not PEM", path)
-	}
-	return block.Bytes, nil
 }
 
 func serialNumber() *big.Int {

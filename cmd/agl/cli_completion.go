@@ -51,15 +51,17 @@ func valuesOf(v *kong.Value) []string {
 }
 
 // bashCompletion completes commands, flags and the values of flags that allow only
-// some; files otherwise.
+// some; files otherwise. The paths of the commands are each between bars.
 func bashCompletion(root *kong.Node) string {
-	var words, values strings.Builder
+	var words, values, paths strings.Builder
 	var walk func(n *kong.Node, path string)
 	walk = func(n *kong.Node, path string) {
 		var list []string
 		for _, child := range n.Children {
 			list = append(list, child.Name)
-			walk(child, strings.TrimSpace(path+" "+child.Name))
+			below := strings.TrimSpace(path + " " + child.Name)
+			fmt.Fprintf(&paths, "|%s|", below)
+			walk(child, below)
 		}
 		for _, argument := range n.Positional {
 			list = append(list, valuesOf(argument)...)
@@ -86,19 +88,9 @@ func bashCompletion(root *kong.Node) string {
   esac
   COMPREPLY=($(compgen -W "$words" -- "$cur"))
 }
-_agl_paths='` + strings.Join(paths(root, ""), "") + `'
+_agl_paths='` + paths.String() + `'
 complete -o default -F _agl agl
 `
-}
-
-// paths are the commands, each between bars.
-func paths(n *kong.Node, path string) (list []string) {
-	for _, child := range n.Children {
-		below := strings.TrimSpace(path + " " + child.Name)
-		list = append(list, "|"+below+"|")
-		list = append(list, paths(child, below)...)
-	}
-	return list
 }
 
 func fishCompletion(root *kong.Node) string {

@@ -45,6 +45,21 @@ func (d document) AppendJSON(dst []byte) []byte {
 	return append(dst, doc...)
 }
 
+// printItems prints items as JSON, one a line, or as a table with a row for each.
+func printItems[T any](out *console.Console, asJSON bool, table *console.Table, items []T, row func(*T) []string) error {
+	for i := range items {
+		if !asJSON {
+			table.Rows = append(table.Rows, row(&items[i]))
+		} else if err := out.JSON(document{&items[i]}); err != nil {
+			return err
+		}
+	}
+	if asJSON {
+		return nil
+	}
+	return table.Print(out)
+}
+
 // listing lists the items of one kind and follows their changes.
 type listing[T any, P interface {
 	*T

@@ -111,28 +111,17 @@ func (c *keyListCommand) run(ctx context.Context, out *console.Console) error {
 		}
 		now := time.Now()
 		table := console.Table{Headers: []string{"KEY", "STATE", "NAME", "SCOPES", "USED", "CREATED", "EXPIRES", "BY"}, Status: 1, Drop: []string{"BY", "CREATED"}}
-		for i := range found {
-			k := &found[i]
-			switch {
-			case !c.All && k.State(now) != access.StateValid:
-			case c.JSON:
-				if err := out.JSON(document{k}); err != nil {
-					return err
-				}
-			default:
-				expires := "-"
-				if k.ExpireTime != nil {
-					expires = console.Time(agl.Some(*k.ExpireTime))
-				}
-				table.Rows = append(table.Rows, []string{
-					console.Dash(k.ID), k.State(now), console.Dash(k.Name), strings.Join(k.Scopes, ","), console.Dash(used(k)), console.Time(agl.Some(k.CreateTime)), expires, console.Dash(k.CreatedBy),
-				})
+		found = slices.DeleteFunc(found, func(k access.Key) bool { return !c.All && k.State(now) != access.StateValid })
+		err = printItems(out, c.JSON, &table, found, func(k *access.Key) []string {
+			expires := "-"
+			if k.ExpireTime != nil {
+				expires = console.Time(agl.Some(*k.ExpireTime))
 			}
-		}
-		if c.JSON {
-			return nil
-		}
-		if err := table.Print(out); err != nil {
+			return []string{
+				console.Dash(k.ID), k.State(now), console.Dash(k.Name), strings.Join(k.Scopes, ","), console.Dash(used(k)), console.Time(agl.Some(k.CreateTime)), expires, console.Dash(k.CreatedBy),
+			}
+		})
+		if err != nil || c.JSON {
 			return err
 		}
 		budget, err := store.ProjectBudget(ctx)

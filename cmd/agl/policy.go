@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -70,9 +71,7 @@ func (c *policyServeCommand) Validate() (err error) {
 			return fmt.Errorf("--model=%s: %w", c.Model, err)
 		}
 		cfg.Base = policydir.WeightsFile(c.Model)
-		if c.Dir == "" {
-			c.Dir = c.Model
-		}
+		c.Dir = cmp.Or(c.Dir, c.Model)
 	}
 	cfg.Dir, cfg.SaveSnapshots = c.Dir, c.Dir != ""
 	if c.engine, err = policy.NewService(c.model.Config(cfg)); err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/agl-go/agl"
@@ -11,6 +12,7 @@ import (
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/rest/client"
+	"github.com/agl-go/agl/rest/project"
 )
 
 type projectCommand struct {
@@ -99,27 +101,18 @@ func (c *projectListCommand) run(ctx context.Context, out *console.Console) erro
 			return err
 		}
 		table := console.Table{Headers: []string{"PROJECT", "STATE", "CREATED", "BY", "LIMITS"}, Status: 1, Drop: []string{"BY"}}
-		for i := range found {
-			p := &found[i]
-			state := "active"
-			if p.ArchiveTime != nil {
-				state = "archived"
-			}
-			switch {
-			case !c.All && p.ArchiveTime != nil:
-			case c.JSON:
-				if err := out.JSON(document{p}); err != nil {
-					return err
-				}
-			default:
-				table.Rows = append(table.Rows, []string{console.Dash(p.Name), state, console.Time(agl.Some(p.CreateTime)), console.Dash(p.CreatedBy), console.Dash(limitsText(&p.Limits, nil))})
-			}
-		}
-		if c.JSON {
-			return nil
-		}
-		return table.Print(out)
+		found = slices.DeleteFunc(found, func(p project.Project) bool { return !c.All && p.ArchiveTime != nil })
+		return printItems(out, c.JSON, &table, found, func(p *project.Project) []string {
+			return []string{console.Dash(p.Name), projectState(p), console.Time(agl.Some(p.CreateTime)), console.Dash(p.CreatedBy), console.Dash(limitsText(&p.Limits, nil))}
+		})
 	})
+}
+
+func projectState(p *project.Project) string {
+	if p.ArchiveTime != nil {
+		return "archived"
+	}
+	return "active"
 }
 
 type projectArchiveCommand struct {
@@ -141,11 +134,7 @@ func (c *projectArchiveCommand) run(ctx context.Context, out *console.Console) e
 			if err != nil {
 				return err
 			}
-			state := "active"
-			if p.ArchiveTime != nil {
-				state = "archived"
-			}
-			if err := out.Printf("%s  %s\n", p.Name, state); err != nil {
+			if err := out.Printf("%s  %s\n", p.Name, projectState(&p)); err != nil {
 				return err
 			}
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,12 +87,8 @@ func (c *proxyCommand) readFile() error {
 		return err
 	}
 	c.file, c.settings = file, file.Proxy
-	if c.settings.Capture == "" {
-		c.settings.Capture = c.Capture
-	}
-	if c.settings.SpoolDir == "" {
-		c.settings.SpoolDir = c.SpoolDir
-	}
+	c.settings.Capture = cmp.Or(c.settings.Capture, c.Capture)
+	c.settings.SpoolDir = cmp.Or(c.settings.SpoolDir, c.SpoolDir)
 	if c.settings.Sessions.IdleTimeout == 0 {
 		c.settings.Sessions = c.sessions()
 	}

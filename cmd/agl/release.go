@@ -104,30 +104,19 @@ func (c *releaseListCommand) run(ctx context.Context, out *console.Console) erro
 			return err
 		}
 		table := console.Table{Headers: []string{"RELEASE", "STATE", "CANDIDATE", "SHARE", "SESSIONS", "REWARD", "DIFFERENCE", "CREATED", "BY"}, Status: 1, Drop: []string{"BY", "CREATED", "SHARE"}}
-		for i := range found {
-			r := &found[i]
-			if c.JSON {
-				if err := out.JSON(document{r}); err != nil {
-					return err
-				}
-				continue
-			}
+		return printItems(out, c.JSON, &table, found, func(r *release.Release) []string {
 			reward, _ := r.Gates.Bounds(&r.Evidence)
 			state := string(r.State)
 			if r.Frozen && r.State == release.StateCanary {
 				state += " (frozen)"
 			}
-			table.Rows = append(table.Rows, []string{
+			return []string{
 				r.ID, state, console.Dash(strings.Trim(r.Candidate.ResourcesID+" "+r.Candidate.Model, " ")), percent(r.Share),
 				fmt.Sprintf("%d+%d", r.Evidence.Sessions[release.Candidate], r.Evidence.Sessions[release.Stable]),
 				mean(&r.Evidence.Reward, release.Candidate) + " / " + mean(&r.Evidence.Reward, release.Stable), interval(reward),
 				console.Time(agl.Some(r.CreateTime)), console.Dash(r.CreatedBy),
-			})
-		}
-		if c.JSON {
-			return nil
-		}
-		return table.Print(out)
+			}
+		})
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"syscall"
 )
 
@@ -22,4 +23,10 @@ func Listen(ctx context.Context, address, another string) (net.Listener, error) 
 		return nil, fmt.Errorf("listen on %s: %w", address, err)
 	}
 	return listener, nil
+}
+
+// Loopback reports whether only this machine reaches a server that listens on a host.
+func Loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }

@@ -1,10 +1,12 @@
 package job
 
 import (
+	"cmp"
 	"net"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/trainer/runfile"
 )
 
@@ -21,10 +23,7 @@ func (c Config) checkListen(key, address string, tls runfile.TLS) error {
 // an address that agents cannot be told is an error; one that only this machine
 // reaches is worth a notice.
 func (c Config) checkReach(token string) (notice string, err error) {
-	p, s := c.File.Proxy, c.File.Store
-	if p == nil {
-		p = &runfile.Proxy{}
-	}
+	p, s := cmp.Or(c.File.Proxy, &runfile.Proxy{}), c.File.Store
 	if c.Role != execution.RoleRunner && !loopback(s.Listen) && token == "" {
 		return "", agl.Errorf(agl.CodeInvalid, "store.listen: got %s, which others can reach: set store.token, or AGL_TOKEN", s.Listen)
 	}
@@ -50,8 +49,7 @@ func (c Config) checkReach(token string) (notice string, err error) {
 // loopback address.
 func loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
-	ip := net.ParseIP(host)
-	return err != nil || host == "localhost" || ip != nil && ip.IsLoopback()
+	return err != nil || httpserver.Loopback(host)
 }
 
 // unspecified reports whether a server of that host listens on every address.

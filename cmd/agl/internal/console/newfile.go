@@ -43,10 +43,8 @@ func newFile(path string, write func(w io.Writer) error) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := durable.Publish(partial.Name(), path); errors.Is(err, os.ErrExist) {
-		return taken
-	} else if err != nil {
+	if err := durable.Publish(partial.Name(), path); !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	return nil
+	return taken
 }

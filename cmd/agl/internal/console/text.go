@@ -23,22 +23,22 @@ func Printable(s string) string {
 			out.WriteRune('…')
 			break
 		}
-		switch {
-		case r == '\n' || r == '\t' || r == '\r':
-			out.WriteByte(' ')
-		case shows(r):
-			out.WriteRune(r)
-		default:
-			out.WriteRune('\uFFFD')
-		}
+		out.WriteRune(safe(r))
 	}
 	return out.String()
 }
 
-// shows reports whether a character is safe in a terminal. Joiners are: emoji, Persian and the scripts of India need them.
-func shows(r rune) bool {
+// safe returns what is shown of a character in a line of a terminal. Joiners stay: emoji, Persian and the scripts of India need them.
+func safe(r rune) rune {
 	const nonJoiner, joiner = '\u200c', '\u200d'
-	return r == nonJoiner || r == joiner || strconv.IsPrint(r)
+	switch {
+	case r == '\n' || r == '\t' || r == '\r':
+		return ' '
+	case r == nonJoiner || r == joiner || strconv.IsPrint(r):
+		return r
+	default:
+		return '\uFFFD'
+	}
 }
 
 // Dash returns s made printable, or a dash if it is empty.
@@ -129,18 +129,7 @@ func Block(b *strings.Builder, head, below, text string) {
 		lines = append(append(lines[:maxBlock/2:maxBlock/2], omitted), lines[len(lines)-maxBlock/2:]...)
 	}
 	for _, line := range lines {
-		var safe strings.Builder
-		for _, r := range line {
-			switch {
-			case r == '\t' || r == '\r':
-				safe.WriteByte(' ')
-			case shows(r):
-				safe.WriteRune(r)
-			default:
-				safe.WriteRune('\uFFFD')
-			}
-		}
-		b.WriteString(strings.TrimRight(head+safe.String(), " ") + "\n")
+		b.WriteString(strings.TrimRight(head+strings.Map(safe, line), " ") + "\n")
 		head = below
 	}
 }

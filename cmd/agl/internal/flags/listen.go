@@ -36,8 +36,7 @@ func (f *Listen) Check(authenticates bool, advice string) error {
 		return fmt.Errorf("--host: got %q, must be an address or a name alone, such as 127.0.0.1 or ::1; the port is --port", f.Host)
 	}
 	f.loopbackOnly = !authenticates && !f.NoAuth
-	ip := net.ParseIP(f.Host)
-	loopback := f.Host == "localhost" || (ip != nil && ip.IsLoopback())
+	loopback := httpserver.Loopback(f.Host)
 	if !loopback && f.loopbackOnly {
 		return fmt.Errorf("--host=%s: others can reach this address: %s", f.Host, advice)
 	}
