@@ -108,12 +108,9 @@ func (c *child) mayEndWith(code int) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, s := range c.sent {
-		if s != syscall.SIGKILL && (code == -int(s) || code == 128+int(s)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.sent, func(s syscall.Signal) bool {
+		return s != syscall.SIGKILL && (code == -int(s) || code == 128+int(s))
+	})
 }
 
 // signal sends s to the child. A child that is gone is not an error.

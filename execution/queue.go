@@ -58,9 +58,7 @@ func (q *closableQueue) CloseQueue(ctx context.Context) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	select {
-	case <-q.closed:
-	default:
+	if !isClosed(q.closed) {
 		close(q.closed)
 	}
 	return nil
@@ -73,10 +71,8 @@ func (q *closableQueue) OpenQueue(ctx context.Context) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	select {
-	case <-q.closed:
+	if isClosed(q.closed) {
 		q.closed = make(chan struct{})
-	default:
 	}
 	return nil
 }
@@ -93,10 +89,8 @@ func (q *closableQueue) DequeueRollouts(ctx context.Context, p agl.DequeueRollou
 	}
 	deadline := time.Now().Add(p.Wait)
 	for {
-		select {
-		case <-closed:
+		if isClosed(closed) {
 			return agl.DequeueResult{Closed: true}, nil
-		default:
 		}
 		begin := time.Now()
 		p.Wait = max(min(deadline.Sub(begin), longestDequeue), 0)

@@ -1,6 +1,7 @@
 package release
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -63,15 +64,9 @@ func defaultGuards() []Guard {
 func Defaults() Gates { return Gates{}.withDefaults() }
 
 func (g Gates) withDefaults() Gates {
-	if g.Alpha == 0 {
-		g.Alpha = 0.05
-	}
-	if g.MinSessions == 0 {
-		g.MinSessions = 50
-	}
-	if g.MaxSessions == 0 {
-		g.MaxSessions = 20_000
-	}
+	g.Alpha = cmp.Or(g.Alpha, 0.05)
+	g.MinSessions = cmp.Or(g.MinSessions, 50)
+	g.MaxSessions = cmp.Or(g.MaxSessions, 20_000)
 	if g.Guards == nil {
 		g.Guards = defaultGuards()
 	}

@@ -191,7 +191,7 @@ func (m *matcher) look(s *agl.Span, e *evidence) {
 			e.version = e.version || rawjson.Unquote(value) == m.Version
 		}
 		for i, a := range m.Attributes {
-			if !e.attributes[i] && a.Name == name && a.Value == plain(value) {
+			if !e.attributes[i] && a.Name == name && a.Value == rawjson.Text(value) {
 				e.attributes[i] = true
 			}
 		}
@@ -199,14 +199,6 @@ func (m *matcher) look(s *agl.Span, e *evidence) {
 			e.text = m.inText(value)
 		}
 	}
-}
-
-// plain returns a value as people write it.
-func plain(value jsontext.Value) string {
-	if value.Kind() == '"' {
-		return rawjson.Unquote(value)
-	}
-	return string(value)
 }
 
 // messagePrefixes returns the prefixes of the attributes that hold messages.

@@ -59,8 +59,8 @@ func flattenJSON(dst []agl.Attr, prefix string, raw jsontext.Value) []agl.Attr {
 		}
 		return dst
 	case '"':
-		// A request may hold invalid UTF-8, which text replaces.
-		return append(dst, agl.Attr{Key: prefix, Value: text(raw)})
+		// A request may hold invalid UTF-8, which Text replaces.
+		return append(dst, agl.Attr{Key: prefix, Value: rawjson.Text(raw)})
 	default:
 		return append(dst, agl.Attr{Key: prefix, Value: raw})
 	}
@@ -71,14 +71,6 @@ func join(prefix, name string) string {
 		return name
 	}
 	return prefix + "." + name
-}
-
-// text returns a JSON string unquoted, and any other JSON value as it is.
-func text(raw jsontext.Value) string {
-	if raw.Kind() != '"' {
-		return string(raw)
-	}
-	return rawjson.Unquote(raw)
 }
 
 func isObject(raw jsontext.Value) bool { return raw.Kind() == '{' && raw.IsValid(rawjson.Options()) }

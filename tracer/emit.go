@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -61,9 +62,7 @@ func emit(ctx context.Context, d agl.SpanDraft, attrs []agl.Attr, opts []Option)
 		return agl.Span{}, err
 	}
 	d.Attributes = attributes
-	if d.Status.Code == "" {
-		d.Status.Code = agl.StatusOK
-	}
+	d.Status.Code = cmp.Or(d.Status.Code, agl.StatusOK)
 	if e.local {
 		return SpanFromDraft(ctx, d), nil
 	}

@@ -60,7 +60,7 @@ func (r modelReply) attrs() []agl.Attr {
 		message, _ := rawjson.Get(choice, "message")
 		attrs = appendMessage(attrs, prefix, message)
 		if finish, _ := rawjson.Get(choice, "finish_reason"); finish.Kind() == '"' {
-			attrs = append(attrs, agl.Attr{Key: prefix + ".finish_reason", Value: text(finish)})
+			attrs = append(attrs, agl.Attr{Key: prefix + ".finish_reason", Value: rawjson.Text(finish)})
 		}
 	}
 	usage, _ := rawjson.Get(r.object, "usage")

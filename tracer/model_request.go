@@ -62,9 +62,9 @@ func appendTools(attrs []agl.Attr, tools jsontext.Value) []agl.Attr {
 		}
 		prefix := fmt.Sprintf("%s.functions.%d.", agl.AttrGenAIRequest, n)
 		n++
-		attrs = append(attrs, agl.Attr{Key: prefix + "name", Value: text(name)})
+		attrs = append(attrs, agl.Attr{Key: prefix + "name", Value: rawjson.Text(name)})
 		if description, ok := rawjson.Get(function, "description"); ok {
-			attrs = append(attrs, agl.Attr{Key: prefix + "description", Value: text(description)})
+			attrs = append(attrs, agl.Attr{Key: prefix + "description", Value: rawjson.Text(description)})
 		}
 		parameters, ok := rawjson.Get(function, "parameters")
 		if !ok {
@@ -103,7 +103,7 @@ func member(object jsontext.Value, name string) string {
 	if !ok || raw.Kind() == 'n' {
 		return ""
 	}
-	return text(raw)
+	return rawjson.Text(raw)
 }
 
 type toolCall struct{ id, kind, name, arguments string }

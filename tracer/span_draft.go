@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"time"
@@ -19,9 +20,7 @@ func fromDraft(d agl.SpanDraft) agl.Span {
 	if d.StartTime == 0 {
 		d.StartTime = agl.TimestampOf(time.Now())
 	}
-	if d.EndTime == 0 {
-		d.EndTime = d.StartTime
-	}
+	d.EndTime = cmp.Or(d.EndTime, d.StartTime)
 	span := agl.Span{
 		TraceID: d.TraceID, SpanID: d.SpanID, Name: d.Name,
 		Status: d.Status, Attributes: d.Attributes, Events: d.Events,

@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"cmp"
 	"context"
 
 	"go.opentelemetry.io/otel/trace"
@@ -41,9 +42,7 @@ func (t *Tracer) Start(ctx context.Context, p agl.TraceParams) (context.Context,
 	if p.RolloutID == "" || p.AttemptID == "" {
 		return ctx, nil, agl.Errorf(agl.CodeInvalid, "trace of rollout %q, attempt %q: both ids are required", p.RolloutID, p.AttemptID)
 	}
-	if p.Name == "" {
-		p.Name = p.RolloutID
-	}
+	p.Name = cmp.Or(p.Name, p.RolloutID)
 	tr, err := newTrace(&t.core, p)
 	if err != nil {
 		return ctx, nil, err

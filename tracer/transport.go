@@ -2,6 +2,7 @@ package tracer
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -42,10 +43,7 @@ const attrTruncated = "agentlightning.capture.truncated"
 
 // RoundTrip sends the request and records the call.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	base := t.Base
-	if base == nil {
-		base = http.DefaultTransport
-	}
+	base := cmp.Or(t.Base, http.DefaultTransport)
 	trace, ok := FromContext(req.Context())
 	form := formOf(req.URL.Path)
 	if !ok || trace.ended.Load() || req.Body == nil || req.Method != http.MethodPost || form == "" {

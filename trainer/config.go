@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -89,18 +90,12 @@ type Runner interface {
 const defaultDevTasks = 4
 
 func (c Config) withDefaults() Config {
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Strategy == nil {
 		c.Strategy = execution.SharedMemory{Logger: c.Logger}
 	}
-	if c.Database == "" {
-		c.Database = "memory:"
-	}
-	if c.DevTasks == 0 {
-		c.DevTasks = defaultDevTasks
-	}
+	c.Database = cmp.Or(c.Database, "memory:")
+	c.DevTasks = cmp.Or(c.DevTasks, defaultDevTasks)
 	return c
 }
 

@@ -51,6 +51,14 @@ func Unquote(raw []byte) string {
 	return UnquoteName(raw[1 : len(raw)-1])
 }
 
+// Text returns a raw string unquoted, and a value of another type as it is spelled.
+func Text(raw jsontext.Value) string {
+	if raw.Kind() == '"' {
+		return Unquote(raw)
+	}
+	return string(raw)
+}
+
 // UnquoteName is [Unquote] for what stands between the quotes.
 func UnquoteName(name []byte) string {
 	if bytes.IndexByte(name, '\\') < 0 && utf8.Valid(name) {

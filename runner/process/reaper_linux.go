@@ -3,6 +3,7 @@ package process
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -134,11 +135,7 @@ func (r *Reaper) pass(mark string, group int, killed map[int]bool) (left int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	current := orphans()
-	for pid := range r.strays {
-		if !slices.Contains(current, pid) {
-			delete(r.strays, pid)
-		}
-	}
+	maps.DeleteFunc(r.strays, func(pid int, _ map[string]bool) bool { return !slices.Contains(current, pid) })
 	for _, pid := range current {
 		if reaped, err := syscall.Wait4(pid, nil, syscall.WNOHANG, nil); reaped == pid || err != nil {
 			left++ // its children may have become ours after the list was read

@@ -9,6 +9,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -66,9 +67,7 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.Service == nil {
 		return nil, agl.Errorf(agl.CodeInvalid, "engine: Config.Service is required")
 	}
-	if cfg.Name == "" {
-		cfg.Name = DefaultName
-	}
+	cfg.Name = cmp.Or(cfg.Name, DefaultName)
 	server, err := chat.NewServer(chat.Config{
 		Tokenizer: cfg.Tokenizer, Renderer: cfg.Renderer, Logger: cfg.Logger,
 		Open: func(_ context.Context, name string) (chat.Model, error) {
@@ -258,54 +257,54 @@ type served struct {
 	resources string // that it was published with
 }
 
-// serve makes the calls of a model go to the newest of the versions, and those of rollouts that are pinned to one go to that.
-func (l *modelList) serve(place int, versions []served, pinned map[string]string) error {
+// edit replaces the list by what change makes of a copy.
+func (l *modelList) edit(change func(models []proxy.Model) []proxy.Model) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	name := l.models[place].Name
-	models := slices.DeleteFunc(slices.Clone(l.models), func(m proxy.Model) bool { return m.Name == name && m.Resources != "" })
-	newest := versions[len(versions)-1].version
-	models[place].BackendModel, models[place].Version = newest, newest
-	for _, resources := range slices.Sorted(maps.Keys(pinned)) {
-		for _, v := range versions {
-			if resources != "" && v.resources == pinned[resources] {
-				one := models[place]
-				one.BackendModel, one.Version, one.Resources = v.version, v.version, resources
-				models = append(models, one)
-			}
-		}
-	}
+	models := change(slices.Clone(l.models))
 	if err := l.to.SetModels(models); err != nil {
 		return err
 	}
 	l.models = models
 	return nil
+}
+
+// serve makes the calls of a model go to the newest of the versions, and those of rollouts that are pinned to one go to that.
+func (l *modelList) serve(place int, versions []served, pinned map[string]string) error {
+	return l.edit(func(models []proxy.Model) []proxy.Model {
+		name := models[place].Name
+		models = slices.DeleteFunc(models, func(m proxy.Model) bool { return m.Name == name && m.Resources != "" })
+		newest := versions[len(versions)-1].version
+		models[place].BackendModel, models[place].Version = newest, newest
+		for _, resources := range slices.Sorted(maps.Keys(pinned)) {
+			for _, v := range versions {
+				if resources != "" && v.resources == pinned[resources] {
+					one := models[place]
+					one.BackendModel, one.Version, one.Resources = v.version, v.version, resources
+					models = append(models, one)
+				}
+			}
+		}
+		return models
+	})
 }
 
 // add makes a version a further model.
 func (l *modelList) add(place int, name, version string) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	model := l.models[place]
-	model.Name, model.BackendModel, model.Version = name, version, version
-	models := append(slices.DeleteFunc(slices.Clone(l.models), func(m proxy.Model) bool { return m.Name == name }), model)
-	if err := l.to.SetModels(models); err != nil {
-		return err
-	}
-	l.models = models
-	return nil
+	return l.edit(func(models []proxy.Model) []proxy.Model {
+		model := models[place]
+		model.Name, model.BackendModel, model.Version = name, version, version
+		return append(without(models, name), model)
+	})
 }
 
 // remove removes a model that add has added.
 func (l *modelList) remove(name string) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	models := slices.DeleteFunc(slices.Clone(l.models), func(m proxy.Model) bool { return m.Name == name })
-	if err := l.to.SetModels(models); err != nil {
-		return err
-	}
-	l.models = models
-	return nil
+	return l.edit(func(models []proxy.Model) []proxy.Model { return without(models, name) })
+}
+
+func without(models []proxy.Model, name string) []proxy.Model {
+	return slices.DeleteFunc(models, func(m proxy.Model) bool { return m.Name == name })
 }
 
 // Publisher is an [algorithm.Publisher] of an engine: new calls go to the new

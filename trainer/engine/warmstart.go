@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,12 +45,8 @@ const DefaultWarmSteps = 1200
 
 func (w WarmStart) withDefaults() WarmStart {
 	const batch, peak, rise = 32, 3e-3, 100
-	if w.Steps == 0 {
-		w.Steps = DefaultWarmSteps
-	}
-	if w.Batch == 0 {
-		w.Batch = batch
-	}
+	w.Steps = cmp.Or(w.Steps, DefaultWarmSteps)
+	w.Batch = cmp.Or(w.Batch, batch)
 	if w.Schedule.Peak == 0 {
 		w.Schedule = algorithm.Schedule{Peak: peak, Warmup: min(rise, w.Steps/10)}
 	}

@@ -78,12 +78,8 @@ func (c Config) withDefaults() Config {
 	if c.Lost == nil {
 		c.Lost = func(error) {}
 	}
-	if c.Output == nil {
-		c.Output = io.Discard
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Output = cmp.Or(c.Output, io.Discard)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
 
@@ -145,10 +141,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 // checkFree makes sure that nobody else listens where the server will: another program
 // would be taken for it.
 func checkFree(ctx context.Context, base *url.URL) error {
-	port := base.Port()
-	if port == "" {
-		port = base.Scheme // a dialer knows the ports of http and https
-	}
+	port := cmp.Or(base.Port(), base.Scheme) // a dialer knows the ports of http and https
 	address := net.JoinHostPort(base.Hostname(), port)
 	const timeout = time.Second
 	dialer := net.Dialer{Timeout: timeout}

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -123,10 +124,7 @@ func (c Config) agentCommand() string { return strings.Join(c.File.Agent.Process
 
 // runnerConfig makes the runner's grace period longer than that of the agent's program.
 func (c Config) runnerConfig() runner.Config {
-	grace := c.File.Agent.Process.GracePeriod
-	if grace == 0 {
-		grace = process.DefaultGracePeriod
-	}
+	grace := cmp.Or(c.File.Agent.Process.GracePeriod, process.DefaultGracePeriod)
 	// A run that is stopped cancels its rollouts. Agents learn of it with the next
 	// heartbeat, while a person is waiting.
 	const heartbeat = 3 * time.Second

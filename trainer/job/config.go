@@ -89,12 +89,8 @@ func (c Config) withDefaults() Config {
 	if c.LookupEnv == nil {
 		c.LookupEnv = func(string) (string, bool) { return "", false }
 	}
-	if c.Out == nil {
-		c.Out = io.Discard
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Out = cmp.Or(c.Out, io.Discard)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	file := *c.File // the caller's file does not change
 	file.Agent.Concurrency = cmp.Or(file.Agent.Concurrency, defaultConcurrency)
 	if !file.Agent.Rollout.TimeoutSeconds.Valid {

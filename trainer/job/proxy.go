@@ -1,6 +1,8 @@
 package job
 
 import (
+	"cmp"
+
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/engine"
@@ -20,9 +22,7 @@ func (c Config) newProxy(e *engine.Engine, s *inference.Server, token string) *t
 	}
 	cfg := trainer.ProxyConfig{Config: settings.Config, Listen: settings.Listen, CertFile: settings.TLS.Cert, KeyFile: settings.TLS.Key, Model: settings.Model, Sampling: settings.Sampling}
 	cfg.LookupEnv, cfg.Logger = c.LookupEnv, c.Logger
-	if cfg.Token == "" {
-		cfg.Token = token
-	}
+	cfg.Token = cmp.Or(cfg.Token, token)
 	backends := proxy.NewTransport()
 	backends.TLSClientConfig = c.TLS
 	cfg.Transport = backends

@@ -154,7 +154,10 @@ func Open(p Params) (*Folder, error) {
 		if _, taken := errors.AsType[*takenError](err); taken && p.Numbered {
 			continue
 		}
-		return f, err
+		if err != nil {
+			return nil, fmt.Errorf("output: %w", err)
+		}
+		return f, nil
 	}
 }
 
@@ -168,7 +171,7 @@ func open(path string, p Params) (_ *Folder, err error) {
 	const dirMode = 0o755
 	made := missing(path)
 	if err := os.MkdirAll(path, dirMode); err != nil {
-		return nil, fmt.Errorf("output: %w", err)
+		return nil, err
 	}
 	lock, err := takeLock(filepath.Join(path, lockFile), path)
 	if err != nil {
@@ -201,11 +204,11 @@ func takeLock(name, path string) (*os.File, error) {
 	const mode = 0o600
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, mode)
 	if err != nil {
-		return nil, fmt.Errorf("output: %w", err)
+		return nil, err
 	}
 	free, err := filelock.Try(f)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("output: lock %s: %w", name, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", name, err), f.Close())
 	}
 	if !free {
 		holder, err := os.ReadFile(name)
@@ -214,14 +217,14 @@ func takeLock(name, path string) (*os.File, error) {
 			who = "process " + pid
 		}
 		return nil, errors.Join(
-			agl.Errorf(agl.CodeConflict, "output: %s is in use by %s, which runs there; wait for it, or name another folder", path, who), f.Close())
+			agl.Errorf(agl.CodeConflict, "%s is in use by %s, which runs there; wait for it, or name another folder", path, who), f.Close())
 	}
 	err = f.Truncate(0)
 	if err == nil {
 		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("output: lock %s: %w", name, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", name, err), f.Close())
 	}
 	return f, nil
 }
@@ -233,11 +236,11 @@ func (f *Folder) begin(p Params) error {
 	case err != nil:
 		return err
 	case p.Resume && !found:
-		return agl.Errorf(agl.CodeNotFound, "output: %s has no run to resume", f.Path)
+		return agl.Errorf(agl.CodeNotFound, "%s has no run to resume", f.Path)
 	case p.Resume:
 		for _, name := range []string{RecordFile, ConfigFile} {
 			if err := durable.RemoveUnfinished(f.Path, name); err != nil { // of a process that was killed
-				return fmt.Errorf("output: %w", err)
+				return err
 			}
 		}
 		f.Record, f.earlier = record, record
@@ -260,26 +263,26 @@ func (f *Folder) begin(p Params) error {
 			return err
 		}
 	case found && record.State == StateFinished:
-		return &takenError{agl.Errorf(agl.CodeConflict, "output: %s has a run that is finished; replace it with --overwrite, or name another folder", f.Path)}
+		return &takenError{agl.Errorf(agl.CodeConflict, "%s has a run that is finished; replace it with --overwrite, or name another folder", f.Path)}
 	case found:
-		return &takenError{agl.Errorf(agl.CodeConflict, "output: %s has a run that is not finished; resume it with --resume, replace it with --overwrite, or name another folder", f.Path)}
+		return &takenError{agl.Errorf(agl.CodeConflict, "%s has a run that is not finished; resume it with --resume, replace it with --overwrite, or name another folder", f.Path)}
 	}
 	if err := durable.RemoveUnfinished(f.Path, RecordFile); err != nil { // of a process that was killed as it began
-		return fmt.Errorf("output: %w", err)
+		return err
 	}
 	entries, err := os.ReadDir(f.Path)
 	if err != nil {
-		return fmt.Errorf("output: %w", err)
+		return err
 	}
 	for _, e := range entries {
 		if e.Name() != lockFile {
 			_ = os.Remove(f.File(lockFile)) // which was not there: it may stay where files in use cannot be removed
-			return agl.Errorf(agl.CodeConflict, "output: %s is not empty (%s); a run needs a folder of its own", f.Path, e.Name())
+			return agl.Errorf(agl.CodeConflict, "%s is not empty (%s); a run needs a folder of its own", f.Path, e.Name())
 		}
 	}
 	source, err := filepath.Abs(p.Source.Path)
 	if err != nil {
-		return fmt.Errorf("output: %w", err)
+		return err
 	}
 	f.Record = Record{
 		ID: agl.NewRunID(), Version: p.Version, Source: source, Seed: p.Seed, SeedGiven: p.Source.Seed.Valid, Algorithm: p.Algorithm, Began: f.Opened.UTC().Truncate(time.Millisecond),
@@ -289,10 +292,7 @@ func (f *Folder) begin(p Params) error {
 	if err := f.Save(); err != nil {
 		return err
 	}
-	if err := durable.WriteFile(f.File(ConfigFile), p.Source.Text); err != nil {
-		return fmt.Errorf("output: %w", err)
-	}
-	return nil
+	return durable.WriteFile(f.File(ConfigFile), p.Source.Text)
 }
 
 // correct takes another run file for a run that resumes, and reports whether it is
@@ -302,7 +302,7 @@ func (f *Folder) correct(p Params) (corrected bool, err error) {
 		return false, nil
 	}
 	if p.Algorithm != f.Record.Algorithm {
-		return false, agl.Errorf(agl.CodeConflict, "output: the run in %s is one of %s, and the run file names %s; start another run", f.Path, f.Record.Algorithm, p.Algorithm)
+		return false, agl.Errorf(agl.CodeConflict, "the run in %s is one of %s, and the run file names %s; start another run", f.Path, f.Record.Algorithm, p.Algorithm)
 	}
 	source, err := filepath.Abs(p.Source.Path)
 	if err == nil {
@@ -316,7 +316,7 @@ func (f *Folder) correct(p Params) (corrected bool, err error) {
 		err = durable.WriteFile(f.File(ConfigFile), p.Source.Text)
 	}
 	if err != nil {
-		return false, fmt.Errorf("output: %w", err)
+		return false, err
 	}
 	f.Record.Source = source
 	return true, nil
@@ -347,10 +347,7 @@ func (f *Folder) restart() error {
 	if err == nil {
 		err = durable.WriteFile(f.File(ConfigFile), text)
 	}
-	if err != nil {
-		return fmt.Errorf("output: %w", err)
-	}
-	return nil
+	return err
 }
 
 // idle reports whether a run has ended, or was killed, before it did anything.
@@ -373,24 +370,21 @@ func (f *Folder) idle(r *Record, worked func(folder string) bool) bool {
 // that of a run, if this process is killed before the end.
 func (f *Folder) removeContents() error {
 	if err := durable.RemoveUnfinished(f.Path, RecordFile); err != nil { // of a process that was killed as it began
-		return fmt.Errorf("output: %w", err)
+		return err
 	}
 	entries, err := os.ReadDir(f.Path)
 	if err != nil {
-		return fmt.Errorf("output: %w", err)
+		return err
 	}
 	for _, e := range entries {
 		if e.Name() == lockFile || e.Name() == RecordFile {
 			continue
 		}
 		if err := os.RemoveAll(f.File(e.Name())); err != nil {
-			return fmt.Errorf("output: %w", err)
+			return err
 		}
 	}
-	if err := os.RemoveAll(f.File(RecordFile)); err != nil {
-		return fmt.Errorf("output: %w", err)
-	}
-	return nil
+	return os.RemoveAll(f.File(RecordFile))
 }
 
 // Read returns the record of the run in a folder, and the run file as it was run. A folder without a run is agl.ErrNotFound.

@@ -86,9 +86,7 @@ func ParseSpec(s string) (spec Spec, ok bool) {
 		Fill: m[1], Align: first(m[2]), Sign: first(strings.TrimPrefix(m[3], "-")), Alternate: m[4] != "", Zero: m[5] != "",
 		Width: Number(m[6]), Comma: first(m[7]), Precision: -1, Verb: first(m[9]),
 	}
-	if spec.Fill == "" {
-		spec.Fill = cmp.Or(m[5], " ")
-	}
+	spec.Fill = cmp.Or(spec.Fill, m[5], " ")
 	if m[8] != "" {
 		spec.Precision = Number(m[8][1:])
 	}

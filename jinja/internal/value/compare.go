@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"math/big"
+	"slices"
 	"strings"
 )
 
@@ -184,10 +185,5 @@ func (r *Runtime) contains(box, v any) bool {
 	if !ok {
 		r.Failf("argument of type '%s' is not iterable", TypeName(box))
 	}
-	for _, item := range items {
-		if r.Equal(item, v) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(items, func(item any) bool { return r.Equal(item, v) })
 }
