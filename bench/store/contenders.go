@@ -145,11 +145,7 @@ func startOnPostgres(ctx context.Context, n int, serve func(url string) (*server
 		return cpu
 	}
 	url, err := database.NewDatabase(ctx)
-	for range n {
-		if err != nil {
-			all.stop()
-			return nil, err
-		}
+	for i := 0; i < n && err == nil; i++ {
 		var s *server
 		if s, err = serve(url); err == nil {
 			servers = append(servers, s)
