@@ -39,7 +39,8 @@ func Load(path string) (agl.Tasks, error) {
 
 // Read is [Load] for a reader. Errors contain name instead of the path.
 func Read(r io.Reader, name string) (agl.Tasks, error) {
-	return collect(lines(r, name), name)
+	s := &source{path: name}
+	return collect(s.jsonl(r), name)
 }
 
 // collect reads all records of the file of that name.
@@ -55,18 +56,6 @@ func collect(records iter.Seq2[jsontext.Value, error], name string) (agl.Tasks, 
 		return nil, agl.Errorf(agl.CodeInvalid, "%s: %w: it has no task", name, ErrEmpty)
 	}
 	return tasks, nil
-}
-
-// lines yields the values of a JSON Lines stream, with the checks of [Load]. It ends with the first error, which it
-// yields.
-func lines(r io.Reader, name string) iter.Seq2[jsontext.Value, error] {
-	return func(yield func(jsontext.Value, error) bool) {
-		for line, err := range numberedLines(r, name) {
-			if !yield(line.value, err) {
-				return
-			}
-		}
-	}
 }
 
 // numbered is a value with the number of its line, counted from 1.
@@ -107,13 +96,17 @@ func numberedLines(r io.Reader, name string) iter.Seq2[numbered, error] {
 	}
 }
 
-func (s *source) readJSONL(yield func(jsontext.Value, error) bool) {
-	for line, err := range numberedLines(s.file, s.path) {
-		if err == nil && s.options.Columns != nil {
-			line.value, err = s.pick(line)
-		}
-		if !yield(line.value, err) || err != nil {
-			return
+// jsonl yields the tasks of a JSON Lines stream, with the checks of [Load]. It ends with the first error, which it
+// yields.
+func (s *source) jsonl(r io.Reader) iter.Seq2[jsontext.Value, error] {
+	return func(yield func(jsontext.Value, error) bool) {
+		for line, err := range numberedLines(r, s.path) {
+			if err == nil && s.options.Columns != nil {
+				line.value, err = s.pick(line)
+			}
+			if !yield(line.value, err) || err != nil {
+				return
+			}
 		}
 	}
 }

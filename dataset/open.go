@@ -55,7 +55,7 @@ func (r *Reader) Records() iter.Seq2[jsontext.Value, error] {
 		case FormatParquet:
 			s.readParquet(yield)
 		case FormatJSONL, FormatAuto:
-			s.readJSONL(yield)
+			s.jsonl(s.file)(yield)
 		}
 	}
 }

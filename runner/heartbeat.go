@@ -2,24 +2,15 @@ package runner
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/agl-go/agl"
 )
 
-// heartbeat tells the store that a worker is alive, and learns from the answers whether the worker's attempt still
-// is.
-type heartbeat struct {
-	*shared
-
-	workerID string
-	current  atomic.Pointer[attempt] // nil between attempts
-}
-
-// start sends heartbeats, at once and then in intervals, until stop is called.
-func (h *heartbeat) start(ctx context.Context) (stop func()) {
-	interval := h.cfg.HeartbeatInterval
+// sendHeartbeats sends heartbeats, at once and then in intervals, until stop is called. They tell the store that the
+// worker is alive, and the answers whether the worker's attempt still is.
+func (w *worker) sendHeartbeats(ctx context.Context) (stop func()) {
+	interval := w.cfg.HeartbeatInterval
 	if interval < 0 {
 		return func() {}
 	}
@@ -31,7 +22,7 @@ func (h *heartbeat) start(ctx context.Context) (stop func()) {
 		ticker := time.NewTicker(interval)
 		defer ticker.Stop()
 		for {
-			if !h.beat(ctx) {
+			if !w.beat(ctx) {
 				return
 			}
 			select {
@@ -46,16 +37,16 @@ func (h *heartbeat) start(ctx context.Context) (stop func()) {
 
 // beat sends one heartbeat. The store answers with the attempt that the worker should be working on: another one, or
 // none, means that the store has ended the current one. It returns false if the store does not know workers.
-func (h *heartbeat) beat(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, max(h.cfg.HeartbeatInterval, time.Second))
+func (w *worker) beat(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, max(w.cfg.HeartbeatInterval, time.Second))
 	defer cancel()
-	log := h.cfg.Logger.With("worker_id", h.workerID)
-	stats, err := h.snapshots.get(ctx)
+	log := w.cfg.Logger.With("worker_id", w.workerID)
+	stats, err := w.snapshots.get(ctx)
 	if err != nil {
 		log.WarnContext(ctx, "heartbeat goes without a system snapshot", "error", err)
 	}
-	before := h.current.Load()
-	answer, err := h.cfg.Store.UpdateWorker(ctx, agl.UpdateWorkerParams{WorkerID: h.workerID, HeartbeatStats: stats})
+	before := w.current.Load()
+	answer, err := w.cfg.Store.UpdateWorker(ctx, agl.UpdateWorkerParams{WorkerID: w.workerID, HeartbeatStats: stats})
 	switch {
 	case agl.ErrorCode(err) == agl.CodeUnimplemented:
 		log.InfoContext(ctx, "the store takes no heartbeats: it cannot tell when it has ended an attempt", "error", err)
@@ -67,7 +58,7 @@ func (h *heartbeat) beat(ctx context.Context) bool {
 		return true
 	}
 	// An answer that crossed the start or the end of an attempt says nothing about that attempt.
-	if before == nil || before != h.current.Load() || before.ending.Load() || answer.CurrentAttemptID.V == before.attempt.AttemptID {
+	if before == nil || before != w.current.Load() || before.ending.Load() || answer.CurrentAttemptID.V == before.attempt.AttemptID {
 		return true
 	}
 	before.log.InfoContext(ctx, "the store has ended the attempt")

@@ -104,7 +104,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		wg.Go(func() {
 			id := fmt.Sprintf("%s-%d-%s", cfg.WorkerPrefix, cfg.FirstWorker+i, run)
 			// An agent's panic ends its attempt; that of another part, such as a Tracer, ends the worker.
-			errs[i] = panics.Located(panics.Catch(func() error { return newWorker(&r.shared, id).run(ctx, r.drain, quota) }))
+			errs[i] = panics.Located(panics.Catch(func() error { return (&worker{shared: &r.shared, workerID: id}).run(ctx, r.drain, quota) }))
 		})
 	}
 	wg.Wait()
@@ -190,8 +190,8 @@ func (r *Runner) StepAttempt(ctx context.Context, rollout agl.AttemptedRollout) 
 // attempt executes an attempt, with heartbeats, and returns the resulting rollout and why the attempt failed. err
 // says why the rollout could not be read.
 func (r *Runner) attempt(ctx context.Context, workerID string, rollout agl.AttemptedRollout) (final agl.AttemptedRollout, failure, err error) {
-	w := newWorker(&r.shared, workerID)
-	stop := w.start(ctx)
+	w := &worker{shared: &r.shared, workerID: workerID}
+	stop := w.sendHeartbeats(ctx)
 	failure = w.execute(ctx, rollout)
 	stop()
 	reportCtx, cancel := r.shared.reportContext(ctx)

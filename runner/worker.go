@@ -13,17 +13,16 @@ import (
 
 // worker executes rollouts, one after another, under its own worker id.
 type worker struct {
-	heartbeat
-}
+	*shared
 
-func newWorker(s *shared, id string) *worker {
-	return &worker{heartbeat: heartbeat{shared: s, workerID: id}}
+	workerID string
+	current  atomic.Pointer[attempt] // nil between attempts
 }
 
 // run takes rollouts and executes them until the quota is used up, the queue is
 // closed, or drain is.
 func (w *worker) run(ctx context.Context, drain <-chan struct{}, quota *rolloutQuota) error {
-	stop := w.start(ctx)
+	stop := w.sendHeartbeats(ctx)
 	defer stop()
 	claiming, cancel := context.WithCancel(ctx)
 	defer cancel()
