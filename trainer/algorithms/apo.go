@@ -42,17 +42,11 @@ type APO struct {
 }
 
 func apoKind() Kind {
-	return Kind{
-		Name: "apo",
-		Doc:  "Prompt optimization: a model critiques and rewrites the prompts; those that are best on the validation tasks survive.",
-		Keys: func(dir string) (yamlfile.Value, Algorithm) {
-			a := &APO{}
-			return apoKeys(a, dir), a
-		},
-	}
+	return Kind{Name: "apo", Keys: apoKeys, Doc: "Prompt optimization: a model critiques and rewrites the prompts; those that are best on the validation tasks survive."}
 }
 
-func apoKeys(a *APO, dir string) yamlfile.Value {
+func apoKeys(dir string) (yamlfile.Value, Algorithm) {
+	a := &APO{}
 	key, count, c := yamlfile.Key, keys.Count, &a.Config
 	return yamlfile.Mapping(
 		key("gradient_model", "The model that critiques prompts, or the name alone of a model of the run's proxy.", critic(&a.Gradient, &c.GradientPrice)).Required(),
@@ -91,7 +85,7 @@ func apoKeys(a *APO, dir string) yamlfile.Value {
 		if s.Clean() {
 			s.Fail(a.check())
 		}
-	})
+	}), a
 }
 
 // liveKeys declares the settings of a live run.

@@ -19,24 +19,18 @@ import (
 type Baseline struct{ baseline.Config }
 
 func baselineKind() Kind {
-	return Kind{
-		Name: "baseline",
-		Doc:  "Learns nothing: runs every task and reports.",
-		Keys: func(string) (yamlfile.Value, Algorithm) {
-			a := &Baseline{}
-			return baselineKeys(a), a
-		},
-	}
+	return Kind{Name: "baseline", Keys: baselineKeys, Doc: "Learns nothing: runs every task and reports."}
 }
 
-func baselineKeys(a *Baseline) yamlfile.Value {
+func baselineKeys(string) (yamlfile.Value, Algorithm) {
+	a := &Baseline{}
 	key := yamlfile.Key
 	return yamlfile.Mapping(
 		key("epochs", "Number of passes over the tasks.", keys.Count(&a.Epochs)).Default(1),
 		key("max_queue_length", "Rollouts that may wait before another is enqueued.", keys.Count(&a.MaxQueueLength)).Default(4),
 		key("span_verbosity", "How much of a span is logged.",
 			yamlfile.Words(&a.SpanVerbosity, baseline.SpanKeys, baseline.SpanKeyValues, baseline.SpanNone)).Default(string(baseline.SpanKeys)),
-	)
+	), a
 }
 
 // Name implements [Algorithm].

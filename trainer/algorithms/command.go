@@ -31,14 +31,12 @@ type Command struct {
 }
 
 func commandKind() Kind {
-	return Kind{
-		Name: "command",
-		Doc:  "A program that learns, in any language: the program and its arguments.",
-		Keys: func(dir string) (yamlfile.Value, Algorithm) {
-			a := &Command{Dir: dir}
-			return yamlfile.NonEmptyList(&a.Command, yamlfile.Text), a
-		},
-	}
+	return Kind{Name: "command", Keys: commandKeys, Doc: "A program that learns, in any language: the program and its arguments."}
+}
+
+func commandKeys(dir string) (yamlfile.Value, Algorithm) {
+	a := &Command{Dir: dir}
+	return yamlfile.NonEmptyList(&a.Command, yamlfile.Text), a
 }
 
 // Name implements [Algorithm].

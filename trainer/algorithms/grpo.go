@@ -21,17 +21,11 @@ import (
 type GRPO struct{ grpo.Config }
 
 func grpoKind() Kind {
-	return Kind{
-		Name: "grpo",
-		Doc:  "Reinforcement learning of the engine's weights: rollouts with a higher reward than the rest of their group become more likely.",
-		Keys: func(string) (yamlfile.Value, Algorithm) {
-			a := &GRPO{}
-			return grpoKeys(a), a
-		},
-	}
+	return Kind{Name: "grpo", Keys: grpoKeys, Doc: "Reinforcement learning of the engine's weights: rollouts with a higher reward than the rest of their group become more likely."}
 }
 
-func grpoKeys(a *GRPO) yamlfile.Value {
+func grpoKeys(string) (yamlfile.Value, Algorithm) {
+	a := &GRPO{}
 	key, from, c := yamlfile.Key, yamlfile.Min, &a.Config
 	decay := func(v *float64) yamlfile.Value { return yamlfile.Number(v, yamlfile.Above(0), yamlfile.Below(1)) }
 	fields := []yamlfile.Field{
@@ -86,7 +80,7 @@ func grpoKeys(a *GRPO) yamlfile.Value {
 		if s.Clean() {
 			s.Fail(a.check())
 		}
-	})
+	}), a
 }
 
 func loss(to *tinker.Loss) yamlfile.Value {

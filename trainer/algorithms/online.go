@@ -32,17 +32,11 @@ type Online struct {
 }
 
 func onlineKind() Kind {
-	return Kind{
-		Name: "online",
-		Doc:  "Reinforcement learning of the engine's weights from rollouts that others start, such as the sessions of a live service (`proxy.sessions`), for as long as it runs.",
-		Keys: func(dir string) (yamlfile.Value, Algorithm) {
-			a := &Online{}
-			return onlineKeys(a, dir), a
-		},
-	}
+	return Kind{Name: "online", Keys: onlineKeys, Doc: "Reinforcement learning of the engine's weights from rollouts that others start, such as the sessions of a live service (`proxy.sessions`), for as long as it runs."}
 }
 
-func onlineKeys(a *Online, dir string) yamlfile.Value {
+func onlineKeys(dir string) (yamlfile.Value, Algorithm) {
+	a := &Online{}
 	key, c, l := yamlfile.Key, &a.Config, &a.live
 	var metadata []yamlfile.Entry[string]
 	fields := []yamlfile.Field{
@@ -82,7 +76,7 @@ func onlineKeys(a *Online, dir string) yamlfile.Value {
 		if s.Clean() {
 			s.Fail(a.check())
 		}
-	})
+	}), a
 }
 
 // check lets the algorithm check its settings.

@@ -24,17 +24,11 @@ type SFT struct {
 }
 
 func sftKind() Kind {
-	return Kind{
-		Name: "sft",
-		Doc:  "Supervised training of the engine's weights on rollouts: those of another run, or the best of the model's own.",
-		Keys: func(dir string) (yamlfile.Value, Algorithm) {
-			a := &SFT{}
-			return sftKeys(dir, a), a
-		},
-	}
+	return Kind{Name: "sft", Keys: sftKeys, Doc: "Supervised training of the engine's weights on rollouts: those of another run, or the best of the model's own."}
 }
 
-func sftKeys(dir string, a *SFT) yamlfile.Value {
+func sftKeys(dir string) (yamlfile.Value, Algorithm) {
+	a := &SFT{}
 	key, c := yamlfile.Key, &a.Config
 	minReward := yamlfile.Via(func(v *float64) yamlfile.Value { return yamlfile.Number(v, yamlfile.Min(-1e9)) },
 		func(v float64) { c.Filter.MinReward = agl.Some(v) })
@@ -67,7 +61,7 @@ func sftKeys(dir string, a *SFT) yamlfile.Value {
 		case s.Clean():
 			s.Fail(a.check())
 		}
-	})
+	}), a
 }
 
 // from declares where rollouts are stored.
