@@ -128,21 +128,31 @@ func Number[T float32 | float64](to *T, limits ...Limit) Value {
 	})
 }
 
-// Duration declares a duration such as 100ms or 5m.
-func Duration(to *time.Duration) Value {
-	const must = "a time such as 100ms, 30s or 5m"
+// Duration declares a duration above 0 such as 100ms or 5m. Configurations take their default for 0, so a file must not say it.
+func Duration(to *time.Duration) Value { return duration(to, false) }
+
+// DurationOrZero declares a duration whose key says what 0 means.
+func DurationOrZero(to *time.Duration) Value { return duration(to, true) }
+
+func duration(to *time.Duration, zero bool) Value {
+	name, words := "time", " above 0"
+	if zero {
+		name, words = "time_or_0", ""
+	}
+	must := "a time" + words + " such as 100ms, 30s or 5m"
 	schema := func(d *defs) object {
-		return d.ref("time", object{
-			{"description", "A time such as 100ms, 30s or 5m."},
-			{"type", []string{"string", "number"}},
+		out := object{
+			{"description", "A time" + words + " such as 100ms, 30s or 5m."},
 			{"pattern", `^\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`},
-			{"minimum", 0},
-			{"maximum", 0},
-		})
+		}
+		if zero {
+			return d.ref(name, append(out, member{"type", []string{"string", "number"}}, member{"minimum", 0}, member{"maximum", 0}))
+		}
+		return d.ref(name, append(out, member{"type", "string"}, member{"not", object{{"pattern", "^[^1-9]*$"}}}))
 	}
 	return scalar(must, schema, func(r *reader, n *yaml.Node, at string) {
 		d, err := time.ParseDuration(n.Value)
-		if err != nil || d < 0 {
+		if err != nil || d < 0 || d == 0 && !zero {
 			r.wrongText(n, at, must)
 			return
 		}
@@ -159,15 +169,24 @@ func (r *reader) wrongText(n *yaml.Node, at, must string) {
 	r.failf(n, "%s: got %s, must be %s", at, got, must)
 }
 
-// Size declares a number of bytes such as 256MiB or 1048576.
-func Size[T int | int64](to *T) Value {
-	const must = "a size such as 256MiB, in KiB, MiB, GiB or TiB, or a number of bytes"
+// Size declares a number of bytes above 0 such as 256MiB or 1048576. Configurations take their default for 0, so a file must not say it.
+func Size[T int | int64](to *T) Value { return size(to, false) }
+
+// SizeOrZero declares a number of bytes whose key says what 0 means.
+func SizeOrZero[T int | int64](to *T) Value { return size(to, true) }
+
+func size[T int | int64](to *T, zero bool) Value {
+	name, words, least, digits := "size", " above 0", 1, "0*[1-9][0-9]*"
+	if zero {
+		name, words, least, digits = "size_or_0", "", 0, "[0-9]+"
+	}
+	must := "a size" + words + " such as 256MiB, in KiB, MiB, GiB or TiB, or a number of bytes"
 	schema := func(d *defs) object {
-		return d.ref("size", object{
-			{"description", "A number of bytes such as 256MiB or 1048576."},
+		return d.ref(name, object{
+			{"description", "A number of bytes" + words + " such as 256MiB or 1048576."},
 			{"type", []string{"string", "integer"}},
-			{"pattern", `^\+?[0-9]+( *(KiB|MiB|GiB|TiB))?$`},
-			{"minimum", 0},
+			{"pattern", `^\+?` + digits + `( *(KiB|MiB|GiB|TiB))?$`},
+			{"minimum", least},
 		})
 	}
 	return scalar(must, schema, func(r *reader, n *yaml.Node, at string) {
@@ -179,7 +198,7 @@ func Size[T int | int64](to *T) Value {
 			}
 		}
 		count, err := strconv.ParseInt(number, 10, 64)
-		if err != nil || count < 0 || count > math.MaxInt64/2/factor || int64(T(count*factor)) != count*factor {
+		if err != nil || count < 0 || count == 0 && !zero || count > math.MaxInt64/2/factor || int64(T(count*factor)) != count*factor {
 			r.wrongText(n, at, must)
 			return
 		}

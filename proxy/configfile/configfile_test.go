@@ -114,7 +114,7 @@ cache: {size: 3 apples}
 		`f.yaml:21: control.budget.time: got the number 5, must be a time such as 100ms, 30s or 5m`,
 		`f.yaml:21: control.budget.over: got "never", must be error or length`,
 		`f.yaml:22: retry.attempts: got the number 1.5, must be an integer of at least 1`,
-		`f.yaml:22: retry.delay: got "soon", must be a time such as 100ms, 30s or 5m`,
+		`f.yaml:22: retry.delay: got "soon", must be a time above 0 such as 100ms, 30s or 5m`,
 		`f.yaml:23: retry: given twice, first in line 22`,
 		`f.yaml:24: cache.size: got "3 apples", must be a size such as 256MiB, in KiB, MiB, GiB or TiB, or a number of bytes`,
 	}

@@ -66,12 +66,12 @@ func Keys(c *proxy.Config) []yamlfile.Field {
 			yamlfile.Key("queue", "How many calls may wait.", yamlfile.Integer(&c.PauseQueue, yamlfile.Min(1))).Default(10000),
 		)),
 		yamlfile.Key("cache", "Answers equal requests with the same reply. Not for training.", yamlfile.Mapping(
-			yamlfile.Key("size", "Bytes of replies that are kept; 0 is no cache.", yamlfile.Size(&c.CacheBytes)).Default(0),
+			yamlfile.Key("size", "Bytes of replies that are kept; 0 is no cache.", yamlfile.SizeOrZero(&c.CacheBytes)).Default(0),
 		)),
 		yamlfile.Key("capture", "How calls are recorded.", capture(c)),
 		yamlfile.Key("sessions", "Records the calls of live programs, which name their session in the header X-Agl-Session or have its key.", yamlfile.Mapping(
-			yamlfile.Key("idle_timeout", "A session ends after this long without a call; 0 records none.", yamlfile.Duration(&c.Sessions.IdleTimeout)).Default("0s"),
-			yamlfile.Key("reward_window", "How long a session that has ended waits for its reward; 0 leaves it to the store. In a run that learns from sessions (algorithm online, or apo with live) the default is 24h.", yamlfile.Duration(&c.Sessions.RewardWindow)).Default("0s"),
+			yamlfile.Key("idle_timeout", "A session ends after this long without a call; 0 records none.", yamlfile.DurationOrZero(&c.Sessions.IdleTimeout)).Default("0s"),
+			yamlfile.Key("reward_window", "How long a session that has ended waits for its reward; 0 leaves it to the store. In a run that learns from sessions (algorithm online, or apo with live) the default is 24h.", yamlfile.DurationOrZero(&c.Sessions.RewardWindow)).Default("0s"),
 			yamlfile.Key("rewards", "What gives sessions rewards, beside the requests that send them.", rewards(&c.Sessions)),
 		)),
 		yamlfile.Key("forward_paths", "Further paths whose POSTs are forwarded to a backend, without /v1: [/rerank]. Others get 404.",
@@ -198,7 +198,7 @@ func control(c *proxy.Control) yamlfile.Value {
 		yamlfile.Key("budget", "What each attempt may use; what is left out is unlimited.", yamlfile.Mapping(
 			yamlfile.Key("calls", "Calls.", yamlfile.Integer(&c.Budget.Calls)),
 			yamlfile.Key("tokens", "Tokens of prompts and replies.", yamlfile.Integer(&c.Budget.Tokens)),
-			yamlfile.Key("time", "Time since the attempt's first call.", yamlfile.Via(yamlfile.Duration, func(d time.Duration) { c.Budget.Seconds = d.Seconds() })),
+			yamlfile.Key("time", "Time since the attempt's first call.", yamlfile.Via(yamlfile.DurationOrZero, func(d time.Duration) { c.Budget.Seconds = d.Seconds() })),
 			yamlfile.Key("over", "What a call over the budget gets: a 429, or an empty reply that ended for its length.",
 				yamlfile.Word(&c.Budget.Over, map[string]proxy.OverBudget{"error": proxy.OverError, "length": proxy.OverLength})).Default("error"),
 		)),

@@ -25,7 +25,7 @@ func Count(to *int) yamlfile.Value { return yamlfile.Integer(to, yamlfile.Min(1)
 
 // Grace declares the time between SIGTERM and SIGKILL. A time of 0 becomes the shortest one, since configurations take their default for 0.
 func Grace(to *time.Duration) yamlfile.Value {
-	return yamlfile.Via(yamlfile.Duration, func(d time.Duration) { *to = max(d, 1) })
+	return yamlfile.Via(yamlfile.DurationOrZero, func(d time.Duration) { *to = max(d, 1) })
 }
 
 // Positive declares a number above 0.

@@ -46,18 +46,11 @@ func (d *draft) agent(a *Agent) yamlfile.Value {
 		key("keepalive", "stdio reuses processes: each gets a task as a line of JSON and answers with a line.",
 			yamlfile.Word(&p.Keepalive, map[string]process.Keepalive{"none": process.KeepaliveNone, "stdio": process.KeepaliveStdio})).Default("none"),
 		key("max_idle", "Idle processes that are kept.", yamlfile.Integer(&p.MaxIdle, yamlfile.Min(1))).Default(64),
-		key("memory", "Limits the address space of each process; 0 is no limit.", yamlfile.Size(&p.MemoryBytes)).Default(0),
+		key("memory", "Limits the address space of each process; 0 is no limit.", yamlfile.SizeOrZero(&p.MemoryBytes)).Default(0),
 		key("output", "How much of each output stream of an attempt is recorded.", yamlfile.Size(&p.OutputBytes)).Default("1MiB"),
 		key("env", "Further environment variables of the program.", yamlfile.Map(&environ, "the name of a variable", namePattern, yamlfile.Text)),
 		key("allow_env", "Environment variables that resources may name as the model's API key, env:NAME.", yamlfile.List(&p.AllowEnv, yamlfile.Text)),
 	).Check(func(s *yamlfile.Scope) {
-		const atOnce = "got 0, which ends every attempt at once, must be longer"
-		if a.Rollout.TimeoutSeconds == agl.Some(0.0) {
-			s.Failf("timeout", atOnce)
-		}
-		if a.Rollout.UnresponsiveSeconds == agl.Some(0.0) {
-			s.Failf("unresponsive", atOnce)
-		}
 		for _, v := range environ {
 			p.Env = append(p.Env, v.Name+"="+v.Value)
 		}
