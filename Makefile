@@ -3,8 +3,8 @@ GO           ?= go
 BIN          := .cache/bin
 LINT         := $(BIN)/golangci-lint
 LINT_VERSION := v2.15.0
-# Suites under test/ start real processes and have their own targets.
-UNIT         := $$($(GO) list ./... | grep -v /test/)
+# Suites under test/ start real processes and have their own targets. The packages that take longest come first, so that none runs alone at the end.
+UNIT         := ./algorithm/grpo ./store/postgres ./store/sqlite ./rest/client ./trainer/job $$($(GO) list ./... | grep -v /test/)
 # The Go SDKs are large. Without optimisation they compile in a fraction of the time.
 SDKS         := -gcflags='github.com/openai/openai-go/v3/...=-N -l' -gcflags='github.com/anthropics/anthropic-sdk-go/...=-N -l'
 

@@ -50,10 +50,12 @@ func TestEveryPageIsRun(t *testing.T) {
 
 // prelude defines the functions that the scripts use: serve LOG TEXT COMMAND… starts a server
 // and waits until it has logged the text, unless that is empty; stop ends all servers;
-// finished N waits until N rollouts are finished.
+// finished N waits until N rollouts are finished;
+// shorter FILE shortens a run as the variable of that name does.
 const prelude = `
 serve() { : >"$1"; "${@:3}" >>"$1" 2>&1 & [ -z "$2" ] || grep -q -m1 -- "$2" <(tail -f -n +1 --pid=$! "$1"); }
 stop() { [ -z "$(jobs -p)" ] || kill $(jobs -p); wait; }
+shorter() { [ -n "$LONG" ] || sed -i 's/steps: 25, prompts_per_step: 16/steps: 8, prompts_per_step: 12/' "$1"; }
 finished() { until [ "$(agl rollouts --status succeeded --json --limit 0 | wc -l)" = "$1" ]; do sleep 0.1; done; }
 `
 
@@ -105,16 +107,16 @@ func (w walk) run(t *testing.T, isolate []string) {
 		t.Fatal(err)
 	}
 	script := "set -e\nip link set lo up\n" + place + prelude + w.setup + "\n" + commands + "\ncd $ROOT\n" + w.after + "\n"
-	longest := 10 * time.Minute // only a failure takes so long
+	longest, unabridged := 10*time.Minute, "" // only a failure takes so long
 	if *long {
-		longest = time.Hour
+		longest, unabridged = time.Hour, "yes"
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, isolate[0], append(isolate[1:], "bash", "-c", script)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "ROOT="+root, "BLOCKS="+blocks, "PYTHONPATH="+sources, "TERM=dumb",
-		"PROVIDER="+os.Args[0]+" "+roleProvider, "SECRET="+oidctest.ClientSecret, "PASSWORD="+oidctest.Password,
+		"PROVIDER="+os.Args[0]+" "+roleProvider, "SECRET="+oidctest.ClientSecret, "PASSWORD="+oidctest.Password, "LONG="+unabridged,
 		"PATH="+strings.Join(append(path, os.Getenv("PATH")), string(os.PathListSeparator)))
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -47,21 +47,25 @@ func walks() []walk {
 			blocks: map[string]string{
 				"pip install ./python":         "python -m venv new; . new/bin/activate; export PIP_NO_INDEX=1 PIP_FIND_LINKS=$AGL_EXAMPLES_VENV/wheels",
 				"go run ./examples/calculator": "deactivate",
+				"cd first":                     "shorter first/agl.yaml", "cd second": "shorter second/agl.yaml",
 			},
 			after: "finished 12 && test -s copy.db && " + learned + "first/runs/agl/best/best.json && " + learned + "second/runs/agl/best/best.json",
 		},
 		{
-			page:   "docs/train-python.md",
-			blocks: map[string]string{"agl config check": "cd first; ln -s $AGL_EXAMPLES_VENV .venv; cp $BLOCKS/python.3 agent.py; cp $BLOCKS/yaml.0 agl.yaml"},
-			after:  "cd first; " + learned + "runs/agl/best/best.json && " + learned + "runs/agl-2/best/best.json",
+			page: "docs/train-python.md",
+			blocks: map[string]string{
+				"cd first":         "shorter first/agl.yaml",
+				"agl config check": "cd first; ln -s $AGL_EXAMPLES_VENV .venv; cp $BLOCKS/python.3 agent.py; cp $BLOCKS/yaml.0 agl.yaml; shorter agl.yaml",
+			},
+			after: "cd first; " + learned + "runs/agl/best/best.json && " + learned + "runs/agl-2/best/best.json",
 		},
 		{page: "docs/running.md", repository: true},
-		{page: "docs/train-go.md", repository: true, after: learned + "examples/go/runs/agl/best/best.json"},
-		{page: "docs/train-typescript.md", node: true, after: learned + "first/runs/agl/best/best.json"},
+		{page: "docs/train-go.md", repository: true, setup: "shorter examples/go/agl.yaml\n", after: learned + "examples/go/runs/agl/best/best.json"},
+		{page: "docs/train-typescript.md", node: true, blocks: map[string]string{"cd first": "shorter first/agl.yaml"}, after: learned + "first/runs/agl/best/best.json"},
 		{
 			page: "docs/tune-my-prompts.md",
 			setup: standIn + tasks + "printf 'Answer {question}' >solver.txt; export OPENAI_API_KEY=none; cp $BLOCKS/python.0 agent.py\n" +
-				"sed 's,https://api.openai.com,http://127.0.0.1:8000,; s/budget: {dollars: 3}/budget: {tokens: 100}/' $BLOCKS/yaml.0 >agl.yaml\n",
+				"sed 's,https://api.openai.com,http://127.0.0.1:8000,; s/budget: {dollars: 3}/budget: {tokens: 100}\\n    rounds: 1/' $BLOCKS/yaml.0 >agl.yaml\n",
 			after: "test -s runs/agl/best/solver.txt",
 		},
 		{
@@ -167,7 +171,7 @@ curl -sf http://127.0.0.1:4748/v1/chat/completions -H 'X-Agl-Session: chat-81' -
 			after:   "test -s exported/model.safetensors",
 		},
 		{
-			page: "docs/own-task.md", setup: "cp $BLOCKS/python.0 make_data.py; cp $BLOCKS/python.1 agent.py; cp $BLOCKS/yaml.0 agl.yaml\n",
+			page: "docs/own-task.md", setup: "cp $BLOCKS/python.0 make_data.py; cp $BLOCKS/python.1 agent.py; cp $BLOCKS/yaml.0 agl.yaml; shorter agl.yaml\n",
 			after: learned + "runs/agl/best/best.json\n" +
 				`for part in 'Conversations before and after' 'Worst tasks' Settings; do grep -o "<h2>$part</h2>" runs/agl/report.html; done`,
 		},
