@@ -1,10 +1,6 @@
 package record
 
-import (
-	"github.com/go-json-experiment/json/jsontext"
-
-	"github.com/agl-go/agl/proxy/openai"
-)
+import "github.com/agl-go/agl/proxy/openai"
 
 // Readers of records know chat messages only. The functions below translate the other
 // forms into chat messages for the record; the span of the raw exchange keeps the reply
@@ -16,7 +12,7 @@ import (
 func ChatMessages(f Form, name string, value []byte, yield func(message []byte)) bool {
 	say := func(role string, content []byte) {
 		if string(content) != "null" {
-			yield(object(pair{"role", quoted(role)}, pair{"content", content}))
+			yield(object(pair{"role", openai.Quote(role)}, pair{"content", content}))
 		}
 	}
 	if each := listedMessages(f, name, yield); each != nil && value[0] == '[' {
@@ -67,17 +63,6 @@ func prompts(value []byte) [][]byte {
 	return each
 }
 
-func quoted(s string) []byte {
-	// A byte that is not UTF-8 becomes U+FFFD; the ignored error only reports that.
-	raw, _ := jsontext.AppendQuote(nil, s)
-	return raw
-}
-
-// isText reports whether a JSON string is the given word.
-func isText(raw []byte, word string) bool {
-	return len(raw) == len(word)+2 && raw[0] == '"' && string(raw[1:len(raw)-1]) == word
-}
-
 // joinTexts concatenates JSON strings; without any it returns nil.
 func joinTexts(texts [][]byte) []byte {
 	if len(texts) == 0 {
@@ -118,7 +103,7 @@ func messagesMessage(raw []byte, yield func(message []byte)) {
 	}
 	blocks := readBlocks(content, yield)
 	switch {
-	case isText(role, "assistant"):
+	case string(role) == `"assistant"`:
 		yield(assistant(blocks.texts, blocks.thoughts, blocks.calls))
 	case len(blocks.parts) > 0:
 		yield(object(pair{"role", role}, pair{"content", array(blocks.parts)}))
@@ -168,7 +153,7 @@ func imagePart(block []byte) []byte {
 	source := member(block, "source")
 	url := member(source, "url")
 	if url == nil {
-		url = quoted("data:" + openai.Unquote(member(source, "media_type")) + ";base64," + openai.Unquote(member(source, "data")))
+		url = openai.Quote("data:" + openai.Unquote(member(source, "media_type")) + ";base64," + openai.Unquote(member(source, "data")))
 	}
 	return object(pair{"type", []byte(`"image_url"`)}, pair{"image_url", object(pair{"url", url})})
 }
@@ -300,7 +285,7 @@ func responsesChoices(reply []openai.Member) []choice {
 	switch {
 	case reason != nil:
 		raw = finishReason(openai.Unquote(reason), reason)
-	case isText(raw, "completed") && len(calls) > 0:
+	case string(raw) == `"completed"` && len(calls) > 0:
 		raw = []byte(`"tool_calls"`)
 	default:
 		raw = finishReason(openai.Unquote(raw), raw)

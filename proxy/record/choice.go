@@ -3,6 +3,7 @@ package record
 import (
 	"bytes"
 
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/openai"
 )
 
@@ -123,17 +124,13 @@ type pair struct {
 }
 
 func object(pairs ...pair) []byte {
-	dst := []byte{'{'}
+	o := rawjson.NewObject(nil)
 	for _, p := range pairs {
-		if p.value == nil {
-			continue
+		if p.value != nil {
+			o.Raw(p.name, p.value)
 		}
-		if len(dst) > 1 {
-			dst = append(dst, ',')
-		}
-		dst = append(append(append(append(dst, '"'), p.name...), `":`...), p.value...)
 	}
-	return append(dst, '}')
+	return o.End()
 }
 
 // array joins elements into a list; without elements it returns nil.

@@ -3,72 +3,40 @@ package record
 import (
 	"strconv"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/openai"
 )
 
-// attrs appends the attributes of a span to a buffer. Names that come from JSON keep
-// their spelling.
-type attrs struct{ buf []byte }
+// attrs writes the attributes of a span. Names that come from JSON keep their spelling.
+type attrs struct{ rawjson.Object }
 
-func newAttrs(dst []byte) *attrs { return &attrs{buf: append(dst, '{')} }
-
-func (a *attrs) done() []byte { return append(a.buf, '}') }
-
-// key begins a member; the parts of its name are joined by dots.
-func (a *attrs) key(prefix string, name []byte) {
-	if a.buf[len(a.buf)-1] != '{' {
-		a.buf = append(a.buf, ',')
+// dotted begins a member whose name has two parts, with a dot in between.
+func (a *attrs) dotted(prefix string, name []byte) {
+	b := a.Object
+	if b[len(b)-1] != '{' {
+		b = append(b, ',')
 	}
-	a.buf = append(a.buf, '"')
-	a.buf = append(a.buf, prefix...)
-	if name != nil {
-		a.buf = append(a.buf, '.')
-		a.buf = append(a.buf, name...)
-	}
-	a.buf = append(a.buf, `":`...)
-}
-
-// raw writes a value that is already in the form of an attribute.
-func (a *attrs) raw(key string, value []byte) {
-	a.key(key, nil)
-	a.buf = append(a.buf, value...)
-}
-
-// text writes a string. A byte that is not UTF-8 becomes U+FFFD; the ignored error only
-// reports that.
-func (a *attrs) text(key, value string) {
-	a.key(key, nil)
-	a.buf, _ = jsontext.AppendQuote(a.buf, value)
+	b = append(append(b, '"'), prefix...)
+	b = append(append(b, '.'), name...)
+	b = append(b, `":`...)
+	a.Object = b
 }
 
 // json writes a JSON value as a string.
 func (a *attrs) json(key string, value []byte) {
-	a.key(key, nil)
-	a.buf = appendQuoted(a.buf, value)
-}
-
-func (a *attrs) integer(key string, value int64) {
-	a.key(key, nil)
-	a.buf = strconv.AppendInt(a.buf, value, 10)
-}
-
-func (a *attrs) boolean(key string, value bool) {
-	a.key(key, nil)
-	a.buf = strconv.AppendBool(a.buf, value)
+	a.Key(key)
+	a.Object = appendQuoted(a.Object, value)
 }
 
 func (a *attrs) seconds(key string, value float64) {
-	a.key(key, nil)
-	a.buf = strconv.AppendFloat(a.buf, value, 'f', 6, 64)
+	a.Key(key)
+	a.Object = strconv.AppendFloat(a.Object, value, 'f', 6, 64)
 }
 
 // idsText writes lists of token ids as a string. Nothing in it needs an escape.
 func (a *attrs) idsText(key string, appendLists func(dst []byte) []byte) {
-	a.key(key, nil)
-	a.buf = append(appendLists(append(a.buf, '"')), '"')
+	a.Key(key)
+	a.Object = append(appendLists(append(a.Object, '"')), '"')
 }
 
 // value writes a JSON value: strings, numbers and booleans as themselves, objects and
@@ -77,11 +45,11 @@ func (a *attrs) value(prefix string, name, value []byte) {
 	switch value[0] {
 	case 'n':
 	case '{', '[':
-		a.key(prefix, name)
-		a.buf = appendQuoted(a.buf, value)
+		a.dotted(prefix, name)
+		a.Object = appendQuoted(a.Object, value)
 	default:
-		a.key(prefix, name)
-		a.buf = append(a.buf, value...)
+		a.dotted(prefix, name)
+		a.Object = append(a.Object, value...)
 	}
 }
 
@@ -91,8 +59,8 @@ func (a *attrs) python(prefix string, name, value []byte) {
 		a.value(prefix, name, value)
 		return
 	}
-	a.key(prefix, name)
-	a.buf = appendPython(a.buf, value)
+	a.dotted(prefix, name)
+	a.Object = appendPython(a.Object, value)
 }
 
 // message writes a chat message under prefix: its members by name, content that is not

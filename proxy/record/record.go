@@ -52,13 +52,13 @@ func (b *Builder) Append(dst []byte, in *Input, at *Position) ([]byte, Made) {
 		}
 		status = agl.SpanStatus{Code: agl.StatusError, Description: agl.Some(description)}
 	}
-	resource := newAttrs(b.resource[:0])
-	resource.text("service.name", "agl-proxy")
-	resource.text(agl.AttrTracerName, tracerName)
-	resource.text(agl.AttrRolloutID, in.RolloutID)
-	resource.text(agl.AttrAttemptID, in.AttemptID)
-	resource.integer(agl.AttrSpanSequenceID, at.SequenceID)
-	b.resource = resource.done()
+	resource := rawjson.NewObject(b.resource[:0])
+	resource.String("service.name", "agl-proxy")
+	resource.String(agl.AttrTracerName, tracerName)
+	resource.String(agl.AttrRolloutID, in.RolloutID)
+	resource.String(agl.AttrAttemptID, in.AttemptID)
+	resource.Int(agl.AttrSpanSequenceID, at.SequenceID)
+	b.resource = resource.End()
 	s := agl.Span{
 		RolloutID: in.RolloutID, AttemptID: in.AttemptID, SequenceID: at.SequenceID, TraceID: at.IDs.Trace,
 		Status: status, Resource: agl.SpanResource{Attributes: b.resource}, Context: &agl.SpanContext{TraceID: at.IDs.Trace},
@@ -73,9 +73,9 @@ func (b *Builder) Append(dst []byte, in *Input, at *Position) ([]byte, Made) {
 		s.StartTime, s.EndTime = agl.Some(agl.TimestampOf(start)), agl.Some(agl.TimestampOf(end))
 		from := len(dst)
 		dst = spanjson.Append(dst, &s, func(dst []byte) []byte {
-			a := newAttrs(dst)
-			write(a)
-			return a.done()
+			a := attrs{rawjson.NewObject(dst)}
+			write(&a)
+			return a.End()
 		})
 		spans = append(spans, dst[from:len(dst):len(dst)])
 	}
@@ -93,10 +93,10 @@ func (b *Builder) Append(dst []byte, in *Input, at *Position) ([]byte, Made) {
 		rawEnd = raw
 	}
 	span(agl.SpanProxyRequest, in.Start, in.End, func(a *attrs) {
-		a.text(attrMethod, in.Method)
-		a.text(attrPath, in.Path)
+		a.String(attrMethod, in.Method)
+		a.String(attrPath, in.Path)
 		if in.Status > 0 {
-			a.integer(attrStatus, int64(in.Status))
+			a.Int(attrStatus, int64(in.Status))
 		}
 	})
 	span(agl.SpanLiteLLMRequest, sent, last, func(a *attrs) { modelCall(a, in, at, &x) })
@@ -114,10 +114,10 @@ func (b *Builder) Append(dst []byte, in *Input, at *Position) ([]byte, Made) {
 func (b *Builder) AppendAttributes(dst []byte, in *Input, at *Position) []byte {
 	x := b.read(in, at.Previous)
 	x.identify(in, at)
-	a := newAttrs(dst)
-	modelCall(a, in, at, &x)
+	a := attrs{rawjson.NewObject(dst)}
+	modelCall(&a, in, at, &x)
 	b.trim()
-	return a.done()
+	return a.End()
 }
 
 // trim drops a large buffer.
@@ -151,27 +151,27 @@ func modelCall(a *attrs, in *Input, at *Position, x *parsedCall) {
 		operation = "text_completion"
 	case Chat, Responses:
 	}
-	a.text(agl.AttrGenAISystem, system)
-	a.text(agl.AttrGenAIOperation, operation)
-	a.boolean(attrStreaming, in.Stream)
+	a.String(agl.AttrGenAISystem, system)
+	a.String(agl.AttrGenAIOperation, operation)
+	a.Bool(attrStreaming, in.Stream)
 	if in.Turn != "" {
-		a.text(agl.AttrTurn, in.Turn)
+		a.String(agl.AttrTurn, in.Turn)
 	}
 	if in.TurnType != "" {
-		a.text(agl.AttrTurnType, in.TurnType)
+		a.String(agl.AttrTurnType, in.TurnType)
 	}
 	writeRequest(a, in)
 	writeReply(a, x)
 	writeTokens(a, at, x)
 	if in.Backend != "" {
-		a.text(agl.AttrModelVersion, in.Version)
-		a.text(agl.AttrModelVersionEnd, in.VersionEnd)
-		a.text(AttrBackend, in.Backend)
+		a.String(agl.AttrModelVersion, in.Version)
+		a.String(agl.AttrModelVersionEnd, in.VersionEnd)
+		a.String(AttrBackend, in.Backend)
 	}
 	if in.Status > 0 {
-		a.integer(attrStatus, int64(in.Status))
+		a.Int(attrStatus, int64(in.Status))
 	}
-	a.boolean(AttrDelivered, in.Delivered)
+	a.Bool(AttrDelivered, in.Delivered)
 	if !in.Sent.IsZero() {
 		a.seconds(AttrQueueSeconds, in.Sent.Sub(in.Start).Seconds())
 		for _, t := range [...]struct {
@@ -184,19 +184,19 @@ func modelCall(a *attrs, in *Input, at *Position, x *parsedCall) {
 		}
 	}
 	if x.fault != "" {
-		a.text(AttrErrorSource, x.source)
+		a.String(AttrErrorSource, x.source)
 	}
 	if in.Cut {
-		a.boolean(AttrReplyCut, true)
+		a.Bool(AttrReplyCut, true)
 	}
 	if in.Tries > 1 {
-		a.integer(AttrTries, int64(in.Tries))
+		a.Int(AttrTries, int64(in.Tries))
 	}
 	if in.Cached {
-		a.boolean(AttrCached, true)
+		a.Bool(AttrCached, true)
 	}
 	if x.outcome != "" {
-		a.text(AttrOutcome, string(x.outcome))
+		a.String(AttrOutcome, string(x.outcome))
 	}
 }
 
@@ -212,7 +212,7 @@ func writeRequest(a *attrs, in *Input) {
 	}
 	if checked == nil {
 		if len(request) > 0 {
-			a.text(AttrRequestText, string(request))
+			a.String(AttrRequestText, string(request))
 		}
 		return
 	}
@@ -279,14 +279,14 @@ func writeTool(a *attrs, prefix string, tool []byte) {
 
 func writeReply(a *attrs, x *parsedCall) {
 	if x.replyText != nil {
-		a.text(AttrReplyText, string(x.replyText))
+		a.String(AttrReplyText, string(x.replyText))
 		return
 	}
 	if x.responseID != "" {
-		a.text(agl.AttrGenAIResponseID, x.responseID)
+		a.String(agl.AttrGenAIResponseID, x.responseID)
 	}
 	if len(x.model) > 0 && x.model[0] == '"' {
-		a.raw(agl.AttrGenAIResponseModel, x.model)
+		a.Raw(agl.AttrGenAIResponseModel, x.model)
 	}
 	writeUsage(a, x)
 	for i := range x.choices {
@@ -325,11 +325,11 @@ func writeUsage(a *attrs, x *parsedCall) {
 			usage.Completion += int64(reply.Len())
 		}
 	}
-	a.integer(agl.AttrGenAIInputTokens, usage.Prompt)
-	a.integer(agl.AttrGenAIPromptTokens, usage.Prompt)
-	a.integer(agl.AttrGenAIOutputTokens, usage.Completion)
-	a.integer(agl.AttrGenAICompletionTokens, usage.Completion)
-	a.integer(agl.AttrGenAITotalTokens, usage.Sum())
+	a.Int(agl.AttrGenAIInputTokens, usage.Prompt)
+	a.Int(agl.AttrGenAIPromptTokens, usage.Prompt)
+	a.Int(agl.AttrGenAIOutputTokens, usage.Completion)
+	a.Int(agl.AttrGenAICompletionTokens, usage.Completion)
+	a.Int(agl.AttrGenAITotalTokens, usage.Sum())
 }
 
 // writeTokens writes the token ids, and where they differ from the previous call's.
@@ -337,10 +337,10 @@ func writeTokens(a *attrs, at *Position, x *parsedCall) {
 	if !x.tokens.given() {
 		return
 	}
-	a.raw(agl.AttrPromptTokenIDs, x.tokens.Prompt)
-	a.raw(agl.AttrResponseTokenIDs, x.tokens.Replies[0])
+	a.Raw(agl.AttrPromptTokenIDs, x.tokens.Prompt)
+	a.Raw(agl.AttrResponseTokenIDs, x.tokens.Replies[0])
 	if at.Previous != nil {
-		a.integer(AttrDriftIndex, int64(at.Previous.drift(x.tokens.Prompt)))
+		a.Int(AttrDriftIndex, int64(at.Previous.drift(x.tokens.Prompt)))
 	}
 }
 
@@ -348,7 +348,7 @@ func writeTokens(a *attrs, at *Position, x *parsedCall) {
 // each member, lists and objects as Python literals.
 func rawExchange(a *attrs, x *parsedCall) {
 	if x.responseID != "" {
-		a.text(rawPrefix+".id", x.responseID)
+		a.String(rawPrefix+".id", x.responseID)
 	}
 	for _, m := range x.members {
 		switch string(m.Name) {
