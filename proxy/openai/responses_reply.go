@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -142,7 +143,7 @@ func (it *outputItem) content() responsesPart {
 
 // wire returns the item in the form of the API. The status is in_progress, completed or
 // incomplete.
-func (it *outputItem) wire(status string) (responsesItem, error) {
+func (it *outputItem) wire(to *sink, status string) responsesItem {
 	out := responsesItem{Type: it.kind, ID: it.id, Status: status}
 	begun := status == "in_progress"
 	switch it.kind {
@@ -157,18 +158,17 @@ func (it *outputItem) wire(status string) (responsesItem, error) {
 		} else {
 			out.Input = said
 		}
-		return out, nil
+		return out
 	case "message":
 		out.Role = "assistant"
 	default:
 		out.Summary = jsontext.Value("[]")
 	}
 	out.Content = jsontext.Value("[]")
-	var err error
 	if !begun {
-		out.Content, err = AppendWire(nil, []responsesPart{it.content()})
+		out.Content = to.wire([]responsesPart{it.content()})
 	}
-	return out, err
+	return out
 }
 
 // argument returns the arguments of a function, or the text that a custom tool takes.
@@ -192,15 +192,14 @@ func (r *ResponseReply) Reply(dst, completion []byte) ([]byte, error) {
 	if Given(in.Model) {
 		r.object.Model = in.Model
 	}
-	if _, err := r.delta(nil, choice.Message, choice.Logprobs); err != nil {
-		return dst, err
-	}
+	var events sink // which nobody reads
+	r.delta(&events, choice.Message, choice.Logprobs)
 	if choice.FinishReason != nil {
 		r.finish = *choice.FinishReason
 	}
 	r.usage = in.Usage
-	if _, err := r.finishItems(nil); err != nil {
-		return dst, err
+	if r.finishItems(&events); events.err != nil {
+		return dst, events.err
 	}
 	return AppendWire(dst, r.result())
 }
@@ -242,7 +241,7 @@ func (r *ResponseReply) Fail(dst []byte, e Error) []byte {
 
 // Event appends the events for the data of one event of the backend's stream. It fails
 // when the data is not a chunk of a chat completion.
-func (r *ResponseReply) Event(dst, data []byte) (_ []byte, err error) {
+func (r *ResponseReply) Event(dst, data []byte) ([]byte, error) {
 	switch s := strings.TrimSpace(string(data)); {
 	case s == "" || r.ended:
 		return dst, nil
@@ -256,6 +255,7 @@ func (r *ResponseReply) Event(dst, data []byte) (_ []byte, err error) {
 	if Given(in.Error) {
 		return r.Fail(dst, ErrorFrom(0, data)), nil
 	}
+	to := sink{dst: dst}
 	if !r.started {
 		r.started = true
 		if Given(in.Model) {
@@ -263,11 +263,8 @@ func (r *ResponseReply) Event(dst, data []byte) (_ []byte, err error) {
 		}
 		begun := r.object
 		begun.Status = "in_progress"
-		for _, name := range []string{"response.created", "response.in_progress"} {
-			if dst, err = r.tell(dst, &responseEvent{Type: name, Response: &begun}); err != nil {
-				return dst, err
-			}
-		}
+		r.tell(&to, &responseEvent{Type: "response.created", Response: &begun})
+		r.tell(&to, &responseEvent{Type: "response.in_progress", Response: &begun})
 	}
 	if in.Usage != nil {
 		r.usage = in.Usage
@@ -278,18 +275,14 @@ func (r *ResponseReply) Event(dst, data []byte) (_ []byte, err error) {
 			continue
 		}
 		if choice.Delta != nil {
-			if dst, err = r.delta(dst, choice.Delta, choice.Logprobs); err != nil {
-				return dst, err
-			}
+			r.delta(&to, choice.Delta, choice.Logprobs)
 		}
 		if choice.FinishReason != nil {
 			r.finish = *choice.FinishReason
-			if dst, err = r.finishItems(dst); err != nil {
-				return dst, err
-			}
+			r.finishItems(&to)
 		}
 	}
-	return dst, nil
+	return to.dst, to.err
 }
 
 // End appends what is missing after the backend's last event. It fails when the stream
@@ -304,16 +297,18 @@ func (r *ResponseReply) End(dst []byte) ([]byte, error) {
 	return r.end(dst)
 }
 
-func (r *ResponseReply) end(dst []byte) (_ []byte, err error) {
+func (r *ResponseReply) end(dst []byte) ([]byte, error) {
 	if !r.started {
 		return dst, Unsupported("stream", "it ended before it began")
 	}
-	if dst, err = r.finishItems(dst); err != nil {
-		return dst, err
+	to := sink{dst: dst}
+	if r.finishItems(&to); to.err != nil {
+		return to.dst, to.err
 	}
 	r.ended = true
 	result := r.result()
-	return r.tell(dst, &responseEvent{Type: "response." + result.Status, Response: result})
+	r.tell(&to, &responseEvent{Type: "response." + result.Status, Response: result})
+	return to.dst, to.err
 }
 
 // responseEvent is an event of the API's streams.
@@ -335,13 +330,28 @@ type responseEvent struct {
 	Logprobs     jsontext.Value `json:"logprobs,omitzero"`
 }
 
-func (r *ResponseReply) tell(dst []byte, e *responseEvent) ([]byte, error) {
-	e.Number = r.number
-	r.number++
-	return AppendEvent(dst, e.Type, e)
+// sink takes events, up to the first error.
+type sink struct {
+	dst []byte
+	err error
 }
 
-func (r *ResponseReply) delta(dst []byte, d *ChatMessage, logprobs jsontext.Value) (_ []byte, err error) {
+// wire returns the JSON of a value.
+func (to *sink) wire(v any) jsontext.Value {
+	raw, err := AppendWire(nil, v)
+	to.err = cmp.Or(to.err, err)
+	return raw
+}
+
+func (r *ResponseReply) tell(to *sink, e *responseEvent) {
+	if to.err == nil {
+		e.Number = r.number
+		r.number++
+		to.dst, to.err = AppendEvent(to.dst, e.Type, e)
+	}
+}
+
+func (r *ResponseReply) delta(to *sink, d *ChatMessage, logprobs jsontext.Value) {
 	for _, piece := range [...]struct {
 		kind, part string
 		text       jsontext.Value
@@ -352,18 +362,14 @@ func (r *ResponseReply) delta(dst []byte, d *ChatMessage, logprobs jsontext.Valu
 		it := r.last(piece.kind, piece.part)
 		if it == nil {
 			it = r.item(piece.kind, piece.part)
-			if dst, err = r.begin(dst, it); err != nil {
-				return dst, err
-			}
+			r.begin(to, it)
 		}
 		var logs jsontext.Value
 		if piece.part == "output_text" {
 			logs = contentLogprobs(logprobs)
 			it.logs.add(logs)
 		}
-		if dst, err = r.say(dst, it, piece.text, logs); err != nil {
-			return dst, err
-		}
+		r.say(to, it, piece.text, logs)
 	}
 	for i, c := range d.ToolCalls {
 		index := i
@@ -374,17 +380,12 @@ func (r *ResponseReply) delta(dst []byte, d *ChatMessage, logprobs jsontext.Valu
 		if it == nil {
 			it = r.callItem(&c)
 			r.calls[index] = it
-			if dst, err = r.begin(dst, it); err != nil {
-				return dst, err
-			}
+			r.begin(to, it)
 		}
 		if IsText(c.Function.Arguments) {
-			if dst, err = r.say(dst, it, c.Function.Arguments, nil); err != nil {
-				return dst, err
-			}
+			r.say(to, it, c.Function.Arguments, nil)
 		}
 	}
-	return dst, nil
 }
 
 // callItem returns the item of a call that begins.
@@ -423,51 +424,43 @@ func contentLogprobs(logprobs jsontext.Value) (found jsontext.Value) {
 }
 
 // begin sends the start of an item, after the ends of the texts before it.
-func (r *ResponseReply) begin(dst []byte, it *outputItem) (_ []byte, err error) {
+func (r *ResponseReply) begin(to *sink, it *outputItem) {
 	for _, before := range r.items[:it.index] {
 		if before.part != "" { // calls may go on in parallel
-			if dst, err = r.close(dst, before); err != nil {
-				return dst, err
-			}
+			r.close(to, before)
 		}
 	}
-	wire, err := it.wire("in_progress")
-	if err != nil {
-		return dst, err
+	wire := it.wire(to, "in_progress")
+	r.tell(to, &responseEvent{Type: "response.output_item.added", OutputIndex: &it.index, Item: &wire})
+	if it.part != "" {
+		part := it.content()
+		r.tell(to, &responseEvent{Type: "response.content_part.added", ItemID: it.id, OutputIndex: &it.index, ContentIndex: new(int), Part: &part})
 	}
-	if dst, err = r.tell(dst, &responseEvent{Type: "response.output_item.added", OutputIndex: &it.index, Item: &wire}); err != nil || it.part == "" {
-		return dst, err
-	}
-	part := it.content()
-	return r.tell(dst, &responseEvent{Type: "response.content_part.added", ItemID: it.id, OutputIndex: &it.index, ContentIndex: new(int), Part: &part})
 }
 
 // say sends a piece of an item. The text that a custom tool takes is sent at its end, because the pieces are those of arguments.
-func (r *ResponseReply) say(dst []byte, it *outputItem, piece, logs jsontext.Value) ([]byte, error) {
+func (r *ResponseReply) say(to *sink, it *outputItem, piece, logs jsontext.Value) {
 	it.said = append(it.said, piece[1:len(piece)-1]...)
 	if it.kind == "custom_tool_call" {
-		return dst, nil
+		return
 	}
 	e := &responseEvent{Type: "response.function_call_arguments.delta", ItemID: it.id, OutputIndex: &it.index, Delta: piece, Logprobs: logs}
 	if it.part != "" {
 		e.Type, e.ContentIndex = "response."+it.part+".delta", new(int)
 	}
-	return r.tell(dst, e)
+	r.tell(to, e)
 }
 
-func (r *ResponseReply) finishItems(dst []byte) (_ []byte, err error) {
+func (r *ResponseReply) finishItems(to *sink) {
 	for _, it := range r.items {
-		if dst, err = r.close(dst, it); err != nil {
-			return dst, err
-		}
+		r.close(to, it)
 	}
-	return dst, nil
 }
 
 // close sends the end of an item.
-func (r *ResponseReply) close(dst []byte, it *outputItem) (_ []byte, err error) {
+func (r *ResponseReply) close(to *sink, it *outputItem) {
 	if it.done {
-		return dst, nil
+		return
 	}
 	it.done = true
 	status := "completed"
@@ -478,34 +471,21 @@ func (r *ResponseReply) close(dst []byte, it *outputItem) (_ []byte, err error) 
 	switch {
 	case it.kind == "custom_tool_call":
 		text := it.argument()
-		if dst, err = r.tell(dst, &responseEvent{Type: "response.custom_tool_call_input.delta", ItemID: it.id, OutputIndex: &it.index, Delta: text}); err != nil {
-			return dst, err
-		}
+		r.tell(to, &responseEvent{Type: "response.custom_tool_call_input.delta", ItemID: it.id, OutputIndex: &it.index, Delta: text})
 		e.Type, e.Input = "response.custom_tool_call_input.done", text
 	case it.part == "":
 		e.Name, e.Arguments = it.call.Name, it.argument()
 	default:
 		part := it.content()
 		e.Type, e.ContentIndex, e.Text, e.Refusal, e.Logprobs = "response."+it.part+".done", new(int), part.Text, part.Refusal, part.Logprobs
-		if dst, err = r.tell(dst, e); err != nil {
-			return dst, err
-		}
+		r.tell(to, e)
 		e = &responseEvent{Type: "response.content_part.done", ItemID: it.id, OutputIndex: &it.index, ContentIndex: new(int), Part: &part}
 	}
-	if dst, err = r.tell(dst, e); err != nil {
-		return dst, err
-	}
-	wire, err := it.wire(status)
-	if err != nil {
-		return dst, err
-	}
-	raw, err := AppendWire(nil, &wire)
-	if err != nil {
-		return dst, err
-	}
+	r.tell(to, e)
+	wire := it.wire(to, status)
 	for len(r.object.Output) <= it.index {
 		r.object.Output = append(r.object.Output, null)
 	}
-	r.object.Output[it.index] = raw
-	return r.tell(dst, &responseEvent{Type: "response.output_item.done", OutputIndex: &it.index, Item: &wire})
+	r.object.Output[it.index] = to.wire(&wire)
+	r.tell(to, &responseEvent{Type: "response.output_item.done", OutputIndex: &it.index, Item: &wire})
 }
