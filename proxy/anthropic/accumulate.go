@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/openai"
 )
 
@@ -182,56 +183,43 @@ func (a *Accumulator) delta(at int, value []byte) {
 
 // AppendJSON appends the message.
 func (a *Accumulator) AppendJSON(dst []byte) []byte {
-	dst = append(dst, '{')
+	o := rawjson.NewObject(dst)
 	for _, m := range a.members {
-		dst = appendField(dst, m.name, m.value)
+		o.Member(m.name, m.value)
 	}
 	if a.started || len(a.blocks) > 0 {
-		dst = append(appendField(dst, []byte("content"), nil), '[')
-		for i, b := range a.blocks {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = b.appendJSON(dst)
-		}
-		dst = append(dst, ']')
+		o.Key("content")
+		o = rawjson.AppendArray(o, a.blocks, func(dst []byte, b *building) []byte { return b.appendJSON(dst) })
 	}
 	if len(a.usage) > 0 {
-		dst = append(appendField(dst, []byte("usage"), nil), '{')
+		o.Key("usage")
+		usage := rawjson.NewObject(o)
 		for _, m := range a.usage {
-			dst = appendField(dst, m.name, m.value)
+			usage.Member(m.name, m.value)
 		}
-		dst = append(dst, '}')
+		o = usage.End()
 	}
-	return append(dst, '}')
-}
-
-func appendField(dst, name, value []byte) []byte {
-	if dst[len(dst)-1] != '{' {
-		dst = append(dst, ',')
-	}
-	dst = append(append(append(dst, '"'), name...), `":`...)
-	return append(dst, value...)
+	return o.End()
 }
 
 func (b *building) appendJSON(dst []byte) []byte {
-	dst = append(dst, '{')
+	o := rawjson.NewObject(dst)
 	for _, m := range b.members {
 		switch {
 		case string(m.name) == "input" && len(b.input) > 0:
-			dst = appendField(dst, m.name, input(openai.Quote(b.input)))
+			o.Member(m.name, input(openai.Quote(b.input)))
 		case string(m.name) == "citations" && len(b.lists) > 0:
 		default:
-			dst = appendField(dst, m.name, m.value)
+			o.Member(m.name, m.value)
 		}
 	}
 	for _, m := range b.texts {
-		dst = append(appendField(dst, m.name, nil), '"')
-		dst = append(append(dst, m.value...), '"')
+		o.Member(m.name, nil)
+		o = append(append(append(o, '"'), m.value...), '"')
 	}
 	for _, m := range b.lists {
-		dst = append(appendField(dst, m.name, nil), '[')
-		dst = append(append(dst, m.value...), ']')
+		o.Member(m.name, nil)
+		o = append(append(append(o, '['), m.value...), ']')
 	}
-	return append(dst, '}')
+	return o.End()
 }

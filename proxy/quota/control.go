@@ -24,6 +24,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/openai"
 )
 
@@ -89,13 +90,13 @@ func (c *Control) Apply(body []byte) ([]byte, error) {
 		return body, nil
 	}
 	var (
-		out       = make([]byte, 0, len(body)+len(c.Force)+len(c.Default))
+		out       = rawjson.NewObject(make([]byte, 0, len(body)+len(c.Force)+len(c.Default)))
 		given     = make(map[string]bool)
 		forbidden string
 	)
 	forced := names(c.Force)
 	complete := openai.Members(body, func(name, value []byte) {
-		plain := unquoted(name)
+		plain := rawjson.UnquoteName(name)
 		if string(value) != "null" {
 			given[strings.ToLower(plain)] = true
 			if forbidden == "" && holds(c.Forbid, plain) {
@@ -103,7 +104,7 @@ func (c *Control) Apply(body []byte) ([]byte, error) {
 			}
 		}
 		if !holds(forced, plain) {
-			out = appendMember(out, name, value)
+			out.Member(name, value)
 		}
 	})
 	if !complete {
@@ -115,28 +116,16 @@ func (c *Control) Apply(body []byte) ([]byte, error) {
 		e.Param = forbidden
 		return nil, e
 	}
-	openai.Members(c.Force, func(name, value []byte) { out = appendMember(out, name, value) })
+	openai.Members(c.Force, out.Member)
 	openai.Members(c.Default, func(name, value []byte) {
-		if plain := unquoted(name); !given[strings.ToLower(plain)] && !holds(forced, plain) {
-			out = appendMember(out, name, value)
+		if plain := rawjson.UnquoteName(name); !given[strings.ToLower(plain)] && !holds(forced, plain) {
+			out.Member(name, value)
 		}
 	})
-	if len(out) == 0 {
+	if len(out) == len("{") {
 		return body, nil
 	}
-	return append(out, '}'), nil
-}
-
-// appendMember appends a member to an object that is not closed yet. The name is
-// the text between its quotes, as it is spelled.
-func appendMember(out, name, value []byte) []byte {
-	if len(out) == 0 {
-		out = append(out, '{')
-	} else {
-		out = append(out, ',')
-	}
-	out = append(append(append(out, '"'), name...), `":`...)
-	return append(out, value...)
+	return out.End(), nil
 }
 
 // holds reports whether a name is in a list, ignoring case as some servers do.
@@ -147,14 +136,6 @@ func holds(list []string, name string) bool {
 // names returns the names of an object's members.
 func names(object []byte) []string {
 	var list []string
-	openai.Members(object, func(name, _ []byte) { list = append(list, unquoted(name)) })
+	openai.Members(object, func(name, _ []byte) { list = append(list, rawjson.UnquoteName(name)) })
 	return list
-}
-
-// unquoted resolves the escapes of a name.
-func unquoted(name []byte) string {
-	if !slices.Contains(name, '\\') {
-		return string(name)
-	}
-	return openai.Unquote([]byte(`"` + string(name) + `"`))
 }
