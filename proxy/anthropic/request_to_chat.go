@@ -216,19 +216,7 @@ func textContent(content raw, field string) (raw, error) {
 		}
 		parts = append(parts, part)
 	}
-	return partsContent(parts)
-}
-
-// partsContent turns parts into content. A single text becomes a string, which every
-// chat template accepts.
-func partsContent(parts []openai.ChatPart) (raw, error) {
-	switch {
-	case len(parts) == 0:
-		return raw(`""`), nil
-	case len(parts) == 1 && parts[0].Type == "text":
-		return parts[0].Text, nil
-	}
-	return openai.AppendWire(nil, parts)
+	return openai.PartsContent(parts)
 }
 
 func chatMessages(to []openai.ChatMessage, m message, field string) ([]openai.ChatMessage, error) {
@@ -280,7 +268,7 @@ func userMessages(to []openai.ChatMessage, role string, list []block, field stri
 	if len(parts) == 0 && len(list) > 0 {
 		return to, nil
 	}
-	content, err := partsContent(parts)
+	content, err := openai.PartsContent(parts)
 	return append(to, openai.ChatMessage{Role: role, Content: content}), err
 }
 
@@ -351,7 +339,7 @@ func toolResult(b block, field string) (content raw, images []openai.ChatPart, e
 			parts[0].Text = openai.Join(mark, parts[0].Text)
 		}
 	}
-	content, err = partsContent(parts)
+	content, err = openai.PartsContent(parts)
 	return content, images, err
 }
 
@@ -377,7 +365,7 @@ func assistantMessage(list []block, field string) (openai.ChatMessage, error) {
 	}
 	out.Content = null
 	if len(parts) > 0 || len(out.ToolCalls) == 0 {
-		content, err := partsContent(parts)
+		content, err := openai.PartsContent(parts)
 		if err != nil {
 			return out, err
 		}

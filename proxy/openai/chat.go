@@ -60,6 +60,18 @@ type ChatPart struct {
 	ImageURL *ChatImageURL  `json:"image_url,omitzero"`
 }
 
+// PartsContent returns parts as the content of a message. A single text becomes a string, which every
+// chat template accepts.
+func PartsContent(parts []ChatPart) (jsontext.Value, error) {
+	switch {
+	case len(parts) == 0:
+		return jsontext.Value(`""`), nil
+	case len(parts) == 1 && parts[0].Type == "text":
+		return parts[0].Text, nil
+	}
+	return AppendWire(nil, parts)
+}
+
 // ChatImageURL is the URL of an image; it may be a data URL.
 type ChatImageURL struct {
 	URL    jsontext.Value `json:"url"`

@@ -257,8 +257,7 @@ func (c *conversation) message(item *responsesItem, at string) error {
 	return nil
 }
 
-// responsesContent translates content. A single text becomes a string, which every chat
-// template accepts.
+// responsesContent translates content.
 func responsesContent(content jsontext.Value, field string) (jsontext.Value, error) {
 	if content.Kind() == '"' {
 		return content, nil
@@ -280,13 +279,7 @@ func responsesContent(content jsontext.Value, field string) (jsontext.Value, err
 			return nil, Unsupported(fmt.Sprintf("%s[%d].type", field, i), "got %q, must be text or an image by its URL for this backend", p.Type)
 		}
 	}
-	switch {
-	case len(list) == 0:
-		return jsontext.Value(`""`), nil
-	case len(list) == 1 && list[0].Type == "text":
-		return list[0].Text, nil
-	}
-	return AppendWire(nil, list)
+	return PartsContent(list)
 }
 
 // reasoningText returns the plain text of a reasoning item, or else its summary.
