@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/proxy/exchange"
@@ -160,9 +161,7 @@ func budgetRefusal(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	e := openai.NewError(http.StatusServiceUnavailable, openai.OverloadedError, "budget_unavailable", "the budget of the key cannot be reserved: "+err.Error())
-	e.RetryAfter = 1
-	return e
+	return openai.NewError(http.StatusServiceUnavailable, openai.OverloadedError, "budget_unavailable", "the budget of the key cannot be reserved: "+err.Error()).After(time.Second)
 }
 
 // amounts returns what one call uses of a budget. With a nil price it costs nothing.

@@ -126,9 +126,7 @@ func emitError(ctx context.Context, err error) *openai.Error {
 	case agl.CodeInvalid:
 		return openai.NewError(http.StatusBadRequest, openai.InvalidRequestError, "invalid_body", err.Error())
 	}
-	e := openai.NewError(http.StatusServiceUnavailable, openai.OverloadedError, "store_unavailable", "the store did not take the span: "+err.Error())
-	e.RetryAfter = 1
-	return e
+	return openai.NewError(http.StatusServiceUnavailable, openai.OverloadedError, "store_unavailable", "the store did not take the span: "+err.Error()).After(time.Second)
 }
 
 // readEmission turns a body into a span, in the trace of traceparent (W3C Trace Context) or,

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"errors"
-	"math"
 	"net/http"
 	"time"
 
@@ -60,9 +59,7 @@ func ruleRefusal(err error) error {
 	case !ok:
 		return err
 	case broken.Wait > 0:
-		e := openai.NewError(http.StatusTooManyRequests, openai.RateLimitError, "rate_limit_exceeded", broken.Error())
-		e.RetryAfter = int(math.Ceil(broken.Wait.Seconds()))
-		return e
+		return openai.NewError(http.StatusTooManyRequests, openai.RateLimitError, "rate_limit_exceeded", broken.Error()).After(broken.Wait)
 	default:
 		e := openai.NewError(http.StatusForbidden, openai.PermissionError, "model_forbidden", broken.Error())
 		e.Param = "model"

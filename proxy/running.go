@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/agl-go/agl/proxy/openai"
 )
@@ -41,9 +42,7 @@ func newRunning() *running {
 }
 
 func errShuttingDown() *openai.Error {
-	e := openai.NewError(http.StatusServiceUnavailable, openai.OverloadedError, "shutting_down", "the proxy is shutting down")
-	e.RetryAfter = 1
-	return e
+	return openai.NewError(http.StatusServiceUnavailable, openai.OverloadedError, "shutting_down", "the proxy is shutting down").After(time.Second)
 }
 
 func errAttemptCancelled() *openai.Error {

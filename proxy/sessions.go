@@ -256,9 +256,7 @@ func sessionError(err error) *openai.Error {
 	case agl.CodeExhausted:
 		return invalid(http.StatusTooManyRequests, "too_many_sessions")
 	}
-	e := openai.NewError(http.StatusBadGateway, openai.APIError, "store_unavailable", "the store does not answer: "+err.Error())
-	e.RetryAfter = 1
-	return e
+	return openai.NewError(http.StatusBadGateway, openai.APIError, "store_unavailable", "the store does not answer: "+err.Error()).After(time.Second)
 }
 
 // readSessionBody reads a body into v. An empty body leaves v as it is.

@@ -19,7 +19,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"math"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -244,21 +243,15 @@ func AccessError(err error) *openai.Error {
 		return openai.NewError(http.StatusForbidden, openai.PermissionError, "scope_missing", err.Error())
 	}
 	if throttled, ok := errors.AsType[*access.ThrottledError](err); ok {
-		e := openai.NewError(http.StatusTooManyRequests, openai.RateLimitError, "too_many_wrong_keys", err.Error())
-		e.RetryAfter = int(math.Ceil(throttled.Wait.Seconds()))
-		return e
+		return openai.NewError(http.StatusTooManyRequests, openai.RateLimitError, "too_many_wrong_keys", err.Error()).After(throttled.Wait)
 	}
 	if _, ok := errors.AsType[*access.OpenError](err); ok {
-		e := openai.NewError(http.StatusTooManyRequests, openai.RateLimitError, "too_many_calls", err.Error())
-		e.RetryAfter = 1
-		return e
+		return openai.NewError(http.StatusTooManyRequests, openai.RateLimitError, "too_many_calls", err.Error()).After(time.Second)
 	}
 	if agl.ErrorCode(err) == agl.CodeUnauthorized {
 		return openai.NewError(http.StatusUnauthorized, openai.AuthenticationError, "invalid_api_key", err.Error())
 	}
-	e := openai.NewError(http.StatusServiceUnavailable, openai.OverloadedError, "keys_unavailable", "the store cannot say whose key this is: "+err.Error())
-	e.RetryAfter = 1
-	return e
+	return openai.NewError(http.StatusServiceUnavailable, openai.OverloadedError, "keys_unavailable", "the store cannot say whose key this is: "+err.Error()).After(time.Second)
 }
 
 // answer sends an answer, where nil is an empty object, or the *openai.Error in err.

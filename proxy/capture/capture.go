@@ -185,8 +185,7 @@ func (r *Recorder) Extend(ctx context.Context, reserved *Reservation, n int64) e
 			timeout = min(timeout, growTimeout)
 		}
 		full := openai.NewError(http.StatusServiceUnavailable, openai.OverloadedError, "capture_full",
-			fmt.Sprintf("the memory for recording calls (%d bytes) has been full for %v: the store is slow or unavailable, or too many calls are running", r.cfg.MemoryBytes, timeout))
-		full.RetryAfter = 1
+			fmt.Sprintf("the memory for recording calls (%d bytes) has been full for %v: the store is slow or unavailable, or too many calls are running", r.cfg.MemoryBytes, timeout)).After(time.Second)
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, full)
 		defer cancel()

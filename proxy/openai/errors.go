@@ -1,8 +1,10 @@
 package openai
 
 import (
+	"math"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/agl-go/agl/internal/rawjson"
 )
@@ -31,6 +33,12 @@ type Error struct {
 // NewError returns an error that names no field.
 func NewError(status int, kind, code, message string) *Error {
 	return &Error{Status: status, Type: kind, Code: code, Message: message}
+}
+
+// After asks clients to repeat the call after a time, of at least a second.
+func (e *Error) After(wait time.Duration) *Error {
+	e.RetryAfter = max(1, int(math.Ceil(wait.Seconds())))
+	return e
 }
 
 func (e Error) Error() string { return e.Message }

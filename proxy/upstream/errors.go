@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"net/http"
 	"strings"
@@ -44,7 +43,5 @@ func refusal(status int, code string, wait time.Duration, message string) *opena
 	if status == http.StatusTooManyRequests {
 		kind = openai.RateLimitError
 	}
-	e := openai.NewError(status, kind, code, message)
-	e.RetryAfter = max(1, int(math.Ceil(wait.Seconds())))
-	return e
+	return openai.NewError(status, kind, code, message).After(wait)
 }
