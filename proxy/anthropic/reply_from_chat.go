@@ -133,12 +133,10 @@ func (c *ChatReply) Event(dst, data []byte) ([]byte, error) {
 		c.ended = true
 		return c.Fail(dst, openai.ErrorFrom(0, data)), nil
 	}
-	var err error
+	to := openai.EventWriter{Dst: dst}
 	if !c.started {
 		c.started = true
-		if dst, err = c.start(dst, &in); err != nil {
-			return dst, err
-		}
+		c.start(&to, &in)
 	}
 	if in.Usage != nil {
 		c.usage = in.Usage
@@ -149,15 +147,13 @@ func (c *ChatReply) Event(dst, data []byte) ([]byte, error) {
 			continue
 		}
 		if choice.Delta != nil {
-			if dst, err = c.delta(dst, choice.Delta); err != nil {
-				return dst, err
-			}
+			c.delta(&to, choice.Delta)
 		}
 		if choice.FinishReason != nil {
 			c.finish, c.stop = *choice.FinishReason, choice.StopReason
 		}
 	}
-	return dst, nil
+	return to.Dst, to.Err
 }
 
 // End appends what is missing after the backend's last event. It fails when the stream
@@ -186,23 +182,20 @@ type startEvent struct {
 	Message reply  `json:"message"`
 }
 
-func (c *ChatReply) start(dst []byte, in *openai.ChatReply) ([]byte, error) {
-	return openai.AppendEvent(dst, "message_start", &startEvent{Type: "message_start", Message: reply{
+func (c *ChatReply) start(to *openai.EventWriter, in *openai.ChatReply) {
+	to.Event("message_start", &startEvent{Type: "message_start", Message: reply{
 		ID: orUnknown(in.ID), Type: "message", Role: "assistant", Model: orUnknown(in.Model), Content: []block{}, StopSequence: null,
 		Usage: messageUsage(in.Usage),
 	}})
 }
 
-func (c *ChatReply) delta(dst []byte, d *openai.ChatMessage) (_ []byte, err error) {
+func (c *ChatReply) delta(to *openai.EventWriter, d *openai.ChatMessage) {
 	for _, piece := range [...]struct {
 		kind string
 		text raw
 	}{{"thinking", d.ReasoningText()}, {"text", d.Content}, {"text", d.Refusal}} {
-		if !openai.IsText(piece.text) {
-			continue
-		}
-		if dst, err = c.add(dst, c.textBlock(piece.kind), piece.text); err != nil {
-			return dst, err
+		if openai.IsText(piece.text) {
+			c.add(to, c.textBlock(piece.kind), piece.text)
 		}
 	}
 	for i, call := range d.ToolCalls {
@@ -218,12 +211,9 @@ func (c *ChatReply) delta(dst []byte, d *openai.ChatMessage) (_ []byte, err erro
 			}
 			c.calls[index] = b
 		}
-		if dst, err = c.add(dst, b, call.Function.Arguments); err != nil {
-			return dst, err
-		}
+		c.add(to, b, call.Function.Arguments)
 	}
 	c.refusal = c.refusal || openai.IsText(d.Refusal)
-	return dst, nil
 }
 
 // textBlock returns the block that a text continues: the last one, if it has the kind, or a
@@ -241,20 +231,18 @@ func (c *ChatReply) textBlock(kind string) *chatBlock {
 
 // add adds a piece to a block. The blocks of a message are sent one after the other, so a
 // piece of a block that began while another one was incomplete is held until that one ends.
-func (c *ChatReply) add(dst []byte, b *chatBlock, piece raw) (_ []byte, err error) {
+func (c *ChatReply) add(to *openai.EventWriter, b *chatBlock, piece raw) {
 	if b.kind == "tool_use" && openai.IsText(piece) {
 		b.arguments = append(b.arguments, openai.Unquote(piece)...)
 	}
 	switch {
 	case b.closed:
-		if strings.TrimSpace(openai.Unquote(piece)) != "" {
-			return dst, openai.Unsupported("choices[0].delta.tool_calls", "arguments continue after their end")
+		if strings.TrimSpace(openai.Unquote(piece)) != "" && to.Err == nil {
+			to.Err = openai.Unsupported("choices[0].delta.tool_calls", "arguments continue after their end")
 		}
-		return dst, nil
+		return
 	case b == c.open:
-		if dst, err = c.tell(dst, b, piece); err != nil || len(c.waiting) == 0 {
-			return dst, err
-		}
+		c.tell(to, b, piece)
 	default:
 		if !slices.Contains(c.waiting, b) {
 			c.waiting = append(c.waiting, b)
@@ -263,31 +251,23 @@ func (c *ChatReply) add(dst []byte, b *chatBlock, piece raw) (_ []byte, err erro
 			b.held = append(b.held, piece)
 		}
 	}
-	return c.advance(dst, false)
+	c.advance(to, false)
 }
 
 // advance sends the waiting blocks whose predecessors are complete, or all if the stream has
 // ended.
-func (c *ChatReply) advance(dst []byte, ended bool) (_ []byte, err error) {
+func (c *ChatReply) advance(to *openai.EventWriter, ended bool) {
 	for len(c.waiting) > 0 && (c.open == nil || ended || c.open.complete()) {
-		if dst, err = c.shut(dst); err != nil {
-			return dst, err
-		}
+		c.shut(to)
 		b := c.waiting[0]
 		c.waiting = c.waiting[1:]
 		c.open = b
-		if dst, err = c.announce(dst, b); err != nil {
-			return dst, err
+		c.announce(to, b)
+		for _, piece := range b.held {
+			c.tell(to, b, piece)
 		}
-		held := b.held
 		b.held = nil
-		for _, piece := range held {
-			if dst, err = c.tell(dst, b, piece); err != nil {
-				return dst, err
-			}
-		}
 	}
-	return dst, nil
 }
 
 type blockEvent struct {
@@ -301,11 +281,10 @@ type blockDelta struct {
 	Type        string `json:"type"`
 	Text        raw    `json:"text,omitzero"`
 	Thinking    raw    `json:"thinking,omitzero"`
-	Signature   raw    `json:"signature,omitzero"`
 	PartialJSON raw    `json:"partial_json,omitzero"`
 }
 
-func (c *ChatReply) announce(dst []byte, b *chatBlock) ([]byte, error) {
+func (c *ChatReply) announce(to *openai.EventWriter, b *chatBlock) {
 	empty := raw(`""`)
 	start := &block{Type: b.kind}
 	switch b.kind {
@@ -316,12 +295,12 @@ func (c *ChatReply) announce(dst []byte, b *chatBlock) ([]byte, error) {
 	default:
 		start.ID, start.Name, start.Input = b.id, b.name, raw("{}")
 	}
-	return openai.AppendEvent(dst, "content_block_start", &blockEvent{Type: "content_block_start", Index: c.next, ContentBlock: start})
+	to.Event("content_block_start", &blockEvent{Type: "content_block_start", Index: c.next, ContentBlock: start})
 }
 
-func (c *ChatReply) tell(dst []byte, b *chatBlock, piece raw) ([]byte, error) {
+func (c *ChatReply) tell(to *openai.EventWriter, b *chatBlock, piece raw) {
 	if !openai.IsText(piece) {
-		return dst, nil
+		return
 	}
 	d := &blockDelta{}
 	switch b.kind {
@@ -332,18 +311,17 @@ func (c *ChatReply) tell(dst []byte, b *chatBlock, piece raw) ([]byte, error) {
 	default:
 		d.Type, d.PartialJSON = "input_json_delta", piece
 	}
-	return openai.AppendEvent(dst, "content_block_delta", &blockEvent{Type: "content_block_delta", Index: c.next, Delta: d})
+	to.Event("content_block_delta", &blockEvent{Type: "content_block_delta", Index: c.next, Delta: d})
 }
 
 // shut ends the open block, if any.
-func (c *ChatReply) shut(dst []byte) ([]byte, error) {
-	if c.open == nil {
-		return dst, nil
+func (c *ChatReply) shut(to *openai.EventWriter) {
+	if c.open != nil {
+		c.open.closed = true
+		c.open = nil
+		to.Event("content_block_stop", &blockEvent{Type: "content_block_stop", Index: c.next})
+		c.next++
 	}
-	c.open.closed = true
-	c.open = nil
-	c.next++
-	return openai.AppendEvent(dst, "content_block_stop", &blockEvent{Type: "content_block_stop", Index: c.next - 1})
 }
 
 type endEvent struct {
@@ -357,7 +335,7 @@ type endDelta struct {
 	StopSequence raw    `json:"stop_sequence"`
 }
 
-func (c *ChatReply) finishStream(dst []byte) (_ []byte, err error) {
+func (c *ChatReply) finishStream(dst []byte) ([]byte, error) {
 	if c.ended {
 		return dst, nil
 	}
@@ -365,19 +343,16 @@ func (c *ChatReply) finishStream(dst []byte) (_ []byte, err error) {
 		return dst, openai.Unsupported("stream", "it ended before it began")
 	}
 	c.ended = true
-	if dst, err = c.advance(dst, true); err != nil {
-		return dst, err
-	}
-	if dst, err = c.shut(dst); err != nil {
-		return dst, err
-	}
+	to := openai.EventWriter{Dst: dst}
+	c.advance(&to, true)
+	c.shut(&to)
 	end := endEvent{Type: "message_delta", Usage: messageUsage(c.usage)}
 	end.Delta = endDelta{StopReason: stopReason(c.finish, c.stop, len(c.calls) > 0, c.refusal), StopSequence: null}
 	if end.Delta.StopReason == "stop_sequence" {
 		end.Delta.StopSequence = c.stop
 	}
-	if dst, err = openai.AppendEvent(dst, "message_delta", &end); err != nil {
-		return dst, err
+	if to.Event("message_delta", &end); to.Err != nil {
+		return to.Dst, to.Err
 	}
-	return append(dst, "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"...), nil
+	return append(to.Dst, "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"...), nil
 }

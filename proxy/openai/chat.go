@@ -2,6 +2,7 @@ package openai
 
 import (
 	"bytes"
+	"cmp"
 
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/go-json-experiment/json"
@@ -182,6 +183,26 @@ func AppendEvent(dst []byte, name string, v any) ([]byte, error) {
 		return dst[:before], err
 	}
 	return append(out, "\n\n"...), nil
+}
+
+// EventWriter appends events, up to the first error.
+type EventWriter struct {
+	Dst []byte
+	Err error
+}
+
+// Event is [AppendEvent].
+func (w *EventWriter) Event(name string, v any) {
+	if w.Err == nil {
+		w.Dst, w.Err = AppendEvent(w.Dst, name, v)
+	}
+}
+
+// JSON returns the JSON of a value, as [AppendWire] has it.
+func (w *EventWriter) JSON(v any) jsontext.Value {
+	raw, err := AppendWire(nil, v)
+	w.Err = cmp.Or(w.Err, err)
+	return raw
 }
 
 // Given reports whether a value is present and not null.

@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"cmp"
 	"strconv"
 	"strings"
 
@@ -143,7 +142,7 @@ func (it *outputItem) content() responsesPart {
 
 // wire returns the item in the form of the API. The status is in_progress, completed or
 // incomplete.
-func (it *outputItem) wire(to *sink, status string) responsesItem {
+func (it *outputItem) wire(to *EventWriter, status string) responsesItem {
 	out := responsesItem{Type: it.kind, ID: it.id, Status: status}
 	begun := status == "in_progress"
 	switch it.kind {
@@ -166,7 +165,7 @@ func (it *outputItem) wire(to *sink, status string) responsesItem {
 	}
 	out.Content = jsontext.Value("[]")
 	if !begun {
-		out.Content = to.wire([]responsesPart{it.content()})
+		out.Content = to.JSON([]responsesPart{it.content()})
 	}
 	return out
 }
@@ -192,14 +191,14 @@ func (r *ResponseReply) Reply(dst, completion []byte) ([]byte, error) {
 	if Given(in.Model) {
 		r.object.Model = in.Model
 	}
-	var events sink // which nobody reads
+	var events EventWriter // which nobody reads
 	r.delta(&events, choice.Message, choice.Logprobs)
 	if choice.FinishReason != nil {
 		r.finish = *choice.FinishReason
 	}
 	r.usage = in.Usage
-	if r.finishItems(&events); events.err != nil {
-		return dst, events.err
+	if r.finishItems(&events); events.Err != nil {
+		return dst, events.Err
 	}
 	return AppendWire(dst, r.result())
 }
@@ -255,7 +254,7 @@ func (r *ResponseReply) Event(dst, data []byte) ([]byte, error) {
 	if Given(in.Error) {
 		return r.Fail(dst, ErrorFrom(0, data)), nil
 	}
-	to := sink{dst: dst}
+	to := EventWriter{Dst: dst}
 	if !r.started {
 		r.started = true
 		if Given(in.Model) {
@@ -282,7 +281,7 @@ func (r *ResponseReply) Event(dst, data []byte) ([]byte, error) {
 			r.finishItems(&to)
 		}
 	}
-	return to.dst, to.err
+	return to.Dst, to.Err
 }
 
 // End appends what is missing after the backend's last event. It fails when the stream
@@ -301,14 +300,14 @@ func (r *ResponseReply) end(dst []byte) ([]byte, error) {
 	if !r.started {
 		return dst, Unsupported("stream", "it ended before it began")
 	}
-	to := sink{dst: dst}
-	if r.finishItems(&to); to.err != nil {
-		return to.dst, to.err
+	to := EventWriter{Dst: dst}
+	if r.finishItems(&to); to.Err != nil {
+		return to.Dst, to.Err
 	}
 	r.ended = true
 	result := r.result()
 	r.tell(&to, &responseEvent{Type: "response." + result.Status, Response: result})
-	return to.dst, to.err
+	return to.Dst, to.Err
 }
 
 // responseEvent is an event of the API's streams.
@@ -330,28 +329,15 @@ type responseEvent struct {
 	Logprobs     jsontext.Value `json:"logprobs,omitzero"`
 }
 
-// sink takes events, up to the first error.
-type sink struct {
-	dst []byte
-	err error
-}
-
-// wire returns the JSON of a value.
-func (to *sink) wire(v any) jsontext.Value {
-	raw, err := AppendWire(nil, v)
-	to.err = cmp.Or(to.err, err)
-	return raw
-}
-
-func (r *ResponseReply) tell(to *sink, e *responseEvent) {
-	if to.err == nil {
+func (r *ResponseReply) tell(to *EventWriter, e *responseEvent) {
+	if to.Err == nil {
 		e.Number = r.number
 		r.number++
-		to.dst, to.err = AppendEvent(to.dst, e.Type, e)
+		to.Event(e.Type, e)
 	}
 }
 
-func (r *ResponseReply) delta(to *sink, d *ChatMessage, logprobs jsontext.Value) {
+func (r *ResponseReply) delta(to *EventWriter, d *ChatMessage, logprobs jsontext.Value) {
 	for _, piece := range [...]struct {
 		kind, part string
 		text       jsontext.Value
@@ -424,7 +410,7 @@ func contentLogprobs(logprobs jsontext.Value) (found jsontext.Value) {
 }
 
 // begin sends the start of an item, after the ends of the texts before it.
-func (r *ResponseReply) begin(to *sink, it *outputItem) {
+func (r *ResponseReply) begin(to *EventWriter, it *outputItem) {
 	for _, before := range r.items[:it.index] {
 		if before.part != "" { // calls may go on in parallel
 			r.close(to, before)
@@ -439,7 +425,7 @@ func (r *ResponseReply) begin(to *sink, it *outputItem) {
 }
 
 // say sends a piece of an item. The text that a custom tool takes is sent at its end, because the pieces are those of arguments.
-func (r *ResponseReply) say(to *sink, it *outputItem, piece, logs jsontext.Value) {
+func (r *ResponseReply) say(to *EventWriter, it *outputItem, piece, logs jsontext.Value) {
 	it.said = append(it.said, piece[1:len(piece)-1]...)
 	if it.kind == "custom_tool_call" {
 		return
@@ -451,14 +437,14 @@ func (r *ResponseReply) say(to *sink, it *outputItem, piece, logs jsontext.Value
 	r.tell(to, e)
 }
 
-func (r *ResponseReply) finishItems(to *sink) {
+func (r *ResponseReply) finishItems(to *EventWriter) {
 	for _, it := range r.items {
 		r.close(to, it)
 	}
 }
 
 // close sends the end of an item.
-func (r *ResponseReply) close(to *sink, it *outputItem) {
+func (r *ResponseReply) close(to *EventWriter, it *outputItem) {
 	if it.done {
 		return
 	}
@@ -486,6 +472,6 @@ func (r *ResponseReply) close(to *sink, it *outputItem) {
 	for len(r.object.Output) <= it.index {
 		r.object.Output = append(r.object.Output, null)
 	}
-	r.object.Output[it.index] = to.wire(&wire)
+	r.object.Output[it.index] = to.JSON(&wire)
 	r.tell(to, &responseEvent{Type: "response.output_item.done", OutputIndex: &it.index, Item: &wire})
 }
