@@ -11,14 +11,16 @@ import (
 type hooked struct {
 	tinker.Service
 
-	saving  func(p tinker.SaveWeightsParams) error // before a save
-	saved   func()                                 // behind a save, before its answer
-	opening func()                                 // before weights are opened
-	opened  func()
-	forward func(res *tinker.ForwardResult) // changes what a forward pass gave
+	creating func()                                 // before a model is created
+	saving   func(p tinker.SaveWeightsParams) error // before a save
+	saved    func()                                 // behind a save, before its answer
+	opening  func()                                 // before weights are opened
+	opened   func()
+	forward  func(res *tinker.ForwardResult) // changes what a forward pass gave
 }
 
 func (h *hooked) CreateModel(ctx context.Context, p tinker.CreateModelParams) (tinker.TrainingClient, error) {
+	once(&h.creating)
 	m, err := h.Service.CreateModel(ctx, p)
 	return hookedModel{m, h}, err
 }

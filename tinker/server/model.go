@@ -58,10 +58,11 @@ func (s *Server) createFromWeights(ctx context.Context, r wire.LoadWeightsReques
 // id is empty. Then begin, with the lock held, begins its first call, whose future is the answer.
 func (s *Server) create(ctx context.Context, session string, seq int64, id string, p tinker.CreateModelParams, begin func(ctx context.Context, m *model, f *future)) (any, error) {
 	s.expire(ctx)
-	of, err := s.session(session)
+	of, leave, err := s.enter(session)
 	if err != nil {
 		return nil, err
 	}
+	defer leave()
 	of.making.Lock()
 	defer of.making.Unlock()
 	f := of.models[seq]

@@ -11,10 +11,11 @@ import (
 )
 
 func (s *Server) createSamplingSession(ctx context.Context, r wire.CreateSamplingSessionRequest) (any, error) {
-	of, err := s.session(r.SessionID)
+	of, leave, err := s.enter(r.SessionID)
 	if err != nil {
 		return nil, err
 	}
+	defer leave()
 	of.making.Lock()
 	defer of.making.Unlock()
 	id := of.samplers[r.SamplingSessionSeqID]

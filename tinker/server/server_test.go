@@ -262,6 +262,24 @@ func TestSessionsOutliveTheirCalls(t *testing.T) {
 	})
 }
 
+// A model whose creation takes longer than SessionTimeout has a session that owns it: it does not stay for good.
+func TestSessionsOutliveTheCreationOfModels(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, h := newHooked(t, Config{})
+		defer s.Close()
+		h.creating = func() {
+			time.Sleep(6 * time.Minute)
+			call(t, s, "POST", wire.CreateSession, `{}`, 200) // ends the sessions that have expired
+		}
+		session, m := newModel(t, s)
+		call(t, s, "POST", wire.SessionHeartbeat, fmt.Sprintf(`{"session_id":%q}`, session), 200)
+		time.Sleep(6 * time.Minute)
+		call(t, s, "POST", wire.CreateSession, `{}`, 200)
+		call(t, s, "POST", wire.GetInfo, fmt.Sprintf(`{"model_id":%q}`, m), 404)
+	})
+}
+
 // A snapshot can become a sampling session at once, as the SDK does it.
 func TestSaveForSamplerOpensASession(t *testing.T) {
 	t.Parallel()

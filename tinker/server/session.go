@@ -32,10 +32,20 @@ func (s *Server) heartbeat(ctx context.Context, r wire.SessionHeartbeatRequest) 
 	return wire.TypedResult{Type: "session_heartbeat"}, nil
 }
 
-func (s *Server) session(id string) (*session, error) {
+// enter finds a session, which does not expire before leave is called.
+func (s *Server) enter(id string) (of *session, leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return find(s.sessions, "session", id)
+	if of, err = find(s.sessions, "session", id); err != nil {
+		return nil, nil, err
+	}
+	of.running++
+	return of, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		of.running--
+		of.active = time.Now()
+	}, nil
 }
 
 // expire ends the sessions that have been idle for longer than SessionTimeout.

@@ -49,7 +49,7 @@ type session struct {
 	samplers map[int64]string
 
 	active  time.Time // last activity
-	running int       // calls of its models and sampling sessions
+	running int       // calls of its models and sampling sessions, and creations of these
 	owned   []*model  // not unloaded
 }
 
