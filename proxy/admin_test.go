@@ -160,6 +160,16 @@ func TestAdmin(t *testing.T) {
 					t.Errorf("%s: %s", body, got)
 				}
 			}
+			for path, body := range map[string]string{
+				"/admin/attempts/key": `{"rollout_id":"ro-1","attempt_id":"at-1","seconds":%s}`, "/admin/pause": `{"mode":"drain","timeout_seconds":%s}`,
+			} {
+				for _, wrong := range []string{"-1", "1e10"} {
+					got := admin(t, good.HTTP, token, http.MethodPost, path, fmt.Sprintf(body, wrong))
+					if !strings.Contains(got, "seconds: got "+strings.Replace(wrong, "e10", "e+10", 1)+", must be from 0 to 1e+09") {
+						t.Errorf("%s with %s: %s", path, wrong, got)
+					}
+				}
+			}
 			if got := admin(t, good.HTTP, token, http.MethodGet, "/admin/x", ""); !strings.Contains(got, "unknown admin request") {
 				t.Error(got)
 			}

@@ -17,6 +17,7 @@ import (
 	"context"
 	"crypto/subtle"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -333,6 +334,15 @@ func read(w http.ResponseWriter, r *http.Request, v any) error {
 	return nil
 }
 
+// duration reads a member in seconds.
+func duration(name string, seconds float64) (time.Duration, error) {
+	const most = 1e9
+	if !(seconds >= 0 && seconds <= most) {
+		return 0, openai.NewError(http.StatusBadRequest, openai.InvalidRequestError, "invalid_body", fmt.Sprintf("%s: got %v, must be from 0 to %v", name, seconds, most))
+	}
+	return time.Duration(seconds * float64(time.Second)), nil
+}
+
 // invalid answers 400 for an error of the proxy.
 func invalid(code string, err error) error {
 	if err == nil {
@@ -382,7 +392,11 @@ func (h *Handler) attempt(w http.ResponseWriter, r *http.Request, path string) (
 	case "/admin/attempts/cancel":
 		return runningJSON{h.Proxy.CancelAttempt(body.RolloutID, body.AttemptID)}, nil
 	default:
-		key, err := h.Proxy.AttemptKey(body.RolloutID, body.AttemptID, time.Duration(body.Seconds*float64(time.Second)))
+		ttl, err := duration("seconds", body.Seconds)
+		if err != nil {
+			return nil, err
+		}
+		key, err := h.Proxy.AttemptKey(body.RolloutID, body.AttemptID, ttl)
 		return keyJSON{key}, invalid("no_keys", err)
 	}
 }
@@ -392,10 +406,14 @@ func (h *Handler) pause(w http.ResponseWriter, r *http.Request, _ string) (any, 
 	if err := read(w, r, &body); err != nil {
 		return nil, err
 	}
+	timeout, err := duration("timeout_seconds", body.TimeoutSeconds)
+	if err != nil {
+		return nil, err
+	}
 	ctx := r.Context()
-	if body.TimeoutSeconds > 0 {
+	if timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(body.TimeoutSeconds*float64(time.Second)))
+		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
 	return h.paused(h.Proxy.Pause(ctx, body.Mode))
