@@ -3,6 +3,8 @@ package adapter
 import (
 	"bytes"
 	"slices"
+
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // sharedIDs holds the token ids of prompts that continue one another. Each prompt is a slice from the first id on, so
@@ -93,7 +95,7 @@ func (r *promptReader) base(list []byte) (base *readPrompt, same int) {
 		if p.ids == nil {
 			continue
 		}
-		n := commonBytes(p.list, list)
+		n := rawjson.CommonPrefix(p.list, list)
 		if n == len(p.list) && n < len(list) && list[n] != ',' { // the last id has more digits in list
 			n--
 		}
@@ -113,25 +115,6 @@ func (r *promptReader) remember(base *readPrompt, same int, p readPrompt) {
 	}
 	r.recent[r.next] = p
 	r.next = (r.next + 1) % recentPrompts
-}
-
-// commonBytes returns the length of the common prefix of a and b.
-func commonBytes(a, b []byte) int {
-	n := min(len(a), len(b))
-	same := 0
-	for same < n {
-		const block = 1 << 10
-		end := min(same+block, n)
-		if bytes.Equal(a[same:end], b[same:end]) {
-			same = end
-			continue
-		}
-		for a[same] == b[same] {
-			same++
-		}
-		break
-	}
-	return same
 }
 
 // commonPrefix returns the number of tokens that a and b have in common at their beginning. Slices of the same array

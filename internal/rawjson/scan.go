@@ -247,3 +247,17 @@ func elements(raw []byte, yield func(value []byte) bool) (complete bool) {
 		return end
 	}) >= 0
 }
+
+// CommonPrefix returns the length of the longest common prefix. Long ones, such as those of lists of token ids, are compared in
+// blocks.
+func CommonPrefix(a, b []byte) int {
+	const block = 1 << 10
+	n, size := 0, min(len(a), len(b))
+	for n+block <= size && bytes.Equal(a[n:n+block], b[n:n+block]) {
+		n += block
+	}
+	for n < size && a[n] == b[n] {
+		n++
+	}
+	return n
+}

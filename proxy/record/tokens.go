@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/openai"
 )
 
@@ -89,25 +90,12 @@ func (l IDs) inside() []byte {
 
 // common returns how many ids two lists without brackets share at their beginnings.
 func common(a, b []byte) int {
-	n := commonBytes(a, b)
+	n := rawjson.CommonPrefix(a, b)
 	count := bytes.Count(a[:n], []byte(","))
 	if n > 0 && (n == len(a) || a[n] == ',') && (n == len(b) || b[n] == ',') {
 		count++ // the last id is whole in both
 	}
 	return count
-}
-
-// commonBytes returns the length of the longest common prefix.
-func commonBytes(a, b []byte) int {
-	const block = 1 << 10
-	n, size := 0, min(len(a), len(b))
-	for n+block <= size && bytes.Equal(a[n:n+block], b[n:n+block]) {
-		n += block
-	}
-	for n < size && a[n] == b[n] {
-		n++
-	}
-	return n
 }
 
 // tokenSources holds the raw lists of token ids of a reply. Engines put them in different
@@ -152,7 +140,7 @@ func readIDs(raw []byte, known IDs) IDs {
 	from := 1
 	if len(known) > 0 {
 		// The last comma in what they share: the id after it may differ.
-		from = 1 + bytes.LastIndexByte(raw[:commonBytes(raw, known)], ',')
+		from = 1 + bytes.LastIndexByte(raw[:rawjson.CommonPrefix(raw, known)], ',')
 		from = max(from, 1)
 	}
 	if isPlain(raw[from : len(raw)-1]) {
