@@ -193,7 +193,11 @@ func TestSpoolOfVersionBefore(t *testing.T) {
 		}
 		raw = append(raw, document...)
 	}
-	if _, err := log.Append([][]byte{append(raw, ']')}); err != nil {
+	at, err := log.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := log.AppendAt(at, [][]byte{append(raw, ']')}); err != nil {
 		t.Fatal(err)
 	}
 	if err := log.Close(); err != nil {

@@ -2,7 +2,7 @@
 // records up to a limit in bytes. [Marks] is a small table of work in progress that would
 // be lost with the process.
 //
-// Both survive the process, even kill -9. A record is safe once Append has returned: it
+// Both survive the process, even kill -9. A record is safe once AppendAt has returned: it
 // has been written with its checksum and synced, so it also survives a power cut. Marks
 // are written but never synced: they survive the process, not the machine.
 //

@@ -17,7 +17,7 @@ import (
 	"github.com/agl-go/agl/internal/filelock"
 )
 
-// ErrFull is returned by [Log.Append] when the records do not fit.
+// ErrFull is returned by [Log.AppendAt] when the records do not fit.
 var ErrFull = errors.New("the spool is full")
 
 // ErrMoved is returned by [Log.AppendAt] when the next record would be at another place.
@@ -87,7 +87,7 @@ var table = crc32.MakeTable(crc32.Castagnoli)
 // limit bytes of records. It calls found with each record that an earlier process left,
 // in the order in which they were appended; the slice is valid during the call. A
 // record that a crash left half written at the end of a segment is dropped, because
-// Append had not returned for it.
+// AppendAt had not returned for it.
 func Open(dir string, limit int64, found func(ref Ref, record []byte) error) (*Log, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
@@ -195,15 +195,10 @@ func (l *Log) Next() (Ref, error) {
 	return Ref{segment: l.current.number, offset: l.current.size}, nil
 }
 
-// Append adds all records or none, with one write and one sync. The error is ErrFull
-// when there is no room, or an error of the disk.
-func (l *Log) Append(records [][]byte) ([]Ref, error) { return l.append(nil, records) }
-
-// AppendAt is Append for records that refer to their own places: the error is ErrMoved unless the first
-// one gets the place at, which Next has returned.
-func (l *Log) AppendAt(at Ref, records [][]byte) ([]Ref, error) { return l.append(&at, records) }
-
-func (l *Log) append(at *Ref, records [][]byte) ([]Ref, error) {
+// AppendAt adds all records or none, with one write and one sync. The records may refer to their own places: the error
+// is ErrMoved unless the first one gets the place at, which Next has returned. It is ErrFull when there is no room, or an
+// error of the disk.
+func (l *Log) AppendAt(at Ref, records [][]byte) ([]Ref, error) {
 	need := int64(0)
 	for _, r := range records {
 		if len(r) > maxRecordBytes {
@@ -229,7 +224,7 @@ func (l *Log) append(at *Ref, records [][]byte) ([]Ref, error) {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
 	s := l.current
-	if at != nil && (at.segment != s.number || at.offset != s.size) {
+	if at.segment != s.number || at.offset != s.size {
 		return nil, ErrMoved
 	}
 	if err := writeSynced(s.file, buf, s.size); err != nil {

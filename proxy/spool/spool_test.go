@@ -25,6 +25,15 @@ func open(t testing.TB, dir string, limit int64) (*Log, []string) {
 	return l, found
 }
 
+// appendTo adds records at the end.
+func appendTo(l *Log, records [][]byte) ([]Ref, error) {
+	at, err := l.Next()
+	if err != nil {
+		return nil, err
+	}
+	return l.AppendAt(at, records)
+}
+
 func closeLog(t testing.TB, l *Log) {
 	t.Helper()
 	if err := l.Close(); err != nil {
@@ -55,7 +64,7 @@ func TestLogModel(t *testing.T) {
 					length := rapid.IntRange(0, 40<<10).Draw(rt, "length")
 					records = append(records, bytes.Repeat([]byte{byte(length)}, length))
 				}
-				refs, err := l.Append(records)
+				refs, err := appendTo(l, records)
 				if errors.Is(err, ErrFull) {
 					if l.Used() < limit/8 {
 						rt.Fatalf("full with %d of %d bytes", l.Used(), int64(limit))
@@ -114,7 +123,7 @@ func TestTornTail(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			l, _ := open(t, dir, 1<<20)
-			if _, err := l.Append(records); err != nil {
+			if _, err := appendTo(l, records); err != nil {
 				t.Fatal(err)
 			}
 			closeLog(t, l)
@@ -140,7 +149,7 @@ func TestDamage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l, _ := open(t, dir, 1<<20)
-	refs, err := l.Append([][]byte{[]byte("first"), []byte("second")})
+	refs, err := appendTo(l, [][]byte{[]byte("first"), []byte("second")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +178,7 @@ func TestOneProcess(t *testing.T) {
 		t.Errorf("opened twice: %v", err)
 	}
 	closeLog(t, l)
-	if _, err := l.Append([][]byte{[]byte("x")}); !errors.Is(err, os.ErrClosed) {
+	if _, err := appendTo(l, [][]byte{[]byte("x")}); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("append to a closed log: %v", err)
 	}
 	l, _ = open(t, dir, 1<<20)
