@@ -78,7 +78,7 @@ func (p *Proxy) serveEmit(w http.ResponseWriter, r *http.Request, rt route) {
 		p.refuse(w, r, emitError(ctx, err))
 		return
 	}
-	p.answerJSON(w, answer)
+	p.answerJSON(w, http.StatusOK, answer)
 }
 
 // emit stores a span of an attempt. It repeats a failing request until Config.StoreTimeout.

@@ -45,7 +45,7 @@ func (p *Proxy) serveModels(w http.ResponseWriter, r *http.Request, rt route) {
 	for i, id := range names {
 		list.Data[i] = listed(id)
 	}
-	p.answerJSON(w, list)
+	p.answerJSON(w, http.StatusOK, list)
 }
 
 // serveModel answers with the model of a name, which may be escaped.
@@ -65,14 +65,14 @@ func (p *Proxy) serveModel(w http.ResponseWriter, r *http.Request, names []strin
 		body, err := anthropic.AppendModel(nil, name)
 		p.answerBody(w, r, body, err)
 	default:
-		p.answerJSON(w, listed(name))
+		p.answerJSON(w, http.StatusOK, listed(name))
 	}
 }
 
 // answerBody answers with a body, or with the error of making it.
 func (p *Proxy) answerBody(w http.ResponseWriter, r *http.Request, body []byte, err error) {
 	if err == nil {
-		p.answer(w, body)
+		p.answer(w, http.StatusOK, body)
 		return
 	}
 	refused, ok := errors.AsType[*openai.Error](err)

@@ -198,14 +198,14 @@ func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, rt route) {
 	})
 }
 
-func (p *Proxy) answerJSON(w http.ResponseWriter, v any) {
+func (p *Proxy) answerJSON(w http.ResponseWriter, status int, v any) {
 	if body, err := json.Marshal(v); err == nil { // names are valid strings
-		p.answer(w, body)
+		p.answer(w, status, body)
 	}
 }
 
-func (p *Proxy) answer(w http.ResponseWriter, body []byte) {
-	if err := exchange.WriteJSON(w, http.StatusOK, body); err != nil {
+func (p *Proxy) answer(w http.ResponseWriter, status int, body []byte) {
+	if err := exchange.WriteJSON(w, status, body); err != nil {
 		p.cfg.Logger.Debug("answer not delivered", "error", err)
 	}
 }

@@ -80,7 +80,7 @@ func (p *Proxy) endpoint(r *http.Request, rt route) endpoint {
 }
 
 func (p *Proxy) serveHealth(w http.ResponseWriter, _ *http.Request, _ route) {
-	p.answer(w, []byte(`{"status":"ok"}`))
+	p.answer(w, http.StatusOK, []byte(`{"status":"ok"}`))
 }
 
 func (p *Proxy) serveFlush(w http.ResponseWriter, r *http.Request, rt route) {

@@ -207,13 +207,7 @@ func (p *Proxy) serveAboutSession(w http.ResponseWriter, r *http.Request, rt rou
 		p.refuse(w, r, sessionError(err))
 		return
 	}
-	body, err := json.Marshal(answer)
-	if err == nil {
-		err = exchange.WriteJSON(w, status, body)
-	}
-	if err != nil {
-		p.cfg.Logger.Debug("answer not delivered", "error", err)
-	}
+	p.answerJSON(w, status, answer)
 }
 
 // mayAskAboutSession checks the key of a request about a session. If s is not nil, it is the
