@@ -14,63 +14,49 @@ func (h *harness) close() {
 	if h.Close == nil {
 		h.Skip("the store cannot be closed by a test")
 	}
-	must(h, 0, h.Close())
+	h.ok(h.Close())
 }
 
 func testClosed(h *harness) {
 	r := h.start(config(agl.RolloutConfig{}), "w")
 	h.touch(r.Attempt)
-	u, err := h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("m")})
-	must(h, u, err)
+	u := must(h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("m")}))(h)
 	h.close()
 	id, status := r.RolloutID, agl.RolloutFailed
 	s, ctx := h.Store, h.ctx
 	for name, call := range map[string]func() error{
-		"EnqueueRollouts": func() error {
-			_, err := s.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{Rollouts: numbered(1)})
-			return err
-		},
-		"DequeueRollouts": func() error { _, err := s.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: 1}); return err },
+		"EnqueueRollouts": func() error { return errorOf(s.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{Rollouts: numbered(1)})) },
+		"DequeueRollouts": func() error { return errorOf(s.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: 1})) },
 		"UpdateRollout": func() error {
-			_, err := s.UpdateRollout(ctx, agl.UpdateRolloutParams{RolloutID: id, Status: &status})
-			return err
+			return errorOf(s.UpdateRollout(ctx, agl.UpdateRolloutParams{RolloutID: id, Status: &status}))
 		},
-		"GetRollout":       func() error { _, err := s.GetRollout(ctx, agl.GetRolloutParams{RolloutID: id}); return err },
-		"QueryRollouts":    func() error { _, err := s.QueryRollouts(ctx, agl.QueryRolloutsParams{}); return err },
-		"QueryAttempts":    func() error { _, err := s.QueryAttempts(ctx, agl.QueryAttemptsParams{RolloutID: id}); return err },
-		"GetLatestAttempt": func() error { _, err := s.GetLatestAttempt(ctx, agl.GetLatestAttemptParams{RolloutID: id}); return err },
+		"GetRollout":       func() error { return errorOf(s.GetRollout(ctx, agl.GetRolloutParams{RolloutID: id})) },
+		"QueryRollouts":    func() error { return errorOf(s.QueryRollouts(ctx, agl.QueryRolloutsParams{})) },
+		"QueryAttempts":    func() error { return errorOf(s.QueryAttempts(ctx, agl.QueryAttemptsParams{RolloutID: id})) },
+		"GetLatestAttempt": func() error { return errorOf(s.GetLatestAttempt(ctx, agl.GetLatestAttemptParams{RolloutID: id})) },
 		"WaitForRollouts": func() error {
-			_, err := s.WaitForRollouts(ctx, agl.WaitForRolloutsParams{RolloutIDs: []string{id}})
-			return err
+			return errorOf(s.WaitForRollouts(ctx, agl.WaitForRolloutsParams{RolloutIDs: []string{id}}))
 		},
-		"GetResources": func() error {
-			_, err := s.GetResources(ctx, agl.GetResourcesParams{ResourcesID: u.ResourcesID})
-			return err
-		},
-		"GetLatestResources": func() error { _, err := s.GetLatestResources(ctx); return err },
-		"QueryResources":     func() error { _, err := s.QueryResources(ctx, agl.QueryResourcesParams{}); return err },
-		"UpdateWorker":       func() error { _, err := s.UpdateWorker(ctx, agl.UpdateWorkerParams{WorkerID: "w"}); return err },
-		"GetWorker":          func() error { _, err := s.GetWorker(ctx, agl.GetWorkerParams{WorkerID: "w"}); return err },
-		"QueryWorkers":       func() error { _, err := s.QueryWorkers(ctx, agl.QueryWorkersParams{}); return err },
+		"GetResources":       func() error { return errorOf(s.GetResources(ctx, agl.GetResourcesParams{ResourcesID: u.ResourcesID})) },
+		"GetLatestResources": func() error { return errorOf(s.GetLatestResources(ctx)) },
+		"QueryResources":     func() error { return errorOf(s.QueryResources(ctx, agl.QueryResourcesParams{})) },
+		"UpdateWorker":       func() error { return errorOf(s.UpdateWorker(ctx, agl.UpdateWorkerParams{WorkerID: "w"})) },
+		"GetWorker":          func() error { return errorOf(s.GetWorker(ctx, agl.GetWorkerParams{WorkerID: "w"})) },
+		"QueryWorkers":       func() error { return errorOf(s.QueryWorkers(ctx, agl.QueryWorkersParams{})) },
 		"AddSpans": func() error {
-			_, err := s.AddSpans(ctx, agl.AddSpansParams{Spans: []agl.Span{span(id, r.Attempt.AttemptID, "x", 1)}})
-			return err
+			return errorOf(s.AddSpans(ctx, agl.AddSpansParams{Spans: []agl.Span{span(id, r.Attempt.AttemptID, "x", 1)}}))
 		},
-		"QuerySpans": func() error { _, err := s.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: id}); return err },
+		"QuerySpans": func() error { return errorOf(s.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: id})) },
 		"QueryShortSpans": func() error {
 			if !s.Capabilities().QueryShortSpans {
 				return s.Ready(ctx)
 			}
-			_, err := s.QueryShortSpans(ctx, agl.QueryShortSpansParams{ShortForm: agl.ShortForm{Attributes: func(string) bool { return true }}})
-			return err
+			return errorOf(s.QueryShortSpans(ctx, agl.QueryShortSpansParams{ShortForm: agl.ShortForm{Attributes: func(string) bool { return true }}}))
 		},
-		"ReserveSequenceIDs": func() error {
-			_, err := s.ReserveSequenceIDs(ctx, agl.ReserveSequenceIDsParams{RolloutID: id})
-			return err
-		},
-		"CloseQueue": func() error { return s.CloseQueue(ctx) },
-		"Statistics": func() error { _, err := s.Statistics(ctx); return err },
-		"Ready":      func() error { return s.Ready(ctx) },
+		"ReserveSequenceIDs": func() error { return errorOf(s.ReserveSequenceIDs(ctx, agl.ReserveSequenceIDsParams{RolloutID: id})) },
+		"CloseQueue":         func() error { return s.CloseQueue(ctx) },
+		"Statistics":         func() error { return errorOf(s.Statistics(ctx)) },
+		"Ready":              func() error { return s.Ready(ctx) },
 		"Events": func() (last error) {
 			for _, err := range s.Events(ctx, agl.EventsParams{}) {
 				last = err
@@ -93,12 +79,10 @@ func testCloseBlocked(h *harness) {
 	ended := make(chan error)
 	streaming := make(chan struct{})
 	go func() {
-		_, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: longWait})
-		ended <- err
+		ended <- errorOf(h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: longWait}))
 	}()
 	go func() {
-		_, err := h.Store.WaitForRollouts(h.ctx, agl.WaitForRolloutsParams{RolloutIDs: []string{r.RolloutID}})
-		ended <- err
+		ended <- errorOf(h.Store.WaitForRollouts(h.ctx, agl.WaitForRolloutsParams{RolloutIDs: []string{r.RolloutID}}))
 	}()
 	go func() {
 		var last error

@@ -96,23 +96,16 @@ func testEvents(h *harness) {
 	h.addSpans(learned)
 	equal(h, "what was learned", want(agl.EventTraining, "1").RolloutID, r.RolloutID)
 	late := []agl.Span{span(r.RolloutID, claimed.Attempt.AttemptID, "late-1", 0), span(r.RolloutID, claimed.Attempt.AttemptID, "late-2", 0)}
-	added, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: late, IssueSequenceIDs: true})
-	must(h, added, err)
+	must(h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: late, IssueSequenceIDs: true}))(h)
 	told := want(agl.EventSpans, "2")
 	equal(h, "late spans", told.RolloutID+told.AttemptID, r.RolloutID+claimed.Attempt.AttemptID)
-	u, err := h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("m")})
-	equal(h, "resources", want(agl.EventResources, "").ResourcesID, must(h, u, err).ResourcesID)
-	if err := h.Store.CloseQueue(h.ctx); err != nil {
-		h.Fatal(err)
-	}
+	u := must(h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("m")}))(h)
+	equal(h, "resources", want(agl.EventResources, "").ResourcesID, u.ResourcesID)
+	h.ok(h.Store.CloseQueue(h.ctx))
 	want(agl.EventQueue, "closed")
-	if err := h.Store.OpenQueue(h.ctx); err != nil {
-		h.Fatal(err)
-	}
+	h.ok(h.Store.OpenQueue(h.ctx))
 	want(agl.EventQueue, "open")
-	if err := h.Store.DeleteRollout(h.ctx, agl.DeleteRolloutParams{RolloutID: r.RolloutID}); err != nil {
-		h.Fatal(err)
-	}
+	h.ok(h.Store.DeleteRollout(h.ctx, agl.DeleteRolloutParams{RolloutID: r.RolloutID}))
 	equal(h, "rollout", want(agl.EventRollout, "deleted").RolloutID, r.RolloutID)
 }
 

@@ -19,8 +19,7 @@ func idempotencyTests(a *area) {
 
 func testRepeats(h *harness) {
 	counts := func() [3]int {
-		got, err := h.Store.Statistics(h.ctx)
-		must(h, got, err)
+		got := must(h.Store.Statistics(h.ctx))(h)
 		return [3]int{got.TotalRollouts, got.TotalAttempts, got.TotalResources}
 	}
 	var claimed, started, resources string
@@ -30,31 +29,26 @@ func testRepeats(h *harness) {
 		want *string
 	}{
 		{"enqueue", func() string {
-			got, err := h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{Rollouts: numbered(2), IdempotencyKey: "k"})
-			return rolloutIDs(must(h, got, err))
+			return rolloutIDs(must(h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{Rollouts: numbered(2), IdempotencyKey: "k"}))(h))
 		}, nil},
 		{"dequeue", func() string {
-			got, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 2, WorkerID: agl.Some("w"), IdempotencyKey: "k"})
-			claims := must(h, got, err).Rollouts
+			claims := must(h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 2, WorkerID: agl.Some("w"), IdempotencyKey: "k"}))(h).Rollouts
 			return ids(claims, func(r *agl.AttemptedRollout) string { return r.RolloutID + r.Attempt.AttemptID })
 		}, &claimed},
 		{"start rollout", func() string {
-			got, err := h.Store.StartRollout(h.ctx, agl.StartRolloutParams{EnqueueRollout: numbered(1)[0], IdempotencyKey: "k"})
-			must(h, got, err)
+			got := must(h.Store.StartRollout(h.ctx, agl.StartRolloutParams{EnqueueRollout: numbered(1)[0], IdempotencyKey: "k"}))(h)
 			started = got.RolloutID
 			return got.RolloutID + got.Attempt.AttemptID
 		}, nil},
 		{"start attempt", func() string {
-			got, err := h.Store.StartAttempt(h.ctx, agl.StartAttemptParams{RolloutID: started, IdempotencyKey: "k"})
-			return must(h, got, err).Attempt.AttemptID
+			return must(h.Store.StartAttempt(h.ctx, agl.StartAttemptParams{RolloutID: started, IdempotencyKey: "k"}))(h).Attempt.AttemptID
 		}, nil},
 		{"add resources", func() string {
-			got, err := h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("m"), IdempotencyKey: "k"})
-			return must(h, got, err).ResourcesID
+			return must(h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("m"), IdempotencyKey: "k"}))(h).ResourcesID
 		}, &resources},
 		{"update resources", func() string {
-			got, err := h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: "x", Resources: bundle("m"), IdempotencyKey: "k"})
-			if v := must(h, got, err).Version; v != 1 {
+			got := must(h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: "x", Resources: bundle("m"), IdempotencyKey: "k"}))(h)
+			if v := got.Version; v != 1 {
 				h.Errorf("version %d, want 1", v)
 			}
 			return got.ResourcesID
@@ -72,32 +66,24 @@ func testRepeats(h *harness) {
 }
 
 func testConflicts(h *harness) {
-	got, err := h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{Rollouts: numbered(1), IdempotencyKey: "k"})
-	must(h, got, err)
-	_, err = h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{Rollouts: numbered(2), IdempotencyKey: "k"})
-	h.wantError(err, agl.ErrConflict, "")
-	u, err := h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("m"), IdempotencyKey: "k"})
-	must(h, u, err)
-	_, err = h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("n"), IdempotencyKey: "k"})
-	h.wantError(err, agl.ErrConflict, "")
-	claim, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, IdempotencyKey: "k"})
-	equal(h, "claims", len(must(h, claim, err).Rollouts), 1)
-	_, err = h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 2, IdempotencyKey: "k"})
-	h.wantError(err, agl.ErrConflict, "")
+	must(h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{Rollouts: numbered(1), IdempotencyKey: "k"}))(h)
+	h.wantError(errorOf(h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{Rollouts: numbered(2), IdempotencyKey: "k"})), agl.ErrConflict, "")
+	must(h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("m"), IdempotencyKey: "k"}))(h)
+	h.wantError(errorOf(h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("n"), IdempotencyKey: "k"})), agl.ErrConflict, "")
+	equal(h, "claims", len(must(h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, IdempotencyKey: "k"}))(h).Rollouts), 1)
+	h.wantError(errorOf(h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 2, IdempotencyKey: "k"})), agl.ErrConflict, "")
 	equal(h, "rollouts", h.rollouts(agl.QueryRolloutsParams{}).Total, 1)
 }
 
 func testKeyScope(h *harness) {
 	a, b := h.start(config(agl.RolloutConfig{}), ""), h.start(config(agl.RolloutConfig{}), "")
 	for _, r := range []agl.AttemptedRollout{a, b, a} {
-		got, err := h.Store.StartAttempt(h.ctx, agl.StartAttemptParams{RolloutID: r.RolloutID, IdempotencyKey: "k"})
-		must(h, got, err)
+		got := must(h.Store.StartAttempt(h.ctx, agl.StartAttemptParams{RolloutID: r.RolloutID, IdempotencyKey: "k"}))(h)
 		equal(h, "rollout", got.RolloutID, r.RolloutID)
 		equal(h, "number", got.Attempt.SequenceID, 2)
 	}
 	for _, key := range []string{"k1", "k2"} {
-		got, err := h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{Rollouts: numbered(1), IdempotencyKey: key})
-		must(h, got, err)
+		must(h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{Rollouts: numbered(1), IdempotencyKey: key}))(h)
 	}
 	equal(h, "rollouts", h.rollouts(agl.QueryRolloutsParams{}).Total, 4)
 }
@@ -129,10 +115,10 @@ func testRepeatWaits(h *harness) {
 func testKeysForgotten(h *harness) {
 	h.needClock()
 	enqueue := func() string {
-		got, err := h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{
+		got := must(h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{
 			Rollouts: []agl.EnqueueRollout{{Input: jsontext.Value(`1`)}}, IdempotencyKey: "k",
-		})
-		return rolloutIDs(must(h, got, err))
+		}))(h)
+		return rolloutIDs(got)
 	}
 	first := enqueue()
 	h.Advance(9 * time.Minute)

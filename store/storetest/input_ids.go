@@ -25,46 +25,37 @@ func testLongIDs(h *harness) {
 	started := h.start(agl.EnqueueRollout{}, "w")
 	for name, call := range map[string]func(id string) error{
 		"worker of a heartbeat": func(id string) error {
-			_, err := h.Store.UpdateWorker(h.ctx, agl.UpdateWorkerParams{WorkerID: id})
-			return err
+			return errorOf(h.Store.UpdateWorker(h.ctx, agl.UpdateWorkerParams{WorkerID: id}))
 		},
 		"worker of a dequeue": func(id string) error {
-			_, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, WorkerID: agl.Some(id)})
-			return err
+			return errorOf(h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, WorkerID: agl.Some(id)}))
 		},
 		"worker of an attempt": func(id string) error {
-			_, err := h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{
+			return errorOf(h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{
 				RolloutID: started.RolloutID, AttemptID: started.Attempt.AttemptID, WorkerID: &id,
-			})
-			return err
+			}))
 		},
 		"worker of a start": func(id string) error {
-			_, err := h.Store.StartRollout(h.ctx, agl.StartRolloutParams{WorkerID: agl.Some(id)})
-			return err
+			return errorOf(h.Store.StartRollout(h.ctx, agl.StartRolloutParams{WorkerID: agl.Some(id)}))
 		},
 		"worker of another attempt": func(id string) error {
-			_, err := h.Store.StartAttempt(h.ctx, agl.StartAttemptParams{RolloutID: started.RolloutID, WorkerID: agl.Some(id)})
-			return err
+			return errorOf(h.Store.StartAttempt(h.ctx, agl.StartAttemptParams{RolloutID: started.RolloutID, WorkerID: agl.Some(id)}))
 		},
 		"resources": func(id string) error {
-			_, err := h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: id, Resources: bundle("m")})
-			return err
+			return errorOf(h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: id, Resources: bundle("m")}))
 		},
 		"span": func(id string) error {
-			_, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{
+			return errorOf(h.Store.AddSpans(h.ctx, agl.AddSpansParams{
 				Spans: []agl.Span{span(started.RolloutID, started.Attempt.AttemptID, id, 1)},
-			})
-			return err
+			}))
 		},
 		"sequence": func(id string) error {
-			_, err := h.Store.ReserveSequenceIDs(h.ctx, agl.ReserveSequenceIDsParams{RolloutID: id, AttemptID: "at"})
-			return err
+			return errorOf(h.Store.ReserveSequenceIDs(h.ctx, agl.ReserveSequenceIDsParams{RolloutID: id, AttemptID: "at"}))
 		},
 		"idempotency key": func(id string) error {
-			_, err := h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{
+			return errorOf(h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{
 				Rollouts: []agl.EnqueueRollout{{}}, IdempotencyKey: id,
-			})
-			return err
+			}))
 		},
 	} {
 		if err := call(longID(longestID)); err != nil {

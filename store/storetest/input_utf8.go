@@ -23,26 +23,21 @@ func testInvalidUTF8(h *harness) {
 	spanWith := func(change func(s *agl.Span)) error {
 		s := span(r.RolloutID, r.Attempt.AttemptID, "s", 1)
 		change(&s)
-		_, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: []agl.Span{s}})
-		return err
+		return errorOf(h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: []agl.Span{s}}))
 	}
 	enqueue := func(e agl.EnqueueRollout) error {
-		_, err := h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{e}})
-		return err
+		return errorOf(h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{e}}))
 	}
 	update := func(p agl.UpdateRolloutParams) error {
 		p.RolloutID = r.RolloutID
-		_, err := h.Store.UpdateRollout(h.ctx, p)
-		return err
+		return errorOf(h.Store.UpdateRollout(h.ctx, p))
 	}
 	resource := func(resources agl.Resources) error {
-		_, err := h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: resources})
-		return err
+		return errorOf(h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: resources}))
 	}
 	attempt := func(p agl.UpdateAttemptParams) error {
 		p.RolloutID, p.AttemptID = r.RolloutID, r.Attempt.AttemptID
-		_, err := h.Store.UpdateAttempt(h.ctx, p)
-		return err
+		return errorOf(h.Store.UpdateAttempt(h.ctx, p))
 	}
 	documents := map[string]bool{
 		"input": true, "metadata": true, "heartbeat_stats": true, "attributes": true, "resources/m/sampling_parameters": true,
@@ -63,12 +58,10 @@ func testInvalidUTF8(h *harness) {
 		{"metadata", func() error { return attempt(agl.UpdateAttemptParams{Metadata: doc}) }},
 		{"worker_id", func() error { return attempt(agl.UpdateAttemptParams{WorkerID: &worker}) }},
 		{"heartbeat_stats", func() error {
-			_, err := h.Store.UpdateWorker(h.ctx, agl.UpdateWorkerParams{WorkerID: "w", HeartbeatStats: doc})
-			return err
+			return errorOf(h.Store.UpdateWorker(h.ctx, agl.UpdateWorkerParams{WorkerID: "w", HeartbeatStats: doc}))
 		}},
 		{"worker_id", func() error {
-			_, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, WorkerID: badID})
-			return err
+			return errorOf(h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, WorkerID: badID}))
 		}},
 		{"span_id", func() error { return spanWith(func(s *agl.Span) { s.SpanID = bad }) }},
 		{"name", func() error { return spanWith(func(s *agl.Span) { s.Name = bad }) }},
@@ -91,8 +84,7 @@ func testInvalidUTF8(h *harness) {
 			h.Errorf("%s: got error %v, want ErrInvalid that names it and UTF-8", tc.field, err)
 		}
 	}
-	stats, err := h.Store.Statistics(h.ctx)
-	must(h, stats, err)
+	stats := must(h.Store.Statistics(h.ctx))(h)
 	equal(h, "spans", stats.TotalSpans, 0)
 	equal(h, "rollouts", stats.TotalRollouts, 1)
 	equal(h, "resources", stats.TotalResources, 0)

@@ -18,8 +18,7 @@ func queryTests(a *area) {
 
 func (h *harness) rollouts(p agl.QueryRolloutsParams) agl.Page[agl.AttemptedRollout] {
 	h.Helper()
-	got, err := h.Store.QueryRollouts(h.ctx, p)
-	return must(h, got, err)
+	return must(h.Store.QueryRollouts(h.ctx, p))(h)
 }
 
 func testRolloutFilters(h *harness) {
@@ -102,8 +101,8 @@ func testAttemptQuery(h *harness) {
 	h.startAttempt(r.RolloutID, "a")
 	h.report(r.RolloutID, agl.LatestAttempt, agl.AttemptSucceeded)
 	numbers := func(p agl.Paging) string {
-		got, err := h.Store.QueryAttempts(h.ctx, agl.QueryAttemptsParams{RolloutID: r.RolloutID, Paging: p})
-		equal(h, "total", must(h, got, err).Total, 3)
+		got := must(h.Store.QueryAttempts(h.ctx, agl.QueryAttemptsParams{RolloutID: r.RolloutID, Paging: p}))(h)
+		equal(h, "total", got.Total, 3)
 		return ids(got.Items, func(a *agl.Attempt) string { return strconv.Itoa(a.SequenceID) })
 	}
 	equal(h, "default", numbers(agl.Paging{}), "1 2 3")
@@ -117,8 +116,7 @@ func testAttemptQuery(h *harness) {
 
 func testBadPaging(h *harness) {
 	query := func(p agl.Paging) error {
-		_, err := h.Store.QueryRollouts(h.ctx, agl.QueryRolloutsParams{Paging: p})
-		return err
+		return errorOf(h.Store.QueryRollouts(h.ctx, agl.QueryRolloutsParams{Paging: p}))
 	}
 	h.wantError(query(agl.Paging{Limit: -2}), agl.ErrInvalid, "Limit must be greater than 0 or -1 for no limit")
 	h.wantError(query(agl.Paging{Offset: -1}), agl.ErrInvalid, "Offset must be greater than or equal to 0")
@@ -128,12 +126,9 @@ func testBadPaging(h *harness) {
 		h.wantError(query(agl.Paging{SortBy: field}), agl.ErrInvalid, "")
 	}
 	h.wantError(query(agl.Paging{Order: "up"}), agl.ErrInvalid, "")
-	_, err := h.Store.QueryRollouts(h.ctx, agl.QueryRolloutsParams{Logic: "xor"})
-	h.wantError(err, agl.ErrInvalid, "")
-	_, err = h.Store.QueryRollouts(h.ctx, agl.QueryRolloutsParams{StatusIn: []agl.RolloutStatus{"done"}})
-	h.wantError(err, agl.ErrInvalid, "")
-	_, err = h.Store.QueryWorkers(h.ctx, agl.QueryWorkersParams{StatusIn: []agl.WorkerStatus{"lazy"}})
-	h.wantError(err, agl.ErrInvalid, "")
+	h.wantError(errorOf(h.Store.QueryRollouts(h.ctx, agl.QueryRolloutsParams{Logic: "xor"})), agl.ErrInvalid, "")
+	h.wantError(errorOf(h.Store.QueryRollouts(h.ctx, agl.QueryRolloutsParams{StatusIn: []agl.RolloutStatus{"done"}})), agl.ErrInvalid, "")
+	h.wantError(errorOf(h.Store.QueryWorkers(h.ctx, agl.QueryWorkersParams{StatusIn: []agl.WorkerStatus{"lazy"}})), agl.ErrInvalid, "")
 }
 
 func testStatistics(h *harness) {
@@ -141,12 +136,10 @@ func testStatistics(h *harness) {
 	h.startAttempt(r.RolloutID, "v")
 	other := h.enqueueOne()
 	h.addSpans(span(r.RolloutID, r.Attempt.AttemptID, "a", 1), span(r.RolloutID, r.Attempt.AttemptID, "b", 2))
-	u, err := h.Store.AddResources(h.ctx, agl.AddResourcesParams{})
-	must(h, u, err)
+	must(h.Store.AddResources(h.ctx, agl.AddResourcesParams{}))(h)
 	check := func(rollouts, attempts, spans int) {
 		h.Helper()
-		got, err := h.Store.Statistics(h.ctx)
-		must(h, got, err)
+		got := must(h.Store.Statistics(h.ctx))(h)
 		equal(h, "rollouts", got.TotalRollouts, rollouts)
 		equal(h, "attempts", got.TotalAttempts, attempts)
 		equal(h, "spans", got.TotalSpans, spans)
@@ -160,9 +153,7 @@ func testStatistics(h *harness) {
 	}
 	check(2, 2, 2)
 	h.setStatus(r.RolloutID, agl.RolloutFailed)
-	if err := h.Store.DeleteRollout(h.ctx, agl.DeleteRolloutParams{RolloutID: r.RolloutID}); err != nil {
-		h.Fatal(err)
-	}
+	h.ok(h.Store.DeleteRollout(h.ctx, agl.DeleteRolloutParams{RolloutID: r.RolloutID}))
 	check(1, 0, 0)
 	h.dequeueOne("", other.RolloutID)
 	check(1, 1, 0)

@@ -163,8 +163,7 @@ func testBlockedCancel(h *harness) {
 	ctx, cancel := context.WithCancel(h.ctx)
 	done := make(chan error, 1)
 	go func() {
-		_, err := h.Store.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: longWait})
-		done <- err
+		done <- errorOf(h.Store.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: longWait}))
 	}()
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
@@ -176,8 +175,7 @@ func testBlockedCancel(h *harness) {
 
 func testBlockedTimeout(h *harness) {
 	if h.Advance == nil {
-		got, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: time.Millisecond})
-		equal(h, "rollouts", len(must(h, got, err).Rollouts), 0)
+		equal(h, "rollouts", len(must(h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: time.Millisecond}))(h).Rollouts), 0)
 		return
 	}
 	result := h.block(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: time.Minute})
@@ -223,8 +221,7 @@ func testGivenBack(h *harness) {
 	wg.Wait()
 	// A server may return a claim after its client has seen the error.
 	for len(claimed) < rollouts/2*3 {
-		got, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 100, Wait: longWait})
-		for _, r := range must(h, got, err).Rollouts {
+		for _, r := range must(h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 100, Wait: longWait}))(h).Rollouts {
 			equal(h, "number", r.Attempt.SequenceID, 1)
 			claimed = append(claimed, r.RolloutID)
 		}
@@ -243,7 +240,7 @@ func (h *harness) needReturnClaims() {
 
 func (h *harness) returnClaims(rollouts ...agl.AttemptedRollout) {
 	h.Helper()
-	must(h, 0, h.Store.ReturnClaims(h.ctx, agl.ReturnClaimsParams{Claims: agl.ClaimsOf(rollouts...)}))
+	h.ok(h.Store.ReturnClaims(h.ctx, agl.ReturnClaimsParams{Claims: agl.ClaimsOf(rollouts...)}))
 }
 
 func testReturnClaims(h *harness) {
@@ -262,8 +259,8 @@ func testReturnClaims(h *harness) {
 	// A heartbeat does not count as work.
 	h.enqueueOne()
 	beaten := h.dequeue(1, "v")
-	updated, err := h.Store.UpdateWorker(h.ctx, agl.UpdateWorkerParams{WorkerID: "v"})
-	equal(h, "attempt of the worker", must(h, updated, err).CurrentAttemptID, agl.Some(beaten[0].Attempt.AttemptID))
+	updated := must(h.Store.UpdateWorker(h.ctx, agl.UpdateWorkerParams{WorkerID: "v"}))(h)
+	equal(h, "attempt of the worker", updated.CurrentAttemptID, agl.Some(beaten[0].Attempt.AttemptID))
 	h.returnClaims(beaten...)
 	h.wantStatus(beaten[0].RolloutID, agl.RolloutQueuing, "")
 	h.dequeueOne("", beaten[0].RolloutID)
@@ -282,12 +279,11 @@ func testReturnByKey(h *harness) {
 	dequeue := agl.DequeueRolloutsParams{Limit: 2, WorkerID: agl.Some("w"), IdempotencyKey: "k"}
 	claim := func() []agl.AttemptedRollout {
 		h.Helper()
-		got, err := h.Store.DequeueRollouts(h.ctx, dequeue)
-		return must(h, got, err).Rollouts
+		return must(h.Store.DequeueRollouts(h.ctx, dequeue))(h).Rollouts
 	}
 	giveBack := func(revoke bool) {
 		h.Helper()
-		must(h, 0, h.Store.ReturnClaims(h.ctx, agl.ReturnClaimsParams{IdempotencyKey: "k", RevokeKey: revoke}))
+		h.ok(h.Store.ReturnClaims(h.ctx, agl.ReturnClaimsParams{IdempotencyKey: "k", RevokeKey: revoke}))
 	}
 	giveBack(false) // of a dequeue that never happened
 	r := h.enqueue(numbered(3)...)
@@ -310,7 +306,7 @@ func testReturnByKey(h *harness) {
 
 	// The dequeue arrives after its key was revoked.
 	dequeue.IdempotencyKey = "late"
-	must(h, 0, h.Store.ReturnClaims(h.ctx, agl.ReturnClaimsParams{IdempotencyKey: "late", RevokeKey: true}))
+	h.ok(h.Store.ReturnClaims(h.ctx, agl.ReturnClaimsParams{IdempotencyKey: "late", RevokeKey: true}))
 	h.enqueueOne()
 	dequeue.Wait = longWait
 	equal(h, "claimed by a late dequeue", len(claim()), 0)
@@ -324,7 +320,7 @@ func testReturnByKey(h *harness) {
 func testRevokeBlocked(h *harness) {
 	h.needReturnClaims()
 	result := h.block(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: longWait, IdempotencyKey: "k"})
-	must(h, 0, h.Store.ReturnClaims(h.ctx, agl.ReturnClaimsParams{IdempotencyKey: "k", RevokeKey: true}))
+	h.ok(h.Store.ReturnClaims(h.ctx, agl.ReturnClaimsParams{IdempotencyKey: "k", RevokeKey: true}))
 	r := h.enqueueOne()
 	equal(h, "claimed", len((<-result).Rollouts), 0)
 	h.dequeueOne("", r.RolloutID)
@@ -332,21 +328,15 @@ func testRevokeBlocked(h *harness) {
 
 func testClosedQueue(h *harness) {
 	result := h.block(h.ctx, agl.DequeueRolloutsParams{Limit: 1, WorkerID: agl.Some("w"), Wait: longWait})
-	if err := h.Store.CloseQueue(h.ctx); err != nil {
-		h.Fatal(err)
-	}
+	h.ok(h.Store.CloseQueue(h.ctx))
 	got := <-result
 	equal(h, "closed", got.Closed, true)
 	equal(h, "rollouts", len(got.Rollouts), 0)
 	r := h.enqueueOne()
-	got, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: longWait})
-	equal(h, "closed", must(h, got, err).Closed, true)
+	got = must(h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: longWait}))(h)
+	equal(h, "closed", got.Closed, true)
 	equal(h, "rollouts", len(got.Rollouts), 0)
-	if err := h.Store.CloseQueue(h.ctx); err != nil {
-		h.Fatal(err)
-	}
-	if err := h.Store.OpenQueue(h.ctx); err != nil {
-		h.Fatal(err)
-	}
+	h.ok(h.Store.CloseQueue(h.ctx))
+	h.ok(h.Store.OpenQueue(h.ctx))
 	h.dequeueOne("", r.RolloutID)
 }

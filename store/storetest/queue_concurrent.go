@@ -34,13 +34,10 @@ func testTraining(h *harness) {
 		})
 	}
 	algorithm.Wait()
-	if err := h.Store.CloseQueue(h.ctx); err != nil {
-		h.Fatal(err)
-	}
+	h.ok(h.Store.CloseQueue(h.ctx))
 	runner.Wait()
 	const rollouts = algorithms * batches * batch
-	stats, err := h.Store.Statistics(h.ctx)
-	must(h, stats, err)
+	stats := must(h.Store.Statistics(h.ctx))(h)
 	equal(h, "rollouts", stats.TotalRollouts, rollouts)
 	equal(h, "attempts", int64(stats.TotalAttempts), attempts.Load())
 	equal(h, "attempts", attempts.Load(), rollouts+failures.Load())
@@ -48,8 +45,7 @@ func testTraining(h *harness) {
 	done := h.rollouts(agl.QueryRolloutsParams{StatusIn: []agl.RolloutStatus{agl.RolloutSucceeded}})
 	equal(h, "succeeded", done.Total, rollouts)
 	for i := range runners {
-		page, err := h.Store.QueryWorkers(h.ctx, agl.QueryWorkersParams{WorkerIDContains: "w" + strconv.Itoa(i)})
-		for _, w := range must(h, page, err).Items {
+		for _, w := range must(h.Store.QueryWorkers(h.ctx, agl.QueryWorkersParams{WorkerIDContains: "w" + strconv.Itoa(i)}))(h).Items {
 			equal(h, w.WorkerID+" holds an attempt", w.CurrentAttemptID.Valid, false)
 		}
 	}
@@ -119,6 +115,5 @@ func (h *harness) workOn(ctx context.Context, a *agl.Attempt, status agl.Attempt
 			return err
 		}
 	}
-	_, err := h.Store.UpdateAttempt(ctx, agl.UpdateAttemptParams{RolloutID: a.RolloutID, AttemptID: a.AttemptID, Status: &status})
-	return err
+	return errorOf(h.Store.UpdateAttempt(ctx, agl.UpdateAttemptParams{RolloutID: a.RolloutID, AttemptID: a.AttemptID, Status: &status}))
 }

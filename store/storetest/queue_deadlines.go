@@ -97,8 +97,7 @@ func testHeartbeatsMove(h *harness) {
 	}
 	for range 3 {
 		h.Advance(4 * second)
-		w, err := h.Store.UpdateWorker(h.ctx, agl.UpdateWorkerParams{WorkerID: "w"})
-		must(h, w, err)
+		must(h.Store.UpdateWorker(h.ctx, agl.UpdateWorkerParams{WorkerID: "w"}))(h)
 	}
 	h.wantStatus(r.RolloutID, agl.RolloutRunning, agl.AttemptRunning)
 	h.Advance(6 * second)
@@ -111,8 +110,7 @@ func testConfigMoves(h *harness) {
 	h.Advance(20 * second)
 	h.wantStatus(r.RolloutID, agl.RolloutPreparing, agl.AttemptPreparing)
 	c := agl.RolloutConfig{MaxAttempts: 1, TimeoutSeconds: agl.Some(30.0)}
-	got, err := h.Store.UpdateRollout(h.ctx, agl.UpdateRolloutParams{RolloutID: r.RolloutID, Config: &c})
-	must(h, got, err)
+	must(h.Store.UpdateRollout(h.ctx, agl.UpdateRolloutParams{RolloutID: r.RolloutID, Config: &c}))(h)
 	h.Advance(5 * second)
 	h.wantStatus(r.RolloutID, agl.RolloutPreparing, agl.AttemptPreparing)
 	h.Advance(6 * second)

@@ -38,8 +38,7 @@ func (h *harness) waitFor(ids ...string) <-chan []agl.Rollout {
 // peek returns the finished rollouts without waiting.
 func (h *harness) peek(ids ...string) []agl.Rollout {
 	h.Helper()
-	got, err := h.Store.WaitForRollouts(h.ctx, agl.WaitForRolloutsParams{RolloutIDs: ids, Timeout: agl.Some(time.Duration(0))})
-	return must(h, got, err)
+	return must(h.Store.WaitForRollouts(h.ctx, agl.WaitForRolloutsParams{RolloutIDs: ids, Timeout: agl.Some(time.Duration(0))}))(h)
 }
 
 func testWaitFinished(h *harness) {
@@ -52,8 +51,8 @@ func testWaitFinished(h *harness) {
 	equal(h, "without a timeout", rolloutIDs(<-h.waitFor(c, "nope", a)), c+" "+a)
 	equal(h, "unknown only", len(<-h.waitFor("nope")), 0)
 	equal(h, "nothing", len(<-h.waitFor()), 0)
-	got, err := h.Store.WaitForRollouts(h.ctx, agl.WaitForRolloutsParams{RolloutIDs: []string{b}, Timeout: agl.Some(-time.Second)})
-	equal(h, "negative timeout", len(must(h, got, err)), 0)
+	got := must(h.Store.WaitForRollouts(h.ctx, agl.WaitForRolloutsParams{RolloutIDs: []string{b}, Timeout: agl.Some(-time.Second)}))(h)
+	equal(h, "negative timeout", len(got), 0)
 }
 
 func testWaitAll(h *harness) {
@@ -77,8 +76,8 @@ func testWaitTimeout(h *harness) {
 	h.setStatus(r[0].RolloutID, agl.RolloutFailed)
 	both := []string{r[0].RolloutID, r[1].RolloutID}
 	if h.Advance == nil {
-		got, err := h.Store.WaitForRollouts(h.ctx, agl.WaitForRolloutsParams{RolloutIDs: both, Timeout: agl.Some(time.Millisecond)})
-		equal(h, "finished", rolloutIDs(must(h, got, err)), r[0].RolloutID)
+		got := must(h.Store.WaitForRollouts(h.ctx, agl.WaitForRolloutsParams{RolloutIDs: both, Timeout: agl.Some(time.Millisecond)}))(h)
+		equal(h, "finished", rolloutIDs(got), r[0].RolloutID)
 		return
 	}
 	done := make(chan []agl.Rollout, 1)
@@ -105,8 +104,7 @@ func testWaitContext(h *harness) {
 	ctx, cancel := context.WithCancel(h.ctx)
 	done := make(chan error, 1)
 	go func() {
-		_, err := h.Store.WaitForRollouts(ctx, agl.WaitForRolloutsParams{RolloutIDs: []string{r.RolloutID}})
-		done <- err
+		done <- errorOf(h.Store.WaitForRollouts(ctx, agl.WaitForRolloutsParams{RolloutIDs: []string{r.RolloutID}}))
 	}()
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
@@ -132,9 +130,7 @@ func testWaitDeleted(h *harness) {
 	r := h.enqueue(numbered(2)...)
 	done := h.waitFor(r[0].RolloutID, r[1].RolloutID)
 	h.cancel(r[0].RolloutID)
-	if err := h.Store.DeleteRollout(h.ctx, agl.DeleteRolloutParams{RolloutID: r[0].RolloutID}); err != nil {
-		h.Fatal(err)
-	}
+	h.ok(h.Store.DeleteRollout(h.ctx, agl.DeleteRolloutParams{RolloutID: r[0].RolloutID}))
 	h.cancel(r[1].RolloutID)
 	equal(h, "left", rolloutIDs(<-done), r[1].RolloutID)
 }

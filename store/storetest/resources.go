@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"strconv"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -29,31 +28,22 @@ func bundle(model string) agl.Resources {
 }
 
 func testResources(h *harness) {
-	_, err := h.Store.GetLatestResources(h.ctx)
-	h.wantError(err, agl.ErrNotFound, "")
-	_, err = h.Store.GetResources(h.ctx, agl.GetResourcesParams{})
-	h.wantError(err, agl.ErrNotFound, "")
-	_, err = h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: "nope"})
-	h.wantError(err, agl.ErrNotFound, "")
-	first, err := h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("m1")})
-	must(h, first, err)
+	h.wantError(errorOf(h.Store.GetLatestResources(h.ctx)), agl.ErrNotFound, "")
+	h.wantError(errorOf(h.Store.GetResources(h.ctx, agl.GetResourcesParams{})), agl.ErrNotFound, "")
+	h.wantError(errorOf(h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: "nope"})), agl.ErrNotFound, "")
+	first := must(h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("m1")}))(h)
 	if len(first.ResourcesID) != len("rs-")+12 {
 		h.Errorf("id %s is not rs- and 12 digits", first.ResourcesID)
 	}
 	equal(h, "version", first.Version, 1)
 	equal(h, "resources", string(first.Resources.AppendJSON(nil)), string(bundle("m1").AppendJSON(nil)))
-	second, err := h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("m2")})
-	must(h, second, err)
+	second := must(h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("m2")}))(h)
 	latest := func() agl.ResourcesUpdate {
-		got, err := h.Store.GetLatestResources(h.ctx)
-		return must(h, got, err)
+		return must(h.Store.GetLatestResources(h.ctx))(h)
 	}
 	equal(h, "latest", latest().ResourcesID, second.ResourcesID)
-	if h.Advance != nil {
-		h.Advance(time.Second)
-	}
-	updated, err := h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: first.ResourcesID, Resources: bundle("m3")})
-	must(h, updated, err)
+	h.tick()
+	updated := must(h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: first.ResourcesID, Resources: bundle("m3")}))(h)
 	equal(h, "version", updated.Version, 2)
 	equal(h, "create time", updated.CreateTime, first.CreateTime)
 	if h.Advance != nil && updated.UpdateTime <= first.UpdateTime {
@@ -62,11 +52,10 @@ func testResources(h *harness) {
 	equal(h, "latest", latest().ResourcesID, first.ResourcesID)
 	now := latest()
 	equal(h, "latest", string(now.AppendJSON(nil)), string(updated.AppendJSON(nil)))
-	made, err := h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: "mine", Resources: bundle("m4")})
-	equal(h, "version", must(h, made, err).Version, 1)
+	equal(h, "version", must(h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: "mine", Resources: bundle("m4")}))(h).Version, 1)
 	equal(h, "latest", latest().ResourcesID, "mine")
-	got, err := h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: second.ResourcesID})
-	equal(h, "by id", string(must(h, got, err).Resources.AppendJSON(nil)), string(bundle("m2").AppendJSON(nil)))
+	got := must(h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: second.ResourcesID}))(h)
+	equal(h, "by id", string(got.Resources.AppendJSON(nil)), string(bundle("m2").AppendJSON(nil)))
 }
 
 func testResourcesRefused(h *harness) {
@@ -75,17 +64,15 @@ func testResourcesRefused(h *harness) {
 		"resources.p: got *agl.LLM, must be an agl.LLM, agl.ProxyLLM or agl.PromptTemplate": {{Name: "p", Resource: &agl.LLM{}}},
 		"resources.none: got <nil>, must be an agl.LLM, agl.ProxyLLM or agl.PromptTemplate": {{Name: "none"}},
 	} {
-		_, err := h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: resources, IdempotencyKey: "k"})
-		h.wantError(err, agl.ErrInvalid, text)
-		_, err = h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: "u", Resources: resources, IdempotencyKey: "k"})
+		h.wantError(errorOf(h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: resources, IdempotencyKey: "k"})), agl.ErrInvalid, text)
+		_, err := h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: "u", Resources: resources, IdempotencyKey: "k"})
 		h.wantError(err, agl.ErrInvalid, text)
 	}
 }
 
 func testInherit(h *harness) {
 	equal(h, "before there are any", h.enqueueOne().ResourcesID.Valid, false)
-	u, err := h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("m")})
-	must(h, u, err)
+	u := must(h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("m")}))(h)
 	want := agl.Some(u.ResourcesID)
 	equal(h, "enqueued", h.enqueueOne().ResourcesID, want)
 	equal(h, "started", h.start(config(agl.RolloutConfig{}), "").ResourcesID, want)
@@ -95,11 +82,9 @@ func testInherit(h *harness) {
 
 func testResourcesQuery(h *harness) {
 	for i, id := range []string{"b", "a", "ab"} {
-		u, err := h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: id, Resources: bundle(strconv.Itoa(i))})
-		must(h, u, err)
+		must(h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: id, Resources: bundle(strconv.Itoa(i))}))(h)
 	}
-	u, err := h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: "b", Resources: bundle("new")})
-	must(h, u, err)
+	must(h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: "b", Resources: bundle("new")}))(h)
 	for _, tc := range []struct {
 		p    agl.QueryResourcesParams
 		want string
@@ -112,21 +97,16 @@ func testResourcesQuery(h *harness) {
 		{agl.QueryResourcesParams{Paging: agl.Paging{SortBy: "version", Order: agl.Descending}}, "b a ab"},
 		{agl.QueryResourcesParams{Paging: agl.Paging{Limit: 1, Offset: 1}}, "a"},
 	} {
-		got, err := h.Store.QueryResources(h.ctx, tc.p)
-		must(h, got, err)
+		got := must(h.Store.QueryResources(h.ctx, tc.p))(h)
 		equal(h, "bundles", ids(got.Items, func(u *agl.ResourcesUpdate) string { return u.ResourcesID }), tc.want)
 	}
-	_, err = h.Store.QueryResources(h.ctx, agl.QueryResourcesParams{Paging: agl.Paging{SortBy: "resources"}})
-	h.wantError(err, agl.ErrInvalid, "")
+	h.wantError(errorOf(h.Store.QueryResources(h.ctx, agl.QueryResourcesParams{Paging: agl.Paging{SortBy: "resources"}})), agl.ErrInvalid, "")
 }
 
 func (h *harness) update(id, model string) agl.ResourcesUpdate {
 	h.Helper()
-	u, err := h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: id, Resources: bundle(model)})
-	must(h, u, err)
-	if h.Advance != nil {
-		h.Advance(time.Second)
-	}
+	u := must(h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: id, Resources: bundle(model)}))(h)
+	h.tick()
 	return u
 }
 
@@ -136,57 +116,46 @@ func testResourceVersions(h *harness) {
 		all = append(all, h.update("mine", strconv.Itoa(i)))
 	}
 	for i := range all {
-		got, err := h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: "mine", Version: agl.Some(i + 1)})
-		must(h, got, err)
+		got := must(h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: "mine", Version: agl.Some(i + 1)}))(h)
 		equal(h, "version", string(got.AppendJSON(nil)), string(all[i].AppendJSON(nil)))
 	}
 	for _, version := range []int{-1, 0, 6} {
 		_, err := h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: "mine", Version: agl.Some(version)})
 		h.wantError(err, agl.ErrNotFound, "Resources mine have no version "+strconv.Itoa(version))
 	}
-	_, err := h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: "none", Version: agl.Some(1)})
-	h.wantError(err, agl.ErrNotFound, "")
-	_, err = h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: "mine", Version: agl.Some(1), RolloutID: "r"})
+	h.wantError(errorOf(h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: "none", Version: agl.Some(1)})), agl.ErrNotFound, "")
+	_, err := h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: "mine", Version: agl.Some(1), RolloutID: "r"})
 	h.wantError(err, agl.ErrInvalid, `version, rollout_id: got 1 and "r", must be one of them`)
-	page, err := h.Store.QueryResources(h.ctx, agl.QueryResourcesParams{})
-	equal(h, "bundles", must(h, page, err).Total, 1)
+	equal(h, "bundles", must(h.Store.QueryResources(h.ctx, agl.QueryResourcesParams{}))(h).Total, 1)
 }
 
 func testBoundVersion(h *harness) {
 	get := func(rolloutID string) agl.ResourcesUpdate {
 		h.Helper()
-		got, err := h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: "mine", RolloutID: rolloutID})
-		return must(h, got, err)
+		return must(h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: "mine", RolloutID: rolloutID}))(h)
 	}
 	before := h.enqueue(agl.EnqueueRollout{Input: jsontext.Value(`1`), ResourcesID: agl.Some("mine")})[0]
-	if h.Advance != nil {
-		h.Advance(time.Second)
-	}
+	h.tick()
 	var rollouts []agl.Rollout
 	for i := range 6 {
 		h.update("mine", strconv.Itoa(i))
 		rollouts = append(rollouts, h.enqueue(agl.EnqueueRollout{Input: jsontext.Value(`1`)})[0])
-		if h.Advance != nil {
-			h.Advance(time.Second)
-		}
+		h.tick()
 	}
 	for i := range rollouts {
 		equal(h, "the version of rollout "+strconv.Itoa(i), get(rollouts[i].RolloutID).Version, i+1)
 	}
 	equal(h, "the version of a rollout that was there first", get(before.RolloutID).Version, 1)
-	_, err := h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: "mine", RolloutID: "none"})
-	h.wantError(err, agl.ErrNotFound, "")
+	h.wantError(errorOf(h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: "mine", RolloutID: "none"})), agl.ErrNotFound, "")
 }
 
 func testKeepLatest(h *harness) {
 	first := h.update("first", "a")
-	added, err := h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("b"), KeepLatest: true})
-	must(h, added, err)
-	updated, err := h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: "second", Resources: bundle("c"), KeepLatest: true})
-	must(h, updated, err)
-	latest, err := h.Store.GetLatestResources(h.ctx)
-	equal(h, "latest", must(h, latest, err).ResourcesID, first.ResourcesID)
+	added := must(h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("b"), KeepLatest: true}))(h)
+	must(h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: "second", Resources: bundle("c"), KeepLatest: true}))(h)
+	latest := must(h.Store.GetLatestResources(h.ctx))(h)
+	equal(h, "latest", latest.ResourcesID, first.ResourcesID)
 	equal(h, "inherited", h.enqueueOne().ResourcesID, agl.Some(first.ResourcesID))
-	got, err := h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: added.ResourcesID})
-	equal(h, "kept", string(must(h, got, err).Resources.AppendJSON(nil)), string(bundle("b").AppendJSON(nil)))
+	got := must(h.Store.GetResources(h.ctx, agl.GetResourcesParams{ResourcesID: added.ResourcesID}))(h)
+	equal(h, "kept", string(got.Resources.AppendJSON(nil)), string(bundle("b").AppendJSON(nil)))
 }

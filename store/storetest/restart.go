@@ -53,12 +53,11 @@ func testRestartQueue(h *harness) {
 }
 
 func testRestartClosed(h *harness) {
-	must(h, 0, h.Store.CloseQueue(h.ctx))
+	h.ok(h.Store.CloseQueue(h.ctx))
 	h.restart()
 	h.enqueueOne()
-	got, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1})
-	equal(h, "closed", must(h, got, err).Closed, true)
-	must(h, 0, h.Store.OpenQueue(h.ctx))
+	equal(h, "closed", must(h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1}))(h).Closed, true)
+	h.ok(h.Store.OpenQueue(h.ctx))
 	h.restart()
 	equal(h, "claims", len(h.dequeue(1, "")), 1)
 }
@@ -111,8 +110,7 @@ func testRestartSequence(h *harness) {
 		equal(h, "goes on", first > last, true)
 		last = first + 2
 		s := span(r.RolloutID, r.Attempt.AttemptID, fmt.Sprintf("s%d", last), 0)
-		got, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: []agl.Span{s}, IssueSequenceIDs: true})
-		issued := must(h, got, err).Stored[0].SequenceID
+		issued := must(h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: []agl.Span{s}, IssueSequenceIDs: true}))(h).Stored[0].SequenceID
 		equal(h, "goes on", issued > last, true)
 		last = issued
 	}
@@ -133,24 +131,21 @@ func testRestartSequence(h *harness) {
 
 func testRestartKeys(h *harness) {
 	enqueue := func() string {
-		got, err := h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{Rollouts: numbered(2), IdempotencyKey: "k"})
-		return rolloutIDs(must(h, got, err))
+		return rolloutIDs(must(h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{Rollouts: numbered(2), IdempotencyKey: "k"}))(h))
 	}
 	dequeue := func() string {
-		got, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, IdempotencyKey: "k"})
-		return ids(must(h, got, err).Rollouts, func(r *agl.AttemptedRollout) string { return r.RolloutID + "/" + r.Attempt.AttemptID })
+		got := must(h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, IdempotencyKey: "k"}))(h)
+		return ids(got.Rollouts, func(r *agl.AttemptedRollout) string { return r.RolloutID + "/" + r.Attempt.AttemptID })
 	}
 	resources := func() string {
-		got, err := h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("m"), IdempotencyKey: "k"})
-		return must(h, got, err).ResourcesID
+		return must(h.Store.AddResources(h.ctx, agl.AddResourcesParams{Resources: bundle("m"), IdempotencyKey: "k"}))(h).ResourcesID
 	}
 	enqueued, claimed, added := enqueue(), dequeue(), resources()
 	h.restart()
 	equal(h, "enqueued", enqueue(), enqueued)
 	equal(h, "claimed", dequeue(), claimed)
 	equal(h, "added", resources(), added)
-	_, err := h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{Rollouts: numbered(3), IdempotencyKey: "k"})
-	h.wantError(err, agl.ErrConflict, "")
+	h.wantError(errorOf(h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{Rollouts: numbered(3), IdempotencyKey: "k"})), agl.ErrConflict, "")
 	equal(h, "rollouts", h.rollouts(agl.QueryRolloutsParams{}).Total, 2)
 	equal(h, "left", len(h.dequeue(9, "")), 1)
 }
@@ -185,19 +180,17 @@ func testRestartEvents(h *harness) {
 
 func testRestartResources(h *harness) {
 	for _, id := range []string{"a", "b", "a"} {
-		u, err := h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: id, Resources: bundle(id)})
-		must(h, u, err)
+		must(h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: id, Resources: bundle(id)}))(h)
 	}
 	claimed := h.start(config(agl.RolloutConfig{}), "w")
 	h.heartbeat("w", `{"n":1.0}`)
 	before := h.worker("w")
 	h.restart()
-	latest, err := h.Store.GetLatestResources(h.ctx)
-	must(h, latest, err)
+	latest := must(h.Store.GetLatestResources(h.ctx))(h)
 	equal(h, "latest", latest.ResourcesID, "a")
 	equal(h, "version", latest.Version, 2)
-	all, err := h.Store.QueryResources(h.ctx, agl.QueryResourcesParams{})
-	equal(h, "creation", ids(must(h, all, err).Items, func(u *agl.ResourcesUpdate) string { return u.ResourcesID }), "a b")
+	all := must(h.Store.QueryResources(h.ctx, agl.QueryResourcesParams{}))(h)
+	equal(h, "creation", ids(all.Items, func(u *agl.ResourcesUpdate) string { return u.ResourcesID }), "a b")
 	equal(h, "inherited", h.enqueueOne().ResourcesID, agl.Some("a"))
 	after := h.worker("w")
 	equal(h, "worker", string(after.AppendJSON(nil)), string(before.AppendJSON(nil)))
@@ -209,9 +202,9 @@ func testRestartResources(h *harness) {
 func testRestartEvicted(h *harness) {
 	h.needEviction()
 	old, other := h.start(config(agl.RolloutConfig{}), ""), h.start(config(agl.RolloutConfig{}), "")
-	must(h, 0, h.fill(&old, 5))
+	h.ok(h.fill(&old, 5))
 	h.report(old.RolloutID, agl.LatestAttempt, agl.AttemptSucceeded)
-	must(h, 0, h.fill(&other, 7))
+	h.ok(h.fill(&other, 7))
 	h.restart()
 	equal(h, "evicted", h.evicted(&old), true)
 	h.touch(old.Attempt)

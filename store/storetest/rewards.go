@@ -22,8 +22,7 @@ func reward(rolloutID, key string, value float64) agl.AddRewardParams {
 
 func (h *harness) addReward(p agl.AddRewardParams) agl.AddedReward {
 	h.Helper()
-	got, err := agl.AddReward(h.ctx, h.Store, p)
-	return must(h, got, err)
+	return must(agl.AddReward(h.ctx, h.Store, p))(h)
 }
 
 func testRewardLate(h *harness) {
@@ -35,8 +34,7 @@ func testRewardLate(h *harness) {
 	equal(h, "attempt", first.AttemptID, r.Attempt.AttemptID)
 	h.startAttempt(r.RolloutID, "") // the repeat stays with the attempt that was the latest
 	equal(h, "repeated", h.addReward(reward(r.RolloutID, "k", 0.5)), first)
-	_, err := agl.AddReward(h.ctx, h.Store, reward(r.RolloutID, "k", 0.6))
-	h.wantError(err, agl.ErrConflict, "")
+	h.wantError(errorOf(agl.AddReward(h.ctx, h.Store, reward(r.RolloutID, "k", 0.6))), agl.ErrConflict, "")
 	h.report(r.RolloutID, agl.LatestAttempt, agl.AttemptSucceeded)
 	h.addReward(reward(r.RolloutID, "", 1))
 	h.addReward(reward(r.RolloutID, "", 1))
@@ -66,8 +64,8 @@ func testRewardRevivesNothing(h *harness) {
 		h.addReward(reward(r.RolloutID, "k", 0.5))
 		learned := span(r.RolloutID, r.Attempt.AttemptID, "learned", 0)
 		learned.Name = agl.SpanTraining
-		added, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: []agl.Span{learned}, IssueSequenceIDs: true})
-		equal(h, "what a learner says", len(must(h, added, err).Stored), 1)
+		added := must(h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: []agl.Span{learned}, IssueSequenceIDs: true}))(h)
+		equal(h, "what a learner says", len(added.Stored), 1)
 		got := h.wantStatus(r.RolloutID, c.rollout, c.attempt)
 		equal(h, "heartbeat", got.Attempt.LastHeartbeatTime, before.LastHeartbeatTime)
 		equal(h, "end", got.Attempt.EndTime, before.EndTime)
@@ -100,8 +98,7 @@ func testRewardOfCall(h *harness) {
 	r := h.start(config(agl.RolloutConfig{}), "")
 	call := span(r.RolloutID, r.Attempt.AttemptID, "call", 1)
 	call.Attributes = agl.Attributes(`{"gen_ai.response.id":"chatcmpl-1"}`)
-	_, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: []agl.Span{call}})
-	must(h, 0, err)
+	must(h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: []agl.Span{call}}))(h)
 	h.report(r.RolloutID, agl.LatestAttempt, agl.AttemptFailed)
 	second := h.startAttempt(r.RolloutID, "")
 	p := reward(r.RolloutID, "", 1)
@@ -111,23 +108,17 @@ func testRewardOfCall(h *harness) {
 	p.Call, p.SpanID = "", call.SpanID
 	equal(h, "span", h.addReward(p).AttemptID, r.Attempt.AttemptID)
 	p.SpanID = "nope"
-	_, err = agl.AddReward(h.ctx, h.Store, p)
-	h.wantError(err, agl.ErrNotFound, "")
+	h.wantError(errorOf(agl.AddReward(h.ctx, h.Store, p)), agl.ErrNotFound, "")
 	p.Call, p.SpanID = "chatcmpl-2", ""
-	_, err = agl.AddReward(h.ctx, h.Store, p)
-	h.wantError(err, agl.ErrNotFound, "")
+	h.wantError(errorOf(agl.AddReward(h.ctx, h.Store, p)), agl.ErrNotFound, "")
 }
 
 func testRewardRefused(h *harness) {
-	_, err := agl.AddReward(h.ctx, h.Store, reward("nope", "k", 1))
-	h.wantError(err, agl.ErrNotFound, "")
+	h.wantError(errorOf(agl.AddReward(h.ctx, h.Store, reward("nope", "k", 1))), agl.ErrNotFound, "")
 	queued := h.enqueueOne()
-	_, err = agl.AddReward(h.ctx, h.Store, reward(queued.RolloutID, "k", 1))
-	h.wantError(err, agl.ErrIllegalState, "")
-	_, err = agl.AddReward(h.ctx, h.Store, agl.AddRewardParams{RolloutID: queued.RolloutID})
-	h.wantError(err, agl.ErrInvalid, "")
+	h.wantError(errorOf(agl.AddReward(h.ctx, h.Store, reward(queued.RolloutID, "k", 1))), agl.ErrIllegalState, "")
+	h.wantError(errorOf(agl.AddReward(h.ctx, h.Store, agl.AddRewardParams{RolloutID: queued.RolloutID})), agl.ErrInvalid, "")
 	both := reward(queued.RolloutID, "", 1)
 	both.Call, both.SpanID = "a", "b"
-	_, err = agl.AddReward(h.ctx, h.Store, both)
-	h.wantError(err, agl.ErrInvalid, "")
+	h.wantError(errorOf(agl.AddReward(h.ctx, h.Store, both)), agl.ErrInvalid, "")
 }

@@ -46,8 +46,7 @@ func testCancelOther(h *harness) {
 	before := h.get(done.RolloutID)
 	equal(h, "a finished one", h.cancel(done.RolloutID).Status, agl.RolloutSucceeded)
 	equal(h, "end time", h.get(done.RolloutID).EndTime, before.EndTime)
-	_, err := h.Store.CancelRollout(h.ctx, agl.CancelRolloutParams{RolloutID: "nope"})
-	h.wantError(err, agl.ErrNotFound, "Rollout nope not found")
+	h.wantError(errorOf(h.Store.CancelRollout(h.ctx, agl.CancelRolloutParams{RolloutID: "nope"})), agl.ErrNotFound, "Rollout nope not found")
 }
 
 func testCancelFinal(h *harness) {
@@ -66,10 +65,9 @@ func testCancelFinal(h *harness) {
 	equal(h, "worker", h.worker("w").CurrentAttemptID.Valid, false)
 	h.report(r.RolloutID, agl.LatestAttempt, agl.AttemptSucceeded)
 	check(agl.AttemptSucceeded)
-	a, err := h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{
+	must(h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{
 		RolloutID: r.RolloutID, AttemptID: agl.LatestAttempt, Metadata: jsontext.Value(`{"k":1,"agentlightning.outcome":{"kind":"ok","message":""}}`),
-	})
-	must(h, a, err)
+	}))(h)
 	check(agl.AttemptSucceeded)
 	h.wantEmptyQueue()
 }
@@ -108,14 +106,11 @@ func testDelete(h *harness) {
 	other := h.start(config(agl.RolloutConfig{}), "")
 	h.touch(other.Attempt)
 	h.report(r.RolloutID, agl.LatestAttempt, agl.AttemptSucceeded)
-	if err := remove(r.RolloutID); err != nil {
-		h.Fatal(err)
-	}
-	_, err := h.Store.GetRollout(h.ctx, agl.GetRolloutParams{RolloutID: r.RolloutID})
-	h.wantError(err, agl.ErrNotFound, "")
+	h.ok(remove(r.RolloutID))
+	h.wantError(errorOf(h.Store.GetRollout(h.ctx, agl.GetRolloutParams{RolloutID: r.RolloutID})), agl.ErrNotFound, "")
 	equal(h, "attempts", len(h.attempts(r.RolloutID)), 0)
 	equal(h, "spans", h.spans(agl.QuerySpansParams{RolloutID: r.RolloutID}).Total, 0)
-	_, err = h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: []agl.Span{span(r.RolloutID, r.Attempt.AttemptID, "z", 9)}})
+	_, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: []agl.Span{span(r.RolloutID, r.Attempt.AttemptID, "z", 9)}})
 	h.wantError(err, agl.ErrNotFound, "Rollout "+r.RolloutID+" not found")
 	equal(h, "rollouts", h.rollouts(agl.QueryRolloutsParams{}).Total, 1)
 	equal(h, "spans of another", h.spans(agl.QuerySpansParams{RolloutID: other.RolloutID}).Total, 1)

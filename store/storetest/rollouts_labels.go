@@ -74,19 +74,16 @@ func testLabels(h *harness) {
 	}
 
 	// The labels are those of the present metadata.
-	_, err := h.Store.UpdateRollout(h.ctx, agl.UpdateRolloutParams{RolloutID: enqueued[1].RolloutID, Metadata: jsontext.Value(`{"run":"c"}`)})
-	must(h, 0, err)
-	_, err = h.Store.UpdateRollout(h.ctx, agl.UpdateRolloutParams{RolloutID: enqueued[2].RolloutID, Metadata: jsontext.Value(`null`)})
-	must(h, 0, err)
+	must(h.Store.UpdateRollout(h.ctx, agl.UpdateRolloutParams{RolloutID: enqueued[1].RolloutID, Metadata: jsontext.Value(`{"run":"c"}`)}))(h)
+	must(h.Store.UpdateRollout(h.ctx, agl.UpdateRolloutParams{RolloutID: enqueued[2].RolloutID, Metadata: jsontext.Value(`null`)}))(h)
 	count := func(name, value string) int {
 		return h.rollouts(agl.QueryRolloutsParams{Labels: []agl.Label{{Name: name, Value: value}}}).Total
 	}
 	equal(h, "the new label", count("run", "c"), 1)
 	equal(h, "the old ones", count("run", "a")+count("run", "b")+count("flag", "true")+count("nul", "\x00"), 1)
-	_, err = h.Store.UpdateRollout(h.ctx, agl.UpdateRolloutParams{RolloutID: enqueued[3].RolloutID, Metadata: jsontext.Value(`{"run":"c"}`)})
-	must(h, 0, err)
+	must(h.Store.UpdateRollout(h.ctx, agl.UpdateRolloutParams{RolloutID: enqueued[3].RolloutID, Metadata: jsontext.Value(`{"run":"c"}`)}))(h)
 	equal(h, "the first label", count("run", "c"), 2)
-	must(h, 0, h.Store.DeleteRollout(h.ctx, agl.DeleteRolloutParams{RolloutID: enqueued[0].RolloutID}))
+	h.ok(h.Store.DeleteRollout(h.ctx, agl.DeleteRolloutParams{RolloutID: enqueued[0].RolloutID}))
 	equal(h, "after the deletion", count("run", "a"), 0)
 }
 
@@ -204,8 +201,8 @@ func testFinalReward(h *harness) {
 // addRewardOf rewards a call of the rollout and returns the sequence id of the reward.
 func (h *harness) addRewardOf(r agl.AttemptedRollout, key string, value float64) int64 {
 	h.Helper()
-	id, err := h.Store.ReserveSequenceIDs(h.ctx, agl.ReserveSequenceIDsParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID})
-	call := span(r.RolloutID, r.Attempt.AttemptID, fmt.Sprint("call-", must(h, id, err)), id)
+	id := must(h.Store.ReserveSequenceIDs(h.ctx, agl.ReserveSequenceIDsParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID}))(h)
+	call := span(r.RolloutID, r.Attempt.AttemptID, fmt.Sprint("call-", id), id)
 	h.addSpans(call)
 	p := reward(r.RolloutID, key, value)
 	p.SpanID = call.SpanID
@@ -250,7 +247,6 @@ func testLabelsRefused(h *harness) {
 		{After: "ro-none"},
 		{After: "ro-none", Paging: agl.Paging{SortBy: "reward"}},
 	} {
-		_, err := h.Store.QueryRollouts(h.ctx, p)
-		h.wantError(err, agl.ErrInvalid, "")
+		h.wantError(errorOf(h.Store.QueryRollouts(h.ctx, p)), agl.ErrInvalid, "")
 	}
 }

@@ -174,8 +174,7 @@ func testReopenByAttempt(h *harness) {
 	// max_attempts does not limit it.
 	r := h.start(config(agl.RolloutConfig{}), "")
 	equal(h, "number", h.startAttempt(r.RolloutID, "").Attempt.SequenceID, 2)
-	_, err := h.Store.StartAttempt(h.ctx, agl.StartAttemptParams{RolloutID: "nope"})
-	h.wantError(err, agl.ErrNotFound, "Rollout nope not found")
+	h.wantError(errorOf(h.Store.StartAttempt(h.ctx, agl.StartAttemptParams{RolloutID: "nope"})), agl.ErrNotFound, "Rollout nope not found")
 }
 
 func testStartQueued(h *harness) {

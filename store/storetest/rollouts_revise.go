@@ -29,8 +29,7 @@ func (h *harness) needRevise() {
 
 func (h *harness) create(rollouts ...agl.CreateRollout) []agl.AttemptedRollout {
 	h.Helper()
-	got, err := h.Store.CreateRollouts(h.ctx, agl.CreateRolloutsParams{Rollouts: rollouts})
-	return must(h, got, err)
+	return must(h.Store.CreateRollouts(h.ctx, agl.CreateRolloutsParams{Rollouts: rollouts}))(h)
 }
 
 func created(id, input string, start bool) agl.CreateRollout {
@@ -47,15 +46,13 @@ func testCreate(h *harness) {
 	again := h.create(created("c", `5`, true), created("b", `4`, true))
 	equal(h, "an id that exists", string(again[1].Input), `1`)
 	equal(h, "its attempt", again[1].Attempt.AttemptID, got[0].Attempt.AttemptID)
-	page, err := h.Store.QueryRollouts(h.ctx, agl.QueryRolloutsParams{Paging: agl.Paging{Limit: -1}})
-	must(h, page, err)
+	page := must(h.Store.QueryRollouts(h.ctx, agl.QueryRolloutsParams{Paging: agl.Paging{Limit: -1}}))(h)
 	var order []string
 	for _, r := range page.Items {
 		order = append(order, r.RolloutID)
 	}
 	equal(h, "in the order of creation", strings.Join(order, " "), "b a c")
-	claimed, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 9})
-	must(h, claimed, err)
+	claimed := must(h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 9}))(h)
 	if len(claimed.Rollouts) != 1 || claimed.Rollouts[0].RolloutID != "a" {
 		h.Errorf("claimed: got %v, want only a", claimed.Rollouts)
 	}
@@ -63,8 +60,7 @@ func testCreate(h *harness) {
 		_, err := h.Store.CreateRollouts(h.ctx, agl.CreateRolloutsParams{Rollouts: []agl.CreateRollout{created("fresh", `1`, true), wrong}})
 		h.wantError(err, agl.ErrInvalid, "")
 	}
-	_, err = h.Store.GetRollout(h.ctx, agl.GetRolloutParams{RolloutID: "fresh"})
-	h.wantError(err, agl.ErrNotFound, "")
+	h.wantError(errorOf(h.Store.GetRollout(h.ctx, agl.GetRolloutParams{RolloutID: "fresh"})), agl.ErrNotFound, "")
 }
 
 func testCreateRace(h *harness) {
@@ -86,14 +82,13 @@ func testCreateRace(h *harness) {
 	for _, input := range inputs {
 		equal(h, "the first one's input", input, inputs[0])
 	}
-	attempts, err := h.Store.QueryAttempts(h.ctx, agl.QueryAttemptsParams{RolloutID: "one", Paging: agl.Paging{Limit: -1}})
-	equal(h, "attempts", must(h, attempts, err).Total, 1)
+	attempts := must(h.Store.QueryAttempts(h.ctx, agl.QueryAttemptsParams{RolloutID: "one", Paging: agl.Paging{Limit: -1}}))(h)
+	equal(h, "attempts", attempts.Total, 1)
 }
 
 func (h *harness) revise(p agl.ReviseRolloutParams) agl.AttemptedRollout {
 	h.Helper()
-	got, err := h.Store.ReviseRollout(h.ctx, p)
-	return must(h, got, err)
+	return must(h.Store.ReviseRollout(h.ctx, p))(h)
 }
 
 func testRevise(h *harness) {
@@ -101,16 +96,14 @@ func testRevise(h *harness) {
 	r := h.create(agl.CreateRollout{RolloutID: "r", EnqueueRollout: agl.EnqueueRollout{Metadata: jsontext.Value(`{"n": 1.0}`)}, Start: true})[0]
 	p := agl.ReviseRolloutParams{RolloutID: "r", IfMetadata: r.Metadata, Metadata: jsontext.Value(`{"n": 2.0}`)}
 	equal(h, "metadata", string(h.revise(p).Metadata), `{"n": 2.0}`)
-	_, err := h.Store.ReviseRollout(h.ctx, p)
-	h.wantError(err, agl.ErrConflict, "Rollout r: its metadata has changed")
+	h.wantError(errorOf(h.Store.ReviseRollout(h.ctx, p)), agl.ErrConflict, "Rollout r: its metadata has changed")
 	equal(h, "after a conflict", string(h.get("r").Metadata), `{"n": 2.0}`)
-	_, err = h.Store.ReviseRollout(h.ctx, agl.ReviseRolloutParams{RolloutID: "nope", Metadata: jsontext.Value(`{}`)})
+	_, err := h.Store.ReviseRollout(h.ctx, agl.ReviseRolloutParams{RolloutID: "nope", Metadata: jsontext.Value(`{}`)})
 	h.wantError(err, agl.ErrNotFound, "Rollout nope not found")
 	queued := agl.RolloutQueuing
 	for _, wrong := range []agl.ReviseRolloutParams{{Metadata: jsontext.Value(`[]`)}, {}, {Metadata: jsontext.Value(`{}`), Status: &queued}} {
 		wrong.RolloutID, wrong.IfMetadata = "r", h.get("r").Metadata
-		_, err := h.Store.ReviseRollout(h.ctx, wrong)
-		h.wantError(err, agl.ErrInvalid, "")
+		h.wantError(errorOf(h.Store.ReviseRollout(h.ctx, wrong)), agl.ErrInvalid, "")
 	}
 }
 

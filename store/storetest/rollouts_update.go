@@ -22,8 +22,7 @@ func testUpdateFields(h *harness) {
 	r := h.enqueue(agl.EnqueueRollout{Input: jsontext.Value(`1`), Mode: agl.ModeVal, Metadata: jsontext.Value(`{"a":1}`)})[0]
 	update := func(p agl.UpdateRolloutParams) agl.Rollout {
 		p.RolloutID = r.RolloutID
-		got, err := h.Store.UpdateRollout(h.ctx, p)
-		return must(h, got, err)
+		return must(h.Store.UpdateRollout(h.ctx, p))(h)
 	}
 	equal(h, "input", string(update(agl.UpdateRolloutParams{Input: jsontext.Value(`"x"`)}).Input), `"x"`)
 	equal(h, "null input", string(update(agl.UpdateRolloutParams{Input: rawjson.Null()}).Input), `null`)
@@ -100,26 +99,25 @@ func testAttemptFields(h *harness) {
 	r := h.start(config(agl.RolloutConfig{}), "w")
 	h.setStatus(r.RolloutID, agl.RolloutQueuing)
 	at := agl.Timestamp(12.5)
-	got, err := h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{
+	a := must(h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{
 		RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, LastHeartbeatTime: &at, Metadata: jsontext.Value(`{"k":[1]}`),
-	})
-	a := must(h, got, err)
+	}))(h)
 	equal(h, "heartbeat", a.LastHeartbeatTime, agl.Some(at))
 	equal(h, "metadata", string(a.Metadata), `{"k":[1]}`)
 	h.wantStatus(r.RolloutID, agl.RolloutQueuing, agl.AttemptPreparing)
 	other := "v"
-	got, err = h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{
+	a = must(h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{
 		RolloutID: r.RolloutID, AttemptID: agl.LatestAttempt, WorkerID: &other,
-	})
-	equal(h, "worker", must(h, got, err).WorkerID, agl.Some(other))
+	}))(h)
+	equal(h, "worker", a.WorkerID, agl.Some(other))
 	h.wantStatus(r.RolloutID, agl.RolloutQueuing, agl.AttemptPreparing)
 	equal(h, "new worker", h.worker("v").CurrentAttemptID, agl.Some(r.Attempt.AttemptID))
 	equal(h, "old worker", h.worker("w").Status, agl.WorkerIdle)
 	nobody := ""
-	got, err = h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{
+	a = must(h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{
 		RolloutID: r.RolloutID, AttemptID: agl.LatestAttempt, WorkerID: &nobody,
-	})
-	equal(h, "no worker", must(h, got, err).WorkerID, agl.Some(""))
+	}))(h)
+	equal(h, "no worker", a.WorkerID, agl.Some(""))
 }
 
 func testUpdateUnknown(h *harness) {
@@ -136,14 +134,12 @@ func testUpdateUnknown(h *harness) {
 	h.wantError(err, agl.ErrNotFound, "Attempt at-x not found for rollout "+started.RolloutID)
 	_, err = h.Store.UpdateRollout(h.ctx, agl.UpdateRolloutParams{RolloutID: "nope", Input: jsontext.Value(`1`)})
 	h.wantError(err, agl.ErrNotFound, "Item does not exist with primary key(s): rollout_id='nope'")
-	_, err = h.Store.GetRollout(h.ctx, agl.GetRolloutParams{RolloutID: "nope"})
-	h.wantError(err, agl.ErrNotFound, "")
-	_, err = h.Store.GetLatestAttempt(h.ctx, agl.GetLatestAttemptParams{RolloutID: r.RolloutID})
-	h.wantError(err, agl.ErrNotFound, "")
+	h.wantError(errorOf(h.Store.GetRollout(h.ctx, agl.GetRolloutParams{RolloutID: "nope"})), agl.ErrNotFound, "")
+	h.wantError(errorOf(h.Store.GetLatestAttempt(h.ctx, agl.GetLatestAttemptParams{RolloutID: r.RolloutID})), agl.ErrNotFound, "")
 	equal(h, "attempts of nothing", len(h.attempts("nope")), 0)
 	h.dequeueOne("", r.RolloutID)
-	latest, err := h.Store.GetLatestAttempt(h.ctx, agl.GetLatestAttemptParams{RolloutID: r.RolloutID})
-	equal(h, "latest attempt", must(h, latest, err).SequenceID, 1)
+	latest := must(h.Store.GetLatestAttempt(h.ctx, agl.GetLatestAttemptParams{RolloutID: r.RolloutID}))(h)
+	equal(h, "latest attempt", latest.SequenceID, 1)
 }
 
 func testUpdateInvalid(h *harness) {
@@ -152,8 +148,7 @@ func testUpdateInvalid(h *harness) {
 	badConfig := agl.RolloutConfig{MaxAttempts: -1}
 	for _, p := range []agl.UpdateRolloutParams{{Status: &badStatus}, {Mode: &badMode}, {Config: &badConfig}} {
 		p.RolloutID = r.RolloutID
-		_, err := h.Store.UpdateRollout(h.ctx, p)
-		h.wantError(err, agl.ErrInvalid, "")
+		h.wantError(errorOf(h.Store.UpdateRollout(h.ctx, p)), agl.ErrInvalid, "")
 	}
 	_, err := h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{RolloutID: r.RolloutID, AttemptID: "latest", Status: &badAttempt})
 	h.wantError(err, agl.ErrInvalid, "")

@@ -36,21 +36,18 @@ func (h *harness) runs() agl.Runs {
 
 func (h *harness) startRun(p agl.StartRunParams) agl.Run {
 	h.Helper()
-	started, err := h.runs().StartRun(h.ctx, p)
-	return must(h, started, err)
+	return must(h.runs().StartRun(h.ctx, p))(h)
 }
 
 func (h *harness) addMetrics(runID string, metrics ...agl.RunMetrics) agl.Run {
 	h.Helper()
-	got, err := h.runs().AddRunMetrics(h.ctx, agl.AddRunMetricsParams{RunID: runID, Metrics: metrics})
-	return must(h, got, err)
+	return must(h.runs().AddRunMetrics(h.ctx, agl.AddRunMetricsParams{RunID: runID, Metrics: metrics}))(h)
 }
 
 // series returns a run's metrics as text.
 func (h *harness) series(p agl.QueryRunMetricsParams) string {
 	h.Helper()
-	page, err := h.runs().QueryRunMetrics(h.ctx, p)
-	must(h, page, err)
+	page := must(h.runs().QueryRunMetrics(h.ctx, p))(h)
 	parts := make([]string, len(page.Items))
 	for i, m := range page.Items {
 		parts[i] = fmt.Sprint(m.Step, m.Values)
@@ -68,14 +65,12 @@ func testRun(h *harness) {
 	started := h.startRun(agl.StartRunParams{RunID: "ru.1:a-B_", Name: "first", Algorithm: "grpo", Metadata: metadata})
 	copy(metadata, `xxxxxxxxxxxxx`) // the caller's memory
 	equal(h, "status", started.Status, agl.RunRunning)
-	got, err := h.runs().GetRun(h.ctx, "ru.1:a-B_")
-	must(h, got, err)
+	got := must(h.runs().GetRun(h.ctx, "ru.1:a-B_"))(h)
 	equal(h, "read", string(got.AppendJSON(nil)), string(started.AppendJSON(nil)))
 	equal(h, "metadata", string(got.Metadata), `{"seed": 7.0}`)
 	equal(h, "no step", got.Step.Valid || got.EndTime.Valid, false)
 	failed, why := agl.RunFailed, "no GPU"
-	got, err = h.runs().UpdateRun(h.ctx, agl.UpdateRunParams{RunID: started.RunID, Status: &failed, Error: &why})
-	must(h, got, err)
+	got = must(h.runs().UpdateRun(h.ctx, agl.UpdateRunParams{RunID: started.RunID, Status: &failed, Error: &why}))(h)
 	equal(h, "end", string(got.Status)+" "+got.Error+" "+got.Name+" "+strconv.FormatBool(got.EndTime.Valid), "failed no GPU first true")
 	for step := range 1200 { // more than one write deletes
 		if step%400 == 0 {
@@ -86,11 +81,9 @@ func testRun(h *harness) {
 			h.addMetrics(started.RunID, metrics...)
 		}
 	}
-	must(h, 0, h.runs().DeleteRun(h.ctx, started.RunID))
-	_, err = h.runs().GetRun(h.ctx, started.RunID)
-	h.wantError(err, agl.ErrNotFound, "run ru.1:a-B_ not found")
-	_, err = h.runs().QueryRunMetrics(h.ctx, agl.QueryRunMetricsParams{RunID: started.RunID})
-	h.wantError(err, agl.ErrNotFound, "")
+	h.ok(h.runs().DeleteRun(h.ctx, started.RunID))
+	h.wantError(errorOf(h.runs().GetRun(h.ctx, started.RunID)), agl.ErrNotFound, "run ru.1:a-B_ not found")
+	h.wantError(errorOf(h.runs().QueryRunMetrics(h.ctx, agl.QueryRunMetricsParams{RunID: started.RunID})), agl.ErrNotFound, "")
 	h.startRun(agl.StartRunParams{RunID: started.RunID})
 	equal(h, "no metrics are left", h.series(agl.QueryRunMetricsParams{RunID: started.RunID}), "")
 }
@@ -100,8 +93,7 @@ func testRunAgain(h *harness) {
 	equal(h, "an id is made", strings.HasPrefix(started.RunID, "ru-"), true)
 	h.addMetrics(started.RunID, values(1, "loss", 0.5))
 	interrupted, why := agl.RunInterrupted, "Ctrl-C"
-	_, err := h.runs().UpdateRun(h.ctx, agl.UpdateRunParams{RunID: started.RunID, Status: &interrupted, Error: &why})
-	must(h, 0, err)
+	must(h.runs().UpdateRun(h.ctx, agl.UpdateRunParams{RunID: started.RunID, Status: &interrupted, Error: &why}))(h)
 	again := h.startRun(agl.StartRunParams{RunID: started.RunID, Metadata: jsontext.Value(`{"a":1}`)})
 	equal(h, "runs", fmt.Sprint(again.Status, again.Error, again.EndTime.Valid), "runningfalse")
 	equal(h, "keeps", fmt.Sprint(again.Name, again.Algorithm, again.StartTime == started.StartTime, again.Step.V, again.Metrics), "firstapotrue 1 map[loss:0.5]")
@@ -114,10 +106,10 @@ func testRunsInOrder(h *harness) {
 		h.startRun(agl.StartRunParams{RunID: fmt.Sprint("r", (i*3)%5)})
 		want = append([]string{fmt.Sprint("r", (i*3)%5)}, want...)
 	}
-	page, err := h.runs().QueryRuns(h.ctx, agl.QueryRunsParams{})
-	equal(h, "all", ids(must(h, page, err).Items, func(r *agl.Run) string { return r.RunID }), strings.Join(want, " "))
-	page, err = h.runs().QueryRuns(h.ctx, agl.QueryRunsParams{Limit: 2, Offset: 1})
-	equal(h, "a page", ids(must(h, page, err).Items, func(r *agl.Run) string { return r.RunID }), strings.Join(want[1:3], " "))
+	page := must(h.runs().QueryRuns(h.ctx, agl.QueryRunsParams{}))(h)
+	equal(h, "all", ids(page.Items, func(r *agl.Run) string { return r.RunID }), strings.Join(want, " "))
+	page = must(h.runs().QueryRuns(h.ctx, agl.QueryRunsParams{Limit: 2, Offset: 1}))(h)
+	equal(h, "a page", ids(page.Items, func(r *agl.Run) string { return r.RunID }), strings.Join(want[1:3], " "))
 	equal(h, "total", page.Total, 5)
 }
 
@@ -156,11 +148,10 @@ func testRunMetricsTogether(h *harness) {
 	}
 	all.Wait()
 	for _, err := range errs {
-		must(h, 0, err)
+		h.ok(err)
 	}
 	equal(h, "nothing is lost", h.series(agl.QueryRunMetricsParams{RunID: run}), "1 map[m0:0 m1:1 m2:2 m3:3 m4:4 m5:5]")
-	got, err := h.runs().GetRun(h.ctx, run)
-	equal(h, "latest", len(must(h, got, err).Metrics), writers)
+	equal(h, "latest", len(must(h.runs().GetRun(h.ctx, run))(h).Metrics), writers)
 }
 
 func testRunEvents(h *harness) {
@@ -169,7 +160,7 @@ func testRunEvents(h *harness) {
 	defer stop()
 	run := h.startRun(agl.StartRunParams{RunID: "r1"}).RunID
 	h.addMetrics(run, values(1, "loss", 1), values(2, "loss", 1))
-	must(h, 0, h.runs().DeleteRun(h.ctx, run))
+	h.ok(h.runs().DeleteRun(h.ctx, run))
 	for _, want := range []string{"run/r1 written", "run/r1 written", "run/r1 deleted"} {
 		e := next()
 		equal(h, "event", e.Document+" "+e.Status, want)
@@ -182,12 +173,10 @@ func testRunsRefused(h *harness) {
 		"a/b": `run_id: got "a/b", must be 1 to 128 letters, digits and ._:-`,
 		"..":  `run_id: got "..", must be 1 to 128 letters, digits and ._:-`,
 	} {
-		_, err := h.runs().StartRun(h.ctx, agl.StartRunParams{RunID: id})
-		h.wantError(err, agl.ErrInvalid, want)
+		h.wantError(errorOf(h.runs().StartRun(h.ctx, agl.StartRunParams{RunID: id})), agl.ErrInvalid, want)
 	}
 	add := func(metrics ...agl.RunMetrics) error {
-		_, err := h.runs().AddRunMetrics(h.ctx, agl.AddRunMetricsParams{RunID: run, Metrics: metrics})
-		return err
+		return errorOf(h.runs().AddRunMetrics(h.ctx, agl.AddRunMetricsParams{RunID: run, Metrics: metrics}))
 	}
 	h.wantError(add(), agl.ErrInvalid, "metrics: got 0 steps, must be 1 to 500")
 	h.wantError(add(values(-1, "a", 1)), agl.ErrInvalid, "step: got -1, must be at least 0")
@@ -202,10 +191,8 @@ func testRunsRefused(h *harness) {
 	h.wantError(add(many), agl.ErrInvalid, "values: the run would have 2001 names, must be at most 2000")
 	equal(h, "nothing is written", h.series(agl.QueryRunMetricsParams{RunID: run}), "")
 	unknown := agl.RunStatus("done")
-	_, err := h.runs().UpdateRun(h.ctx, agl.UpdateRunParams{RunID: run, Status: &unknown})
-	h.wantError(err, agl.ErrInvalid, "")
-	_, err = h.runs().UpdateRun(h.ctx, agl.UpdateRunParams{RunID: "r2"})
-	h.wantError(err, agl.ErrNotFound, "run r2 not found")
+	h.wantError(errorOf(h.runs().UpdateRun(h.ctx, agl.UpdateRunParams{RunID: run, Status: &unknown})), agl.ErrInvalid, "")
+	h.wantError(errorOf(h.runs().UpdateRun(h.ctx, agl.UpdateRunParams{RunID: "r2"})), agl.ErrNotFound, "run r2 not found")
 	h.wantError(h.runs().DeleteRun(h.ctx, "r2"), agl.ErrNotFound, "run r2 not found")
 }
 

@@ -25,8 +25,7 @@ func sequenceTests(a *area) {
 
 func (h *harness) reserve(rolloutID string, count int) int64 {
 	h.Helper()
-	first, err := h.Store.ReserveSequenceIDs(h.ctx, agl.ReserveSequenceIDsParams{RolloutID: rolloutID, AttemptID: "at", Count: count})
-	return must(h, first, err)
+	return must(h.Store.ReserveSequenceIDs(h.ctx, agl.ReserveSequenceIDsParams{RolloutID: rolloutID, AttemptID: "at", Count: count}))(h)
 }
 
 func testReserve(h *harness) {
@@ -34,8 +33,7 @@ func testReserve(h *harness) {
 	equal(h, "ghost", h.reserve("ghost", 3), 2)
 	equal(h, "ghost", h.reserve("ghost", 1), 5)
 	equal(h, "another", h.reserve("another", 1), 1)
-	_, err := h.Store.ReserveSequenceIDs(h.ctx, agl.ReserveSequenceIDsParams{RolloutID: "ghost", Count: -1})
-	h.wantError(err, agl.ErrInvalid, "")
+	h.wantError(errorOf(h.Store.ReserveSequenceIDs(h.ctx, agl.ReserveSequenceIDsParams{RolloutID: "ghost", Count: -1})), agl.ErrInvalid, "")
 }
 
 func testSequenceFromSpan(h *harness) {
@@ -53,10 +51,8 @@ func testSequenceRejected(h *harness) {
 	r := h.start(config(agl.RolloutConfig{}), "")
 	h.addSpans(span(r.RolloutID, r.Attempt.AttemptID, "a", 1))
 	equal(h, "stored again", len(h.addSpans(span(r.RolloutID, r.Attempt.AttemptID, "a", 50)).Stored), 0)
-	_, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: []agl.Span{span(r.RolloutID, "at-x", "b", 60)}})
-	h.wantError(err, agl.ErrNotFound, "")
-	_, err = h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: []agl.Span{span("ro-x", "at-x", "b", 60)}})
-	h.wantError(err, agl.ErrNotFound, "")
+	h.wantError(errorOf(h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: []agl.Span{span(r.RolloutID, "at-x", "b", 60)}})), agl.ErrNotFound, "")
+	h.wantError(errorOf(h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: []agl.Span{span("ro-x", "at-x", "b", 60)}})), agl.ErrNotFound, "")
 	equal(h, "next", h.reserve(r.RolloutID, 1), 2)
 	equal(h, "next of the unknown", h.reserve("ro-x", 1), 1)
 }
@@ -64,10 +60,9 @@ func testSequenceRejected(h *harness) {
 func testSequenceIssued(h *harness) {
 	r := h.start(config(agl.RolloutConfig{}), "")
 	id := func(name string, n int64) agl.Span { return span(r.RolloutID, r.Attempt.AttemptID, name, n) }
-	got, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{
+	stored := must(h.Store.AddSpans(h.ctx, agl.AddSpansParams{
 		Spans: []agl.Span{id("a", 0), id("b", 10), id("c", 0), id("a", 0), id("d", -1)}, IssueSequenceIDs: true,
-	})
-	stored := must(h, got, err).Stored
+	}))(h).Stored
 	want := map[string]int64{"a": 1, "b": 10, "c": 11, "d": 12}
 	equal(h, "stored", len(stored), len(want))
 	for _, s := range stored {
@@ -81,8 +76,7 @@ func testSequenceIssued(h *harness) {
 func testSequenceOverflow(h *harness) {
 	const last = 1<<53 - 1
 	for range 2 {
-		_, err := h.Store.ReserveSequenceIDs(h.ctx, agl.ReserveSequenceIDsParams{RolloutID: "unknown", Count: math.MaxInt})
-		h.wantError(err, agl.ErrInvalid, "")
+		h.wantError(errorOf(h.Store.ReserveSequenceIDs(h.ctx, agl.ReserveSequenceIDsParams{RolloutID: "unknown", Count: math.MaxInt})), agl.ErrInvalid, "")
 	}
 	equal(h, "after too many", h.reserve("unknown", 1), 1)
 	r := h.start(config(agl.RolloutConfig{}), "")
@@ -90,16 +84,12 @@ func testSequenceOverflow(h *harness) {
 		return agl.AddSpansParams{IssueSequenceIDs: true, Spans: []agl.Span{span(r.RolloutID, r.Attempt.AttemptID, id, sequence)}}
 	}
 	for _, sequence := range []int64{math.MaxInt64, last + 1} {
-		_, err := h.Store.AddSpans(h.ctx, with("too large", sequence))
-		h.wantError(err, agl.ErrInvalid, "")
+		h.wantError(errorOf(h.Store.AddSpans(h.ctx, with("too large", sequence))), agl.ErrInvalid, "")
 	}
 	equal(h, "after a span that is too large", h.reserve(r.RolloutID, 1), 1)
-	got, err := h.Store.AddSpans(h.ctx, with("last", last))
-	equal(h, "stored", len(must(h, got, err).Stored), 1)
-	_, err = h.Store.ReserveSequenceIDs(h.ctx, agl.ReserveSequenceIDsParams{RolloutID: r.RolloutID})
-	h.wantError(err, agl.ErrInvalid, "")
-	_, err = h.Store.AddSpans(h.ctx, with("none left", 0))
-	h.wantError(err, agl.ErrInvalid, "")
+	equal(h, "stored", len(must(h.Store.AddSpans(h.ctx, with("last", last)))(h).Stored), 1)
+	h.wantError(errorOf(h.Store.ReserveSequenceIDs(h.ctx, agl.ReserveSequenceIDsParams{RolloutID: r.RolloutID})), agl.ErrInvalid, "")
+	h.wantError(errorOf(h.Store.AddSpans(h.ctx, with("none left", 0))), agl.ErrInvalid, "")
 	page := h.spans(agl.QuerySpansParams{RolloutID: r.RolloutID})
 	equal(h, "spans", page.Total, 1)
 	equal(h, "sequence id", page.Items[0].SequenceID, int64(last))
@@ -156,8 +146,7 @@ func testSpanFidelity(h *harness) {
 		h.Errorf("span changed (-want +got):\n%s", diff)
 	}
 	if h.Store.Capabilities().QuerySpansJSON {
-		page, err := h.Store.QuerySpansJSON(h.ctx, agl.QuerySpansParams{RolloutID: r.RolloutID})
-		equal(h, "document", string(must(h, page, err).Items[0]), want)
+		equal(h, "document", string(must(h.Store.QuerySpansJSON(h.ctx, agl.QuerySpansParams{RolloutID: r.RolloutID}))(h).Items[0]), want)
 	}
 }
 
@@ -178,11 +167,8 @@ func testSpanMemory(h *harness) {
 			memory = s.AppendJSON(memory[:0])
 		}
 		var shared agl.Span
-		if err := spanjson.Parse(memory, &shared); err != nil {
-			h.Fatal(err)
-		}
-		got, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: []agl.Span{shared}, IssueSequenceIDs: issue})
-		equal(h, "stored", len(must(h, got, err).Stored), 1)
+		h.ok(spanjson.Parse(memory, &shared))
+		equal(h, "stored", len(must(h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: []agl.Span{shared}, IssueSequenceIDs: issue}))(h).Stored), 1)
 		for i := range memory {
 			memory[i] = '!'
 		}
@@ -232,8 +218,7 @@ func testSpanDuplicates(h *harness) {
 func testSpanUnknown(h *harness) {
 	r := h.start(config(agl.RolloutConfig{}), "")
 	add := func(spans ...agl.Span) error {
-		_, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: spans})
-		return err
+		return errorOf(h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: spans}))
 	}
 	h.wantError(add(span("ro-x", "at-x", "a", 1)), agl.ErrNotFound, "Rollout ro-x not found")
 	h.wantError(add(span(r.RolloutID, "at-x", "a", 1)), agl.ErrNotFound, "Attempt at-x not found for rollout "+r.RolloutID)
@@ -243,8 +228,7 @@ func testSpanUnknown(h *harness) {
 	equal(h, "stored", h.spans(agl.QuerySpansParams{RolloutID: r.RolloutID}).Total, 0)
 	h.wantStatus(r.RolloutID, agl.RolloutPreparing, agl.AttemptPreparing)
 	equal(h, "spans of nothing", h.spans(agl.QuerySpansParams{RolloutID: "ro-x"}).Total, 0)
-	got, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{})
-	equal(h, "none", len(must(h, got, err).Stored), 0)
+	equal(h, "none", len(must(h.Store.AddSpans(h.ctx, agl.AddSpansParams{}))(h).Stored), 0)
 }
 
 func spanNames(spans []agl.Span) string {

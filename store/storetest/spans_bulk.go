@@ -43,8 +43,7 @@ func testManySpans(h *harness) {
 		spans[i] = span(r.RolloutID, r.Attempt.AttemptID, strconv.Itoa(i), 0)
 	}
 	spans[n-1].SpanID = "0" // one repetition is enough
-	got, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: spans, IssueSequenceIDs: true})
-	must(h, got, err)
+	got := must(h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: spans, IssueSequenceIDs: true}))(h)
 	equal(h, "stored", len(got.Stored), n-1)
 	for i := range got.Stored {
 		if got.Stored[i].SequenceID != int64(i+1) || got.Stored[i].SpanID != strconv.Itoa(i) {

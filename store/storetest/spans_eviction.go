@@ -51,7 +51,7 @@ func (h *harness) evicted(r *agl.AttemptedRollout) bool {
 		}
 		return true
 	}
-	must(h, 0, err)
+	h.ok(err)
 	return false
 }
 
@@ -64,18 +64,18 @@ func testEvictOldest(h *harness) {
 	}
 	// They finish in another order than they started.
 	for _, i := range []int{2, 0, 1} {
-		must(h, 0, h.fill(&rollouts[i], 3))
+		h.ok(h.fill(&rollouts[i], 3))
 		h.report(rollouts[i].RolloutID, agl.LatestAttempt, agl.AttemptSucceeded)
 	}
 	for i := range rollouts {
 		equal(h, "evicted too early", h.evicted(&rollouts[i]), false)
 	}
-	must(h, 0, h.fill(&rollouts[3], 2)) // 11 × ~9.9 KB
+	h.ok(h.fill(&rollouts[3], 2)) // 11 × ~9.9 KB
 	for i, want := range []bool{true, true, false, false} {
 		equal(h, fmt.Sprintf("evicted %d", i), h.evicted(&rollouts[i]), want)
 	}
-	stats, err := h.Store.Statistics(h.ctx)
-	equal(h, "spans", must(h, stats, err).TotalSpans, 5)
+	stats := must(h.Store.Statistics(h.ctx))(h)
+	equal(h, "spans", stats.TotalSpans, 5)
 	if stats.Memory == nil || stats.Memory.TotalSpanBytes > 50_000 {
 		h.Errorf("memory is %+v, want at most 50000 bytes of spans", stats.Memory)
 	}
@@ -94,7 +94,7 @@ func testEvictNeverRunning(h *harness) {
 	equal(h, "kept", before > 5, true)
 	// Finishing one allows eviction for the other.
 	h.report(running.RolloutID, agl.LatestAttempt, agl.AttemptFailed)
-	must(h, 0, h.fill(&other, 5))
+	h.ok(h.fill(&other, 5))
 	equal(h, "evicted", h.evicted(&running), true)
 	equal(h, "spans", h.spans(agl.QuerySpansParams{RolloutID: other.RolloutID}).Total, 5)
 }
@@ -102,9 +102,9 @@ func testEvictNeverRunning(h *harness) {
 func testEvictedSticky(h *harness) {
 	h.needEviction()
 	old, other := h.start(config(agl.RolloutConfig{}), ""), h.start(config(agl.RolloutConfig{}), "")
-	must(h, 0, h.fill(&old, 5))
+	h.ok(h.fill(&old, 5))
 	h.report(old.RolloutID, agl.LatestAttempt, agl.AttemptSucceeded)
-	must(h, 0, h.fill(&other, 7))
+	h.ok(h.fill(&other, 7))
 	equal(h, "evicted", h.evicted(&old), true)
 	h.touch(old.Attempt)
 	equal(h, "evicted still", h.evicted(&old), true)

@@ -160,13 +160,32 @@ func (h *harness) needClock() {
 	}
 }
 
-// must returns v, and ends the test if there is an error.
-func must[T any](h *harness, v T, err error) T {
+// tick moves the store's clock by a second, if it can be moved.
+func (h *harness) tick() {
+	if h.Advance != nil {
+		h.Advance(time.Second)
+	}
+}
+
+// must takes the results of a call, and returns a function that ends the test if there is an error:
+// must(h.Store.Statistics(h.ctx))(h).
+func must[T any](v T, err error) func(h *harness) T {
+	return func(h *harness) T {
+		h.Helper()
+		h.ok(err)
+		return v
+	}
+}
+
+// errorOf takes the results of a call of which only the error matters.
+func errorOf[T any](_ T, err error) error { return err }
+
+// ok ends the test if there is an error.
+func (h *harness) ok(err error) {
 	h.Helper()
 	if err != nil {
 		h.Fatalf("unexpected error: %v", err)
 	}
-	return v
 }
 
 // wantError checks an error's kind and, unless it is empty, its message.
@@ -198,8 +217,7 @@ func retry(most int, on ...agl.AttemptStatus) agl.RolloutConfig {
 
 func (h *harness) enqueue(rollouts ...agl.EnqueueRollout) []agl.Rollout {
 	h.Helper()
-	got, err := h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{Rollouts: rollouts})
-	must(h, got, err)
+	got := must(h.Store.EnqueueRollouts(h.ctx, agl.EnqueueRolloutsParams{Rollouts: rollouts}))(h)
 	if len(got) != len(rollouts) {
 		h.Fatalf("enqueued %d rollouts, got %d back", len(rollouts), len(got))
 	}
@@ -213,8 +231,7 @@ func (h *harness) enqueueOne() agl.Rollout {
 
 func (h *harness) start(e agl.EnqueueRollout, worker string) agl.AttemptedRollout {
 	h.Helper()
-	got, err := h.Store.StartRollout(h.ctx, agl.StartRolloutParams{EnqueueRollout: e, WorkerID: workerID(worker)})
-	return must(h, got, err)
+	return must(h.Store.StartRollout(h.ctx, agl.StartRolloutParams{EnqueueRollout: e, WorkerID: workerID(worker)}))(h)
 }
 
 func workerID(id string) agl.Null[string] {
@@ -226,14 +243,12 @@ func workerID(id string) agl.Null[string] {
 
 func (h *harness) startAttempt(rolloutID, worker string) agl.AttemptedRollout {
 	h.Helper()
-	got, err := h.Store.StartAttempt(h.ctx, agl.StartAttemptParams{RolloutID: rolloutID, WorkerID: workerID(worker)})
-	return must(h, got, err)
+	return must(h.Store.StartAttempt(h.ctx, agl.StartAttemptParams{RolloutID: rolloutID, WorkerID: workerID(worker)}))(h)
 }
 
 func (h *harness) dequeue(limit int, worker string) []agl.AttemptedRollout {
 	h.Helper()
-	got, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: limit, WorkerID: workerID(worker)})
-	return must(h, got, err).Rollouts
+	return must(h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: limit, WorkerID: workerID(worker)}))(h).Rollouts
 }
 
 // dequeueOne claims the rollout that must be next.
@@ -248,38 +263,32 @@ func (h *harness) dequeueOne(worker, rolloutID string) agl.AttemptedRollout {
 
 func (h *harness) get(rolloutID string) agl.AttemptedRollout {
 	h.Helper()
-	got, err := h.Store.GetRollout(h.ctx, agl.GetRolloutParams{RolloutID: rolloutID})
-	return must(h, got, err)
+	return must(h.Store.GetRollout(h.ctx, agl.GetRolloutParams{RolloutID: rolloutID}))(h)
 }
 
 func (h *harness) attempts(rolloutID string) []agl.Attempt {
 	h.Helper()
-	got, err := h.Store.QueryAttempts(h.ctx, agl.QueryAttemptsParams{RolloutID: rolloutID})
-	return must(h, got, err).Items
+	return must(h.Store.QueryAttempts(h.ctx, agl.QueryAttemptsParams{RolloutID: rolloutID}))(h).Items
 }
 
 func (h *harness) worker(id string) agl.Worker {
 	h.Helper()
-	got, err := h.Store.GetWorker(h.ctx, agl.GetWorkerParams{WorkerID: id})
-	return must(h, got, err)
+	return must(h.Store.GetWorker(h.ctx, agl.GetWorkerParams{WorkerID: id}))(h)
 }
 
 func (h *harness) report(rolloutID, attemptID string, status agl.AttemptStatus) agl.Attempt {
 	h.Helper()
-	got, err := h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{RolloutID: rolloutID, AttemptID: attemptID, Status: &status})
-	return must(h, got, err)
+	return must(h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{RolloutID: rolloutID, AttemptID: attemptID, Status: &status}))(h)
 }
 
 func (h *harness) setStatus(rolloutID string, status agl.RolloutStatus) agl.Rollout {
 	h.Helper()
-	got, err := h.Store.UpdateRollout(h.ctx, agl.UpdateRolloutParams{RolloutID: rolloutID, Status: &status})
-	return must(h, got, err)
+	return must(h.Store.UpdateRollout(h.ctx, agl.UpdateRolloutParams{RolloutID: rolloutID, Status: &status}))(h)
 }
 
 func (h *harness) cancel(rolloutID string) agl.Rollout {
 	h.Helper()
-	got, err := h.Store.CancelRollout(h.ctx, agl.CancelRolloutParams{RolloutID: rolloutID})
-	return must(h, got, err)
+	return must(h.Store.CancelRollout(h.ctx, agl.CancelRolloutParams{RolloutID: rolloutID}))(h)
 }
 
 // span returns a span with every member that clients may send.
@@ -295,22 +304,19 @@ func span(rolloutID, attemptID, spanID string, sequence int64) agl.Span {
 
 func (h *harness) addSpans(spans ...agl.Span) agl.AddSpansResult {
 	h.Helper()
-	got, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: spans})
-	return must(h, got, err)
+	return must(h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: spans}))(h)
 }
 
 // touch stores a span for an attempt.
 func (h *harness) touch(a *agl.Attempt) {
 	h.Helper()
-	first, err := h.Store.ReserveSequenceIDs(h.ctx, agl.ReserveSequenceIDsParams{RolloutID: a.RolloutID, AttemptID: a.AttemptID})
-	must(h, first, err)
+	first := must(h.Store.ReserveSequenceIDs(h.ctx, agl.ReserveSequenceIDsParams{RolloutID: a.RolloutID, AttemptID: a.AttemptID}))(h)
 	h.addSpans(span(a.RolloutID, a.AttemptID, "touch-"+strconv.FormatInt(first, 10), first))
 }
 
 func (h *harness) spans(p agl.QuerySpansParams) agl.Page[agl.Span] {
 	h.Helper()
-	got, err := h.Store.QuerySpans(h.ctx, p)
-	return must(h, got, err)
+	return must(h.Store.QuerySpans(h.ctx, p))(h)
 }
 
 // wantStatus checks a rollout's and its latest attempt's status.

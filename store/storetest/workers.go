@@ -24,13 +24,11 @@ func (h *harness) heartbeat(id string, stats string) agl.Worker {
 	if stats != "" {
 		p.HeartbeatStats = jsontext.Value(stats)
 	}
-	got, err := h.Store.UpdateWorker(h.ctx, p)
-	return must(h, got, err)
+	return must(h.Store.UpdateWorker(h.ctx, p))(h)
 }
 
 func testHeartbeat(h *harness) {
-	_, err := h.Store.GetWorker(h.ctx, agl.GetWorkerParams{WorkerID: "w"})
-	h.wantError(err, agl.ErrNotFound, "")
+	h.wantError(errorOf(h.Store.GetWorker(h.ctx, agl.GetWorkerParams{WorkerID: "w"})), agl.ErrNotFound, "")
 	w := h.heartbeat("w", `{"cpu": 1.0}`)
 	equal(h, "status", w.Status, agl.WorkerUnknown)
 	equal(h, "heartbeat", w.LastHeartbeatTime.Valid, true)
@@ -38,8 +36,7 @@ func testHeartbeat(h *harness) {
 	equal(h, "stats stay", string(h.heartbeat("w", "").HeartbeatStats), `{"cpu": 1.0}`)
 	equal(h, "stats replaced", string(h.heartbeat("w", `{}`).HeartbeatStats), `{}`)
 	for _, bad := range []string{`null`, `[1]`, `1`} {
-		_, err := h.Store.UpdateWorker(h.ctx, agl.UpdateWorkerParams{WorkerID: "w", HeartbeatStats: jsontext.Value(bad)})
-		h.wantError(err, agl.ErrInvalid, "")
+		h.wantError(errorOf(h.Store.UpdateWorker(h.ctx, agl.UpdateWorkerParams{WorkerID: "w", HeartbeatStats: jsontext.Value(bad)})), agl.ErrInvalid, "")
 	}
 	equal(h, "stats kept", string(h.worker("w").HeartbeatStats), `{}`)
 	equal(h, "dequeue time", h.worker("w").LastDequeueTime.Valid, false)
@@ -107,9 +104,7 @@ func testHeartbeatRefreshes(h *harness) {
 	equal(h, "after", got.Attempt.LastHeartbeatTime.Valid, true)
 	h.report(r.RolloutID, agl.LatestAttempt, agl.AttemptSucceeded)
 	before := h.get(r.RolloutID).Attempt.LastHeartbeatTime
-	if h.Advance != nil {
-		h.Advance(second)
-	}
+	h.tick()
 	h.heartbeat("w", "")
 	equal(h, "of a finished one", h.get(r.RolloutID).Attempt.LastHeartbeatTime, before)
 }
@@ -129,9 +124,7 @@ func testSharedName(h *harness) {
 func testHeartbeatAfterAsking(h *harness) {
 	r := h.enqueueOne()
 	h.dequeueOne("Worker-0", r.RolloutID)
-	if h.Advance != nil {
-		h.Advance(second)
-	}
+	h.tick()
 	h.dequeue(1, "Worker-0")
 	h.heartbeat("Worker-0", "")
 	if h.Advance != nil { // order needs a clock that moves
@@ -165,8 +158,7 @@ func testWorkerQuery(h *harness) {
 		{agl.QueryWorkersParams{Paging: agl.Paging{SortBy: "current_rollout_id"}}, "wx ia wb"},
 		{agl.QueryWorkersParams{Paging: agl.Paging{Limit: 1, Offset: 2}}, "ia"},
 	} {
-		got, err := h.Store.QueryWorkers(h.ctx, tc.p)
-		must(h, got, err)
+		got := must(h.Store.QueryWorkers(h.ctx, tc.p))(h)
 		equal(h, "workers", ids(got.Items, func(w *agl.Worker) string { return w.WorkerID }), tc.want)
 	}
 }
