@@ -35,10 +35,7 @@ func testManyRollouts(d *harness) {
 	for _, limit := range []int{512, 1, 512, 16, n} {
 		b := d.begin()
 		var got driver.Loaded
-		claimed, err := b.Claim(d.ctx, limit, &got)
-		if err != nil {
-			d.Fatal(err)
-		}
+		claimed := must(b.Claim(d.ctx, limit, &got))(d)
 		equal(d, "claimed", len(claimed), min(limit, n-next))
 		equal(d, "loaded", len(got.Rollouts), len(claimed))
 		c := driver.Changes{Now: d.now}
@@ -50,9 +47,7 @@ func testManyRollouts(d *harness) {
 			c.Rollouts = append(c.Rollouts, driver.RolloutChange{Rollout: rollout(id, agl.RolloutPreparing)})
 			c.Attempts = append(c.Attempts, driver.AttemptChange{Attempt: attempt(id, 1, agl.AttemptPreparing, "w"), New: true})
 		}
-		if err := b.Apply(d.ctx, &c); err != nil {
-			d.Fatal(err)
-		}
+		d.ok(b.Apply(d.ctx, &c))
 		equal(d, "live attempts", d.liveAttempts("w"), next)
 	}
 	equal(d, "claimed", next, n)

@@ -38,10 +38,7 @@ func testChains(d *harness) {
 	for i, s := range spans {
 		all[i] = text(driver.StoredSpan{SpanKey: s.SpanKey, Base: s.Base, Payload: s.Payload})
 	}
-	page, err := d.QuerySpans(d.ctx, agl.QuerySpansParams{RolloutID: "r", Paging: agl.Paging{Limit: -1}})
-	if err != nil {
-		d.Fatal(err)
-	}
+	page := must(d.QuerySpans(d.ctx, agl.QuerySpansParams{RolloutID: "r", Paging: agl.Paging{Limit: -1}}))(d)
 	var got []string
 	for _, s := range page.Items {
 		equal(d, "rollout", s.RolloutID, "r")
@@ -49,10 +46,7 @@ func testChains(d *harness) {
 	}
 	equal(d, "query", fmt.Sprint(got), fmt.Sprint(all))
 	got = nil
-	for r, err := range d.Export(d.ctx) {
-		if err != nil {
-			d.Fatal(err)
-		}
+	for r := range d.records() {
 		if r.Span != nil {
 			got = append(got, text(driver.StoredSpan{SpanKey: r.Span.SpanKey, Base: r.Span.Base, Payload: r.Span.Payload}))
 		}
@@ -72,10 +66,7 @@ func testChains(d *harness) {
 		{attempt("nope", 1, agl.AttemptRunning, ""), []string{"a"}, nil},
 		{one, nil, nil},
 	} {
-		chain, err := d.SpanChains(d.ctx, driver.AttemptKey{RolloutID: test.attempt.RolloutID, AttemptID: test.attempt.AttemptID}, test.ids)
-		if err != nil {
-			d.Fatal(err)
-		}
+		chain := must(d.SpanChains(d.ctx, driver.AttemptKey{RolloutID: test.attempt.RolloutID, AttemptID: test.attempt.AttemptID}, test.ids))(d)
 		got := []string{}
 		for _, s := range chain {
 			got = append(got, text(s))

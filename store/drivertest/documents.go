@@ -78,15 +78,9 @@ func testDocuments(d *harness) {
 		same("input", found[0].Input, raw)
 		same("metadata", found[0].Metadata, raw)
 		same("attempt", found[0].Attempt.Metadata, raw)
-		worker, err := d.Worker(d.ctx, w.WorkerID)
-		if err != nil {
-			d.Fatal(err)
-		}
+		worker := must(d.Worker(d.ctx, w.WorkerID))(d)
 		same("worker", worker.HeartbeatStats, raw)
-		bundle, err := d.Resources(d.ctx, u.ResourcesID)
-		if err != nil {
-			d.Fatal(err)
-		}
+		bundle := must(d.Resources(d.ctx, u.ResourcesID))(d)
 		same("resources", bundle.AppendJSON(nil), u.AppendJSON(nil))
 		page, err := d.QuerySpans(d.ctx, agl.QuerySpansParams{RolloutID: r.RolloutID, Paging: agl.Paging{Limit: -1}})
 		if err != nil || len(page.Items) != 1 {

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -73,11 +74,37 @@ type harness struct {
 
 func (d *harness) begin() driver.Tx {
 	d.Helper()
-	b, err := d.Begin(d.ctx)
-	if err != nil {
-		d.Fatalf("Begin: %v", err)
+	return must(d.Begin(d.ctx))(d)
+}
+
+// must takes the results of a call, and returns a function that ends the test if there is an error:
+// must(d.Live(d.ctx))(d).
+func must[T any](v T, err error) func(d *harness) T {
+	return func(d *harness) T {
+		d.Helper()
+		d.ok(err)
+		return v
 	}
-	return b
+}
+
+// ok ends the test if there is an error.
+func (d *harness) ok(err error) {
+	d.Helper()
+	if err != nil {
+		d.Fatalf("unexpected error: %v", err)
+	}
+}
+
+// records are those of an export.
+func (d *harness) records() iter.Seq[driver.Record] {
+	return func(yield func(driver.Record) bool) {
+		for r, err := range d.Export(d.ctx) {
+			d.ok(err)
+			if !yield(r) {
+				return
+			}
+		}
+	}
 }
 
 // apply commits changes in a batch of their own.
@@ -86,9 +113,7 @@ func (d *harness) apply(c driver.Changes) {
 	b := d.begin()
 	defer b.Discard()
 	c.Now = d.now
-	if err := b.Apply(d.ctx, &c); err != nil {
-		d.Fatalf("Apply: %v", err)
-	}
+	d.ok(b.Apply(d.ctx, &c))
 }
 
 func (d *harness) load(want driver.LoadParams) *driver.Loaded {
@@ -97,9 +122,7 @@ func (d *harness) load(want driver.LoadParams) *driver.Loaded {
 	defer b.Discard()
 	want.Now = d.now
 	var got driver.Loaded
-	if err := b.Load(d.ctx, &want, &got); err != nil {
-		d.Fatalf("Load: %v", err)
-	}
+	d.ok(b.Load(d.ctx, &want, &got))
 	return &got
 }
 
@@ -111,10 +134,7 @@ func (d *harness) claim(limits ...int) string {
 	var all []string
 	for _, limit := range limits {
 		var got driver.Loaded
-		claimed, err := b.Claim(d.ctx, limit, &got)
-		if err != nil {
-			d.Fatalf("Claim: %v", err)
-		}
+		claimed := must(b.Claim(d.ctx, limit, &got))(d)
 		for _, id := range claimed {
 			if !slices.ContainsFunc(got.Rollouts, func(r driver.LoadedRollout) bool { return r.Rollout.RolloutID == id }) {
 				d.Errorf("claimed %s, but did not load it", id)
@@ -243,12 +263,8 @@ func testDiscard(d *harness) {
 	d.apply(driver.Changes{Rollouts: created(rollout("r", agl.RolloutQueuing))})
 	b := d.begin()
 	var got driver.Loaded
-	if err := b.Load(d.ctx, &driver.LoadParams{Rollouts: []string{"r"}}, &got); err != nil {
-		d.Fatal(err)
-	}
-	if _, err := b.Claim(d.ctx, 1, &got); err != nil {
-		d.Fatal(err)
-	}
+	d.ok(b.Load(d.ctx, &driver.LoadParams{Rollouts: []string{"r"}}, &got))
+	must(b.Claim(d.ctx, 1, &got))(d)
 	b.Discard()
 	b.Discard()
 	equal(d, "queue", d.claim(1), "r")
@@ -406,10 +422,7 @@ func testResources(d *harness) {
 	equal(d, "latest", got.LatestResources, agl.Some("a"))
 	want := update("a", 2)
 	equal(d, "loaded", string(got.Resources[0].AppendJSON(nil)), string(want.AppendJSON(nil)))
-	latest, err := d.LatestResources(d.ctx)
-	if err != nil {
-		d.Fatal(err)
-	}
+	latest := must(d.LatestResources(d.ctx))(d)
 	equal(d, "latest", string(latest.AppendJSON(nil)), string(want.AppendJSON(nil)))
 }
 
@@ -435,11 +448,7 @@ func testKeys(d *harness) {
 
 func (d *harness) events(after string, limit int) driver.EventList {
 	d.Helper()
-	list, err := d.Events(d.ctx, after, limit)
-	if err != nil {
-		d.Fatal(err)
-	}
-	return list
+	return must(d.Events(d.ctx, after, limit))(d)
 }
 
 func testEvents(d *harness) {
@@ -471,11 +480,7 @@ func testEvents(d *harness) {
 
 func testQueueState(d *harness) {
 	told := func() bool {
-		got, err := d.Statistics(d.ctx)
-		if err != nil {
-			d.Fatal(err)
-		}
-		return got.QueueClosed
+		return must(d.Statistics(d.ctx))(d).QueueClosed
 	}
 	d.apply(driver.Changes{QueueClosed: agl.Some(true)})
 	equal(d, "closed", d.load(driver.LoadParams{}).QueueClosed, true)
@@ -523,10 +528,7 @@ func testLive(d *harness) {
 			attempt("silent", 1, agl.AttemptPreparing, ""), attempt("free", 1, agl.AttemptRunning, ""),
 			attempt("done", 1, agl.AttemptFailed, "")),
 	})
-	list, err := d.Live(d.ctx)
-	if err != nil {
-		d.Fatal(err)
-	}
+	list := must(d.Live(d.ctx))(d)
 	var ids []string
 	for i := range list {
 		ids = append(ids, list[i].RolloutID+" "+list[i].Attempt.AttemptID)
@@ -559,10 +561,7 @@ func testStatistics(d *harness) {
 		Attempts:  []driver.AttemptChange{{Attempt: attempt("a", 1, agl.AttemptFailed, "w")}},
 		Resources: []*agl.ResourcesUpdate{{ResourcesID: "u", Version: 2}},
 	})
-	got, err := d.Statistics(d.ctx)
-	if err != nil {
-		d.Fatal(err)
-	}
+	got := must(d.Statistics(d.ctx))(d)
 	equal(d, "rollouts", got.TotalRollouts, 2)
 	equal(d, "attempts", got.TotalAttempts, 1)
 	equal(d, "workers", got.TotalWorkers, 1)

@@ -29,10 +29,7 @@ func exportTests() map[string]func(*harness) {
 func (d *harness) export() []string {
 	d.Helper()
 	var out []string
-	for r, err := range d.Export(d.ctx) {
-		if err != nil {
-			d.Fatal(err)
-		}
+	for r := range d.records() {
 		out = append(out, describe(r))
 	}
 	return out
@@ -124,10 +121,7 @@ func testExport(d *harness) {
 	}
 	places := map[int64]string{}
 	var order []int64
-	for r, err := range d.Export(d.ctx) {
-		if err != nil {
-			d.Fatal(err)
-		}
+	for r := range d.records() {
 		if r.Rollout != nil && r.Rollout.Place.Valid {
 			places[r.Rollout.Place.V] = r.Rollout.Rollout.RolloutID
 			order = append(order, r.Rollout.Place.V)
@@ -147,10 +141,7 @@ func testExportMoment(d *harness) {
 	d.fillForExport()
 	want := d.export()
 	var got []string
-	for r, err := range d.Export(d.ctx) {
-		if err != nil {
-			d.Fatal(err)
-		}
+	for r := range d.records() {
 		if len(got) == 0 {
 			// This blocks forever if the export locks out writers.
 			d.apply(driver.Changes{
@@ -173,10 +164,7 @@ func testExportStops(d *harness) {
 	d.fillForExport()
 	for range 3 {
 		n := 0
-		for _, err := range d.Export(d.ctx) {
-			if err != nil {
-				d.Fatal(err)
-			}
+		for range d.records() {
 			if n++; n == 7 {
 				break
 			}
@@ -220,10 +208,7 @@ func testExportKeys(d *harness) {
 	if got := d.export(); !slices.Equal(got, []string{"key op  k", "state false "}) {
 		d.Errorf("exported %q, want the key once", got)
 	}
-	for r, err := range d.Export(d.ctx) {
-		if err != nil {
-			d.Fatal(err)
-		}
+	for r := range d.records() {
 		if r.Key != nil {
 			equal(d, "fingerprint", r.Key.Fingerprint, "g")
 		}
@@ -234,10 +219,7 @@ func testExportKeys(d *harness) {
 func (d *harness) dump() []string {
 	d.Helper()
 	var out, sequences []string
-	for r, err := range d.Export(d.ctx) {
-		if err != nil {
-			d.Fatal(err)
-		}
+	for r := range d.records() {
 		line := describe(r)
 		switch {
 		case r.Resources != nil:
@@ -289,15 +271,9 @@ func testCopy(d *harness) {
 	source := d
 	for range 2 {
 		var file bytes.Buffer
-		wrote, err := archive.Export(d.ctx, source, &file)
-		if err != nil {
-			d.Fatal(err)
-		}
+		wrote := must(archive.Export(d.ctx, source, &file))(d)
 		copied := &harness{T: d.T, Driver: d.open(d), open: d.open, ctx: d.ctx, now: d.now}
-		read, err := archive.Import(d.ctx, copied, &file, nil)
-		if err != nil {
-			d.Fatal(err)
-		}
+		read := must(archive.Import(d.ctx, copied, &file, nil))(d)
 		equal(d, "counts", read, wrote)
 		got := copied.dump()
 		equal(d, "records", len(got), len(want))

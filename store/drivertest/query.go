@@ -71,6 +71,36 @@ func pageIDs[T any](page agl.Page[T], err error, id func(*T) string) ([]string, 
 	return out, page.Total, err
 }
 
+func (d *harness) rolloutIDs(p agl.QueryRolloutsParams) ([]string, int, error) {
+	page, err := d.QueryRollouts(d.ctx, p)
+	return pageIDs(page, err, func(r *agl.AttemptedRollout) string { return r.RolloutID })
+}
+
+func (d *harness) workerIDs(p agl.QueryWorkersParams) ([]string, int, error) {
+	page, err := d.QueryWorkers(d.ctx, p)
+	return pageIDs(page, err, func(w *agl.Worker) string { return w.WorkerID })
+}
+
+func (d *harness) resourcesIDs(p agl.QueryResourcesParams) ([]string, int, error) {
+	page, err := d.QueryResources(d.ctx, p)
+	return pageIDs(page, err, func(u *agl.ResourcesUpdate) string { return u.ResourcesID })
+}
+
+func (d *harness) spanIDs(p agl.QuerySpansParams) ([]string, int, error) {
+	page, err := d.QuerySpans(d.ctx, p)
+	return pageIDs(page, err, func(s *driver.StoredSpan) string { return strings.Trim(string(s.Payload), `"`) })
+}
+
+// wantIDs returns a function that checks the ids of a query that has no limit.
+func (d *harness) wantIDs(what any, want string) func(got []string, total int, err error) {
+	return func(got []string, total int, err error) {
+		d.Helper()
+		if err != nil || fmt.Sprint(got) != want || total != len(got) {
+			d.Errorf("%+v: got %v of %d, error %v, want %s", what, got, total, err, want)
+		}
+	}
+}
+
 func at(t agl.Timestamp) agl.Null[agl.Timestamp] { return agl.Some(t) }
 
 func testSortRollouts(d *harness) {
@@ -92,10 +122,7 @@ func testSortRollouts(d *harness) {
 		{"mode", "b a d c", "d c a b"},
 		{"resources_id", "b a c d", "d c b a"},
 		{"status", "d a b c", "c b d a"},
-	}, func(p agl.Paging) ([]string, int, error) {
-		page, err := d.QueryRollouts(d.ctx, agl.QueryRolloutsParams{Paging: p})
-		return pageIDs(page, err, func(r *agl.AttemptedRollout) string { return r.RolloutID })
-	})
+	}, func(p agl.Paging) ([]string, int, error) { return d.rolloutIDs(agl.QueryRolloutsParams{Paging: p}) })
 }
 
 func testSortAttempts(d *harness) {
@@ -139,10 +166,7 @@ func testSortWorkers(d *harness) {
 		{"last_idle_time", "c a b", "a b c"},
 		{"current_rollout_id", "c b a", "a b c"},
 		{"current_attempt_id", "c a b", "b a c"},
-	}, func(p agl.Paging) ([]string, int, error) {
-		page, err := d.QueryWorkers(d.ctx, agl.QueryWorkersParams{Paging: p})
-		return pageIDs(page, err, func(w *agl.Worker) string { return w.WorkerID })
-	})
+	}, func(p agl.Paging) ([]string, int, error) { return d.workerIDs(agl.QueryWorkersParams{Paging: p}) })
 }
 
 func testSortResources(d *harness) {
@@ -156,10 +180,7 @@ func testSortResources(d *harness) {
 		{"create_time", "b c a", "c a b"},
 		{"update_time", "c a b", "b a c"},
 		{"version", "b a c", "c b a"},
-	}, func(p agl.Paging) ([]string, int, error) {
-		page, err := d.QueryResources(d.ctx, agl.QueryResourcesParams{Paging: p})
-		return pageIDs(page, err, func(u *agl.ResourcesUpdate) string { return u.ResourcesID })
-	})
+	}, func(p agl.Paging) ([]string, int, error) { return d.resourcesIDs(agl.QueryResourcesParams{Paging: p}) })
 }
 
 // spanWith returns a span with these columns; its payload is its id.
@@ -169,11 +190,6 @@ func spanWith(a *agl.Attempt, id string, sequence int64, start, end agl.Null[agl
 		SequenceID: sequence, StartTime: start, EndTime: end, TraceID: trace, ParentID: parent, Name: name,
 		Payload: jsontext.Value(`"` + id + `"`),
 	}
-}
-
-func (d *harness) querySpans(p agl.QuerySpansParams) ([]string, int, error) {
-	page, err := d.QuerySpans(d.ctx, p)
-	return pageIDs(page, err, func(s *driver.StoredSpan) string { return strings.Trim(string(s.Payload), `"`) })
 }
 
 func testSortSpans(d *harness) {
@@ -200,7 +216,7 @@ func testSortSpans(d *harness) {
 		{"start_time", "a d c b", "b d c a"},
 		{"end_time", "a b c d", "d b c a"},
 	}, func(p agl.Paging) ([]string, int, error) {
-		return d.querySpans(agl.QuerySpansParams{RolloutID: "r", Paging: p})
+		return d.spanIDs(agl.QuerySpansParams{RolloutID: "r", Paging: p})
 	})
 }
 
@@ -222,7 +238,7 @@ func testSpanTies(d *harness) {
 	}})
 	query := func(sortBy string, order agl.SortOrder) string {
 		d.Helper()
-		got, _, err := d.querySpans(agl.QuerySpansParams{RolloutID: "r", Paging: agl.Paging{Limit: -1, SortBy: sortBy, Order: order}})
+		got, _, err := d.spanIDs(agl.QuerySpansParams{RolloutID: "r", Paging: agl.Paging{Limit: -1, SortBy: sortBy, Order: order}})
 		if err != nil {
 			d.Fatal(err)
 		}
@@ -238,10 +254,7 @@ func testSpanTies(d *harness) {
 }
 
 func testPages(d *harness) {
-	page, err := d.QueryRollouts(d.ctx, agl.QueryRolloutsParams{Paging: agl.Paging{Limit: 7, Offset: 3}})
-	if err != nil {
-		d.Fatal(err)
-	}
+	page := must(d.QueryRollouts(d.ctx, agl.QueryRolloutsParams{Paging: agl.Paging{Limit: 7, Offset: 3}}))(d)
 	equal(d, "total", page.Total, 0)
 	equal(d, "limit", page.Limit, 7)
 	equal(d, "offset", page.Offset, 3)
@@ -296,11 +309,7 @@ func testFilterRollouts(d *harness) {
 		{agl.QueryRolloutsParams{RolloutIDContains: "-3", StatusIn: failed, RolloutIDIn: []string{"ro-2"}, Logic: agl.FilterAnd}, "[]"},
 	} {
 		tc.p.Limit = -1
-		page, err := d.QueryRollouts(d.ctx, tc.p)
-		got, total, err := pageIDs(page, err, func(r *agl.AttemptedRollout) string { return r.RolloutID })
-		if err != nil || fmt.Sprint(got) != tc.want || total != len(got) {
-			d.Errorf("%+v: got %v of %d, error %v, want %s", tc.p, got, total, err, tc.want)
-		}
+		d.wantIDs(tc.p, tc.want)(d.rolloutIDs(tc.p))
 	}
 	// The total counts all matches, not only the page.
 	page, err := d.QueryRollouts(d.ctx, agl.QueryRolloutsParams{
@@ -341,11 +350,7 @@ func testFilterWorkers(d *harness) {
 		{agl.QueryWorkersParams{WorkerIDContains: "-3", StatusIn: idle}, "[]"},
 	} {
 		tc.p.Limit = -1
-		page, err := d.QueryWorkers(d.ctx, tc.p)
-		got, total, err := pageIDs(page, err, func(w *agl.Worker) string { return w.WorkerID })
-		if err != nil || fmt.Sprint(got) != tc.want || total != len(got) {
-			d.Errorf("%+v: got %v of %d, error %v, want %s", tc.p, got, total, err, tc.want)
-		}
+		d.wantIDs(tc.p, tc.want)(d.workerIDs(tc.p))
 	}
 }
 
@@ -360,11 +365,7 @@ func testFilterResources(d *harness) {
 		{agl.QueryResourcesParams{ResourcesID: "rs-1", ResourcesIDContains: "2"}, "[]"},
 	} {
 		tc.p.Limit = -1
-		page, err := d.QueryResources(d.ctx, tc.p)
-		got, total, err := pageIDs(page, err, func(u *agl.ResourcesUpdate) string { return u.ResourcesID })
-		if err != nil || fmt.Sprint(got) != tc.want || total != len(got) {
-			d.Errorf("%+v: got %v of %d, error %v, want %s", tc.p, got, total, err, tc.want)
-		}
+		d.wantIDs(tc.p, tc.want)(d.resourcesIDs(tc.p))
 	}
 }
 
@@ -402,10 +403,7 @@ func testFilterSpans(d *harness) {
 		{agl.QuerySpansParams{SpanID: "s1", Name: "Chat", Logic: agl.FilterAnd}, "[]"},
 	} {
 		tc.p.RolloutID, tc.p.Limit = "r", -1
-		got, total, err := d.querySpans(tc.p)
-		if err != nil || fmt.Sprint(got) != tc.want || total != len(got) {
-			d.Errorf("%+v: got %v of %d, error %v, want %s", tc.p, got, total, err, tc.want)
-		}
+		d.wantIDs(tc.p, tc.want)(d.spanIDs(tc.p))
 	}
 }
 
@@ -462,11 +460,7 @@ func testSpansOfAttempt(d *harness) {
 	latest := agl.QuerySpansParams{RolloutID: "r", AttemptID: agl.LatestAttempt, Paging: agl.Paging{Limit: -1}}
 	count := func(p agl.QuerySpansParams) int {
 		d.Helper()
-		page, err := d.QuerySpans(d.ctx, p)
-		if err != nil {
-			d.Fatal(err)
-		}
-		return page.Total
+		return must(d.QuerySpans(d.ctx, p))(d).Total
 	}
 	equal(d, "of the only attempt", count(latest), 1)
 	// The same span id in another attempt is another span.
@@ -496,19 +490,7 @@ func testCreationOrder(d *harness) {
 		Resources: []*agl.ResourcesUpdate{{ResourcesID: "n", Version: 2}, {ResourcesID: "0", Version: 1}},
 	})
 	all := agl.Paging{Limit: -1}
-	rollouts, err := d.QueryRollouts(d.ctx, agl.QueryRolloutsParams{Paging: all})
-	got, _, err := pageIDs(rollouts, err, func(r *agl.AttemptedRollout) string { return r.RolloutID })
-	if err != nil || fmt.Sprint(got) != "[c a b 0]" {
-		d.Errorf("rollouts %v, error %v, want [c a b 0]", got, err)
-	}
-	workers, err := d.QueryWorkers(d.ctx, agl.QueryWorkersParams{Paging: all})
-	got, _, err = pageIDs(workers, err, func(w *agl.Worker) string { return w.WorkerID })
-	if err != nil || fmt.Sprint(got) != "[z y 0]" {
-		d.Errorf("workers %v, error %v, want [z y 0]", got, err)
-	}
-	resources, err := d.QueryResources(d.ctx, agl.QueryResourcesParams{Paging: all})
-	got, _, err = pageIDs(resources, err, func(u *agl.ResourcesUpdate) string { return u.ResourcesID })
-	if err != nil || fmt.Sprint(got) != "[n m 0]" {
-		d.Errorf("resources %v, error %v, want [n m 0]", got, err)
-	}
+	d.wantIDs("rollouts", "[c a b 0]")(d.rolloutIDs(agl.QueryRolloutsParams{Paging: all}))
+	d.wantIDs("workers", "[z y 0]")(d.workerIDs(agl.QueryWorkersParams{Paging: all}))
+	d.wantIDs("resources", "[n m 0]")(d.resourcesIDs(agl.QueryResourcesParams{Paging: all}))
 }

@@ -164,15 +164,7 @@ func testOldestWorkers(d *harness) {
 	d.wantOldest(driver.RemovableWorkers, 9, "b@20", 1)
 	equal(d, "loaded", len(d.load(driver.LoadParams{Workers: []string{"a", "b", "c"}}).Workers), 1)
 	d.apply(driver.Changes{Workers: []*agl.Worker{worker("d", agl.WorkerIdle, 40, 0), worker("c", agl.WorkerIdle, 50, 0)}})
-	page, err := d.QueryWorkers(d.ctx, agl.QueryWorkersParams{Paging: agl.Paging{Limit: -1}})
-	if err != nil {
-		d.Fatal(err)
-	}
-	var ids []string
-	for i := range page.Items {
-		ids = append(ids, page.Items[i].WorkerID)
-	}
-	equal(d, "order of creation", strings.Join(ids, " "), "b busy d c")
+	d.wantIDs("order of creation", "[b busy d c]")(d.workerIDs(agl.QueryWorkersParams{Paging: agl.Paging{Limit: -1}}))
 	stats, err := d.Statistics(d.ctx)
 	if err != nil || stats.TotalWorkers != 4 {
 		d.Errorf("statistics %+v, error %v, want 4 workers", stats, err)
@@ -204,15 +196,7 @@ func testOldestResources(d *harness) {
 		d.Errorf("error %v, want not found", err)
 	}
 	d.apply(driver.Changes{Resources: []*agl.ResourcesUpdate{bundle("new", 4)}, LatestResources: agl.Some("new")})
-	page, err := d.QueryResources(d.ctx, agl.QueryResourcesParams{Paging: agl.Paging{Limit: -1}})
-	if err != nil {
-		d.Fatal(err)
-	}
-	var ids []string
-	for i := range page.Items {
-		ids = append(ids, page.Items[i].ResourcesID)
-	}
-	equal(d, "order of creation", strings.Join(ids, " "), "used c waits b latest new")
+	d.wantIDs("order of creation", "[used c waits b latest new]")(d.resourcesIDs(agl.QueryResourcesParams{Paging: agl.Paging{Limit: -1}}))
 }
 
 func testOldestSequences(d *harness) {
@@ -304,13 +288,10 @@ func testRequeued(d *harness) {
 	if err != nil || len(claimed) != 1 || claimed[0] != "a" {
 		d.Fatalf("claimed %v, error %v, want a", claimed, err)
 	}
-	err = b.Apply(d.ctx, &driver.Changes{
+	d.ok(b.Apply(d.ctx, &driver.Changes{
 		Now: d.now, Rollouts: changed(rollout("c", agl.RolloutRequeuing), rollout("a", agl.RolloutRequeuing)),
 		Attempts: begun(attempt("a", 1, agl.AttemptFailed, "")),
-	})
-	if err != nil {
-		d.Fatal(err)
-	}
+	}))
 	equal(d, "queue", d.claim(9), "a b c")
 	d.apply(driver.Changes{Rollouts: changed(rollout("a", agl.RolloutPreparing))})
 	equal(d, "queue", d.claim(9), "b c")
@@ -335,10 +316,7 @@ func testClaimRest(d *harness) {
 		var got driver.Loaded
 		var claimed []string
 		for _, limit := range []int{3, 7} {
-			ids, err := b.Claim(d.ctx, limit, &got)
-			if err != nil {
-				d.Fatal(err)
-			}
+			ids := must(b.Claim(d.ctx, limit, &got))(d)
 			claimed = append(claimed, ids...)
 		}
 		c := driver.Changes{Now: d.now}
@@ -348,9 +326,7 @@ func testClaimRest(d *harness) {
 			c.Attempts = append(c.Attempts, begun(attempt(id, 1, agl.AttemptPreparing, ""))...)
 		}
 		equal(d, "claimed", len(claimed), 10)
-		if err := b.Apply(d.ctx, &c); err != nil {
-			d.Fatal(err)
-		}
+		d.ok(b.Apply(d.ctx, &c))
 	}
 	equal(d, "queue", d.claim(1), "")
 }

@@ -124,9 +124,7 @@ func testStoredBytes(d *harness) {
 func testStoredTogether(d *harness) {
 	b := d.begin()
 	var got driver.Loaded
-	if err := b.Load(d.ctx, &driver.LoadParams{Documents: []driver.DocumentKey{{Kind: "run", ID: "a"}}}, &got); err != nil {
-		d.Fatal(err)
-	}
+	d.ok(b.Load(d.ctx, &driver.LoadParams{Documents: []driver.DocumentKey{{Kind: "run", ID: "a"}}}, &got))
 	b.Discard()
 	equal(d, "discarded", d.found(agl.QueryDocumentsParams{}), " of 0")
 	d.apply(driver.Changes{
@@ -135,17 +133,14 @@ func testStoredTogether(d *harness) {
 	})
 	equal(d, "queue", d.claim(9), "r")
 	equal(d, "document", d.found(agl.QueryDocumentsParams{}), "a of 1")
-	list, err := d.Events(d.ctx, "", 0)
-	if err != nil {
-		d.Fatal(err)
-	}
+	list := must(d.Events(d.ctx, "", 0))(d)
 	d.apply(driver.Changes{
 		DeletedDocuments: []driver.DocumentKey{{Kind: "run", ID: "a"}},
 		Events:           []agl.Event{{Kind: agl.EventDocument, Document: "run/a", Status: "deleted"}},
 	})
-	list, err = d.Events(d.ctx, list.Last, 9)
-	if err != nil || len(list.Events) != 1 || list.Events[0].Kind != agl.EventDocument || list.Events[0].Document != "run/a" ||
+	list = must(d.Events(d.ctx, list.Last, 9))(d)
+	if len(list.Events) != 1 || list.Events[0].Kind != agl.EventDocument || list.Events[0].Document != "run/a" ||
 		list.Events[0].Status != "deleted" {
-		d.Errorf("events %v, error %v, want one about run/a", list.Events, err)
+		d.Errorf("events %v, want one about run/a", list.Events)
 	}
 }
