@@ -17,6 +17,14 @@ type audit struct {
 	open bool // the server has no token, so it does not know who its callers without a key are
 }
 
+// missing is the error of a server without an audit log, and nil otherwise.
+func (a audit) missing() error {
+	if a.kept == nil {
+		return agl.Errorf(agl.CodeUnimplemented, "this server does not keep what callers do")
+	}
+	return nil
+}
+
 // record stores an act that has succeeded. A failed one is not an act: callers without permission must not be able to
 // push others out of the log.
 func (a audit) record(x *exchange) {
@@ -37,9 +45,6 @@ func (a audit) record(x *exchange) {
 // add stores an act that the caller did at another server, such as a proxy. That server sends the caller's own key,
 // so nobody can be named who was not there.
 func (a audit) add(x *exchange) error {
-	if a.kept == nil {
-		return agl.Errorf(agl.CodeUnimplemented, "this server does not keep what callers do")
-	}
 	var reported wire.Act
 	if err := x.decode(&reported, bodyRequired); err != nil {
 		return err
@@ -62,9 +67,6 @@ type actsJSON struct {
 }
 
 func (a audit) list(x *exchange) error {
-	if a.kept == nil {
-		return agl.Errorf(agl.CodeUnimplemented, "this server does not keep what callers do")
-	}
 	query := x.request.URL.Query()
 	number := func(name string, fallback, most int) (int, error) {
 		text := query.Get(name)

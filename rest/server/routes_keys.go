@@ -27,7 +27,8 @@ type keys struct {
 	spans string // the secret of span tokens
 }
 
-func (s keys) check() error {
+// missing is the error of a server without keys, and nil otherwise.
+func (s keys) missing() error {
 	if s.keys == nil {
 		return agl.Errorf(agl.CodeUnimplemented, "this server keeps no keys besides its token")
 	}
@@ -39,9 +40,6 @@ func (s keys) whoAmI(x *exchange) error { return x.answerJSON(http.StatusOK, x.c
 // whose tells another server whose key its caller has sent, with null for an unknown key. That server has a key
 // itself, so the guesses of its callers do not count against it.
 func (s keys) whose(x *exchange) error {
-	if err := s.check(); err != nil {
-		return err
-	}
 	var body wire.GivenKey
 	if err := x.decode(&body, bodyRequired); err != nil {
 		return err
@@ -64,9 +62,6 @@ func (s keys) spanToken(x *exchange) error {
 }
 
 func (s keys) create(x *exchange) error {
-	if err := s.check(); err != nil {
-		return err
-	}
 	var body wire.NewKey
 	if err := x.decode(&body, bodyRequired); err != nil {
 		return err
@@ -87,9 +82,6 @@ func (s keys) create(x *exchange) error {
 }
 
 func (s keys) list(x *exchange) error {
-	if err := s.check(); err != nil {
-		return err
-	}
 	found, err := s.keys.List(x.context())
 	if err != nil {
 		return err
@@ -99,9 +91,6 @@ func (s keys) list(x *exchange) error {
 }
 
 func (s keys) revoke(x *exchange) error {
-	if err := s.check(); err != nil {
-		return err
-	}
 	key, err := s.keys.Revoke(x.context(), x.request.PathValue(keyID), x.caller.By())
 	if err == nil {
 		x.log.Info("key revoked", "key", key.ID, "name", key.Name, "by", key.RevokedBy, "from", x.request.RemoteAddr)
@@ -111,9 +100,6 @@ func (s keys) revoke(x *exchange) error {
 
 // revokeAttempt revokes the keys of an attempt that were derived from a secret.
 func (s keys) revokeAttempt(x *exchange) error {
-	if err := s.check(); err != nil {
-		return err
-	}
 	var body wire.RevokeAttempt
 	if err := x.decode(&body, bodyRequired); err != nil {
 		return err
@@ -127,18 +113,12 @@ func (s keys) revokeAttempt(x *exchange) error {
 
 // revokedAttempts answers with the revoked attempts, which proxies poll.
 func (s keys) revokedAttempts(x *exchange) error {
-	if err := s.check(); err != nil {
-		return err
-	}
 	found, err := s.keys.RevokedAttempts(x.context())
 	return x.answerJSON(http.StatusOK, &wire.RevokedAttemptsAnswer{Items: found}, err)
 }
 
 // charge reserves and spends a key's budget on behalf of a proxy.
 func (s keys) charge(x *exchange) error {
-	if err := s.check(); err != nil {
-		return err
-	}
 	var body wire.Charge
 	if err := x.decode(&body, bodyRequired); err != nil {
 		return err

@@ -16,7 +16,8 @@ type runs struct{ store agl.Runs }
 
 func newRuns(store agl.Store) runs { return runs{agl.RunsOf(store)} }
 
-func (s runs) check() error {
+// missing is the error of a server without runs, and nil otherwise.
+func (s runs) missing() error {
 	if s.store == nil {
 		return errNoRuns()
 	}
@@ -27,7 +28,7 @@ func errNoRuns() error { return agl.Errorf(agl.CodeUnimplemented, "this server's
 
 func (s runs) start(x *exchange) error {
 	var p agl.StartRunParams
-	if err := s.read(x, wire.StartRun(&p), bodyOptional); err != nil {
+	if err := x.decode(wire.StartRun(&p), bodyOptional); err != nil {
 		return err
 	}
 	run, err := s.store.StartRun(x.context(), p)
@@ -36,7 +37,7 @@ func (s runs) start(x *exchange) error {
 
 func (s runs) update(x *exchange) error {
 	p := agl.UpdateRunParams{RunID: x.request.PathValue(runID)}
-	if err := s.read(x, wire.UpdateRun(&p), bodyRequired); err != nil {
+	if err := x.decode(wire.UpdateRun(&p), bodyRequired); err != nil {
 		return err
 	}
 	if p.Status == nil && p.Error == nil && p.Name == nil && p.Metadata == nil {
@@ -48,32 +49,21 @@ func (s runs) update(x *exchange) error {
 
 func (s runs) addMetrics(x *exchange) error {
 	var metrics wire.AddRunMetrics
-	if err := s.read(x, &metrics, bodyRequired); err != nil {
+	if err := x.decode(&metrics, bodyRequired); err != nil {
 		return err
 	}
 	run, err := s.store.AddRunMetrics(x.context(), agl.AddRunMetricsParams{RunID: x.request.PathValue(runID), Metrics: metrics})
 	return x.answer(http.StatusOK, &run, err)
 }
 
-// read reads the body.
-func (s runs) read(x *exchange, body wire.Envelope, required bool) error {
-	if err := s.check(); err != nil {
-		return err
-	}
-	return x.decode(body, required)
-}
-
 func (s runs) get(x *exchange) error {
-	if err := s.check(); err != nil {
-		return err
-	}
 	run, err := s.store.GetRun(x.context(), x.request.PathValue(runID))
 	return x.answer(http.StatusOK, &run, err)
 }
 
 func (s runs) query(x *exchange) error {
 	var p agl.QueryRunsParams
-	if err := s.parse(x, wire.QueryRuns(&p)); err != nil {
+	if err := x.query(wire.QueryRuns(&p)); err != nil {
 		return err
 	}
 	paging := agl.Paging{Limit: p.Limit, Offset: p.Offset}
@@ -89,7 +79,7 @@ func (s runs) query(x *exchange) error {
 
 func (s runs) queryMetrics(x *exchange) error {
 	p := agl.QueryRunMetricsParams{RunID: x.request.PathValue(runID)}
-	if err := s.parse(x, wire.QueryRunMetrics(&p)); err != nil {
+	if err := x.query(wire.QueryRunMetrics(&p)); err != nil {
 		return err
 	}
 	paging := agl.Paging{Limit: p.Limit, Offset: p.Offset}
@@ -104,18 +94,7 @@ func (s runs) queryMetrics(x *exchange) error {
 	}).answer(x)
 }
 
-// parse reads the query string.
-func (s runs) parse(x *exchange, q wire.Query) error {
-	if err := s.check(); err != nil {
-		return err
-	}
-	return x.query(q)
-}
-
 func (s runs) delete(x *exchange) error {
-	if err := s.check(); err != nil {
-		return err
-	}
 	if err := s.store.DeleteRun(x.context(), x.request.PathValue(runID)); err != nil {
 		return err
 	}

@@ -222,14 +222,14 @@ func (s *Server) routeAPI(config Config) {
 		wire.SignalsOf(rollout, "messages"):     {get: {read, sig.messages}},
 		wire.Batches:                            {post: {read, sig.batch}},
 
-		wire.Runs:                          {get: {read, rn.query}, post: {train, rn.start}},
-		wire.Run("{" + runID + "}"):        {get: {read, rn.get}, post: {train, rn.update}, del: {admin, rn.delete}},
-		wire.RunMetrics("{" + runID + "}"): {get: {read, rn.queryMetrics}, post: {train, rn.addMetrics}},
+		wire.Runs:                          methods{get: {read, rn.query}, post: {train, rn.start}}.unless(rn.missing()),
+		wire.Run("{" + runID + "}"):        methods{get: {read, rn.get}, post: {train, rn.update}, del: {admin, rn.delete}}.unless(rn.missing()),
+		wire.RunMetrics("{" + runID + "}"): methods{get: {read, rn.queryMetrics}, post: {train, rn.addMetrics}}.unless(rn.missing()),
 
-		wire.Releases:                       {get: {read, rel.list}, post: {train, rel.propose}},
-		wire.CurrentRelease:                 {get: {read | access.Live, rel.current}},
-		wire.Release("{" + releaseID + "}"): {get: {read, rel.get}},
-		wire.ReleaseAct("{"+releaseID+"}", "{"+releaseAct+"}"): {post: {train, rel.act}},
+		wire.Releases:                       methods{get: {read, rel.list}, post: {train, rel.propose}}.unless(rel.missing()),
+		wire.CurrentRelease:                 methods{get: {read | access.Live, rel.current}}.unless(rel.missing()),
+		wire.Release("{" + releaseID + "}"): methods{get: {read, rel.get}}.unless(rel.missing()),
+		wire.ReleaseAct("{"+releaseID+"}", "{"+releaseAct+"}"): methods{post: {train, rel.act}}.unless(rel.missing()),
 
 		wire.Resources:                            {get: {read, res.query}, post: {train, res.add}},
 		wire.LatestResources:                      {get: {read, res.latest}},
@@ -251,14 +251,14 @@ func (s *Server) routeAPI(config Config) {
 		wire.LoginOIDCCallback: {get: {access.Public, s.login.endOIDC}},
 
 		wire.WhoAmI:                           {get: {access.Any, k.whoAmI}},
-		wire.CheckKey:                         {post: {access.Any, k.whose}},
-		wire.Keys:                             {get: {admin, k.list}, post: {admin, k.create}},
-		wire.RevokedAttempts:                  {get: {run, k.revokedAttempts}, post: {admin, k.revokeAttempt}},
-		wire.Key("{" + keyID + "}"):           {del: {admin, k.revoke}},
-		wire.Audit:                            {get: {admin, s.audit.list}, post: {train, s.audit.add}},
-		wire.Projects:                         {get: {admin, prj.list}, post: {admin, prj.create}},
-		wire.Project("{" + projectName + "}"): {post: {admin, prj.update}},
-		wire.KeyUsage("{" + keyID + "}"):      {post: {run, k.charge}},
+		wire.CheckKey:                         methods{post: {access.Any, k.whose}}.unless(k.missing()),
+		wire.Keys:                             methods{get: {admin, k.list}, post: {admin, k.create}}.unless(k.missing()),
+		wire.RevokedAttempts:                  methods{get: {run, k.revokedAttempts}, post: {admin, k.revokeAttempt}}.unless(k.missing()),
+		wire.Key("{" + keyID + "}"):           methods{del: {admin, k.revoke}}.unless(k.missing()),
+		wire.Audit:                            methods{get: {admin, s.audit.list}, post: {train, s.audit.add}}.unless(s.audit.missing()),
+		wire.Projects:                         methods{get: {admin, prj.list}, post: {admin, prj.create}}.unless(prj.missing()),
+		wire.Project("{" + projectName + "}"): methods{post: {admin, prj.update}}.unless(prj.missing()),
+		wire.KeyUsage("{" + keyID + "}"):      methods{post: {run, k.charge}}.unless(k.missing()),
 	} {
 		s.route(wire.Prefix+path, m)
 	}
@@ -355,6 +355,18 @@ type methods map[string]endpoint
 type endpoint struct {
 	scope  access.Scope
 	handle handler
+}
+
+// unless returns m, or, if something is missing that m needs, endpoints that answer with that error.
+func (m methods) unless(missing error) methods {
+	if missing == nil {
+		return m
+	}
+	refusing := methods{}
+	for method, to := range m {
+		refusing[method] = endpoint{to.scope, func(*exchange) error { return missing }}
+	}
+	return refusing
 }
 
 // route serves a path. As in the reference, a GET that the path does not support is answered with 404, and any other
