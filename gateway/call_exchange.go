@@ -113,8 +113,7 @@ func (x *exchange) popExperts() {
 		}
 		out = append(out, choice)
 	}
-	list := append(append(jsontext.Value{'['}, bytes.Join(out, []byte{','})...), ']')
-	x.reply = rawjson.Set(x.reply, "choices", list)
+	x.reply = rawjson.Set(x.reply, "choices", arrayOf(out))
 }
 
 // fault says what is wrong with the answer, "" if nothing is.

@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"net/http"
 	"time"
 
@@ -56,9 +54,7 @@ func (g *Gateway) translate(path string, body jsontext.Value, start time.Time) (
 	var err error
 	switch path {
 	case responses:
-		var random [16]byte
-		_, _ = rand.Read(random[:]) // never fails
-		o := openai.ResponsesOptions{Created: start.Unix(), ID: "resp_" + hex.EncodeToString(random[:])}
+		o := openai.ResponsesOptions{Created: start.Unix(), ID: "resp_" + newID()}
 		chat, to, err = openai.ResponsesToChat(g.named(body), o)
 	case messages:
 		to = &anthropic.ChatReply{}

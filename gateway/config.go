@@ -76,9 +76,7 @@ func (c Config) withDefaults() Config {
 	if c.Transport == nil {
 		c.Transport = upstream.NewTransport()
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
 

@@ -39,10 +39,7 @@ func foreignEvent(payload jsontext.Value, attemptID string) (e event, ok bool) {
 
 // foreignCall returns the data of a model call, from the attributes of its span.
 func foreignCall(attributes jsontext.Value) jsontext.Value {
-	values := map[string]jsontext.Value{}
-	for name, value := range rawjson.Members(attributes) {
-		values[rawjson.UnquoteName(name)] = value
-	}
+	values := fieldsOf(attributes)
 	or := func(name string, other jsontext.Value) jsontext.Value {
 		if v := values[name]; v != nil {
 			return v

@@ -82,7 +82,7 @@ func tokensOf(response jsontext.Value) (prompt, reply jsontext.Value) {
 				joined = slices.AppendSeq(joined, rawjson.Elements(ids))
 			}
 		}
-		reply = append(append(jsontext.Value{'['}, bytes.Join(joined, []byte{','})...), ']')
+		reply = arrayOf(joined)
 	}
 	return prompt, reply
 }

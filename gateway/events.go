@@ -82,17 +82,12 @@ func (g *Gateway) queryEvents(w http.ResponseWriter, r *http.Request) error {
 			events = lastOfEachPrompt(events)
 		}
 	}
-	out := []byte{'['}
-	for i := range events {
-		if i > 0 {
-			out = append(out, ',')
+	writeJSON(w, http.StatusOK, rawjson.AppendArray(nil, events, func(dst []byte, e event) []byte {
+		if !experts && e.kind == eventModelRequest {
+			e.data = rawjson.Remove(e.data, "routed_experts")
 		}
-		if !experts && events[i].kind == eventModelRequest {
-			events[i].data = rawjson.Remove(events[i].data, "routed_experts")
-		}
-		out = events[i].appendJSON(out, found.id())
-	}
-	writeJSON(w, http.StatusOK, append(out, ']'))
+		return e.appendJSON(dst, found.id())
+	}))
 	return nil
 }
 

@@ -145,12 +145,8 @@ func queryText(value string) jsontext.Value { return rawjson.AppendString(nil, v
 
 // detail returns the error document with the problems.
 func (c *checker) detail() []byte {
-	out := append([]byte(nil), `{"detail":[`...)
-	for i, p := range c.problems {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		o := rawjson.NewObject(out)
+	out := rawjson.AppendArray([]byte(`{"detail":`), c.problems, func(dst []byte, p problem) []byte {
+		o := rawjson.NewObject(dst)
 		o.String("type", p.kind)
 		o.Raw("loc", appendPath(nil, p.path))
 		o.String("msg", p.message)
@@ -158,25 +154,36 @@ func (c *checker) detail() []byte {
 		if p.context != nil {
 			o.Raw("ctx", p.context)
 		}
-		out = o.End()
-	}
-	return append(out, "]}"...)
+		return o.End()
+	})
+	return append(out, '}')
 }
 
 func appendPath(dst []byte, path []any) []byte {
-	dst = append(dst, '[')
-	for i, step := range path {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
+	return rawjson.AppendArray(dst, path, func(dst []byte, step any) []byte {
 		switch step := step.(type) {
 		case string:
-			dst = rawjson.AppendString(dst, step)
+			return rawjson.AppendString(dst, step)
 		case int:
-			dst = rawjson.AppendInt(dst, step)
+			return rawjson.AppendInt(dst, step)
+		default:
+			return dst
 		}
+	})
+}
+
+// fieldsOf returns the members of an object.
+func fieldsOf(object jsontext.Value) map[string]jsontext.Value {
+	fields := map[string]jsontext.Value{}
+	for name, value := range rawjson.Members(object) {
+		fields[rawjson.UnquoteName(name)] = value
 	}
-	return append(dst, ']')
+	return fields
+}
+
+// arrayOf returns the list of JSON values.
+func arrayOf(values [][]byte) jsontext.Value {
+	return rawjson.AppendArray(nil, values, func(dst, value []byte) []byte { return append(dst, value...) })
 }
 
 // document returns a body as JSON. Like Python's reader it accepts a byte order mark, and NaN and infinities, which

@@ -59,10 +59,7 @@ func (c *checker) models(doc jsontext.Value) (out []Model) {
 		path := at(path, len(out))
 		var m Model
 		if c.object(raw, path) {
-			fields := map[string]jsontext.Value{}
-			for name, value := range rawjson.Members(raw) {
-				fields[rawjson.UnquoteName(name)] = value
-			}
+			fields := fieldsOf(raw)
 			for _, f := range []struct {
 				name string
 				to   *string

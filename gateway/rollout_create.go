@@ -44,18 +44,15 @@ func (g *Gateway) createRollouts(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out := []byte{'['}
+	out := make([][]byte, len(stored))
 	for i := range stored {
 		made, err := g.created(r.Context(), stored[i], p.Rollouts[i])
 		if err != nil {
 			return err
 		}
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = made.appendJSON(out)
+		out[i] = made.appendJSON(nil)
 	}
-	writeJSON(w, http.StatusCreated, append(out, ']'))
+	writeJSON(w, http.StatusCreated, arrayOf(out))
 	return nil
 }
 
@@ -123,10 +120,7 @@ func (c *checker) creation(raw jsontext.Value, path []any) (made creation) {
 	if !c.object(raw, path) {
 		return made
 	}
-	fields := map[string]jsontext.Value{}
-	for name, value := range rawjson.Members(raw) {
-		fields[rawjson.UnquoteName(name)] = value
-	}
+	fields := fieldsOf(raw)
 	if !c.missing(fields["input"], raw, at(path, "input")) {
 		made.input = fields["input"]
 	}

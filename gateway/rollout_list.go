@@ -27,15 +27,9 @@ func (g *Gateway) listTerminal(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	found := map[string]agl.AttemptedRollout{}
-	if len(ids) > 0 {
-		page, err := g.cfg.Store.QueryRollouts(r.Context(), agl.QueryRolloutsParams{RolloutIDIn: ids, Paging: agl.Paging{Limit: -1}})
-		if err != nil {
-			return err
-		}
-		for _, stored := range page.Items {
-			found[stored.RolloutID] = stored
-		}
+	found, err := g.storedOf(r.Context(), ids)
+	if err != nil {
+		return err
 	}
 	items := []byte{'['}
 	for _, id := range ids {
@@ -62,6 +56,19 @@ func (g *Gateway) listTerminal(w http.ResponseWriter, r *http.Request) error {
 	o.Int("total_terminal", int64(total))
 	writeJSON(w, http.StatusOK, o.End())
 	return nil
+}
+
+// storedOf returns the stored rollouts with these ids, by their ids.
+func (g *Gateway) storedOf(ctx context.Context, ids []string) (map[string]agl.AttemptedRollout, error) {
+	found := make(map[string]agl.AttemptedRollout, len(ids))
+	if len(ids) == 0 {
+		return found, nil
+	}
+	page, err := g.cfg.Store.QueryRollouts(ctx, agl.QueryRolloutsParams{RolloutIDIn: ids, Paging: agl.Paging{Limit: -1}})
+	for _, stored := range page.Items {
+		found[stored.RolloutID] = stored
+	}
+	return found, err
 }
 
 // storedIn yields the stored rollouts that may have one of the states.
@@ -105,14 +112,7 @@ func (g *Gateway) listRollouts(w http.ResponseWriter, r *http.Request) error {
 	if limit < 0 { // as Python slices
 		end = max(len(matches)+limit, 0)
 	}
-	out := []byte{'['}
-	for i, one := range matches[:end] {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(out, one...)
-	}
-	writeJSON(w, http.StatusOK, append(out, ']'))
+	writeJSON(w, http.StatusOK, arrayOf(matches[:end]))
 	return nil
 }
 

@@ -3,7 +3,6 @@ package gateway
 import (
 	"net/http"
 
-	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
@@ -30,15 +29,9 @@ func (g *Gateway) rolloutStatuses(w http.ResponseWriter, r *http.Request) error 
 	if err := c.errProblems(); err != nil {
 		return err
 	}
-	found := make(map[string]agl.AttemptedRollout, len(ids))
-	if len(ids) > 0 {
-		page, err := g.cfg.Store.QueryRollouts(r.Context(), agl.QueryRolloutsParams{RolloutIDIn: ids, Paging: agl.Paging{Limit: -1}})
-		if err != nil {
-			return err
-		}
-		for _, stored := range page.Items {
-			found[stored.RolloutID] = stored
-		}
+	found, err := g.storedOf(r.Context(), ids)
+	if err != nil {
+		return err
 	}
 	o := rawjson.NewObject(nil)
 	done := make(map[string]struct{}, len(ids))

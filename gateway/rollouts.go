@@ -67,10 +67,7 @@ func (g *Gateway) revise(ctx context.Context, r rollout, edit func(r *rollout) (
 			r, _, err = rolloutOf(stored)
 			return r, err
 		case agl.CodeConflict:
-			stored, err = g.cfg.Store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: r.storeID()})
-			if err == nil {
-				r, _, err = rolloutOf(stored)
-			}
+			r, err = g.again(ctx, r)
 		}
 		if agl.ErrorCode(err) == agl.CodeNotFound {
 			return r, errNoRollout(r.id())
@@ -82,6 +79,16 @@ func (g *Gateway) revise(ctx context.Context, r rollout, edit func(r *rollout) (
 			return r, errNoRollout(r.id())
 		}
 	}
+}
+
+// again reads a rollout once more. With an error it returns r itself.
+func (g *Gateway) again(ctx context.Context, r rollout) (rollout, error) {
+	stored, err := g.cfg.Store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: r.storeID()})
+	if err != nil {
+		return r, err
+	}
+	r, _, err = rolloutOf(stored)
+	return r, err
 }
 
 // succeed stores which rollout takes over the id of a deleted one.
@@ -97,11 +104,7 @@ func (g *Gateway) succeed(ctx context.Context, r rollout, next string) (rollout,
 		if err != nil && agl.ErrorCode(err) != agl.CodeConflict {
 			return r, err
 		}
-		stored, err := g.cfg.Store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: r.storeID()})
-		if err == nil {
-			r, _, err = rolloutOf(stored)
-		}
-		if err != nil {
+		if r, err = g.again(ctx, r); err != nil {
 			return r, err
 		}
 	}
