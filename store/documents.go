@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -154,10 +155,7 @@ func (s *Store) WriteDocuments(ctx context.Context, p agl.WriteDocumentsParams) 
 
 // checkWrite checks the fields of a write.
 func checkWrite(p *agl.DocumentWrite) error {
-	if err := checkDocumentKey(p.Kind, p.ID); err != nil {
-		return err
-	}
-	if err := checkIDs(givenText{"parent", p.Parent}); err != nil {
+	if err := cmp.Or(checkDocumentKey(p.Kind, p.ID), checkIDs(givenText{"parent", p.Parent})); err != nil {
 		return err
 	}
 	switch {

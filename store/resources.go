@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sort"
@@ -148,10 +149,7 @@ func (s *Store) putResources(ctx context.Context, c *resourcesCommand) (agl.Reso
 // AddResources implements agl.Store.
 func (s *Store) AddResources(ctx context.Context, p agl.AddResourcesParams) (agl.ResourcesUpdate, error) {
 	return do(ctx, s, "AddResources", func() (agl.ResourcesUpdate, error) {
-		if err := checkIDs(givenText{"idempotency_key", p.IdempotencyKey}); err != nil {
-			return agl.ResourcesUpdate{}, err
-		}
-		if err := p.Resources.Validate(); err != nil {
+		if err := cmp.Or(checkIDs(givenText{"idempotency_key", p.IdempotencyKey}), p.Resources.Validate()); err != nil {
 			return agl.ResourcesUpdate{}, err
 		}
 		key := newKey("add_resources", p.IdempotencyKey, nil, p.Resources.AppendJSON)
@@ -162,10 +160,8 @@ func (s *Store) AddResources(ctx context.Context, p agl.AddResourcesParams) (agl
 // UpdateResources implements agl.Store.
 func (s *Store) UpdateResources(ctx context.Context, p agl.UpdateResourcesParams) (agl.ResourcesUpdate, error) {
 	return do(ctx, s, "UpdateResources", func() (agl.ResourcesUpdate, error) {
-		if err := checkIDs(givenText{"resources_id", p.ResourcesID}, givenText{"idempotency_key", p.IdempotencyKey}); err != nil {
-			return agl.ResourcesUpdate{}, err
-		}
-		if err := p.Resources.Validate(); err != nil {
+		err := cmp.Or(checkIDs(givenText{"resources_id", p.ResourcesID}, givenText{"idempotency_key", p.IdempotencyKey}), p.Resources.Validate())
+		if err != nil {
 			return agl.ResourcesUpdate{}, err
 		}
 		key := newKey("update_resources", p.IdempotencyKey, []string{p.ResourcesID}, p.Resources.AppendJSON)

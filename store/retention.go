@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -64,13 +65,7 @@ type rule struct {
 
 func (r Retention) rules() []rule {
 	byDefault := func(b Bound) Bound {
-		if b.Age == 0 {
-			b.Age = defaultRetentionAge
-		}
-		if b.Count == 0 {
-			b.Count = defaultRetentionCount
-		}
-		return b
+		return Bound{Age: cmp.Or(b.Age, defaultRetentionAge), Count: cmp.Or(b.Count, defaultRetentionCount)}
 	}
 	bound := func(kind driver.Removable, b Bound) rule {
 		return rule{kind: kind, age: max(b.Age, 0), count: max(b.Count, 0)}

@@ -14,16 +14,15 @@ import (
 
 // newRollout validates a request and returns its rollout, which admit completes.
 func newRollout(e *agl.EnqueueRollout) (r agl.Rollout, err error) {
-	if err := checkDocument("input", e.Input); err != nil {
-		return r, err
+	var config agl.RolloutConfig
+	if e.Config != nil {
+		config = *e.Config
 	}
-	if err := checkObject("metadata", e.Metadata, true); err != nil {
-		return r, err
-	}
-	if err := checkMode(e.Mode); err != nil {
-		return r, err
-	}
-	if err := checkIDs(givenText{"resources_id", e.ResourcesID.V}); err != nil {
+	err = cmp.Or(
+		checkDocument("input", e.Input), checkObject("metadata", e.Metadata, true), checkMode(e.Mode),
+		checkIDs(givenText{"resources_id", e.ResourcesID.V}), config.Validate(),
+	)
+	if err != nil {
 		return r, err
 	}
 	r = agl.Rollout{
@@ -38,13 +37,6 @@ func newRollout(e *agl.EnqueueRollout) (r agl.Rollout, err error) {
 	}
 	if r.Metadata == nil {
 		r.Metadata = jsontext.Value("{}")
-	}
-	var config agl.RolloutConfig
-	if e.Config != nil {
-		config = *e.Config
-	}
-	if err := config.Validate(); err != nil {
-		return r, err
 	}
 	config.RetryCondition = slices.Clone(config.RetryCondition)
 	r.Config = config.WithDefaults()
@@ -285,10 +277,7 @@ func (s *Store) UpdateRollout(ctx context.Context, p agl.UpdateRolloutParams) (a
 }
 
 func checkRolloutUpdate(p *agl.UpdateRolloutParams) error {
-	if err := checkDocument("input", p.Input); err != nil {
-		return err
-	}
-	if err := checkObject("metadata", p.Metadata, true); err != nil {
+	if err := cmp.Or(checkDocument("input", p.Input), checkObject("metadata", p.Metadata, true)); err != nil {
 		return err
 	}
 	if p.ResourcesID != nil {
@@ -390,13 +379,8 @@ func (s *Store) GetRollout(ctx context.Context, p agl.GetRolloutParams) (agl.Att
 // QueryRollouts implements agl.Store.
 func (s *Store) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (agl.Page[agl.AttemptedRollout], error) {
 	return do(ctx, s, "QueryRollouts", func() (agl.Page[agl.AttemptedRollout], error) {
-		if err := checkQuery(&p.Paging, p.Logic, sortableRollouts()); err != nil {
-			return agl.Page[agl.AttemptedRollout]{}, err
-		}
-		if err := checkStatuses(p.StatusIn, agl.RolloutStatuses()); err != nil {
-			return agl.Page[agl.AttemptedRollout]{}, err
-		}
-		if err := checkRolloutFilters(&p); err != nil {
+		err := cmp.Or(checkQuery(&p.Paging, p.Logic, sortableRollouts()), checkStatuses(p.StatusIn, agl.RolloutStatuses()), checkRolloutFilters(&p))
+		if err != nil {
 			return agl.Page[agl.AttemptedRollout]{}, err
 		}
 		if p.After != "" {

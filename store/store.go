@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -35,9 +36,7 @@ func (c Config) withDefaults() Config {
 	if c.Clock == nil {
 		c.Clock = newSteadyClock()
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Observer != nil {
 		c.Observer = withoutPanics(c.Observer, c.Logger)
 	}

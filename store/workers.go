@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/agl-go/agl"
@@ -65,10 +66,7 @@ func (s *Store) GetWorker(ctx context.Context, p agl.GetWorkerParams) (agl.Worke
 // QueryWorkers implements agl.Store.
 func (s *Store) QueryWorkers(ctx context.Context, p agl.QueryWorkersParams) (agl.Page[agl.Worker], error) {
 	return do(ctx, s, "QueryWorkers", func() (agl.Page[agl.Worker], error) {
-		if err := checkQuery(&p.Paging, p.Logic, sortableWorkers()); err != nil {
-			return agl.Page[agl.Worker]{}, err
-		}
-		if err := checkStatuses(p.StatusIn, agl.WorkerStatuses()); err != nil {
+		if err := cmp.Or(checkQuery(&p.Paging, p.Logic, sortableWorkers()), checkStatuses(p.StatusIn, agl.WorkerStatuses())); err != nil {
 			return agl.Page[agl.Worker]{}, err
 		}
 		return s.driver.QueryWorkers(ctx, p)

@@ -18,6 +18,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/internal/httpserver"
@@ -352,6 +354,15 @@ func post[T any](ctx context.Context, c *Client, name, path, key string, body ra
 	return call[T](ctx, c, operation{name: name, method: http.MethodPost, path: path, body: body.AppendJSON(nil), key: key})
 }
 
+// send posts a body that may not be JSON, because of invalid UTF-8, and decodes the answer.
+func send[T any](ctx context.Context, c *Client, op operation, body any) (answer T, err error) {
+	op.method = http.MethodPost
+	if op.body, err = json.Marshal(body); err != nil {
+		return answer, agl.Errorf(agl.CodeInvalid, "%s: %w", op.name, err)
+	}
+	return call[T](ctx, c, op)
+}
+
 // get reads one noun. missing is the error message if there is none.
 func get[T any](ctx context.Context, c *Client, name, path, missing string) (T, error) {
 	found, err := call[*T](ctx, c, operation{name: name, method: http.MethodGet, path: path})
@@ -366,6 +377,5 @@ func get[T any](ctx context.Context, c *Client, name, path, missing string) (T, 
 
 // search sends a query and decodes the resulting page.
 func search[T any](ctx context.Context, c *Client, name, path string, q wire.Query) (agl.Page[T], error) {
-	page, err := post[wire.Page[T]](ctx, c, name, path, "", q)
-	return agl.Page[T](page), err
+	return post[agl.Page[T]](ctx, c, name, path, "", q)
 }

@@ -39,11 +39,8 @@ func (c *Client) RevokeKey(ctx context.Context, id string) (access.Key, error) {
 // RevokeAttempt revokes the keys of an attempt that were derived from a secret: those that a proxy makes, and span
 // tokens. Within a second, every server refuses them. An empty attempt id means every attempt of the rollout.
 func (c *Client) RevokeAttempt(ctx context.Context, of agl.Claim) (access.RevokedAttempt, error) {
-	body, err := json.Marshal(&wire.RevokeAttempt{RolloutID: of.RolloutID, AttemptID: of.AttemptID})
-	if err != nil {
-		return access.RevokedAttempt{}, agl.Errorf(agl.CodeInvalid, "RevokeAttempt: %w", err)
-	}
-	return call[access.RevokedAttempt](ctx, c, operation{name: "RevokeAttempt", method: http.MethodPost, path: wire.RevokedAttempts, body: body})
+	op := operation{name: "RevokeAttempt", path: wire.RevokedAttempts}
+	return send[access.RevokedAttempt](ctx, c, op, &wire.RevokeAttempt{RolloutID: of.RolloutID, AttemptID: of.AttemptID})
 }
 
 // RevokedAttempts returns the attempts whose keys are revoked.
@@ -69,11 +66,7 @@ func (c *Client) WhoAmI(ctx context.Context) (access.Caller, error) {
 
 // Charge implements access.Charger. It asks once: the next charge makes up for a lost answer.
 func (c *Client) Charge(ctx context.Context, p access.Charge) (access.Charged, error) {
-	body, err := json.Marshal(&p)
-	if err != nil {
-		return access.Charged{}, agl.Errorf(agl.CodeInvalid, "Charge: %w", err)
-	}
-	return call[access.Charged](ctx, c, operation{name: "Charge", method: http.MethodPost, path: wire.KeyUsage(wire.Segment(p.KeyID)), body: body, once: true})
+	return send[access.Charged](ctx, c, operation{name: "Charge", path: wire.KeyUsage(wire.Segment(p.KeyID)), once: true}, &p)
 }
 
 // Keys returns a checker that asks the server for the caller that a key belongs to, and caches answers for

@@ -4,9 +4,6 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/go-json-experiment/json"
-
-	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/rest/internal/wire"
 	"github.com/agl-go/agl/rest/project"
@@ -40,11 +37,7 @@ func (c *Client) LimitProject(ctx context.Context, name string, limits, removed 
 }
 
 func (c *Client) project(ctx context.Context, operationName, path string, v any) (project.Project, error) {
-	body, err := json.Marshal(v)
-	if err != nil {
-		return project.Project{}, agl.Errorf(agl.CodeInvalid, "%s: %w", operationName, err)
-	}
-	return call[project.Project](ctx, c, operation{name: operationName, method: http.MethodPost, path: path, body: body, unsent: true})
+	return send[project.Project](ctx, c, operation{name: operationName, path: path, unsent: true}, v)
 }
 
 // ListProjects returns all projects in the order of their names.

@@ -4,9 +4,6 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/go-json-experiment/json"
-
-	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/release"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
@@ -29,18 +26,11 @@ func (c *Client) GetRelease(ctx context.Context, id string) (release.Release, er
 
 // ProposeRelease starts a release in the name of the client's key. It is not retried if the answer is lost.
 func (c *Client) ProposeRelease(ctx context.Context, p release.Proposal) (release.Release, error) {
-	body, err := json.Marshal(&wire.NewRelease{Candidate: p.Candidate, Model: p.Model, Share: p.Share, Gates: p.Gates, Suite: p.Suite})
-	if err != nil {
-		return release.Release{}, agl.Errorf(agl.CodeInvalid, "ProposeRelease: %w", err)
-	}
-	return call[release.Release](ctx, c, operation{name: "ProposeRelease", method: http.MethodPost, path: wire.Releases, body: body, unsent: true})
+	body := wire.NewRelease{Candidate: p.Candidate, Model: p.Model, Share: p.Share, Gates: p.Gates, Suite: p.Suite}
+	return send[release.Release](ctx, c, operation{name: "ProposeRelease", path: wire.Releases, unsent: true}, &body)
 }
 
 // ActOnRelease promotes, rolls back, freezes or resumes a release, in the name of the client's key.
 func (c *Client) ActOnRelease(ctx context.Context, id string, act release.Act, reason string) (release.Release, error) {
-	body, err := json.Marshal(&wire.ActOnRelease{Reason: reason})
-	if err != nil {
-		return release.Release{}, agl.Errorf(agl.CodeInvalid, "ActOnRelease: %w", err)
-	}
-	return call[release.Release](ctx, c, operation{name: "ActOnRelease", method: http.MethodPost, path: wire.ReleaseAct(wire.Segment(id), act), body: body})
+	return send[release.Release](ctx, c, operation{name: "ActOnRelease", path: wire.ReleaseAct(wire.Segment(id), act)}, &wire.ActOnRelease{Reason: reason})
 }

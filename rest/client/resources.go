@@ -59,6 +59,5 @@ func (c *Client) GetLatestResources(ctx context.Context) (agl.ResourcesUpdate, e
 // QueryResources implements agl.Store.
 func (c *Client) QueryResources(ctx context.Context, p agl.QueryResourcesParams) (agl.Page[agl.ResourcesUpdate], error) {
 	op := operation{name: "QueryResources", method: http.MethodGet, path: wire.Resources + "?" + wire.QueryResources(&p).Encode()}
-	page, err := call[wire.Page[agl.ResourcesUpdate]](ctx, c, op)
-	return agl.Page[agl.ResourcesUpdate](page), err
+	return call[agl.Page[agl.ResourcesUpdate]](ctx, c, op)
 }

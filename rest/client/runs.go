@@ -29,8 +29,7 @@ func (c *Client) GetRun(ctx context.Context, runID string) (agl.Run, error) {
 
 // QueryRuns implements agl.Runs.
 func (c *Client) QueryRuns(ctx context.Context, p agl.QueryRunsParams) (agl.Page[agl.Run], error) {
-	page, err := call[wire.Page[agl.Run]](ctx, c, operation{name: "QueryRuns", method: http.MethodGet, path: wire.Runs + "?" + wire.QueryRuns(&p).Encode()})
-	return agl.Page[agl.Run](page), err
+	return call[agl.Page[agl.Run]](ctx, c, operation{name: "QueryRuns", method: http.MethodGet, path: wire.Runs + "?" + wire.QueryRuns(&p).Encode()})
 }
 
 // DeleteRun implements agl.Runs. A retry that finds no such run has succeeded: only the first answer was lost.
@@ -46,6 +45,5 @@ func (c *Client) AddRunMetrics(ctx context.Context, p agl.AddRunMetricsParams) (
 // QueryRunMetrics implements agl.Runs.
 func (c *Client) QueryRunMetrics(ctx context.Context, p agl.QueryRunMetricsParams) (agl.Page[agl.RunMetrics], error) {
 	path := wire.RunMetrics(wire.Segment(p.RunID)) + "?" + wire.QueryRunMetrics(&p).Encode()
-	page, err := call[wire.Page[agl.RunMetrics]](ctx, c, operation{name: "QueryRunMetrics", method: http.MethodGet, path: path})
-	return agl.Page[agl.RunMetrics](page), err
+	return call[agl.Page[agl.RunMetrics]](ctx, c, operation{name: "QueryRunMetrics", method: http.MethodGet, path: path})
 }

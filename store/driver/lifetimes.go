@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -23,15 +24,9 @@ const (
 
 // WithDefaults replaces zero values. idempotency is the default of IdempotencyTTL.
 func (l Lifetimes) WithDefaults(idempotency time.Duration) Lifetimes {
-	if l.IdempotencyTTL == 0 {
-		l.IdempotencyTTL = idempotency
-	}
-	if l.EventTTL == 0 {
-		l.EventTTL = defaultEventTTL
-	}
-	if l.MaxEvents == 0 {
-		l.MaxEvents = defaultMaxEvents
-	}
+	l.IdempotencyTTL = cmp.Or(l.IdempotencyTTL, idempotency)
+	l.EventTTL = cmp.Or(l.EventTTL, defaultEventTTL)
+	l.MaxEvents = cmp.Or(l.MaxEvents, defaultMaxEvents)
 	return l
 }
 

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -51,25 +52,12 @@ const (
 )
 
 func (c Config) withDefaults() Config {
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.MaxConns == 0 {
-		c.MaxConns = defaultMaxConns
-	}
-	for _, d := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{
-		{&c.ConnectTimeout, defaultConnectTimeout},
-		{&c.StatementTimeout, defaultStatementTimeout},
-		{&c.LockTimeout, defaultLockTimeout},
-		{&c.PollInterval, defaultPollInterval},
-	} {
-		if *d.field == 0 {
-			*d.field = d.value
-		}
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.MaxConns = cmp.Or(c.MaxConns, defaultMaxConns)
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, defaultConnectTimeout)
+	c.StatementTimeout = cmp.Or(c.StatementTimeout, defaultStatementTimeout)
+	c.LockTimeout = cmp.Or(c.LockTimeout, defaultLockTimeout)
+	c.PollInterval = cmp.Or(c.PollInterval, defaultPollInterval)
 	c.Lifetimes = c.WithDefaults(defaultIdempotencyTTL)
 	return c
 }

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -61,13 +62,9 @@ const (
 )
 
 func (c Config) withDefaults() Config {
-	if c.CacheBytes == 0 {
-		c.CacheBytes = defaultCacheBytes
-	}
+	c.CacheBytes = cmp.Or(c.CacheBytes, defaultCacheBytes)
 	c.Lifetimes = c.WithDefaults(defaultIdempotencyTTL)
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
 

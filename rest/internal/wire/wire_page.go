@@ -4,14 +4,6 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// Page is the answer to a query, for a reader.
-type Page[T any] struct {
-	Items  []T `json:"items"`
-	Limit  int `json:"limit"`
-	Offset int `json:"offset"`
-	Total  int `json:"total"`
-}
-
 // PageHead begins the answer to a query, up to its first item.
 const PageHead = `{"items":[`
 
