@@ -14,12 +14,11 @@ import (
 
 // Batch is a decoded export request.
 type Batch struct {
+	Rejections
+
 	// Spans are the spans that name their attempt, in the order of the document. The store must issue a sequence id
 	// for each whose SequenceID is 0.
 	Spans []agl.Span
-	// Rejected counts the spans that cannot be stored. Reason is why the first of them was rejected.
-	Rejected int
-	Reason   string
 
 	growth growth
 }
@@ -32,7 +31,7 @@ func Decode(data []byte, encoding Encoding) (Batch, error) {
 		return Batch{}, nil
 	}
 	b := Batch{growth: growth{left: MaxGrowth*len(data) + minGrowth}}
-	if err := checkDepth(data, encoding); err != nil {
+	if err := checkDepth(data, encoding, protobufTooDeep); err != nil {
 		return Batch{}, agl.Errorf(agl.CodeInvalid, "OTLP traces payload: %w", err)
 	}
 	traces, err := b.unmarshal(data, encoding)
@@ -127,12 +126,18 @@ func (b *Batch) add(in ptrace.Span, from pcommon.Resource, resource agl.SpanReso
 	return nil
 }
 
-// Reject counts n spans that cannot be stored, and keeps the first reason.
-func (b *Batch) Reject(n int, reason string) {
-	if b.Rejected == 0 {
-		b.Reason = reason
+// Rejections counts the spans, or the data points of metrics, that cannot be stored.
+type Rejections struct {
+	Rejected int
+	Reason   string // why the first of them was rejected
+}
+
+// Reject counts n more, and keeps the first reason.
+func (r *Rejections) Reject(n int, reason string) {
+	if r.Rejected == 0 {
+		r.Reason = reason
 	}
-	b.Rejected += n
+	r.Rejected += n
 }
 
 // identity returns the id in the first map that has one. An empty id counts as absent.

@@ -48,10 +48,10 @@ const (
 
 // checkDepth rejects a document whose values nest too deep, before it reaches a decoder that recurses into each
 // level.
-func checkDepth(data []byte, encoding Encoding) error {
+func checkDepth(data []byte, encoding Encoding, protobuf func(data []byte) bool) error {
 	deep := jsonTooDeep
 	if encoding == Protobuf {
-		deep = protobufTooDeep
+		deep = protobuf
 	}
 	if deep(data) {
 		return fmt.Errorf("attribute values are nested deeper than %d levels", MaxDepth)

@@ -29,11 +29,10 @@ const MaxRunSteps = 10_000
 
 // Metrics is a decoded export request of metrics.
 type Metrics struct {
+	Rejections
+
 	// Points are the values that name their run, in the order of the document.
 	Points []Point
-	// Rejected counts the data points that cannot be stored. Reason is why the first of them was rejected.
-	Rejected int
-	Reason   string
 
 	growth growth
 	steps  map[stepOf]struct{}
@@ -75,12 +74,8 @@ func DecodeMetrics(data []byte, encoding Encoding) (Metrics, error) {
 	if len(data) == 0 {
 		return Metrics{}, nil
 	}
-	deep := jsonTooDeep
-	if encoding == Protobuf {
-		deep = metricsTooDeep
-	}
-	if deep(data) {
-		return Metrics{}, agl.Errorf(agl.CodeInvalid, "OTLP metrics payload: attribute values are nested deeper than %d levels", MaxDepth)
+	if err := checkDepth(data, encoding, metricsTooDeep); err != nil {
+		return Metrics{}, agl.Errorf(agl.CodeInvalid, "OTLP metrics payload: %w", err)
 	}
 	var decoded pmetric.Metrics
 	var err error
@@ -101,14 +96,6 @@ func DecodeMetrics(data []byte, encoding Encoding) (Metrics, error) {
 		}
 	}
 	return m, nil
-}
-
-// Reject counts n data points that cannot be stored, and keeps the first reason.
-func (m *Metrics) Reject(n int, reason string) {
-	if m.Rejected == 0 {
-		m.Reason = reason
-	}
-	m.Rejected += n
 }
 
 func (m *Metrics) addMetric(metric pmetric.Metric, resource pcommon.Map) {
