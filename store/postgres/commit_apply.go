@@ -109,7 +109,7 @@ func placeColumns(p *params, rows []rolloutRow) [][]byte {
 	return [][]byte{
 		textArray(p, rows, func(r rolloutRow) string { return r.Rollout.RolloutID }),
 		textArray(p, rows, func(r rolloutRow) string { return string(r.Rollout.Status) }),
-		timeArray(p, rows, func(r rolloutRow) agl.Null[agl.Timestamp] { return r.Rollout.EndTime }),
+		nullFloatArray(p, rows, func(r rolloutRow) agl.Null[agl.Timestamp] { return r.Rollout.EndTime }),
 		int4Array(p, rows, func(r rolloutRow) int32 { return int32(r.index) }),
 		boolArray(p, rows, func(r rolloutRow) bool { return r.Front }),
 		int4Array(p, rows, func(r rolloutRow) int32 { return int32(r.attempts) }),

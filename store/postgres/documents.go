@@ -5,8 +5,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/store/driver"
@@ -72,21 +70,9 @@ func (w *writes) documents() {
 }
 
 // Document implements driver.Driver.
-func (d *Driver) Document(ctx context.Context, key driver.DocumentKey) (out agl.Document, err error) {
-	found := false
-	err = d.read(ctx, d.keyed, "read a document", func(ctx context.Context, conn *pgx.Conn) error {
-		found = false
-		rows, err := conn.Query(ctx, `SELECT `+documentColumns+` FROM documents d WHERE d.kind = $1 AND d.id = $2`, text(key.Kind), text(key.ID))
-		return collect(rows, err, func(r *row) error {
-			found = true
-			out, err = r.document()
-			return err
-		})
-	})
-	if err == nil && !found {
-		err = agl.Errorf(agl.CodeNotFound, "%s %s not found", key.Kind, key.ID)
-	}
-	return out, err
+func (d *Driver) Document(ctx context.Context, key driver.DocumentKey) (agl.Document, error) {
+	return one(ctx, d, "read a document", agl.Errorf(agl.CodeNotFound, "%s %s not found", key.Kind, key.ID), (*row).document,
+		`SELECT `+documentColumns+` FROM documents d WHERE d.kind = $1 AND d.id = $2`, text(key.Kind), text(key.ID))
 }
 
 // QueryDocuments implements driver.Driver.

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/jackc/pgx/v5"
@@ -21,6 +22,21 @@ func (r *row) attempted() (agl.AttemptedRollout, error) {
 		return agl.AttemptedRollout{}, err
 	}
 	return agl.AttemptedRollout{Rollout: *out, Attempt: r.maybeAttempt()}, nil
+}
+
+// one reads the row that a query finds. missing is the error if there is none.
+func one[T any](ctx context.Context, d *Driver, doing string, missing error, each func(*row) (T, error), query string, args ...any) (out T, err error) {
+	err = d.read(ctx, d.keyed, doing, func(ctx context.Context, conn *pgx.Conn) error {
+		found := missing
+		rows, err := conn.Query(ctx, query, args...)
+		err = collect(rows, err, func(r *row) (err error) {
+			found = nil
+			out, err = each(r)
+			return err
+		})
+		return cmp.Or(err, found)
+	})
+	return out, err
 }
 
 // rolloutsWhere reads rollouts with their latest attempts.
@@ -167,69 +183,44 @@ func (d *Driver) QueryAttempts(ctx context.Context, p agl.QueryAttemptsParams) (
 
 // Resources implements driver.Driver.
 func (d *Driver) Resources(ctx context.Context, id string) (agl.ResourcesUpdate, error) {
-	return d.resources(ctx, agl.Errorf(agl.CodeNotFound, "Resources %s not found", id), ` WHERE u.resources_id = $1`, text(id))
+	return one(ctx, d, "read resources", agl.Errorf(agl.CodeNotFound, "Resources %s not found", id), resourcesOf,
+		selectResources+` WHERE u.resources_id = $1`, text(id))
 }
 
 // LatestResources implements driver.Driver.
 func (d *Driver) LatestResources(ctx context.Context) (agl.ResourcesUpdate, error) {
-	return d.resources(ctx, agl.Errorf(agl.CodeNotFound, "No resources found"),
-		` WHERE u.resources_id = (SELECT latest_resources FROM store)`)
+	return one(ctx, d, "read resources", agl.Errorf(agl.CodeNotFound, "No resources found"), resourcesOf,
+		selectResources+` WHERE u.resources_id = (SELECT latest_resources FROM store)`)
 }
 
-func (d *Driver) resources(ctx context.Context, missing error, where string, args ...any) (out agl.ResourcesUpdate, err error) {
-	err = d.read(ctx, d.keyed, "read resources", func(ctx context.Context, conn *pgx.Conn) error {
-		found := missing
-		rows, err := conn.Query(ctx, `SELECT `+resourcesColumns+` FROM resources u`+where, args...)
-		err = collect(rows, err, func(r *row) error {
-			u, err := r.resources()
-			if err == nil {
-				out, found = *u, nil
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		return found
-	})
-	return out, err
+const selectResources = `SELECT ` + resourcesColumns + ` FROM resources u`
+
+func resourcesOf(r *row) (agl.ResourcesUpdate, error) {
+	u, err := r.resources()
+	if err != nil {
+		return agl.ResourcesUpdate{}, err
+	}
+	return *u, nil
 }
+
+func workerOf(r *row) (agl.Worker, error) { return *r.worker(), nil }
 
 // QueryResources implements driver.Driver.
 func (d *Driver) QueryResources(ctx context.Context, p agl.QueryResourcesParams) (agl.Page[agl.ResourcesUpdate], error) {
 	q := sqlstore.Postgres.Resources(p)
-	return find(ctx, d, searchFor("resources", resourcesColumns, `resources u`, &q, p.Paging, nil), nil,
-		func(r *row) (agl.ResourcesUpdate, error) {
-			u, err := r.resources()
-			if err != nil {
-				return agl.ResourcesUpdate{}, err
-			}
-			return *u, nil
-		})
+	return find(ctx, d, searchFor("resources", resourcesColumns, `resources u`, &q, p.Paging, nil), nil, resourcesOf)
 }
 
 // Worker implements driver.Driver.
-func (d *Driver) Worker(ctx context.Context, id string) (out agl.Worker, err error) {
-	err = d.read(ctx, d.keyed, "read a worker", func(ctx context.Context, conn *pgx.Conn) error {
-		found := agl.Errorf(agl.CodeNotFound, "Worker %s not found", id)
-		rows, err := conn.Query(ctx, `SELECT `+workerColumns+` FROM workers w WHERE w.worker_id = $1`, text(id))
-		err = collect(rows, err, func(r *row) error {
-			out, found = *r.worker(), nil
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		return found
-	})
-	return out, err
+func (d *Driver) Worker(ctx context.Context, id string) (agl.Worker, error) {
+	return one(ctx, d, "read a worker", agl.Errorf(agl.CodeNotFound, "Worker %s not found", id), workerOf,
+		`SELECT `+workerColumns+` FROM workers w WHERE w.worker_id = $1`, text(id))
 }
 
 // QueryWorkers implements driver.Driver.
 func (d *Driver) QueryWorkers(ctx context.Context, p agl.QueryWorkersParams) (agl.Page[agl.Worker], error) {
 	q := sqlstore.Postgres.Workers(p)
-	return find(ctx, d, searchFor("workers", workerColumns, `workers w`, &q, p.Paging, nil), nil,
-		func(r *row) (agl.Worker, error) { return *r.worker(), nil })
+	return find(ctx, d, searchFor("workers", workerColumns, `workers w`, &q, p.Paging, nil), nil, workerOf)
 }
 
 // latestOf selects the id of a rollout's latest attempt.

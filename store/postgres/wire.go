@@ -128,10 +128,6 @@ func nullFloatArray[R any, F ~float64](p *params, rows []R, value func(R) agl.Nu
 	})
 }
 
-func timeArray[R any](p *params, rows []R, value func(R) agl.Null[agl.Timestamp]) []byte {
-	return nullFloatArray(p, rows, value)
-}
-
 func int8Array[R any](p *params, rows []R, value func(R) int64) []byte {
 	return array(p, pgtype.Int8OID, rows, func(dst []byte, r *R) ([]byte, bool) {
 		return binary.BigEndian.AppendUint64(dst, uint64(value(*r))), true
