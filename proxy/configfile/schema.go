@@ -195,7 +195,7 @@ func control(c *proxy.Control) yamlfile.Value {
 		yamlfile.Key("forbid", "Members with which a request is refused.", yamlfile.List(&c.Forbid, yamlfile.Text)),
 		yamlfile.Key("models", "The models that attempts may ask for; none is all.", yamlfile.List(&c.Models, yamlfile.Text)),
 		yamlfile.Key("calls_per_minute", "Calls that each attempt may begin within any 60 seconds; 0 is no limit.", yamlfile.Integer(&c.CallsPerMinute)).Default(0),
-		yamlfile.Key("budget", "What each attempt may use; what is left out is unlimited.", yamlfile.Mapping(
+		yamlfile.Key("budget", "What each attempt may use; what is left out, or 0, is unlimited.", yamlfile.Mapping(
 			yamlfile.Key("calls", "Calls.", yamlfile.Integer(&c.Budget.Calls)),
 			yamlfile.Key("tokens", "Tokens of prompts and replies.", yamlfile.Integer(&c.Budget.Tokens)),
 			yamlfile.Key("time", "Time since the attempt's first call.", yamlfile.Via(yamlfile.DurationOrZero, func(d time.Duration) { c.Budget.Seconds = d.Seconds() })),

@@ -55,7 +55,7 @@ func TestEveryPageIsRun(t *testing.T) {
 const prelude = `
 serve() { : >"$1"; "${@:3}" >>"$1" 2>&1 & [ -z "$2" ] || grep -q -m1 -- "$2" <(tail -f -n +1 --pid=$! "$1"); }
 stop() { [ -z "$(jobs -p)" ] || kill $(jobs -p); wait; }
-shorter() { [ -n "$LONG" ] || sed -i 's/steps: 25, prompts_per_step: 16/steps: 8, prompts_per_step: 12/' "$1"; }
+shorter() { [ -n "$LONG" ] || { grep -q 'steps: 25, prompts_per_step: 16' "$1" && sed -i 's/steps: 25, prompts_per_step: 16/steps: 8, prompts_per_step: 12/' "$1"; }; }
 finished() { until [ "$(agl rollouts --status succeeded --json --limit 0 | wc -l)" = "$1" ]; do sleep 0.1; done; }
 `
 

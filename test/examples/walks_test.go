@@ -65,7 +65,7 @@ func walks() []walk {
 		{
 			page: "docs/tune-my-prompts.md",
 			setup: standIn + tasks + "printf 'Answer {question}' >solver.txt; export OPENAI_API_KEY=none; cp $BLOCKS/python.0 agent.py\n" +
-				"sed 's,https://api.openai.com,http://127.0.0.1:8000,; s/budget: {dollars: 3}/budget: {tokens: 100}\\n    rounds: 1/' $BLOCKS/yaml.0 >agl.yaml\n",
+				"sed 's,https://api.openai.com,http://127.0.0.1:8000,; s/budget: {dollars: 3}/budget: {tokens: 100}/' $BLOCKS/yaml.0 >agl.yaml; [ -n \"$LONG\" ] || echo '    rounds: 1' >>agl.yaml\n",
 			after: "test -s runs/agl/best/solver.txt",
 		},
 		{

@@ -103,7 +103,7 @@ func async(to *grpo.Async) yamlfile.Value {
 		key("on_stale", "What happens to groups that take so long that they would be older than max_staleness: they are trained on when they are ready, training waits for them, or they are dropped and other tasks sampled in their place.",
 			yamlfile.Words(&to.OnStale, admission.OnStales()...)).Default(string(admission.Train)),
 		key("min_viable", "Rollouts of a group that must count, or another task is sampled in its place; what the infrastructure failed does not count. 0 drops no group.", yamlfile.Integer(&to.MinViable)).Default(0),
-		key("group_timeout", "How long a group may take; its unfinished rollouts are then cancelled, and the others compared. By default there is no limit.", yamlfile.DurationOrZero(&to.GroupTimeout)),
+		key("group_timeout", "How long a group may take; its unfinished rollouts are then cancelled, and the others compared. 0 is no limit.", yamlfile.DurationOrZero(&to.GroupTimeout)).Default("0s"),
 		key("oversample", "Rollouts of a group beyond group_size. When group_size have finished that count, the others are cancelled.", yamlfile.Integer(&to.Oversample)).Default(0),
 		key("minibatches", "Parts in which a step takes its groups: the gradient of the first is computed while the others are being sampled. A multiple of algorithm.grpo.minibatches, the optimizer steps that they make, that divides prompts_per_step.",
 			keys.Count(&to.Minibatches)).Default(1),

@@ -461,6 +461,9 @@ func (f *Folder) End(state State, failure error) {
 // Folders that were there before stay.
 func (f *Folder) Discard() error {
 	err := f.removeContents()
+	if err != nil {
+		err = fmt.Errorf("output: %w", err)
+	}
 	if removed := os.Remove(f.File(lockFile)); removed == nil {
 		err = errors.Join(err, f.Close())
 	} else { // where files in use cannot be removed

@@ -39,7 +39,7 @@ func (d *draft) agent(a *Agent) yamlfile.Value {
 		key("attempts", "Attempts of a rollout, the first included.", yamlfile.Integer(&a.Rollout.MaxAttempts, yamlfile.Min(1))).Default(1),
 		key("retry_on", "Statuses of an attempt after which it is retried; by default all three.",
 			yamlfile.List(&a.Rollout.RetryCondition, func(status *agl.AttemptStatus) yamlfile.Value { return yamlfile.Words(status, retryable()...) })),
-		key("grace", "Time between SIGTERM and SIGKILL when a program must end.", keys.Grace(&p.GracePeriod)).Default("5s"),
+		key("grace", "Time between SIGTERM and SIGKILL when a program must end; 0 is none.", keys.Grace(&p.GracePeriod)).Default("5s"),
 		key("cwd", "The program's working directory; by default the folder of this file.", yamlfile.Path(&p.Dir)),
 		key("workspace", "Gives each attempt a new working directory, which is removed afterwards.", yamlfile.Bool(&workspace)).Default(false),
 		key("keep", "Does not remove the files of attempts.", yamlfile.Bool(&p.Keep)).Default(false),

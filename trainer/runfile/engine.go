@@ -32,7 +32,7 @@ func (d *draft) engine(to **Engine) yamlfile.Value {
 						c.Restarts = -1
 					}
 				})).Default(inference.DefaultRestarts),
-			key("grace", "Time between SIGTERM and SIGKILL when the server must end.", keys.Grace(&c.GracePeriod)).Default("10s"),
+			key("grace", "Time between SIGTERM and SIGKILL when the server must end; 0 is none.", keys.Grace(&c.GracePeriod)).Default("10s"),
 			key("pause", "Requested with POST when the proxy is paused, so that the server sleeps: /sleep?level=1 for vLLM.", yamlfile.Text(&s.Model.PauseURL)),
 			key("resume", "Requested with POST before the proxy goes on: /wake_up for vLLM.", yamlfile.Text(&s.Model.ResumeURL)),
 			key("text_only", "The server gives no token ids and log-probabilities, and is not asked for them.", yamlfile.Bool(&s.Model.TextOnly)).Default(false),
