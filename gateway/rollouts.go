@@ -81,7 +81,7 @@ func (g *Gateway) revise(ctx context.Context, r rollout, edit func(r *rollout) (
 	}
 }
 
-// again reads a rollout once more. With an error it returns r itself.
+// again reads a rollout once more. If the store does not return it, again returns r itself.
 func (g *Gateway) again(ctx context.Context, r rollout) (rollout, error) {
 	stored, err := g.cfg.Store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: r.storeID()})
 	if err != nil {

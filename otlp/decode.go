@@ -23,15 +23,15 @@ type Batch struct {
 	growth growth
 }
 
-// Decode reads an export request. An empty document has no spans. A document that is not an export request, or whose
-// values nest deeper than [MaxDepth], is agl.ErrInvalid. Spans with attribute names of more than 4 KiB, or that
+// Decode reads an export request. An empty document has no spans. A document that is not an export request, that has
+// more than [MaxMessages], or whose values nest deeper than [MaxDepth], is agl.ErrInvalid. Spans with attribute names of more than 4 KiB, or that
 // translation makes too large, are rejected.
 func Decode(data []byte, encoding Encoding) (Batch, error) {
 	if len(data) == 0 {
 		return Batch{}, nil
 	}
 	b := Batch{growth: growth{left: MaxGrowth*len(data) + minGrowth}}
-	if err := checkDepth(data, encoding, protobufTooDeep); err != nil {
+	if err := check(data, encoding, checkTraces); err != nil {
 		return Batch{}, agl.Errorf(agl.CodeInvalid, "OTLP traces payload: %w", err)
 	}
 	traces, err := b.unmarshal(data, encoding)

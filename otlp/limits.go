@@ -7,8 +7,11 @@ import (
 )
 
 // Without limits, a request of a kilobyte could become gigabytes: a nested value repeats the name of its attribute,
-// and each span repeats its resource.
+// and each span repeats its resource. An empty message of two bytes takes some hundred once it is decoded.
 const (
+	// MaxMessages is how many messages a request may have: resources, scopes, spans, events, links, metrics, attributes
+	// and their values.
+	MaxMessages = 1 << 20
 	// MaxDepth is how deep the values of attributes may nest.
 	MaxDepth = 64
 	// maxKey is the longest name of an attribute in bytes, including the names and indexes of the values around it.
@@ -42,27 +45,34 @@ const (
 	metricExponential  = 10
 	metricSummary      = 11
 	metricMetadata     = 12
+	summaryQuantiles   = 6
+	resourceEntities   = 3
 	dataPoints         = 1
 	exemplarAttributes = 7
 )
 
-// checkDepth rejects a document whose values nest too deep, before it reaches a decoder that recurses into each
-// level.
-func checkDepth(data []byte, encoding Encoding, protobuf func(data []byte) bool) error {
-	deep := jsonTooDeep
-	if encoding == Protobuf {
-		deep = protobuf
+// walk checks a message and those in it, of which there may be as many as are left.
+type walk func(message []byte, left *int) error
+
+var (
+	errTooDeep = fmt.Errorf("attribute values are nested deeper than %d levels", MaxDepth)
+	errTooMany = fmt.Errorf("it has more than %d messages, such as spans and attributes; send several requests", MaxMessages)
+)
+
+// check rejects a document with too many messages, or whose values nest too deep, before it reaches a decoder that
+// takes memory for each message and recurses into each level.
+func check(data []byte, encoding Encoding, protobuf walk) error {
+	if encoding == JSON {
+		return checkJSON(data)
 	}
-	if deep(data) {
-		return fmt.Errorf("attribute values are nested deeper than %d levels", MaxDepth)
-	}
-	return nil
+	left := MaxMessages
+	return protobuf(data, &left)
 }
 
-// jsonTooDeep counts brackets. A level of values takes at most three, and the document around them fewer than 16. It
-// leaves a document that is not JSON to the decoder.
-func jsonTooDeep(data []byte) bool {
-	depth, text := 0, false
+// checkJSON counts brackets, and commas: an element of a list becomes a message, whatever it is. A level of values takes at
+// most three brackets, and the document around them fewer than 16. It leaves a document that is not JSON to the decoder.
+func checkJSON(data []byte) error {
+	depth, text, messages, commas := 0, false, 0, 0
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {
 		case text && c == '\\':
@@ -72,86 +82,95 @@ func jsonTooDeep(data []byte) bool {
 		case text:
 		case c == '{' || c == '[':
 			if depth++; depth > 3*MaxDepth+16 {
-				return true
+				return errTooDeep
 			}
+			messages++
 		case c == '}' || c == ']':
 			depth--
+		case c == ',':
+			commas++
+		}
+		if max(messages, commas) > MaxMessages {
+			return errTooMany
 		}
 	}
-	return false
+	return nil
 }
 
 // fields maps the fields of a message that hold messages to the functions that check these.
-type fields map[protowire.Number]func(message []byte) (tooDeep bool)
+type fields map[protowire.Number]walk
 
 // keyValue checks an attribute.
-func keyValue(message []byte) bool {
-	return fields{keyValueValue: func(v []byte) bool { return valueTooDeep(v, MaxDepth) }}.in(message)
+func keyValue(message []byte, left *int) error {
+	return fields{keyValueValue: func(v []byte, left *int) error { return checkValue(v, left, MaxDepth) }}.in(message, left)
 }
 
-func protobufTooDeep(request []byte) bool {
+// leaf checks a message without others.
+func leaf([]byte, *int) error { return nil }
+
+func checkTraces(request []byte, left *int) error {
 	event := fields{eventAttributes: keyValue}.in
 	link := fields{linkAttributes: keyValue}.in
 	span := fields{spanAttributes: keyValue, spanEvents: event, spanLinks: link}.in
-	return scopedTooDeep(request, span)
+	return checkScoped(request, left, span)
 }
 
-func metricsTooDeep(request []byte) bool {
+func checkMetrics(request []byte, left *int) error {
 	exemplar := fields{exemplarAttributes: keyValue}.in
 	// The data points of each type of metric have their own field numbers for attributes and exemplars.
-	points := func(attributes, exemplars protowire.Number) func([]byte) bool {
-		point := fields{attributes: keyValue}
-		if exemplars != 0 {
-			point[exemplars] = exemplar
-		}
-		return fields{dataPoints: point.in}.in
+	points := func(attributes, exemplars protowire.Number) walk {
+		return fields{dataPoints: fields{attributes: keyValue, exemplars: exemplar}.in}.in
 	}
 	number := points(7, 5)
+	summary := fields{dataPoints: fields{7: keyValue, summaryQuantiles: leaf}.in}.in
 	metric := fields{
-		metricGauge: number, metricSum: number, metricHistogram: points(9, 8), metricExponential: points(1, 11), metricSummary: points(7, 0),
+		metricGauge: number, metricSum: number, metricHistogram: points(9, 8), metricExponential: points(1, 11), metricSummary: summary,
 		metricMetadata: keyValue,
 	}.in
-	return scopedTooDeep(request, metric)
+	return checkScoped(request, left, metric)
 }
 
-// scopedTooDeep checks the resources, scopes and items of a request. Their field numbers are the same for all
+// checkScoped checks the resources, scopes and items of a request. Their field numbers are the same for all
 // signals.
-func scopedTooDeep(request []byte, item func([]byte) bool) bool {
+func checkScoped(request []byte, left *int, item walk) error {
 	scope := fields{scopeAttributes: keyValue}.in
 	scoped := fields{scopeScope: scope, scopeSpans: item}.in
-	resource := fields{resourceAttributes: keyValue}.in
+	resource := fields{resourceAttributes: keyValue, resourceEntities: leaf}.in
 	resourced := fields{resourceResource: resource, resourceScopeSpans: scoped}.in
-	return fields{requestResourceSpans: resourced}.in(request)
+	return fields{requestResourceSpans: resourced}.in(request, left)
 }
 
-func valueTooDeep(value []byte, levels int) bool {
+func checkValue(value []byte, left *int, levels int) error {
 	if levels == 0 {
-		return true
+		return errTooDeep
 	}
-	inner := func(v []byte) bool { return valueTooDeep(v, levels-1) }
+	inner := func(v []byte, left *int) error { return checkValue(v, left, levels-1) }
 	return fields{
 		valueArray: fields{arrayValues: inner}.in,
 		valueMap:   fields{mapValues: fields{keyValueValue: inner}.in}.in,
-	}.in(value)
+	}.in(value, left)
 }
 
-func (f fields) in(message []byte) bool {
+func (f fields) in(message []byte, left *int) error {
 	for len(message) > 0 {
 		field, kind, tag := protowire.ConsumeTag(message)
 		if tag < 0 {
-			return false // the decoder reports what is wrong
+			return nil // the decoder reports what is wrong
 		}
 		size := protowire.ConsumeFieldValue(field, kind, message[tag:])
 		if size < 0 {
-			return false
+			return nil
 		}
 		if look, ok := f[field]; ok && kind == protowire.BytesType {
+			if *left--; *left < 0 {
+				return errTooMany
+			}
 			value, _ := protowire.ConsumeBytes(message[tag:])
-			if look(value) {
-				return true
+			if err := look(value, left); err != nil {
+				return err
 			}
 		}
 		message = message[tag+size:]
 	}
-	return false
+	return nil
 }

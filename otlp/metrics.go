@@ -74,7 +74,7 @@ func DecodeMetrics(data []byte, encoding Encoding) (Metrics, error) {
 	if len(data) == 0 {
 		return Metrics{}, nil
 	}
-	if err := checkDepth(data, encoding, metricsTooDeep); err != nil {
+	if err := check(data, encoding, checkMetrics); err != nil {
 		return Metrics{}, agl.Errorf(agl.CodeInvalid, "OTLP metrics payload: %w", err)
 	}
 	var decoded pmetric.Metrics

@@ -4,12 +4,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
@@ -295,6 +297,55 @@ func TestBombs(t *testing.T) {
 			if len(batch.Spans) > 30 {
 				t.Errorf("%s, encoding %v: %d spans are accepted", tc.name, encoding, len(batch.Spans))
 			}
+		}
+	}
+}
+
+// An empty message of two or three bytes takes some hundred once it is decoded.
+func TestTooManyMessages(t *testing.T) {
+	t.Parallel()
+	type decode = func(data []byte, encoding otlp.Encoding) error
+	traces := func(data []byte, encoding otlp.Encoding) error { _, err := otlp.Decode(data, encoding); return err }
+	metrics := func(data []byte, encoding otlp.Encoding) error {
+		_, err := otlp.DecodeMetrics(data, encoding)
+		return err
+	}
+	const most = otlp.MaxMessages
+	list := func(begin, element string, n int, end string) []byte {
+		return []byte(begin + strings.Repeat(element+",", n-1) + element + end)
+	}
+	// in is a message with field numbers around the content of the last one.
+	in := func(content string, numbers ...protowire.Number) []byte {
+		data := []byte(content)
+		for _, n := range slices.Backward(numbers) {
+			data = protowire.AppendBytes(protowire.AppendTag(nil, n, protowire.BytesType), data)
+		}
+		return data
+	}
+	for name, tc := range map[string]struct {
+		decode
+		encoding otlp.Encoding
+		data     []byte
+		accepted bool
+	}{
+		"as many resources as there may be": {traces, otlp.JSON, list(`{"resourceSpans":[`, "{}", most-2, "]}"), true},
+		"too many resources":                {traces, otlp.JSON, list(`{"resourceSpans":[`, "{}", most-1, "]}"), false},
+		"brackets in a text":                {traces, otlp.JSON, []byte(`{"resourceSpans":[{"schemaUrl":"` + strings.Repeat("{", most) + `"}]}`), true},
+		"too many spans":                    {traces, otlp.JSON, list(`{"resourceSpans":[{"scopeSpans":[{"spans":[`, "{}", most, "]}]}]}"), false},
+		"too many nulls":                    {traces, otlp.JSON, list(`{"resourceSpans":[{"scopeSpans":[{"spans":[`, "null", most+2, "]}]}]}"), false},
+		"too many numbers":                  {metrics, otlp.JSON, list(`{"resourceMetrics":[{"resource":{"attributes":[`, "1", most+2, "]}}]}"), false},
+		"too many metrics":                  {metrics, otlp.JSON, list(`{"resourceMetrics":[{"scopeMetrics":[{"metrics":[`, "{}", most, "]}]}]}"), false},
+		"protobuf, resources, as many":      {traces, otlp.Protobuf, []byte(strings.Repeat("\n\x00", most)), true},
+		"protobuf, resources":               {traces, otlp.Protobuf, []byte(strings.Repeat("\n\x00", most+1)), false},
+		"protobuf, spans":                   {traces, otlp.Protobuf, in(strings.Repeat("\x12\x00", most), 1, 2), false},
+		"protobuf, attributes":              {traces, otlp.Protobuf, in(strings.Repeat("\n\x00", most), 1, 1), false},
+		"protobuf, entities":                {traces, otlp.Protobuf, in(strings.Repeat("\x1a\x00", most), 1, 1), false},
+		"protobuf, points":                  {metrics, otlp.Protobuf, in(strings.Repeat("\n\x00", most), 1, 2, 2, 5), false},
+		"protobuf, quantiles":               {metrics, otlp.Protobuf, in(strings.Repeat("2\x00", most), 1, 2, 2, 11, 1), false},
+	} {
+		err := tc.decode(tc.data, tc.encoding)
+		if tc.accepted && err != nil || !tc.accepted && (!errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), "more than 1048576 messages")) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -199,9 +199,12 @@ func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, rt route) {
 }
 
 func (p *Proxy) answerJSON(w http.ResponseWriter, status int, v any) {
-	if body, err := json.Marshal(v); err == nil { // names are valid strings
-		p.answer(w, status, body)
+	body, err := json.Marshal(v)
+	if err != nil { // what it answers are valid strings
+		p.cfg.Logger.Error("answer not written", "error", err)
+		return
 	}
+	p.answer(w, status, body)
 }
 
 func (p *Proxy) answer(w http.ResponseWriter, status int, body []byte) {

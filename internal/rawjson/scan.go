@@ -73,6 +73,27 @@ func isEscaped(raw []byte, start, quote int) bool {
 	return (quote-back)%2 == 1
 }
 
+// More reports whether a document has more than most objects, lists and nulls. Decoded, an empty one takes some hundred
+// bytes, so a document from others is asked before it is decoded.
+func More(raw []byte, most int) bool {
+	if bytes.Count(raw, []byte{'{'})+bytes.Count(raw, []byte{'['})+bytes.Count(raw, []byte{'n'}) <= most { // fast, but counts in strings, too
+		return false
+	}
+	for i := 0; i < len(raw); i++ {
+		switch raw[i] {
+		case '"':
+			if i = SkipString(raw, i) - 1; i < 0 {
+				return false // the decoder says what is wrong
+			}
+		case '{', '[', 'n':
+			if most--; most < 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // SkipValue returns the offset after the value that starts at i, or -1 if there is no complete value. It matches brackets
 // and quotes and does not check the tokens between them.
 func SkipValue(raw []byte, i int) int {

@@ -224,3 +224,17 @@ func FuzzScan(f *testing.F) {
 		}
 	})
 }
+
+func TestMore(t *testing.T) {
+	t.Parallel()
+	for text, has := range map[string]int{
+		``: 0, `1`: 0, `[null,1,"n",null]`: 3, `{}`: 1, `[{},{},[]]`: 4, `{"{[{[":"{\\\"[{","b":[1]}`: 2, `["{{{{{{`: 1,
+	} {
+		if More([]byte(text), has) {
+			t.Errorf("%s has more than %d", text, has)
+		}
+		if has > 1 && !More([]byte(text), has-1) {
+			t.Errorf("%s has no more than %d", text, has-1)
+		}
+	}
+}

@@ -128,7 +128,8 @@ func Number[T float32 | float64](to *T, limits ...Limit) Value {
 	})
 }
 
-// Duration declares a duration above 0 such as 100ms or 5m. Configurations take 0 for their default, which nobody who writes 0 means.
+// Duration declares a duration above 0 such as 100ms or 5m. In a configuration 0 stands for the default; whoever writes 0 in a
+// file means something else.
 func Duration(to *time.Duration) Value { return duration(to, false) }
 
 // DurationOrZero declares a duration whose key says what 0 means.
@@ -169,7 +170,8 @@ func (r *reader) wrongText(n *yaml.Node, at, must string) {
 	r.failf(n, "%s: got %s, must be %s", at, got, must)
 }
 
-// Size declares a number of bytes above 0 such as 256MiB or 1048576. Configurations take 0 for their default, which nobody who writes 0 means.
+// Size declares a number of bytes above 0 such as 256MiB or 1048576. In a configuration 0 stands for the
+// default; whoever writes 0 in a file means something else.
 func Size[T int | int64](to *T) Value { return size(to, false) }
 
 // SizeOrZero declares a number of bytes whose key says what 0 means.

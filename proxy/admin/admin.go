@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -334,13 +335,13 @@ func read(w http.ResponseWriter, r *http.Request, v any) error {
 	return nil
 }
 
-// duration reads a member in seconds.
+// duration reads a member in seconds. Only 0 becomes 0, which stands for the default.
 func duration(name string, seconds float64) (time.Duration, error) {
 	const most = 1e9
 	if !(seconds >= 0 && seconds <= most) {
 		return 0, openai.NewError(http.StatusBadRequest, openai.InvalidRequestError, "invalid_body", fmt.Sprintf("%s: got %v, must be from 0 to %v", name, seconds, most))
 	}
-	return time.Duration(seconds * float64(time.Second)), nil
+	return time.Duration(math.Ceil(seconds * float64(time.Second))), nil
 }
 
 // invalid answers 400 for an error of the proxy.

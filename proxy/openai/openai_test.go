@@ -112,9 +112,13 @@ func TestRequest(t *testing.T) {
 		``: openai.ErrNotObject, `[]`: openai.ErrNotObject, `{"model":"m"`: openai.ErrNotObject, `{"model" "m"}`: openai.ErrNotObject,
 		`{}`: openai.ErrNoModel, `{"model":3}`: openai.ErrNoModel, `{"model":null}`: openai.ErrNoModel, `{"MODEL":"m"}`: openai.ErrNoModel,
 		`{"model":"m","model":"n"}`: openai.ErrTwoModels, `{"model":"m","mod\u0065l":"n"}`: openai.ErrTwoModels, `{"model":"m","Model":"n"}`: openai.ErrTwoModels, `{"MODEL":"n","model":"m"}`: openai.ErrTwoModels,
+		`{"model":"m","input":[` + strings.Repeat("{},", openai.MaxParts-2) + `{}]}`: nil, `{"model":"m","input":"` + strings.Repeat("[{", openai.MaxParts) + `"}`: nil,
+		`{"model":"m","input":[` + strings.Repeat("{},", openai.MaxParts-1) + `[]]}`: openai.ErrTooMany, `{"model":"m","input":[` + strings.Repeat("{},", openai.MaxParts) + `0],"x":tru}`: openai.ErrTooMany,
+		`{"model":"m","input":[` + strings.Repeat("null,", openai.MaxParts) + `0]}`: openai.ErrTooMany, `{"model":"m","input":[` + strings.Repeat(`"",`, openai.MaxParts) + `0]}`: openai.ErrTooMany,
+		`{"model":"m","prompt":[` + strings.Repeat("12,", openai.MaxParts) + `0]}`: nil,
 	} {
 		if _, err := openai.ParseRequest([]byte(in)); !errors.Is(err, want) {
-			t.Errorf("%s: got %v, want %v", in, err, want)
+			t.Errorf("%.1000s: got %v, want %v", in, err, want)
 		}
 	}
 }

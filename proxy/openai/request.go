@@ -3,6 +3,7 @@ package openai
 import (
 	"bytes"
 	"errors"
+	"fmt"
 
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/go-json-experiment/json/jsontext"
@@ -17,6 +18,13 @@ var ErrTwoModels = errors.New(`"model" is given twice`)
 
 // ErrNoModel is the error for a body without a model.
 var ErrNoModel = errors.New(`"model" must be a string`)
+
+// MaxParts is how many parts the body of a request may have: objects, lists, and the texts and nulls in lists. What is in a
+// text does not count, such as the arguments of calls. Translated or recorded, a part of two bytes takes up to a kilobyte.
+const MaxParts = 100_000
+
+// ErrTooMany is the error for a body with more than that.
+var ErrTooMany = fmt.Errorf("the body has more than %d parts: objects, lists, and texts and nulls in lists", MaxParts)
 
 // Request holds the parts of a request body that a proxy needs.
 type Request struct {
@@ -46,7 +54,7 @@ func (s span) given() bool { return s.end > 0 }
 func ParseRequest(body []byte) (Request, error) {
 	r := Request{Hide: Hide{TokenIDs: true, Logprobs: true}, Prompts: 1}
 	models, modelGiven, usage := 0, false, false
-	complete, checked := eachChecked(body, func(m rawjson.Member) {
+	complete, parts, checked := eachChecked(body, func(m rawjson.Member) {
 		at := span{m.ValueStart, m.End}
 		name := m.Name
 		if bytes.IndexByte(name, '\\') >= 0 {
@@ -81,6 +89,9 @@ func ParseRequest(body []byte) (Request, error) {
 	})
 	if !complete {
 		return Request{}, ErrNotObject
+	}
+	if parts > MaxParts {
+		return Request{}, ErrTooMany
 	}
 	if models > 1 {
 		return Request{}, ErrTwoModels

@@ -48,7 +48,7 @@ const longString = 512
 
 // Check returns nil if raw is not a valid JSON object, as [ValidObject] defines it.
 func Check(raw []byte) *Checked {
-	_, checked := eachChecked(raw, func(rawjson.Member) {})
+	_, _, checked := eachChecked(raw, func(rawjson.Member) {})
 	return checked
 }
 
@@ -67,8 +67,8 @@ func (c *Checked) Skip(raw []byte) (skip func(i int) int) {
 	}
 }
 
-// eachChecked is [rawjson.EachMember] that also returns what [Check] does, in the same walk.
-func eachChecked(raw []byte, visit func(m rawjson.Member)) (complete bool, _ *Checked) {
+// eachChecked is [rawjson.EachMember] that also returns the number of parts, up to what is not valid, and what [Check] does, in the same walk.
+func eachChecked(raw []byte, visit func(m rawjson.Member)) (complete bool, parts int, _ *Checked) {
 	checked := &Checked{make([]bounds, 0, min(len(raw)/longString, 512))}
 	v := validator{raw: raw, checked: checked}
 	valid := true
@@ -92,7 +92,7 @@ func eachChecked(raw []byte, visit func(m rawjson.Member)) (complete bool, _ *Ch
 	if !valid || end < 0 || rawjson.SkipSpace(raw, end) != len(raw) {
 		checked = nil
 	}
-	return end >= 0, checked
+	return end >= 0, v.parts, checked
 }
 
 // validator checks one document.
@@ -101,6 +101,7 @@ type validator struct {
 	known []byte // the inside of a list of numbers; may be nil
 	// checked gets the long strings; it may be nil.
 	checked *Checked
+	parts   int // see [MaxParts]; so far
 }
 
 // value returns the position after the valid value that starts at i, or -1.
@@ -117,6 +118,7 @@ func (v *validator) value(i, depth int) int {
 		}
 		return end
 	case '{', '[':
+		v.parts++
 		return v.inside(i, depth+1)
 	case 't':
 		return validWord(raw, i, "true")
@@ -159,6 +161,9 @@ func (v *validator) inside(i, depth int) int {
 				return -1
 			}
 			i = rawjson.SkipSpace(raw, i+1)
+		}
+		if !object && i < len(raw) && (raw[i] == '"' || raw[i] == 'n') {
+			v.parts++
 		}
 		if i = v.value(i, depth); i < 0 {
 			return -1

@@ -51,7 +51,7 @@ func TestEachChecked(t *testing.T) {
 	t.Parallel()
 	for _, doc := range append(documents(), `{"a":[1,{"b":["c"]},[]],"a":[],"x":"y"}`, `{"a":[1 2],"b":3}`, `{"a":1,"b":["\x"],"c":"\x"}`, "{\"a\xff\":1,\"b\":2}", `{"a":[] "b":1}`, "{\"a\":\"\x00\",\"b\":1}") {
 		var got, want []rawjson.Member
-		complete, checked := eachChecked([]byte(doc), func(m rawjson.Member) { got = append(got, m) })
+		complete, _, checked := eachChecked([]byte(doc), func(m rawjson.Member) { got = append(got, m) })
 		wantComplete := rawjson.EachMember([]byte(doc), func(m rawjson.Member) { want = append(want, m) })
 		if valid := checked != nil; valid != byJSONText([]byte(doc)) || complete != wantComplete {
 			t.Errorf("%.200q: complete %v, want %v; valid %v", doc, complete, wantComplete, valid)

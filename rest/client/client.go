@@ -354,7 +354,7 @@ func post[T any](ctx context.Context, c *Client, name, path, key string, body ra
 	return call[T](ctx, c, operation{name: name, method: http.MethodPost, path: path, body: body.AppendJSON(nil), key: key})
 }
 
-// send posts a body that may not be JSON, because of invalid UTF-8, and decodes the answer.
+// send posts a body that may not be JSON, because of invalid UTF-8 or a number that is not finite, and decodes the answer.
 func send[T any](ctx context.Context, c *Client, op operation, body any) (answer T, err error) {
 	op.method = http.MethodPost
 	if op.body, err = json.Marshal(body); err != nil {

@@ -98,6 +98,7 @@ func (d *harness) ok(err error) {
 // records are those of an export.
 func (d *harness) records() iter.Seq[driver.Record] {
 	return func(yield func(driver.Record) bool) {
+		d.Helper()
 		for r, err := range d.Export(d.ctx) {
 			d.ok(err)
 			if !yield(r) {

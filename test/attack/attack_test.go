@@ -144,6 +144,7 @@ func hostileBodies() map[string]string {
 		"a name of a megabyte":   `{"` + strings.Repeat("n", 1<<20) + `":1`,
 		"100,000 names":          "{" + strings.Repeat(`"a":1,`, 100_000) + `"b":2`,
 		"100,000 empty elements": "[" + strings.Repeat("{},", 100_000) + "{}]",
+		"empty elements within":  strings.ReplaceAll(`{"model":"m","model_id":"x","max_tokens":1,"messages":[%],"input":[%],"prompt":{"chunks":[%]},"forward_input":{"data":[%]},"resourceSpans":[{"scopeSpans":[{"spans":[%]}]}],"resourceMetrics":[%]}`, "%", strings.Repeat("{},", 1_000_000)+"{}"),
 		"wrong types":            `{"rollouts":{"a":1},"input":1,"messages":"x","model":[],"limit":"x","spans":7,"rollout_id":[]}`,
 		"something behind it":    `{} {}`,
 	}

@@ -42,8 +42,8 @@ type Config struct {
 	// gets 410; clients then submit the call again.
 	MaxResults     int
 	MaxResultBytes int64
-	// SessionTimeout is how long a session may be idle; zero means 5 min. Its creation, heartbeats, and the calls of its models
-	// and sampling sessions, from their submit to their end, count as activity. The next request for any session ends the expired ones and unloads their models.
+	// SessionTimeout is how long a session may be idle; zero means 5 min. Its creation, heartbeats, requests for
+	// models and sampling sessions in it, and their calls, from their submit to their end, count as activity. The next request for any session ends the expired ones and unloads their models.
 	SessionTimeout time.Duration
 	// MaxModels bounds the models in training; zero means 64. One more is refused until one is unloaded or its session ends.
 	MaxModels int

@@ -21,7 +21,7 @@ import (
 )
 
 func decode(body []byte, out any) error {
-	if err := json.Unmarshal(body, out); err != nil {
+	if err := wire.DecodeJSON(body, out); err != nil {
 		return invalid("body: %w", err)
 	}
 	return nil

@@ -3,8 +3,22 @@ package wire
 import (
 	"github.com/go-json-experiment/json"
 
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/tinker"
 )
+
+// maxMessages is how many messages a body may have, one in another. Decoded, an empty one of two bytes takes some hundred.
+const maxMessages = 1 << 20
+
+func errTooMany() error { return invalid("more than %d messages in one", maxMessages) }
+
+// DecodeJSON reads a message that is not too large once it is decoded.
+func DecodeJSON(body []byte, message any) error {
+	if rawjson.More(body, maxMessages) {
+		return errTooMany()
+	}
+	return json.Unmarshal(body, message)
+}
 
 // The messages that have two encodings. The media type is [ProtobufType], or any other for JSON. Input that cannot be decoded
 // is agl.ErrInvalid. JSON cannot encode NaN and infinities.

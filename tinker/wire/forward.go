@@ -168,7 +168,7 @@ func forwardFromJSON(body []byte) (ForwardRequest, error) {
 
 // decodeJSON reads a message; what names it in errors.
 func decodeJSON[T any](what string, body []byte) (message T, err error) {
-	if err := json.Unmarshal(body, &message); err != nil {
+	if err := DecodeJSON(body, &message); err != nil {
 		return message, invalid("%s: %w", what, err)
 	}
 	return message, nil

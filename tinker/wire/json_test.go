@@ -188,10 +188,12 @@ func TestForwardRejects(t *testing.T) {
 		{body(`null`, "weights", `{"data":[1],"sparse_crow_indices":[0]}`), "sparse tensors"},
 		{body(`null`, "target_tokens", `{"data":[4294967296]}`), "4294967296 is not a token id"},
 		{body(`null`, "target_tokens", `{"data":[0.5]}`), "0.5 is not a token id"},
+		{`{"forward_input":{"data":[` + strings.Repeat("{},", maxMessages) + `{}]}}`, "body: more than 1048576 messages in one"},
+		{`{"forward_input":{"data":[` + strings.Repeat("null,", maxMessages) + `{}]}}`, "body: more than 1048576 messages in one"},
 	} {
 		_, err := DecodeForward(JSONType, []byte(c.body))
 		if !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s:\n%v, want invalid with %q", c.body, err, c.want)
+			t.Errorf("%.1000s:\n%v, want invalid with %q", c.body, err, c.want)
 		}
 	}
 }

@@ -85,13 +85,15 @@ func appendField(b []byte, num protowire.Number, field reflect.Value) []byte {
 
 // unmarshalProto decodes a message. It ignores unknown fields. The message keeps references to b. Errors begin with name.
 func unmarshalProto(name string, b []byte, message any) error {
-	if err := readFields(b, reflect.ValueOf(message).Elem()); err != nil {
+	left := maxMessages
+	if err := readFields(b, reflect.ValueOf(message).Elem(), &left); err != nil {
 		return invalid("%s: %w", name, err)
 	}
 	return nil
 }
 
-func readFields(b []byte, message reflect.Value) error {
+// readFields decodes a message, which may have as many in it as are left.
+func readFields(b []byte, message reflect.Value, left *int) error {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
@@ -107,7 +109,7 @@ func readFields(b []byte, message reflect.Value) error {
 		if int(num) > message.NumField() || !message.Field(int(num)-1).CanSet() {
 			continue
 		}
-		need, err := readField(message.Field(int(num)-1), typ, value)
+		need, err := readField(message.Field(int(num)-1), typ, value, left)
 		if typ != need {
 			return invalid("field %d has wire type %d; %d is needed", num, typ, need)
 		}
@@ -120,7 +122,7 @@ func readFields(b []byte, message reflect.Value) error {
 
 // readField decodes the value of a field and returns the wire type that the field needs. If typ is another one, the caller
 // drops the result.
-func readField(field reflect.Value, typ protowire.Type, value []byte) (need protowire.Type, err error) {
+func readField(field reflect.Value, typ protowire.Type, value []byte, left *int) (need protowire.Type, err error) {
 	var data []byte
 	var number uint64
 	switch typ {
@@ -167,7 +169,10 @@ func readField(field reflect.Value, typ protowire.Type, value []byte) (need prot
 			field.Set(reflect.Append(field, reflect.Zero(field.Type().Elem())))
 			field = field.Index(field.Len() - 1)
 		}
-		err = readFields(data, field)
+		if *left--; *left < 0 {
+			return protowire.BytesType, errTooMany()
+		}
+		err = readFields(data, field, left)
 	}
 	return protowire.BytesType, err
 }

@@ -106,6 +106,7 @@ func TestProtobufRejects(t *testing.T) {
 		{request, tensor("weights", appendNumber(nil, 3, 9)), "dtype 9 is unknown"},
 		{request, tensor("weights", appendMessage(appendNumber(nil, 3, 1), 4, []byte{2})), "shape: [2]"},
 		{request, appendMessage(nil, 7, appendMessage(text(1, "k"), 2, text(2, "t"))), `"k" has the text "t"`},
+		{request, bytes.Repeat(appendMessage(nil, 3, nil), maxMessages+1), "more than 1048576 messages in one"},
 		{output, batched(make([]byte, 8), 0, 12), "offsets 0 to 12"},
 		{output, batched(make([]byte, 8), 4, 0), "offsets 4 to 0"},
 		{output, batched(make([]byte, 8), -4, 0), "offsets -4 to 0"},
@@ -115,7 +116,7 @@ func TestProtobufRejects(t *testing.T) {
 		{sample, appendMessage(nil, 1, appendMessage(nil, 2, []byte{1})), "1 bytes are not an array"},
 	} {
 		if err := c.decode(c.body); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%x: %v, want invalid with %q", c.body, err, c.want)
+			t.Errorf("%.1000x: %v, want invalid with %q", c.body, err, c.want)
 		}
 	}
 }
