@@ -144,10 +144,23 @@ func hostileBodies() map[string]string {
 		"a name of a megabyte":   `{"` + strings.Repeat("n", 1<<20) + `":1`,
 		"100,000 names":          "{" + strings.Repeat(`"a":1,`, 100_000) + `"b":2`,
 		"100,000 empty elements": "[" + strings.Repeat("{},", 100_000) + "{}]",
-		"empty elements within":  strings.ReplaceAll(`{"model":"m","model_id":"x","max_tokens":1,"messages":[%],"input":[%],"prompt":{"chunks":[%]},"forward_input":{"data":[%]},"resourceSpans":[{"scopeSpans":[{"spans":[%]}]}],"resourceMetrics":[%]}`, "%", strings.Repeat("{},", 1_000_000)+"{}"),
 		"wrong types":            `{"rollouts":{"a":1},"input":1,"messages":"x","model":[],"limit":"x","spans":7,"rollout_id":[]}`,
 		"something behind it":    `{} {}`,
 	}
+}
+
+// emptyElements returns a request with two million elements that are nothing, where its path has a list of messages.
+func emptyElements(path, element string) (body string, has bool) {
+	for end, request := range map[string]string{
+		"/chat/completions": `{"model":"m","messages":[%]}`, "/responses": `{"model":"m","input":[%]}`, "/messages": `{"model":"m","max_tokens":1,"messages":[%]}`,
+		"/traces": `{"resourceSpans":[{"scopeSpans":[{"spans":[%]}]}]}`, "/metrics": `{"resourceMetrics":[%]}`,
+		"/forward_backward": `{"model_id":"x","forward_backward_input":{"data":[%]}}`, "/asample": `{"prompt":{"chunks":[%]}}`,
+	} {
+		if strings.HasSuffix(path, end) {
+			return strings.Replace(request, "%", strings.Repeat(element+",", 2_000_000)+element, 1), true
+		}
+	}
+	return "", false
 }
 
 // bodies sends hostileBodies to every path.
@@ -155,6 +168,14 @@ func bodies(t *target) {
 	hostile := hostileBodies()
 	c := newCrew(4)
 	for _, path := range t.posts {
+		for _, element := range []string{"{}", "null"} {
+			if body, has := emptyElements(path, element); has {
+				c.do(func() {
+					got, err := t.send(t.request(http.MethodPost, path, "", body))
+					t.refused(path+": elements "+element, got, err, true)
+				})
+			}
+		}
 		for _, what := range slices.Sorted(maps.Keys(hostile)) {
 			c.do(func() {
 				got, err := t.send(t.request(http.MethodPost, path, "", hostile[what]))

@@ -6,6 +6,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // request is a chat completion request. Absent and null members are nil; unknown members are ignored.
@@ -82,8 +84,14 @@ func (f *looseBool) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 // maxChoices bounds the member n.
 const maxChoices = 128
 
+// maxParts is how many objects, lists and nulls a body may have. Decoded, one of them takes some hundred bytes.
+const maxParts = 100_000
+
 // decodeRequest decodes and validates a request body.
 func decodeRequest(body []byte) (*request, *apiError) {
+	if rawjson.More(body, maxParts) {
+		return nil, badRequest("", "invalid_value", "the request body has more than %d objects, lists and nulls", maxParts)
+	}
 	r := new(request)
 	if err := json.Unmarshal(body, r); err != nil {
 		return nil, badRequest("", "", "the request body is not a chat completion request: %v", err)

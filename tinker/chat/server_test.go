@@ -193,6 +193,7 @@ func TestErrors(t *testing.T) {
 		{name: "sampler down", body: `{` + question + `}`, sampler: agl.Errorf(agl.CodeUnavailable, "away"), status: 503, code: "unavailable"},
 		{name: "sampler broken", body: `{` + question + `}`, sampler: errors.New("boom"), status: 500, code: "internal_error"},
 		{name: "sampler timeout", body: `{` + question + `,"stream":true}`, sampler: context.DeadlineExceeded, status: 503, code: "unavailable"},
+		{name: "too many messages", body: `{"model":"m","messages":[` + strings.Repeat("{},", 100_000) + `{}]}`, status: 400, code: "invalid_value"},
 		{name: "too large", body: `{"model":"` + strings.Repeat("x", 9<<20) + `"}`, status: 413, code: "request_too_large"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
