@@ -104,6 +104,7 @@ func parse(c Config) (*pgxpool.Config, error) {
 	params["application_name"] = serverName // how agl db recognises a server
 	for name, value := range map[string]string{
 		"search_path":                         schema,
+		"jit":                                 "off", // to compile a statement takes longer than to run ours
 		"client_encoding":                     "UTF8",
 		"statement_timeout":                   millis(c.StatementTimeout),
 		"lock_timeout":                        millis(c.LockTimeout),
@@ -127,7 +128,6 @@ func byKey() map[string]string {
 		"enable_seqscan":   "off",
 		"enable_hashjoin":  "off",
 		"enable_mergejoin": "off",
-		"jit":              "off",
 	}
 }
 

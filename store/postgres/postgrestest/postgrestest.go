@@ -249,7 +249,12 @@ func (s *Server) NewDatabase(ctx context.Context) (string, error) {
 	}
 	s.databases++
 	name := fmt.Sprintf("agl_%d_%d", os.Getpid(), s.databases)
-	_, err = conn.Exec(ctx, "CREATE DATABASE "+name+" TEMPLATE "+from)
+	create := "CREATE DATABASE " + name + " TEMPLATE " + from
+	major, _, _ := strings.Cut(conn.PgConn().ParameterStatus("server_version"), ".")
+	if n, err := strconv.Atoi(major); err == nil && n >= 15 {
+		create += " STRATEGY file_copy" // the only one of older servers; it takes a third of the time of the default
+	}
+	_, err = conn.Exec(ctx, create)
 	return s.URL(name), err
 }
 
