@@ -2,6 +2,8 @@ package upstream
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -46,15 +48,36 @@ func (c *conn) Read(to []byte) (int, error) {
 // Write implements [net.Conn].
 func (c *conn) Write(data []byte) (int, error) {
 	n, err := c.Conn.Write(data)
-	if err != nil {
-		limit := time.NewTimer(earlyReplyWait)
-		defer limit.Stop()
-		select {
-		case <-c.over:
-		case <-limit.C:
+	c.awaitReply(err)
+	return n, err
+}
+
+// ReadFrom implements [io.ReaderFrom], which net/http calls with the body of a request.
+func (c *conn) ReadFrom(from io.Reader) (int64, error) {
+	if limited, ok := from.(*io.LimitedReader); ok {
+		if body, ok := limited.R.(*bodyReader); ok {
+			n, err := body.writeTo(c.Conn, limited.N)
+			limited.N -= n
+			if !errors.Is(err, errFreed) {
+				c.awaitReply(err)
+			}
+			return n, err
 		}
 	}
-	return n, err
+	return io.Copy(struct{ io.Writer }{c}, from)
+}
+
+// awaitReply waits after a failed write for what the other side has sent.
+func (c *conn) awaitReply(failed error) {
+	if failed == nil {
+		return
+	}
+	limit := time.NewTimer(earlyReplyWait)
+	defer limit.Stop()
+	select {
+	case <-c.over:
+	case <-limit.C:
+	}
 }
 
 // Close implements [net.Conn].

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net"
 	"sync"
 )
 
@@ -79,6 +80,27 @@ func (r *bodyReader) Read(to []byte) (n int, err error) {
 	return n, nil
 }
 
+// writeTo writes what has not been read, at most n bytes, without a copy of it. Until the connection has taken it, Free waits.
+func (r *bodyReader) writeTo(to net.Conn, n int64) (int64, error) {
+	r.of.mu.RLock()
+	defer r.of.mu.RUnlock()
+	if r.of.freed {
+		return 0, errFreed
+	}
+	var rest net.Buffers // for one system call
+	for ; n > 0 && r.part < len(r.of.parts); r.part, r.at = r.part+1, 0 {
+		part := r.of.parts[r.part][r.at:]
+		if int64(len(part)) > n {
+			rest = append(rest, part[:n])
+			r.at += int(n)
+			break
+		}
+		rest = append(rest, part)
+		n -= int64(len(part))
+	}
+	return rest.WriteTo(to)
+}
+
 func (*bodyReader) Close() error { return nil }
 
 var errFreed = errors.New("the call has ended")
@@ -127,7 +149,7 @@ func ReadUntrusted(body io.Reader, memory Memory, length, limit int64, grow func
 	buf := roomFor(memory.Take(FirstRead), FirstRead)
 	for room := FirstRead; int64(len(buf)) != length; {
 		if len(buf) == room {
-			size := 4 * room // few and large steps, because each may copy everything
+			size := 8 * room // few and large steps, because each may copy everything
 			if int64(size) > limit {
 				size = int(limit) + 1
 			}

@@ -1,8 +1,10 @@
 package upstream
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -36,10 +38,10 @@ func TestBody(t *testing.T) {
 // Memory of earlier bodies is used again, but a body that has not arrived holds none of it: memory is asked for as it is admitted.
 func TestReadUntrustedUsesMemory(t *testing.T) {
 	t.Parallel()
-	const length = 300_000
+	const length = 700_000
 	text := strings.Repeat("0123456789", length/10)
 	kept := make([]byte, 7, length+5)
-	for _, fits := range []int{FirstRead, 4 * FirstRead, length, length + 1} {
+	for _, fits := range []int{FirstRead, 8 * FirstRead, length, length + 1} {
 		var steps []string
 		source := iotest.OneByteReader(strings.NewReader(text))
 		arrived := 0
@@ -61,13 +63,13 @@ func TestReadUntrustedUsesMemory(t *testing.T) {
 		if err != nil || string(got) != text {
 			t.Fatalf("read %d bytes, %v", len(got), err)
 		}
-		want := []string{"0 for 65536", "65536 +196608"}
+		want := []string{"0 for 65536", "65536 +458752"}
 		if fits > FirstRead {
-			want = append(want, "65536 for 262144")
+			want = append(want, "65536 for 524288")
 		}
-		want = append(want, "262144 +37856")
-		if fits > 4*FirstRead {
-			want = append(want, "262144 for 300000")
+		want = append(want, "524288 +175712")
+		if fits > 8*FirstRead {
+			want = append(want, "524288 for 700000")
 		}
 		if !slices.Equal(steps, want) {
 			t.Errorf("memory for %d bytes and more: got %q, want %q", fits, steps, want)
@@ -88,3 +90,62 @@ func (f memoryFunc) Take(n int) []byte { return f(n) }
 
 // Put spoils what is given back.
 func (memoryFunc) Put(b []byte) { clear(b[:cap(b)]) }
+
+// A connection takes the parts of a body as they are, as much as is asked for, and nothing once they are freed.
+func TestBodyToConnection(t *testing.T) {
+	t.Parallel()
+	var listen net.ListenConfig
+	listener, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	dial := keepingEarlyReplies(new(net.Dialer).DialContext)
+	for _, parts := range [][]string{{"a"}, {"", "ab", "", "c", ""}, {strings.Repeat("x", 1<<20), "y", strings.Repeat("z", 70_000), "w"}} {
+		want := strings.Join(parts, "")
+		body := &Body{}
+		for _, part := range parts {
+			body.parts = append(body.parts, []byte(part))
+		}
+		client, err := dial(t.Context(), "tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		server, err := listener.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan string)
+		go func() {
+			text, err := io.ReadAll(server)
+			if err != nil {
+				text = []byte(err.Error())
+			}
+			got <- string(text)
+		}()
+		to, ok := client.(io.ReaderFrom)
+		if !ok {
+			t.Fatal("the connection does not take bodies")
+		}
+		from := body.reader()
+		for _, limit := range []int{1, len(want) / 2, len(want)} {
+			if _, err := to.ReadFrom(io.LimitReader(from, int64(limit))); err != nil {
+				t.Errorf("%d parts: %v", len(parts), err)
+			}
+		}
+		if rest, err := io.ReadAll(from); err != nil || len(rest) > 0 {
+			t.Errorf("%d parts: %d bytes are left, %v", len(parts), len(rest), err)
+		}
+		body.Free()
+		if n, err := to.ReadFrom(io.LimitReader(body.reader(), 1)); n != 0 || !errors.Is(err, errFreed) {
+			t.Errorf("after Free: %d, %v", n, err)
+		}
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+		if text := <-got; text != want {
+			t.Errorf("%d parts: got %d bytes, want %d", len(parts), len(text), len(want))
+		}
+		_ = server.Close() // its reading has ended
+	}
+}
