@@ -169,6 +169,9 @@ type randomCase struct {
 
 func TestRandom(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("long, and it has one goroutine")
+	}
 	file, err := os.Open("testdata/random.jsonl.gz")
 	if err != nil {
 		t.Fatal(err)

@@ -86,6 +86,9 @@ func TestPromptReader(t *testing.T) {
 // TestPromptMemory has a conversation whose prompts take the memory of the last one.
 func TestPromptMemory(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("long, and it has one goroutine")
+	}
 	var r promptReader
 	var prompt []int32
 	arrays := map[*int32]int{} // bytes are those of the longest slice

@@ -177,7 +177,10 @@ func TestSelects(t *testing.T) {
 func TestOnceOverRestarts(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "agl.db")
-	const rounds, many = 8, 30
+	rounds, many := 8, 30
+	if testing.Short() {
+		rounds = 3
+	}
 	saved := "" // with what was learned
 	learned := map[string]int{}
 	late, corrected := 0, 0

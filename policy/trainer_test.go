@@ -65,9 +65,11 @@ func TestGoldenCurve(t *testing.T) {
 		c.Workers = workers
 		variants[fmt.Sprintf("workers=%d", workers)] = c
 	}
-	c := base
-	c.portable = true
-	variants["portable"] = c
+	if !testing.Short() { // it is slow, and its goroutines are those of the others
+		c := base
+		c.portable = true
+		variants["portable"] = c
+	}
 	if *update {
 		_, m := newModel(t, base, 5)
 		if err := os.MkdirAll("testdata", 0o755); err != nil {

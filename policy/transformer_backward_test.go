@@ -192,6 +192,9 @@ func TestForwardMatchesReference(t *testing.T) {
 // random directions, and element by element for some elements.
 func TestGradient(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("long, and it has one goroutine")
+	}
 	for _, loss := range []tinker.Loss{
 		{Name: tinker.CrossEntropy}, {Name: tinker.ImportanceSampling}, {Name: tinker.PPO}, {Name: tinker.CISPO}, {Name: tinker.DRO, Beta: 0.4},
 	} {

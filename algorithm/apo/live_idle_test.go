@@ -19,6 +19,9 @@ import (
 // TestLiveGoesOn: resources without a prompt, days without users, a model that fails for hours and a spent budget end no live run. Users keep what they have.
 func TestLiveGoesOn(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("long, and its goroutines are those of other tests")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		w := apotest.Slope()
 		st := memorytest.Open(t)

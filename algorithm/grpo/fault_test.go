@@ -208,8 +208,11 @@ func TestFaults(t *testing.T) {
 	}
 	// A prime, so that all kinds of requests are met.
 	stride := 151
-	if *everyFault {
+	switch {
+	case *everyFault:
 		stride = 1
+	case testing.Short():
+		stride = 499
 	}
 	for _, e := range []faultyEngine{
 		{name: "once", order: engines.Arrival}, {name: "early", order: engines.Arrival, early: true},

@@ -69,6 +69,9 @@ func outlinesTo(t fatal, o *spandelta.Outlines, id, document string) spandelta.O
 // TestOutlineOfConversation reads what each call adds.
 func TestOutlineOfConversation(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("long, and it has one goroutine")
+	}
 	const calls = 200
 	c := newChain()
 	for n := 1; n <= calls; n++ {

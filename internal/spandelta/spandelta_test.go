@@ -64,6 +64,9 @@ func call(n int) string {
 
 func TestConversation(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("long, and it has one goroutine")
+	}
 	const calls = 200
 	c := newChain()
 	largest := 0

@@ -123,6 +123,9 @@ func TestOnlineReleases(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if testing.Short() && name != "better" {
+				t.Skip("long, and its goroutines are those of another case")
+			}
 			dir := t.TempDir()
 			text := `
 engine: {policy: {context: 16, dim: 16, heads: 1, layers: 1, ff: 16, characters: "abcdefgsy "}}
