@@ -16,6 +16,8 @@ type Caller struct {
 	Name   string
 	Scopes Scope
 	Expire time.Time // zero means never
+	// Groups are the names for which [Grants] gave somebody the scopes who signed in by a provider.
+	Groups []string
 	// Attempt is the only attempt that a caller with the scope Agent may act for. Null means any attempt.
 	Attempt agl.Null[agl.Claim]
 	Rules   Rules  // of the key's calls of models

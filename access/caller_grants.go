@@ -20,6 +20,16 @@ func (g Grants) Of(names ...string) (set Scope) {
 	return set
 }
 
+// Known returns those of the names that have scopes.
+func (g Grants) Known(names ...string) (known []string) {
+	for _, name := range names {
+		if g[name] != 0 {
+			known = append(known, name)
+		}
+	}
+	return known
+}
+
 // Grant is one entry of a configuration: NAME=SCOPE,SCOPE, followed by @PROJECT if it applies to one project only.
 type Grant struct {
 	Name    string

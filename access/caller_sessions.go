@@ -31,6 +31,7 @@ type Sessions struct {
 	documents agl.DocumentStore
 	keys      *Keys
 	secret    []byte
+	grants    Grants
 	cache     *Cache
 }
 
@@ -40,17 +41,19 @@ var _ Checker = (*Sessions)(nil)
 type session struct {
 	MAC string `json:"hmac"` // of the session's text, keyed with the server's token, in hex
 	// Caller is who signed in. If that was with a key, the session has the scopes that the key has now.
-	Caller     Identity      `json:"caller"`
+	Caller Identity `json:"caller"`
+	// Groups are those of a caller whom a provider knows. The session has the scopes that they have now.
+	Groups     []string      `json:"groups,omitempty"`
 	CreateTime agl.Timestamp `json:"create_time"`
 	ExpireTime agl.Timestamp `json:"expire_time"`
 }
 
 func (s *session) over(now time.Time) bool { return !now.Before(s.ExpireTime.Time()) }
 
-// NewSessions returns the sessions that a store keeps as documents. keys may be nil. All sessions end when the
-// server's token changes.
-func NewSessions(documents agl.DocumentStore, keys *Keys, token string) *Sessions {
-	s := &Sessions{documents: documents, keys: keys, secret: []byte(token)}
+// NewSessions returns the sessions that a store keeps as documents. keys may be nil. grants says what the
+// groups of a sign-in may do. All sessions end when the server's token changes.
+func NewSessions(documents agl.DocumentStore, keys *Keys, token string, grants Grants) *Sessions {
+	s := &Sessions{documents: documents, keys: keys, secret: []byte(token), grants: grants}
 	s.cache = NewCache(s.lookup, StoreTTL)
 	return s
 }
@@ -68,7 +71,7 @@ func (s *Sessions) Begin(ctx context.Context, caller *Caller) (text string, unti
 	}
 	id := strings.ToLower(rand.Text()[:idLength])
 	text = prefix + id + "_" + strings.ToLower(rand.Text()+rand.Text())
-	body := &session{MAC: s.mac(text), Caller: caller.Identity(), CreateTime: agl.TimestampOf(now), ExpireTime: agl.TimestampOf(until)}
+	body := &session{MAC: s.mac(text), Caller: caller.Identity(), Groups: caller.Groups, CreateTime: agl.TimestampOf(now), ExpireTime: agl.TimestampOf(until)}
 	return text, until, agl.WriteDocument(ctx, s.documents, agl.DocumentWrite{Kind: sessionKind, ID: id, IfVersion: agl.Some[int64](0), Quiet: true}, body)
 }
 
@@ -132,7 +135,7 @@ func (s *Sessions) End(ctx context.Context, text string) error {
 }
 
 // Check implements [Checker] for the text of a session. A session that began with a key has the key's scopes and
-// limits, and ends with the key.
+// limits, and ends with the key. One that began at a provider has the scopes of its groups, and ends when they have none.
 func (s *Sessions) Check(ctx context.Context, text string) (Caller, error) {
 	return s.cache.Check(ctx, text)
 }
@@ -153,6 +156,11 @@ func (s *Sessions) lookup(ctx context.Context, text string) (Caller, error) {
 		return Caller{}, errOver()
 	}
 	caller, err := kept.Caller.Caller()
+	if err == nil && len(kept.Groups) > 0 {
+		if caller.Scopes = s.grants.Of(kept.Groups...); caller.Scopes == 0 {
+			return Caller{}, errOver()
+		}
+	}
 	if err == nil && caller.KeyID != "" {
 		if s.keys == nil {
 			return Caller{}, errOver()

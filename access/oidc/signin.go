@@ -49,6 +49,9 @@ func NewSignIn(cfg SignInConfig) (*SignIn, error) {
 }
 
 // flow is what a browser keeps while its user is at the provider.
+// Grants returns what groups may do.
+func (s *SignIn) Grants() access.Grants { return s.cfg.Grants }
+
 type flow struct {
 	State    string `json:"state"`
 	Nonce    string `json:"nonce"`
@@ -122,7 +125,9 @@ func (s *SignIn) Finish(ctx context.Context, keep string, returned url.Values) (
 			return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "the UserInfo endpoint of the identity provider answered about %q, not about %q: %v", info.Subject, token.Subject, err)
 		}
 	}
-	return s.cfg.caller(claims, token.Subject)
+	caller, err := s.cfg.caller(claims, token.Subject)
+	caller.Groups = s.cfg.Grants.Known(s.cfg.groups(claims)...)
+	return caller, err
 }
 
 // withoutBody returns an error of the provider without the body of its answer, which may hold a secret.

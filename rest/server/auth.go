@@ -36,7 +36,11 @@ func newAuth(config *Config) *auth {
 		origins: config.CORSOrigins, tokens: config.Tokens, certificates: config.Certificates,
 	}
 	if documents, ok := config.Store.(agl.DocumentStore); ok {
-		a.sessions = access.NewSessions(documents, config.Keys, config.Token)
+		var grants access.Grants
+		if config.SignIn != nil {
+			grants = config.SignIn.Grants()
+		}
+		a.sessions = access.NewSessions(documents, config.Keys, config.Token, grants)
 	}
 	return a
 }

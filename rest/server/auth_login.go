@@ -20,6 +20,8 @@ type SignIn interface {
 	Begin(ctx context.Context) (target, keep string, err error)
 	// Finish returns who has signed in. returned holds the query parameters with which the browser came back.
 	Finish(ctx context.Context, keep string, returned url.Values) (access.Caller, error)
+	// Grants returns what the groups of those who have signed in may do.
+	Grants() access.Grants
 }
 
 const (

@@ -1,0 +1,47 @@
+package access_test
+
+import (
+	"testing"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/store/memory/memorytest"
+)
+
+// What the groups of somebody may do is what the server says now, not what it said when the session began.
+func TestSessionsHaveTheScopesOfTheirGroups(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	was := access.Grants{"research": access.Read, "platform": access.Admin}
+	begin := func(groups ...string) string {
+		text, _, err := access.NewSessions(store, nil, "token", was).Begin(t.Context(), &access.Caller{Name: "oidc:ana", Scopes: was.Of(groups...), Groups: was.Known(groups...)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	both, one := begin("research", "platform", "others"), begin("platform")
+	caller := access.Root()
+	root, _, err := access.NewSessions(store, nil, "token", was).Begin(t.Context(), &caller)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		now             access.Grants
+		both, one, root access.Scope // 0: the session is over
+	}{
+		"as before":            {was, access.Read | access.Admin, access.Admin, access.Any},
+		"a group less":         {access.Grants{"research": access.Read}, access.Read, 0, access.Any},
+		"other scopes":         {access.Grants{"research": access.Read, "platform": access.Train}, access.Read | access.Train, access.Train, access.Any},
+		"a group more":         {access.Grants{"research": access.Read, "others": access.Admin}, access.Read, 0, access.Any},
+		"without the provider": {nil, 0, 0, access.Any},
+	} {
+		now := access.NewSessions(store, nil, "token", c.now)
+		for text, want := range map[string]access.Scope{both: c.both, one: c.one, root: c.root} {
+			caller, err := now.Check(t.Context(), text)
+			if caller.Scopes != want || (agl.ErrorCode(err) == agl.CodeUnauthorized) != (want == 0) {
+				t.Errorf("%s: got the scopes %s, %v, want %s", name, caller.Scopes, err, want)
+			}
+		}
+	}
+}
