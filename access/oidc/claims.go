@@ -2,7 +2,9 @@ package oidc
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/agl-go/agl"
@@ -44,7 +46,7 @@ func (c *Config) caller(claims map[string]any, subject string) (access.Caller, e
 	groups := c.groups(claims)
 	caller := access.Caller{Name: "oidc:" + name, Scopes: c.Grants.Of(groups...)}
 	if caller.Scopes == 0 {
-		return caller, agl.Errorf(agl.CodeUnauthorized, "%s has no group that may do something here; the claim %s lists %d groups", name, c.GroupsClaim, len(groups))
+		return caller, agl.Errorf(agl.CodeUnauthorized, "%s has no group that may do something here; the claim %s lists %s", name, c.GroupsClaim, listed(groups))
 	}
 	return caller, nil
 }
@@ -69,7 +71,7 @@ func (c *Config) hasGroups(claims map[string]any) bool { return c.value(claims) 
 func (c *Config) groups(claims map[string]any) (groups []string) {
 	switch value := c.value(claims).(type) {
 	case string:
-		return append(strings.Fields(value), value)
+		return slices.Compact(append(strings.Fields(value), value))
 	case []any:
 		for _, v := range value {
 			if name, ok := v.(string); ok {
@@ -78,4 +80,16 @@ func (c *Config) groups(claims map[string]any) (groups []string) {
 		}
 	}
 	return groups
+}
+
+// listed names groups. The person who reads it learns what the provider calls them, such as /research.
+func listed(groups []string) string {
+	const most = 5
+	switch {
+	case len(groups) == 0:
+		return "no groups"
+	case len(groups) > most:
+		return fmt.Sprintf("%.100q and %d more", groups[:most], len(groups)-most)
+	}
+	return fmt.Sprintf("%.100q", groups)
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"errors"
+	"net/http"
 	"net/url"
 
 	"github.com/coreos/go-oidc/v3/oidc"
@@ -48,10 +49,10 @@ func NewSignIn(cfg SignInConfig) (*SignIn, error) {
 	return &SignIn{cfg: cfg, discovery: newDiscovery(&cfg.Config)}, nil
 }
 
-// flow is what a browser keeps while its user is at the provider.
 // Grants returns what groups may do.
 func (s *SignIn) Grants() access.Grants { return s.cfg.Grants }
 
+// flow is what a browser keeps while its user is at the provider.
 type flow struct {
 	State    string `json:"state"`
 	Nonce    string `json:"nonce"`
@@ -81,7 +82,8 @@ func (s *SignIn) Begin(ctx context.Context) (target, keep string, err error) {
 }
 
 // Finish returns who has signed in. returned holds the query parameters with which the provider sent the browser
-// back. The error is CodeUnauthorized if nobody signed in, or somebody without any scope.
+// back. The error is CodeUnauthorized if nobody signed in, or somebody without any scope, and
+// CodeUnavailable if the provider cannot be asked.
 func (s *SignIn) Finish(ctx context.Context, keep string, returned url.Values) (access.Caller, error) {
 	var f flow
 	doc, err := base64.RawURLEncoding.DecodeString(keep)
@@ -101,7 +103,7 @@ func (s *SignIn) Finish(ctx context.Context, keep string, returned url.Values) (
 	ctx = oidc.ClientContext(ctx, s.discovery.client)
 	tokens, err := s.oauth(p).Exchange(ctx, returned.Get("code"), oauth2.VerifierOption(f.Verifier))
 	if err != nil {
-		return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "the identity provider did not accept the code: %w", withoutBody(err))
+		return access.Caller{}, s.refused(err)
 	}
 	raw, _ := tokens.Extra("id_token").(string)
 	token, err := p.VerifierContext(ctx, &oidc.Config{ClientID: s.cfg.ClientID, SupportedSigningAlgs: algorithms}).Verify(ctx, raw)
@@ -130,10 +132,17 @@ func (s *SignIn) Finish(ctx context.Context, keep string, returned url.Values) (
 	return caller, err
 }
 
-// withoutBody returns an error of the provider without the body of its answer, which may hold a secret.
-func withoutBody(err error) error {
-	if failed, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
-		return agl.Errorf(agl.CodeUnauthorized, "%s %.100q", failed.Response.Status, failed.ErrorCode)
+// refused says why the provider has made no token of a code. It leaves out the body of the provider's answer, which may hold a
+// secret.
+func (s *SignIn) refused(err error) error {
+	failed, ok := errors.AsType[*oauth2.RetrieveError](err)
+	switch {
+	case !ok:
+		return agl.Errorf(agl.CodeUnavailable, "the identity provider %s: %w", s.cfg.Issuer, err)
+	case failed.ErrorCode == "invalid_client" || failed.ErrorCode == "unauthorized_client":
+		return agl.Errorf(agl.CodeUnavailable, "the identity provider does not accept this server as the client %q (%q): its operator must correct the client's id or secret", s.cfg.ClientID, failed.ErrorCode)
+	case failed.Response.StatusCode >= http.StatusInternalServerError:
+		return agl.Errorf(agl.CodeUnavailable, "the identity provider %s answered %s", s.cfg.Issuer, failed.Response.Status)
 	}
-	return err
+	return agl.Errorf(agl.CodeUnauthorized, "the identity provider did not accept the code: %s %.100q", failed.Response.Status, failed.ErrorCode)
 }

@@ -117,8 +117,8 @@ func (c *storeCommand) admit(config *server.Config, project, base string) (err e
 	}
 	config.Certificates = access.GrantsFor(project, c.TLSClient)
 	config.BasePath = base
-	if public, err := url.Parse(strings.TrimSuffix(c.PublicURL, "/")); err == nil {
-		config.BasePath = public.Path + base
+	if public, err := url.Parse(strings.TrimSuffix(c.PublicURL, "/")); err == nil && public.Host != "" {
+		config.PublicURL, config.BasePath = public.String()+base, public.Path+base
 	}
 	config.SecureCookies = c.TLSCert != "" || len(c.TrustedProxy) > 0 || strings.HasPrefix(c.PublicURL, "https://")
 	return nil

@@ -29,6 +29,8 @@ const (
 	flowCookie    = "agl_login"
 	flowTTL       = 10 * time.Minute
 	maxLoginBody  = 4 << 10 // bytes; no credentials are needed to send it
+	// redirected is the query parameter of a sign-in that has been redirected to the public URL.
+	redirected = "public"
 )
 
 // login lets browsers sign in. The session is a cookie that scripts cannot read, and that the browser does not send
@@ -36,7 +38,8 @@ const (
 type login struct {
 	auth   *auth
 	signIn SignIn // may be nil
-	base   string // the path of the server, such as /p/search, or ""
+	public string // the URL of the server, to which providers send browsers back; may be ""
+	base   string // its path, such as /p/search, or ""
 	secure bool   // browsers reach the server by HTTPS
 }
 
@@ -128,6 +131,11 @@ func (l *login) beginOIDC(x *exchange) error {
 	if err := l.checkOIDC(); err != nil {
 		return err
 	}
+	if at, err := url.Parse(l.public); err == nil && l.public != "" && !strings.EqualFold(at.Host, x.request.Host) && !x.request.URL.Query().Has(redirected) {
+		// The provider sends the browser to the public URL, which would not get a cookie of this name of the server. A proxy in
+		// front may hide the name that the browser used, so this happens once.
+		return redirect(x, l.public+wire.Prefix+wire.LoginOIDC+"?"+redirected)
+	}
 	target, keep, err := l.signIn.Begin(x.context())
 	if err != nil {
 		return err
@@ -143,7 +151,7 @@ func (l *login) endOIDC(x *exchange) (err error) {
 		return err
 	}
 	if wait := l.auth.failed.Blocked(x.request.RemoteAddr, time.Now()); wait > 0 {
-		return errThrottled(x, wait)
+		return &access.ThrottledError{Wait: wait}
 	}
 	x.caller, err = l.signIn.Finish(x.context(), cookie(x.request, flowCookie), x.request.URL.Query())
 	if err != nil {

@@ -25,6 +25,12 @@ const loginToken = "root-token-canary"
 
 func newLoginSite(t *testing.T, inIDToken bool) *loginSite {
 	t.Helper()
+	return loginSiteWith(t, inIDToken, oidctest.ClientSecret)
+}
+
+// loginSiteWith opens a site that the provider knows only by the right secret.
+func loginSiteWith(t *testing.T, inIDToken bool, secret string) *loginSite {
+	t.Helper()
 	store := memorytest.Open(t)
 	site := &loginSite{keys: access.NewKeys(store)}
 	web := httptest.NewUnstartedServer(nil)
@@ -35,7 +41,7 @@ func newLoginSite(t *testing.T, inIDToken bool) *loginSite {
 	})
 	grants := access.Grants{"research": access.Read, "platform": access.Train}
 	config := oidc.Config{Issuer: site.provider.URL, Grants: grants}
-	signIn, err := oidc.NewSignIn(oidc.SignInConfig{Config: config, ClientID: oidctest.ClientID, ClientSecret: oidctest.ClientSecret, RedirectURL: redirect})
+	signIn, err := oidc.NewSignIn(oidc.SignInConfig{Config: config, ClientID: oidctest.ClientID, ClientSecret: secret, RedirectURL: redirect})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +51,7 @@ func newLoginSite(t *testing.T, inIDToken bool) *loginSite {
 	}
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the page") })
 	web.Config.Handler, err = server.New(server.Config{
-		Store: store, Token: loginToken, Keys: site.keys, Audit: access.NewAudit(store), Failed: access.NewThrottle(5), SignIn: signIn, Tokens: tokens, UI: page, CORSOrigins: []string{"*"},
+		Store: store, Token: loginToken, Keys: site.keys, Audit: access.NewAudit(store), Failed: access.NewThrottle(5), SignIn: signIn, Tokens: tokens, UI: page, PublicURL: site.url, CORSOrigins: []string{"*"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -281,6 +287,99 @@ func TestSignInOfAnotherBrowser(t *testing.T) {
 		if status, _ := site.ask(t, browser, "GET", rollouts, ""); status != 401 {
 			t.Errorf("%s is signed in: %d", who, status)
 		}
+	}
+}
+
+// asking is a transport that asks as browsers do that show the answer.
+func asking(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// Somebody who could not sign in reads why, on a page that leads back.
+func TestFailedSignInIsAPage(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		secret, user string
+		status       int
+		want         string
+	}{
+		"no group":            {oidctest.ClientSecret, "guest", 401, "guest@example.org has no group that may do something here; the claim groups lists [&#34;visitors&#34;]"},
+		"wrong client secret": {"wrong-canary", "ana", 503, "does not accept this server as the client &#34;agl&#34; (&#34;invalid_client&#34;)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			site := loginSiteWith(t, true, c.secret)
+			browser := oidctest.Browser(t)
+			browser.Transport = transport(asking)
+			back := site.provider.SignIn(t, browser, site.url+"/v1/agl/login/oidc", c.user)
+			answer := readAll(t, back.Body)
+			_ = back.Body.Close()
+			if back.StatusCode != c.status || !strings.Contains(answer, c.want) || !strings.Contains(answer, `href="/"`) || strings.Contains(answer, "canary") {
+				t.Errorf("%s: %s", back.Status, answer)
+			}
+			for header, want := range map[string]string{"Content-Type": "text/html; charset=utf-8", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"} {
+				if got := back.Header.Get(header); got != want {
+					t.Errorf("%s: got %q, want %q", header, got, want)
+				}
+			}
+			if policy := back.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") {
+				t.Errorf("Content-Security-Policy: %s", policy)
+			}
+		})
+	}
+	site := newLoginSite(t, true)
+	for range 5 {
+		status, answer := site.ask(t, http.DefaultClient, "GET", "/v1/agl/login/oidc/callback?error=<b>", "", "Accept", "text/html")
+		if status != 401 || strings.Contains(answer, "<b>") || !strings.Contains(answer, "this browser did not begin") {
+			t.Errorf("%d %s", status, answer)
+		}
+	}
+	if status, answer := site.ask(t, http.DefaultClient, "GET", "/v1/agl/login/oidc/callback", "", "Accept", "text/html"); status != 429 || !strings.Contains(answer, "<p role") {
+		t.Errorf("one too many: %d %s", status, answer)
+	}
+	if status, answer := site.ask(t, http.DefaultClient, "GET", "/v1/agl/login/oidc/callback", ""); status != 429 || !strings.HasPrefix(answer, "{") {
+		t.Errorf("a program: %d %s", status, answer)
+	}
+}
+
+// The provider sends browsers to the public URL, so a sign-in that begins by another name of the server goes on there.
+func TestSignInByAnotherNameOfTheServer(t *testing.T) {
+	t.Parallel()
+	site := newLoginSite(t, true)
+	other := strings.Replace(site.url, "127.0.0.1", "localhost", 1)
+	browser := oidctest.Browser(t)
+	browser.Transport = transport(func(r *http.Request) (*http.Response, error) {
+		if r.URL.Hostname() == "localhost" { // which may have another address than the server
+			r = r.Clone(r.Context())
+			r.Host, r.URL.Host = r.URL.Host, strings.TrimPrefix(site.url, "http://")
+		}
+		return http.DefaultTransport.RoundTrip(r)
+	})
+	back := site.provider.SignIn(t, browser, other+"/v1/agl/login/oidc", "ana")
+	answer := readAll(t, back.Body)
+	_ = back.Body.Close()
+	if back.StatusCode != http.StatusOK || back.Request.URL.String() != site.url+"/" {
+		t.Errorf("%s at %s: %s", back.Status, back.Request.URL, answer)
+	}
+	// A proxy in front that passes on no name does not make it go round.
+	browser.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, other+"/v1/agl/login/oidc?public", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, err := browser.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = begun.Body.Close()
+	if to := begun.Header.Get("Location"); begun.StatusCode != http.StatusSeeOther || !strings.HasPrefix(to, site.provider.URL) {
+		t.Errorf("%s to %s, want to the provider", begun.Status, to)
 	}
 }
 

@@ -55,6 +55,9 @@ type Config struct {
 	// Certificates maps the names in client certificates, which the listener has verified, to scopes. A certificate
 	// with another name grants nothing.
 	Certificates access.Grants
+	// PublicURL is the URL by which browsers reach the server. Who begins to sign in by another one is sent there, because
+	// SignIn's third party sends browsers back there. Default "", which sends nobody.
+	PublicURL string
 	// BasePath is the path at which browsers see the server, such as /p/search. Sessions are valid below it. Default
 	// "".
 	BasePath string
@@ -151,7 +154,7 @@ func New(config Config) (_ *Server, err error) {
 		routes:  map[string]methods{},
 	}
 	s.shared.auth = s.auth
-	s.login = &login{s.auth, config.SignIn, config.BasePath, config.SecureCookies}
+	s.login = &login{s.auth, config.SignIn, config.PublicURL, config.BasePath, config.SecureCookies}
 	receiver, err := newOTLPReceiver(config.Store)
 	if err != nil {
 		return nil, err
@@ -247,8 +250,8 @@ func (s *Server) routeAPI(config Config) {
 
 		wire.Login:             {get: {access.Public, s.login.answer}, post: {access.Public, s.login.begin}},
 		wire.Logout:            {post: {access.Public, s.login.end}},
-		wire.LoginOIDC:         {get: {access.Public, s.login.beginOIDC}},
-		wire.LoginOIDCCallback: {get: {access.Public, s.login.endOIDC}},
+		wire.LoginOIDC:         {get: {access.Public, s.login.forPeople(s.login.beginOIDC)}},
+		wire.LoginOIDCCallback: {get: {access.Public, s.login.forPeople(s.login.endOIDC)}},
 
 		wire.WhoAmI:                           {get: {access.Any, k.whoAmI}},
 		wire.CheckKey:                         methods{post: {access.Any, k.whose}}.unless(k.missing()),
