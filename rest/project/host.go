@@ -107,6 +107,9 @@ func (h *Host) unused(ctx context.Context, name string) error {
 // ServeHTTP serves /p/NAME/….
 func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name, inner, ok := split(r)
+	if !ok && toPage(w, r) {
+		return
+	}
 	if !ok {
 		answer(w, http.StatusNotFound, agl.Errorf(agl.CodeNotFound, "the path must be /p/NAME/…, with the name of a project and without empty, . and .. segments"))
 		return
@@ -128,6 +131,18 @@ func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer h.leave(r.Context(), t)
 	t.tenant.Handler.ServeHTTP(w, inner)
+}
+
+// toPage redirects a browser from /p/NAME, which is the URL of the project's store, to its page at /p/NAME/. The target is relative,
+// because a proxy in front may serve all this below a path.
+func toPage(w http.ResponseWriter, r *http.Request) bool {
+	name, ok := strings.CutPrefix(r.URL.EscapedPath(), Prefix)
+	if !ok || checkName(name) != nil || r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return false
+	}
+	w.Header().Set("Location", name+"/")
+	w.WriteHeader(http.StatusTemporaryRedirect)
+	return true
 }
 
 func answer(w http.ResponseWriter, status int, err error) {

@@ -228,6 +228,30 @@ func TestTenancy(t *testing.T) {
 	}
 }
 
+// The URL of a project leads to its page, also behind a path of a proxy in front.
+func TestURLOfProjectLeadsToItsPage(t *testing.T) {
+	t.Parallel()
+	s := newTenancy(t)
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	for path, want := range map[string]string{"/p/a": "a/", "/p/a?x": "a/", "/p/%61": "", "/p/A": "", "/p/": "", "/p/a/x//": ""} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		if got := answer.Header.Get("Location"); got != want || (answer.StatusCode == http.StatusTemporaryRedirect) != (want != "") {
+			t.Errorf("%s: %s to %q, want %q", path, answer.Status, got, want)
+		}
+	}
+	if status, _ := s.send(t, http.MethodPost, "/p/a", "root-token", "{}"); status != http.StatusNotFound {
+		t.Errorf("POST /p/a: %d", status)
+	}
+}
+
 // The events of a project are its own.
 func TestEventsOfProjects(t *testing.T) {
 	t.Parallel()
