@@ -41,7 +41,8 @@ export async function relearn() {
 // signIn signs in by a key; it throws an APIError.
 export async function signIn(key) {
   try {
-    session.value = { ...session.value, identity: await post("login", { key }) };
+    const identity = await post("login", { key });
+    if (session.value) session.value = { ...session.value, identity }; // otherwise the page is still asking the store
   } catch (err) {
     if (err.status !== 501) throw err;
     bearer = key;

@@ -5,7 +5,7 @@ import { html } from "./lib/html.js";
 import { go, href, keepAddress, route, settle } from "./route.js";
 import { lapsed, learn, oidcLogin, session, signIn, signOut, unauthorized } from "./api.js";
 import { connection, follow } from "./live.js";
-import { useKeys } from "./hooks.js";
+import { retryAfter, useKeys } from "./hooks.js";
 import { Empty, Guard } from "./components/basic.js";
 import { Overview } from "./pages/overview.js";
 import { Rollouts } from "./pages/rollouts.js";
@@ -52,7 +52,11 @@ function App() {
   const leave = () => signOut().then(() => setFailure(""), (err) => setFailure("You are still signed in: " + err.message));
   const signedIn = session.value?.methods.length > 0 && session.value.identity;
   useEffect(() => {
-    learn().catch(() => {}); // the views say that the store cannot be reached
+    let timer = 0;
+    const again = () => (timer = setTimeout(ask, 1000 * retryAfter)); // the views say that the store cannot be reached
+    const ask = () => session.value || (document.hidden ? again() : learn().catch(again));
+    learn().catch(again);
+    return () => clearTimeout(timer);
   }, []);
   useKeys({
     ...Object.fromEntries(views.map((v) => [v.key, () => go(v.path ? [v.path] : [])])),

@@ -134,6 +134,22 @@ test("who could not sign out is told so", async () => {
   await done([/503/]);
 });
 
+test("a page that the store did not tell at first how one signs in asks again", async () => {
+  const { page, done } = await open("workers", { key: "" });
+  const away = (times) => page.route("**/v1/agl/login", (route) => (route.request().method() === "GET" ? route.fulfill({ status: 503, json: { detail: "away" } }) : route.continue()), { times });
+  await away(2); // the first time, and the sign-in
+  await page.reload();
+  await page.getByLabel("Key").fill(token);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByRole("heading", { name: "Workers" }).waitFor();
+  await page.getByRole("button", { name: "Sign out" }).waitFor();
+  await away(1);
+  await page.reload();
+  await page.getByRole("button", { name: "Sign out" }).click();
+  await page.getByLabel("Key").waitFor();
+  await done([/503/]);
+});
+
 test("who signs in at an identity provider comes back to the view", async () => {
   const { page, done } = await open("rollouts?status=queuing", { key: "" });
   await page.route("**/v1/agl/login", async (route) => {
