@@ -150,6 +150,19 @@ test("a page that the store did not tell at first how one signs in asks again", 
   await done([/503/]);
 });
 
+test("a key is made, shown with its end, and revoked", async () => {
+  const { page, done } = await open("keys");
+  await page.getByLabel("Name").fill("for a while");
+  await page.getByRole("button", { name: "Create", exact: true }).click();
+  await page.getByText(/shown this once: agl_/).waitFor();
+  const row = page.getByRole("row").filter({ hasText: "for a while" });
+  await row.getByText("in 89 d", { exact: true }).waitFor();
+  page.once("dialog", (dialog) => dialog.accept());
+  await row.getByRole("button", { name: "Revoke" }).click();
+  await row.getByText("revoked", { exact: true }).waitFor();
+  await done();
+});
+
 test("who signs in at an identity provider comes back to the view", async () => {
   const { page, done } = await open("rollouts?status=queuing", { key: "" });
   await page.route("**/v1/agl/login", async (route) => {

@@ -5,14 +5,14 @@ import { ago, dateTime, visible } from "../lib/format.js";
 
 export const Status = ({ value }) => html`<span class="status status-${String(value).replace(/[^a-z]/g, "")}">${value}</span>`;
 
-// Time shows how long ago something was, and the exact time on demand.
-export function Time({ at }) {
+// Time shows how long ago something was, or what say makes of it, and the exact time on demand.
+export function Time({ at, say = ago }) {
   const [, tick] = useState(0);
   useEffect(() => {
     const timer = setInterval(() => document.hidden || tick((n) => n + 1), 10_000);
     return () => clearInterval(timer);
   }, []);
-  return at ? html`<time datetime=${new Date(at * 1000).toISOString()} title=${dateTime(at)}>${ago(at)}</time>` : "–";
+  return at ? html`<time datetime=${new Date(at * 1000).toISOString()} title=${dateTime(at)}>${say(at)}</time>` : "–";
 }
 
 export const Failure = ({ error, retry }) => html`

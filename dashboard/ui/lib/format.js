@@ -25,6 +25,11 @@ export function ago(time, now = Date.now() / 1000) {
   return Math.floor(s / 86400) + " d ago";
 }
 
+// until says how long after now a time is, or before now it was.
+export function until(time, now = Date.now() / 1000) {
+  return time - now < 1 ? ago(time, now) : "in " + ago(2 * now - time, now).replace(/ ago$/, "");
+}
+
 // silent says for how long a running run was not heard from, if that is long: a process that was killed could not end its run.
 export function silent(run, now = Date.now() / 1000) {
   const s = now - run.update_time;

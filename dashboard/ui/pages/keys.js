@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { del, get, post } from "../api.js";
 import { emptied, useQuery } from "../hooks.js";
-import { oneLine } from "../lib/format.js";
+import { oneLine, until } from "../lib/format.js";
 import { Act, Empty, Failure, Loading, Time } from "../components/basic.js";
 import { Table } from "../components/table.js";
 
@@ -60,7 +60,7 @@ const columns = (reload) => [
   { name: "Scopes", cell: (k) => k.scopes.join(", ") },
   { name: "Created", cell: (k) => html`<${Time} at=${k.create_time} />` },
   { name: "By", cell: (k) => oneLine(k.created_by, 40) },
-  { name: "Expires", cell: (k) => (k.expire_time ? html`<${Time} at=${k.expire_time} />` : "never") },
+  { name: "Expires", cell: (k) => (k.expire_time ? html`<${Time} at=${k.expire_time} say=${until} />` : "never") },
   {
     name: "",
     cell: (k) =>
