@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -37,8 +38,8 @@ type releases struct {
 	log    *slog.Logger
 
 	mu     sync.Mutex
-	recent []release.Current // the newest first
-	lacks  string            // the release whose candidate the proxy does not serve; logged once
+	recent []release.Current   // the newest first
+	lacks  map[string]struct{} // the models that the newest names and the proxy does not serve; each is logged once
 	stop   context.CancelFunc
 	done   chan struct{}
 }
@@ -87,55 +88,103 @@ func (r *releases) follow(ctx context.Context) {
 func (r *releases) set(current release.Current) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.recent) > 0 && r.recent[0] == current {
+	if len(r.recent) > 0 && r.recent[0].Equal(current) {
 		return
 	}
+	r.lacks = nil
 	r.recent = append([]release.Current{current}, r.recent[:min(len(r.recent), keptReleases-1)]...)
 }
 
 // assignments implements session.Config.Assign.
 func (r *releases) assignments(key string) []session.Assignment {
+	served := r.models()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var list []session.Assignment
 	for i := range r.recent {
-		list = append(list, r.assign(&r.recent[i], key))
+		list = append(list, r.assign(&r.recent[i], key, served))
 	}
 	return list
 }
 
 // assign returns the assignment of a session by one release. The caller holds the lock.
-func (r *releases) assign(current *release.Current, key string) (a session.Assignment) {
+func (r *releases) assign(current *release.Current, key string, served []string) (a session.Assignment) {
 	arm := current.Arm(key)
-	version := current.Version(arm)
-	if model := current.Candidate.Model; model != "" && !slices.Contains(r.models(), model) {
-		if r.lacks != current.Release {
-			r.lacks = current.Release
-			r.log.Error("this proxy does not serve the candidate of a release, so its sessions take no part", "release", current.Release, "model", model)
+	if model := current.Candidate.Model; model != "" && !slices.Contains(served, model) {
+		arm = release.Stable
+		if current == &r.recent[0] {
+			r.lack(model, "this proxy does not serve the candidate of a release, so its sessions take no part", "release", current.Release)
 		}
-		version = current.Stable
 	} else if current.Release != "" {
 		a.Metadata = map[string]any{release.MetadataRelease: current.Release, release.MetadataArm: arm.String(), release.MetadataShare: current.Share}
 	}
-	a.ResourcesID, a.Models = version.ResourcesID, r.served(current.Model, version.Model)
+	a.ResourcesID, a.Models = current.Version(arm).ResourcesID, r.answering(current, arm, served)
 	return a
 }
 
-// served returns the Models of an assignment: nil if the model is the one asked for, or is not
-// served here.
-func (r *releases) served(asked, model string) map[string]string {
-	if asked == "" || model == "" || model == asked || !slices.Contains(r.models(), model) {
-		return nil
+// answering returns the models that answer in an arm and are served here, by the names that programs ask for; nil if these answer
+// themselves. The caller holds the lock.
+func (r *releases) answering(current *release.Current, arm release.Arm, served []string) map[string]string {
+	var models map[string]string
+	for asked, model := range current.Models(arm) {
+		switch {
+		case model == asked:
+		case slices.Contains(served, model):
+			if models == nil {
+				models = map[string]string{}
+			}
+			models[asked] = model
+		case current == &r.recent[0]:
+			r.lack(model, "this proxy does not serve a model that a release has promoted, so the model that programs ask for answers itself", "asked", asked)
+		}
 	}
-	return map[string]string{asked: model}
+	return models
+}
+
+// lack logs that the proxy does not serve a model. The caller holds the lock.
+func (r *releases) lack(model, message string, more ...any) {
+	if _, logged := r.lacks[model]; !logged {
+		if r.lacks == nil {
+			r.lacks = map[string]struct{}{}
+		}
+		r.lacks[model] = struct{}{}
+		r.log.Error(message, append(more, "model", model)...)
+	}
 }
 
 // stable returns the exchange.Origin.Models of calls that belong to no session.
 func (r *releases) stable() map[string]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.recent) == 0 {
+	if len(r.recent) == 0 || r.recent[0].Model == "" { // no release has ever been about a model
 		return nil
 	}
-	return r.served(r.recent[0].Model, r.recent[0].Stable.Model)
+	return r.answering(&r.recent[0], release.Stable, r.models())
+}
+
+// ofSession returns the exchange.Origin.Models of the calls of a session. Where a model that it began with is no longer served, such
+// as a candidate that was taken out of the configuration after its rollback, it goes on with what is stable: its users must not get
+// errors about a model that their program never asked for.
+func (r *releases) ofSession(s *session.Session) map[string]string {
+	if len(s.Models) == 0 {
+		return s.Models
+	}
+	served := r.models()
+	if !slices.ContainsFunc(slices.Collect(maps.Values(s.Models)), func(model string) bool { return !slices.Contains(served, model) }) {
+		return s.Models
+	}
+	models := r.stable()
+	for asked, model := range s.Models {
+		if slices.Contains(served, model) {
+			if models == nil {
+				models = map[string]string{}
+			}
+			models[asked] = model
+			continue
+		}
+		r.mu.Lock()
+		r.lack(model, "this proxy no longer serves the model of running sessions, so they go on with what is stable", "asked", asked)
+		r.mu.Unlock()
+	}
+	return models
 }

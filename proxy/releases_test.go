@@ -6,9 +6,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/agl-go/agl"
@@ -245,4 +247,95 @@ func TestRollbackUnderStreams(t *testing.T) {
 	if candidates == 0 || candidates == len(streams) {
 		t.Errorf("the candidate has served %d of %d streams", candidates, len(streams))
 	}
+}
+
+// Sessions whose model is no longer served, such as a candidate that was taken away after its rollback, go on with what is stable. A call that
+// cannot be recorded is answered by what is stable, too. What is not served is logged once.
+func TestModelOfReleaseIsGone(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	releases := release.New(store)
+	follower := watch(releases)
+	var models []proxy.Model
+	for _, name := range []string{"support", "support-v2", "support-v3"} {
+		model := serve(t, proxytest.VLLM(func(string, int) string { return name }))
+		models = append(models, proxy.Model{Name: name, BaseURL: model.BaseURL()})
+	}
+	var log lockedBuffer
+	sessions := &refusing{Store: store}
+	p := startLive(t, store, func(c *proxy.Config) {
+		c.Models, c.Sessions.Releases, c.Sessions.Store, c.Logger = models, follower, sessions, slog.New(slog.NewTextHandler(&log, nil))
+	})
+	ask := func(header ...string) string {
+		t.Helper()
+		answer, _ := p.call(t, completions, `{"model":"support","messages":[{"role":"user","content":"hi"}]}`, http.StatusOK, header...)
+		return fmt.Sprint(answer["choices"].([]any)[0].(map[string]any)["message"].(map[string]any)["content"])
+	}
+	act := func(r release.Release, act release.Act) {
+		t.Helper()
+		if _, err := releases.Do(t.Context(), r.ID, act, "test", ""); err != nil {
+			t.Fatal(err)
+		}
+		follower.await()
+	}
+	propose := func(model string) release.Release {
+		t.Helper()
+		r, err := releases.Propose(t.Context(), release.Proposal{Candidate: release.Version{Model: model}, Model: "support", Share: 0.5, By: "test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		follower.await()
+		return r
+	}
+	act(propose("support-v2"), release.ActPromote)
+	third := propose("support-v3")
+	served := map[string]string{}
+	for n := range 20 {
+		name := fmt.Sprint("chat-", n)
+		served[name] = ask("X-Agl-Session", name)
+	}
+	act(third, release.ActRollback)
+	if err := p.Reload(models[:2], proxy.Control{}); err != nil {
+		t.Fatal(err)
+	}
+	for name, before := range served {
+		if who := ask("X-Agl-Session", name); who != "support-v2" {
+			t.Errorf("%s began with %s and is served by %s, want support-v2", name, before, who)
+		}
+	}
+	sessions.refuse.Store(true)
+	if who := ask("X-Agl-Session", "cannot be recorded"); who != "support-v2" {
+		t.Errorf("while the store is away %s answers, want support-v2", who)
+	}
+	sessions.refuse.Store(false)
+	if err := p.Reload(models[:1], proxy.Control{}); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 5 {
+		if who := ask("X-Agl-Session", fmt.Sprint("new-", n)); who != "support" {
+			t.Errorf("without the promoted model %s answers, want support", who)
+		}
+	}
+	propose("support-v4")
+	for n := range 5 {
+		ask("X-Agl-Session", fmt.Sprint("newer-", n))
+	}
+	for message, want := range map[string]int{"no longer serves the model of running sessions": 1, "does not serve a model that a release has promoted": 2, "does not serve the candidate of a release": 1} {
+		if got := strings.Count(log.String(), message); got != want {
+			t.Errorf("%q was logged %d times, want %d; the log:\n%s", message, got, want, log.String())
+		}
+	}
+}
+
+// refusing is a store of sessions that starts none while it refuses.
+type refusing struct {
+	agl.Store
+	refuse atomic.Bool
+}
+
+func (r *refusing) StartRollout(ctx context.Context, p agl.StartRolloutParams) (agl.AttemptedRollout, error) {
+	if r.refuse.Load() {
+		return agl.AttemptedRollout{}, agl.Errorf(agl.CodeUnavailable, "the store is away")
+	}
+	return r.Store.StartRollout(ctx, p)
 }

@@ -177,6 +177,7 @@ func (p *Proxy) serveSessionCall(w http.ResponseWriter, r *http.Request, rt rout
 		if named {
 			if s, err = p.named(r); err != nil {
 				p.cfg.Logger.Warn("a call of a session is not recorded", "session", r.Header.Get(HeaderSession), "error", err)
+				rt.models = p.releases.stable()
 				p.serveCall(w, r, rt)
 				return
 			}
@@ -191,7 +192,7 @@ func (p *Proxy) serveSessionCall(w http.ResponseWriter, r *http.Request, rt rout
 		}
 		defer leave(last)
 		w.Header().Set(HeaderRollout, s.RolloutID)
-		rt.rolloutID, rt.attemptID, rt.models = s.RolloutID, s.AttemptID, s.Models
+		rt.rolloutID, rt.attemptID, rt.models = s.RolloutID, s.AttemptID, p.releases.ofSession(s)
 		p.serveCall(w, r, rt)
 		return
 	}

@@ -2,10 +2,11 @@ package release
 
 import (
 	"cmp"
-	"fmt"
-
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
+	"maps"
+	"reflect"
 
 	"github.com/agl-go/agl"
 )
@@ -64,8 +65,10 @@ type Decision struct {
 type Current struct {
 	// Stable is the stable version: that of the last promotion.
 	Stable Version `json:"stable"`
-	// Model is the name of the model that programs ask for.
+	// Model is the name that programs ask for and that the models of both versions answer.
 	Model string `json:"model,omitzero"`
+	// Others are the models that earlier releases have promoted for other names, by these names.
+	Others map[string]string `json:"others,omitempty"`
 	// Release is the id of the release with a canary; the fields below are then its own.
 	Release   string  `json:"release,omitzero"`
 	Candidate Version `json:"candidate,omitzero"`
@@ -130,12 +133,48 @@ func (c *Current) Arm(key string) Arm {
 	return Stable
 }
 
-// Version returns the version of an arm.
+// Version returns the version of an arm. What the candidate does not name is that of the stable version.
 func (c *Current) Version(a Arm) Version {
 	if a == Candidate {
-		return c.Candidate
+		return c.Candidate.over(c.Stable)
 	}
 	return c.Stable
+}
+
+// over returns v, with what it does not name taken from base.
+func (v Version) over(base Version) Version {
+	return Version{ResourcesID: cmp.Or(v.ResourcesID, base.ResourcesID), Model: cmp.Or(v.Model, base.Model)}
+}
+
+// Models returns the models that answer in an arm, by the names that programs ask for. Names that answer themselves
+// may be missing.
+func (c *Current) Models(a Arm) map[string]string {
+	models := map[string]string{}
+	maps.Copy(models, c.Others)
+	if v := c.Version(a); v.Model != "" {
+		models[c.Model] = v.Model
+	}
+	return models
+}
+
+// Equal reports whether both serve all sessions alike.
+func (c *Current) Equal(other Current) bool { return reflect.DeepEqual(*c, other) }
+
+// about returns c with Model set to another name that programs ask for. An empty name changes nothing.
+func (c Current) about(model string) Current {
+	if model == "" || model == c.Model {
+		return c
+	}
+	others := c.Models(Stable)
+	c.Stable.Model, c.Model = others[model], model
+	delete(others, model)
+	c.Others = others
+	return c
+}
+
+// withoutCanary returns c without a release.
+func (c *Current) withoutCanary() Current {
+	return Current{Stable: c.Stable, Model: c.Model, Others: c.Others}
 }
 
 // Keys of a session's metadata that say which arm it was assigned to.

@@ -101,15 +101,14 @@ func (r *Releases) Propose(ctx context.Context, p Proposal) (Release, error) {
 		if current.Release != "" && !worse {
 			return Release{}, agl.Errorf(agl.CodeIllegalState, "release %s has a canary; promote it or roll it back first", current.Release)
 		}
-		if release.Stable = current.Stable; current.Model != p.Model {
-			release.Stable.Model = ""
-		}
+		release.Stable = Version{ResourcesID: current.Stable.ResourcesID, Model: current.Models(Stable)[p.Model]}
 		if release.changesNothing() {
 			return Release{}, agl.Errorf(agl.CodeInvalid, "candidate: got %s, which all sessions have already, must be another version", strings.Trim(p.Candidate.ResourcesID+" "+p.Candidate.Model, " "))
 		}
 		head := current
 		if !worse {
-			head = Current{Stable: release.Stable, Model: p.Model, Release: release.ID, Candidate: p.Candidate, Share: p.Share}
+			head = current.about(p.Model)
+			head.Release, head.Candidate, head.Share = release.ID, p.Candidate, p.Share
 		}
 		if err := r.write(ctx, &release, 0, &head, version); !errors.Is(err, agl.ErrConflict) {
 			return release, err
@@ -143,7 +142,7 @@ const (
 func acts() []Act { return []Act{ActPromote, ActRollback, ActFreeze, ActResume} }
 
 // Do promotes, rolls back, freezes or resumes a release. An act that is done already changes nothing. Rolling back a
-// promoted release restores the stable version before it, unless another release came after it. An act that the state
+// promoted release restores the resources or the model that it replaced, unless another release has replaced them again. An act that the state
 // does not allow is ErrIllegalState.
 func (r *Releases) Do(ctx context.Context, id string, act Act, by, reason string) (Release, error) {
 	if !slices.Contains(acts(), act) {
@@ -171,7 +170,7 @@ func (r *Releases) change(ctx context.Context, id string, edit func(release *Rel
 			return release, err
 		}
 		head := &current
-		if current == before {
+		if current.Equal(before) {
 			head = nil
 		}
 		if err := r.write(ctx, &release, version, head, headVersion); !errors.Is(err, agl.ErrConflict) {
@@ -195,16 +194,20 @@ func (r *Release) do(current *Current, act Act, by, reason string) (bool, error)
 			return refuse("; propose the candidate again")
 		}
 		r.State, r.Frozen = StatePromoted, false
-		*current = Current{Stable: r.promoted(), Model: cmp.Or(r.Model, current.Model)}
+		*current = current.withoutCanary()
+		current.Stable = r.Candidate.over(current.Stable)
 	case ActRollback:
 		switch {
 		case r.State == StateRolledBack:
 			return false, nil
-		case r.State == StatePromoted && (current.Release != "" || current.Stable != r.promoted()):
+		case r.State == StatePromoted && (current.Release != "" || !r.stands(current)):
 			return refuse(", and another release came after it")
+		case r.State == StatePromoted:
+			r.restore(current)
+		default:
+			*current = current.withoutCanary()
 		}
 		r.State, r.Frozen = StateRolledBack, false
-		*current = Current{Stable: r.Stable, Model: current.Model}
 	default:
 		if r.State != StateCanary {
 			return refuse("")
@@ -218,9 +221,21 @@ func (r *Release) do(current *Current, act Act, by, reason string) (bool, error)
 	return true, nil
 }
 
-// promoted returns the stable version after the promotion: what the candidate does not name stays.
-func (r *Release) promoted() Version {
-	return Version{ResourcesID: cmp.Or(r.Candidate.ResourcesID, r.Stable.ResourcesID), Model: cmp.Or(r.Candidate.Model, r.Stable.Model)}
+// stands reports whether what the release has promoted is still stable.
+func (r *Release) stands(current *Current) bool {
+	return (r.Candidate.ResourcesID == "" || r.Candidate.ResourcesID == current.Stable.ResourcesID) &&
+		(r.Model == "" || r.Candidate.Model == current.Models(Stable)[r.Model])
+}
+
+// restore makes stable again what the release has replaced. What it does not name stays.
+func (r *Release) restore(current *Current) {
+	*current = current.about(r.Model)
+	if r.Candidate.ResourcesID != "" {
+		current.Stable.ResourcesID = r.Stable.ResourcesID
+	}
+	if r.Model != "" {
+		current.Stable.Model = r.Stable.Model
+	}
 }
 
 // ByGates is Decision.By if the gates decided.

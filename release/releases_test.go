@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
@@ -47,7 +48,7 @@ func current(t *testing.T, r *release.Releases) release.Current {
 func TestLife(t *testing.T) {
 	t.Parallel()
 	r := release.New(memorytest.Open(t))
-	if c := current(t, r); c != (release.Current{}) {
+	if c := current(t, r); !c.Equal(release.Current{}) {
 		t.Errorf("without a release, %+v is current", c)
 	}
 	first := propose(t, r, release.Proposal{Candidate: release.Version{ResourcesID: "rs-1"}, By: "ada"})
@@ -77,7 +78,7 @@ func TestLife(t *testing.T) {
 	}
 	do(first.ID, release.ActRollback, agl.ErrIllegalState) // another one came after it
 	do(second.ID, release.ActPromote, nil)
-	if c := current(t, r); c != (release.Current{Stable: release.Version{ResourcesID: "rs-1", Model: "v2"}, Model: "v1"}) {
+	if c := current(t, r); !c.Equal(release.Current{Stable: release.Version{ResourcesID: "rs-1", Model: "v2"}, Model: "v1"}) {
 		t.Errorf("after the second promotion, %+v is current", c)
 	}
 	for _, same := range []release.Proposal{{Candidate: release.Version{Model: "v2"}, Model: "v1"}, {Candidate: release.Version{Model: "v3"}, Model: "v3"}, {Candidate: release.Version{ResourcesID: "rs-1"}}} {
@@ -105,6 +106,63 @@ func TestLife(t *testing.T) {
 	if err != nil || len(list) != 2 {
 		t.Errorf("%d releases are listed, %v", len(list), err)
 	}
+}
+
+// TestSeparate: a release of prompts leaves the models that others have promoted, and one of a model leaves the prompts and the
+// models of other names.
+func TestSeparate(t *testing.T) {
+	t.Parallel()
+	r := release.New(memorytest.Open(t))
+	serves := func(when string, arm release.Arm, resources string, models ...string) {
+		t.Helper()
+		c := current(t, r)
+		want := map[string]string{}
+		for i := 0; i < len(models); i += 2 {
+			want[models[i]] = models[i+1]
+		}
+		if got := c.Models(arm); c.Version(arm).ResourcesID != resources || !maps.Equal(got, want) {
+			t.Errorf("%s: sessions of the %s version get %q and the models %v, want %q and %v", when, arm, c.Version(arm).ResourcesID, got, resources, want)
+		}
+	}
+	do := func(made release.Release, act release.Act) {
+		t.Helper()
+		if _, err := r.Do(t.Context(), made.ID, act, "ada", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	model := func(asked, answers string) release.Release {
+		return propose(t, r, release.Proposal{Candidate: release.Version{Model: answers}, Model: asked})
+	}
+	prompts := func(id string) release.Release {
+		return propose(t, r, release.Proposal{Candidate: release.Version{ResourcesID: id}})
+	}
+	support := model("support", "support-v2")
+	do(support, release.ActPromote)
+	first := prompts("rs-1")
+	for _, arm := range []release.Arm{release.Stable, release.Candidate} {
+		serves("prompts are tried", arm, map[release.Arm]string{release.Candidate: "rs-1"}[arm], "support", "support-v2")
+	}
+	do(first, release.ActRollback)
+	serves("prompts are rolled back", release.Stable, "", "support", "support-v2")
+	second := prompts("rs-2")
+	do(second, release.ActPromote)
+	serves("prompts are promoted", release.Stable, "rs-2", "support", "support-v2")
+	search := model("search", "search-v2")
+	serves("another model is tried", release.Stable, "rs-2", "support", "support-v2")
+	serves("another model is tried", release.Candidate, "rs-2", "support", "support-v2", "search", "search-v2")
+	do(search, release.ActPromote)
+	serves("another model is promoted", release.Stable, "rs-2", "support", "support-v2", "search", "search-v2")
+	third := model("support", "support-v3")
+	if third.Stable != (release.Version{ResourcesID: "rs-2", Model: "support-v2"}) {
+		t.Errorf("the next release of the first model begins on %+v", third.Stable)
+	}
+	serves("the first model again", release.Stable, "rs-2", "support", "support-v2", "search", "search-v2")
+	do(third, release.ActRollback)
+	do(second, release.ActRollback) // also after what others have promoted since
+	do(search, release.ActRollback)
+	serves("prompts and a model are rolled back", release.Stable, "", "support", "support-v2")
+	do(support, release.ActRollback)
+	serves("all is rolled back", release.Stable, "")
 }
 
 func TestBadProposals(t *testing.T) {

@@ -52,7 +52,7 @@ func TestSuite(t *testing.T) {
 	worse := release.Suite{Tasks: 9, Stable: 1, Candidate: 0.5, Baseline: [2]float64{0.9, 1.1}, Difference: [2]float64{-0.6, -0.4}}
 	r := release.New(memorytest.Open(t))
 	made := propose(t, r, release.Proposal{Candidate: release.Version{ResourcesID: "rs-1"}, Suite: &worse})
-	if c := current(t, r); c != (release.Current{}) {
+	if c := current(t, r); !c.Equal(release.Current{}) {
 		t.Errorf("after the suite %+v is current", c)
 	}
 	last := made.Decisions[len(made.Decisions)-1]

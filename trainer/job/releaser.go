@@ -44,9 +44,7 @@ func (r *releaser) Propose(ctx context.Context, version string, offline algorith
 // Standing implements [algorithm.Releaser].
 func (r *releaser) Standing(ctx context.Context, candidate string) (algorithm.Standing, error) {
 	s, current, err := r.standing(ctx, candidate)
-	if current.Model == r.model {
-		s.Stable, _ = strings.CutPrefix(current.Stable.Model, r.model+"@")
-	}
+	s.Stable, _ = strings.CutPrefix(current.Models(release.Stable)[r.model], r.model+"@")
 	return s, err
 }
 
