@@ -37,8 +37,7 @@ type callSpool struct {
 	heads   spoolHeads
 	reader  spoolReader
 
-	failing  time.Time // of put; when it was last logged, zero while put works
-	failures int       // in a row
+	puts, sets failing // failures of put in a row; all of mark, some of which work in between on a full disk
 
 	mu      sync.Mutex
 	spooled []*entry // whose records are on disk, the oldest in front
@@ -120,7 +119,7 @@ func (c *callSpool) mark(rolloutID, attemptID string) mark {
 	e := spoolEntry{uid: c.uids.Add(1), rolloutID: rolloutID, attemptID: attemptID}
 	slot, err := c.marks.Set(e.appendMark(make([]byte, 0, 128)))
 	if err != nil {
-		c.log.Error("a call could not be marked as running", "rollout", rolloutID, "attempt", attemptID, "error", err)
+		c.sets.fail(c.log, "calls could not be marked as running, so a crash would not notice their loss", err)
 		return mark{uid: e.uid}
 	}
 	return mark{uid: e.uid, slot: slot, set: true}
@@ -154,11 +153,10 @@ func (c *callSpool) put(batch []*entry) (left []*entry) {
 		refs, err = c.append(batch[:n])
 	}
 	if err != nil {
-		c.fail(err)
+		c.puts.fail(c.log, "call records could not be spooled, holding them in memory", err)
 		return batch
 	}
-	if len(refs) == len(batch) && c.failures > 0 {
-		c.failing, c.failures = time.Time{}, 0
+	if len(refs) == len(batch) && c.puts.work() {
 		c.log.Info("call records can be spooled again")
 	}
 	for i, e := range batch[:len(refs)] {
@@ -180,18 +178,36 @@ func (c *callSpool) put(batch []*entry) (left []*entry) {
 	return batch[len(refs):]
 }
 
-// fullLogEvery is how often a spool that takes no records is logged.
-const fullLogEvery = 30 * time.Second
+// failingLogEvery is how often it is logged that the disk takes nothing.
+const failingLogEvery = 30 * time.Second
 
-// fail logs that put has failed, unless that was logged a short while ago: it is tried again every few seconds.
-func (c *callSpool) fail(err error) {
-	c.failures++
+// failing counts the failures of something that is tried again every few seconds, or for each call.
+type failing struct {
+	mu     sync.Mutex
+	logged time.Time // zero while it works
+	n      int       // since work was called
+}
+
+// fail counts a failure, and logs it unless one was logged a short while ago.
+func (f *failing) fail(log *slog.Logger, message string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.n++
 	now := time.Now()
-	if since := now.Sub(c.failing); since >= 0 && since < fullLogEvery {
+	if since := now.Sub(f.logged); since >= 0 && since < failingLogEvery {
 		return
 	}
-	c.failing = now
-	c.log.Warn("call records could not be spooled, holding them in memory", "attempts", c.failures, "error", err)
+	f.logged = now
+	log.Warn(message, "attempts", f.n, "error", err)
+}
+
+// work ends a row of failures, and reports whether there was one.
+func (f *failing) work() (failed bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	failed = f.n > 0
+	f.n, f.logged = 0, time.Time{}
+	return failed
 }
 
 // append writes the records of calls to disk.

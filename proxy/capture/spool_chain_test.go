@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -122,6 +123,25 @@ func TestSpoolOfConversation(t *testing.T) {
 		t.Errorf("the spans of the last call are said to have %d bytes, they have at least %d", size, said)
 	}
 	s.close(t)
+}
+
+// TestFullDiskIsLoggedSeldom: where no mark can be written, not every call is a line of the log.
+func TestFullDiskIsLoggedSeldom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &spoolTest{dir: t.TempDir(), limit: 1 << 30}
+		s.open(t)
+		var log strings.Builder
+		s.spool.log = slog.New(slog.NewTextHandler(&log, nil))
+		s.close(t)
+		for range 100 {
+			s.spool.mark("r", "a")
+			time.Sleep(time.Second)
+		}
+		if got := strings.Count(log.String(), "file already closed"); got != 4 {
+			t.Errorf("100 seconds of calls made %d lines, want 4:\n%s", got, log.String())
+		}
+	})
 }
 
 // TestAnyHistoryInSpool has calls with random edits in parallel branches, of which some are delivered, over segments
