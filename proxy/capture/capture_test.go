@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,6 +108,65 @@ func TestCloseWaitsForIDs(t *testing.T) {
 			t.Errorf("%d spans stored, want the %d of the call", store.stored, record.SpansPerCall)
 		}
 	})
+}
+
+// Records that were built while the store was away are stored when it is back, also where the spool takes nothing, such as on a full
+// disk.
+func TestStoreIsBackAndSpoolBroken(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		store := &memoryStore{refuse: func(s *agl.Span) error {
+			if s.SequenceID == 0 {
+				return agl.Errorf(agl.CodeInvalid, "a span without a sequence id")
+			}
+			return nil
+		}}
+		r, err := New(Config{
+			Spans: awayStore{store, &away}, Mode: Require, MemoryBytes: 1 << 20, QueueTimeout: time.Minute, StoreTimeout: time.Second, StoreRetry: time.Minute,
+			WriteDelay: time.Millisecond, SpoolDir: t.TempDir(), SpoolBytes: 1, Logger: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Start(t.Context())
+		away.Store(true)
+		for range 10 {
+			call(t.Context(), t, r, "r", "a", 1)
+			time.Sleep(time.Second)
+		}
+		away.Store(false)
+		time.Sleep(time.Minute)
+		if got := r.Stats(); store.stored != 10*record.SpansPerCall || got != (Stats{}) {
+			t.Errorf("a minute after the store is back %d spans are stored and %+v, want the %d of ten calls", store.stored, got, 10*record.SpansPerCall)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := r.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// awayStore is unavailable while it is away.
+type awayStore struct {
+	*memoryStore
+
+	away *atomic.Bool
+}
+
+func (s awayStore) ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceIDsParams) (int64, error) {
+	if s.away.Load() {
+		return 0, agl.Errorf(agl.CodeUnavailable, "the store is away")
+	}
+	return s.memoryStore.ReserveSequenceIDs(ctx, p)
+}
+
+func (s awayStore) AddSpans(ctx context.Context, p agl.AddSpansParams) (agl.AddSpansResult, error) {
+	if s.away.Load() {
+		return agl.AddSpansResult{}, agl.Errorf(agl.CodeUnavailable, "the store is away")
+	}
+	return s.memoryStore.AddSpans(ctx, p)
 }
 
 // Requests to the store carry the values of the context that Start was called

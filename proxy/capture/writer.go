@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy/record"
 )
 
@@ -128,14 +129,21 @@ func (w *writer) storeOrSpool(ctx context.Context, batch []*entry) {
 }
 
 // sendDirect stores the calls that need not go through the spool: they have their sequence
-// ids, and no earlier record of their attempts is on disk. It returns the others. An
-// unavailable store is tried only if must is set.
+// ids, and no earlier record of their attempts is on disk. It returns the others. Only if must
+// is set, as the spool takes nothing, is an unavailable store tried, and are records numbered
+// whose ids have arrived after they were built: nothing else would store them.
 func (w *writer) sendDirect(ctx context.Context, batch []*entry, must bool) (left []*entry) {
 	if w.store.away.Load() && !must {
 		return batch
 	}
 	var direct []*entry
 	for _, e := range batch {
+		if must && e.recordedID == 0 && isClosed(e.sequenced) {
+			if err := number(e); final(err) {
+				w.lose(e, err)
+				continue
+			}
+		}
 		if e.recordedID > 0 && !w.spool.waits(e) {
 			direct = append(direct, e)
 		} else {
@@ -143,6 +151,23 @@ func (w *writer) sendDirect(ctx context.Context, batch []*entry, must bool) (lef
 		}
 	}
 	return append(w.send(ctx, direct, w.store.try), left...)
+}
+
+// number puts the sequence id of a call into its record, which was built without. The error is
+// that of the store if there is no id.
+func number(e *entry) error {
+	if e.sequenceState != sequenceGiven {
+		return e.refused
+	}
+	for i, document := range e.spans {
+		numbered, err := withSequence(document, e.sequenceID)
+		if err != nil {
+			return agl.Errorf(agl.CodeInvalid, "number a record: %w", err)
+		}
+		e.spans[i] = numbered
+	}
+	e.recordedID = e.sequenceID
+	return nil
 }
 
 // send stores the records of calls. When the store refuses a batch for good, each
