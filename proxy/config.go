@@ -332,9 +332,9 @@ func (c *Config) upstream() upstream.Config {
 	}
 }
 
-func (c *Config) capture(cancelled func(rolloutID, attemptID string)) capture.Config {
+func (c *Config) capture(cancelled, unknown func(rolloutID, attemptID string)) capture.Config {
 	return capture.Config{
 		Spans: c.Spans, Mode: c.Capture, MemoryBytes: c.CaptureBytes, QueueTimeout: c.QueueTimeout, SpoolDir: c.SpoolDir, SpoolBytes: c.SpoolBytes,
-		StoreTimeout: c.StoreTimeout, StoreRetry: c.StoreRetry, WriteDelay: c.WriteDelay, Logger: c.Logger, Cancelled: cancelled,
+		StoreTimeout: c.StoreTimeout, StoreRetry: c.StoreRetry, WriteDelay: c.WriteDelay, Logger: c.Logger, Cancelled: cancelled, Unknown: unknown,
 	}
 }

@@ -83,7 +83,7 @@ func New(cfg Config) (*Proxy, error) {
 	if p.upstream, err = upstream.New(cfg.upstream()); err != nil {
 		return nil, err
 	}
-	if p.recorder, err = capture.New(cfg.capture(p.cancelled)); err != nil {
+	if p.recorder, err = capture.New(cfg.capture(p.cancelled, p.unknown)); err != nil {
 		return nil, err
 	}
 	p.rules.quota = p.quota
@@ -346,6 +346,15 @@ func (p *Proxy) cancelled(rolloutID, attemptID string) {
 	}
 	if _, first := p.running.cancel(attemptKey{rolloutID, attemptID}); first {
 		p.cfg.Logger.Info("attempt cancelled", "rollout", rolloutID, "attempt", attemptID)
+	}
+}
+
+// unknown is called when the store does not know an attempt that a record belongs to. A session that was deleted, such as by agl
+// forget, ends like one that was cancelled. Other attempts may be unknown from the beginning; their calls are served.
+func (p *Proxy) unknown(rolloutID, attemptID string) {
+	if p.sessions != nil && p.sessions.Cancelled(rolloutID) {
+		p.running.cancel(attemptKey{rolloutID, attemptID})
+		p.cfg.Logger.Info("session deleted", "rollout", rolloutID, "attempt", attemptID)
 	}
 }
 

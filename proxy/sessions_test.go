@@ -297,6 +297,34 @@ func TestSessionsForgotten(t *testing.T) {
 	}
 }
 
+// A session that is deleted while it is open, as agl forget does, ends as soon as the proxy learns of it: its name begins another
+// one, whose calls are recorded.
+func TestOpenSessionForgotten(t *testing.T) {
+	t.Parallel()
+	l := startLive(t, memorytest.Open(t), nil)
+	_, id := l.call(t, completions, hello, 200, "X-Agl-Session", "s")
+	if err := l.Flush(t.Context(), []string{id}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.store.CancelRollout(t.Context(), agl.CancelRolloutParams{RolloutID: id}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.store.DeleteRollout(t.Context(), agl.DeleteRolloutParams{RolloutID: id}); err != nil {
+		t.Fatal(err)
+	}
+	l.call(t, completions, hello, 200, "X-Agl-Session", "s") // its record tells the proxy
+	if err := l.Flush(t.Context(), nil); err == nil {
+		t.Error("the record of a session that was deleted is said to be stored")
+	}
+	_, again := l.call(t, completions, hello, 200, "X-Agl-Session", "s")
+	if again == id || again == "" {
+		t.Errorf("got rollout %q after %q was deleted", again, id)
+	}
+	if err := l.Flush(t.Context(), []string{again}); err != nil {
+		t.Error(err)
+	}
+}
+
 // Two proxies record a session in one rollout.
 func TestSessionsOfTwoProxies(t *testing.T) {
 	t.Parallel()

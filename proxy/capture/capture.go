@@ -59,7 +59,7 @@ func (m Mode) Validate() error {
 	return agl.Errorf(agl.CodeInvalid, "Capture: got %q, must be %s, %s or %s", m, Require, BestEffort, Off)
 }
 
-// Config configures a [Recorder]. All fields but Spans, SpoolDir and Cancelled must
+// Config configures a [Recorder]. All fields but Spans, SpoolDir, Cancelled and Unknown must
 // be set.
 type Config struct {
 	Spans        Spans // nil records nothing
@@ -75,6 +75,9 @@ type Config struct {
 	// Cancelled is called when the store reports that an attempt was cancelled. It may
 	// be called several times for one attempt.
 	Cancelled func(rolloutID, attemptID string)
+	// Unknown, unless it is nil, is called when a record is lost because the store does not know its rollout or
+	// attempt, such as one that was deleted.
+	Unknown func(rolloutID, attemptID string)
 }
 
 // Recorder orders calls and writes their records. Create it with [New], start it
@@ -135,7 +138,7 @@ func New(cfg Config) (*Recorder, error) {
 	r.backlog = newBacklog(cfg.WriteDelay, r.spool != nil, r.store.away.Load)
 	r.store.changed = r.backlog.storeChanged
 	r.sequencer = &sequencer{ledger: r.ledger, backlog: r.backlog, store: r.store, urgent: make(chan struct{}, 1)}
-	r.writer = &writer{ledger: r.ledger, backlog: r.backlog, store: r.store, spool: r.spool, log: cfg.Logger, cancelled: cfg.Cancelled}
+	r.writer = &writer{ledger: r.ledger, backlog: r.backlog, store: r.store, spool: r.spool, log: cfg.Logger, cancelled: cfg.Cancelled, unknown: cfg.Unknown}
 	r.writer.losses.Store(int64(lost))
 	return r, nil
 }

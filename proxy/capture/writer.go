@@ -37,6 +37,7 @@ type writer struct {
 	spool     *callSpool // nil without Config.SpoolDir
 	log       *slog.Logger
 	cancelled func(rolloutID, attemptID string) // see Config.Cancelled
+	unknown   func(rolloutID, attemptID string) // see Config.Unknown
 	losses    atomic.Int64
 }
 
@@ -222,6 +223,9 @@ func (w *writer) lose(e *entry, err error) {
 		model = e.input.Model
 	}
 	w.log.Error("call record lost", "rollout", e.attempt.rollout.id, "attempt", e.attempt.id, "model", model, "error", err)
+	if w.unknown != nil && errors.Is(err, agl.ErrNotFound) {
+		w.unknown(e.attempt.rollout.id, e.attempt.id)
+	}
 	w.done(e, err)
 }
 

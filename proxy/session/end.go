@@ -31,15 +31,18 @@ func (m *Manager) End(ctx context.Context, s *Session, why string) error {
 	return m.finish(ctx, s)
 }
 
-// Cancelled tells the manager that a rollout was cancelled. If it was a session's, the name of
-// the session may begin another one.
-func (m *Manager) Cancelled(rolloutID string) {
+// Cancelled tells the manager that a rollout was cancelled or deleted, and reports whether it was
+// an open session's. The name of that session may then begin another one.
+func (m *Manager) Cancelled(rolloutID string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if s := m.byRollout[rolloutID]; s != nil {
-		m.close(s, EndCall)
-		delete(m.byRollout, rolloutID)
+	s := m.byRollout[rolloutID]
+	if s == nil {
+		return false
 	}
+	m.close(s, EndCall)
+	delete(m.byRollout, rolloutID)
+	return true
 }
 
 // flush stores the remaining records of a session's calls.
