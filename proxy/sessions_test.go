@@ -337,6 +337,28 @@ func TestSessionsOfTwoProxies(t *testing.T) {
 	}
 }
 
+// A session that began at a proxy with other settings, or before this proxy was started with others, goes on in its rollout. One that has
+// ended does not.
+func TestSessionsOfUnlikeProxies(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	a := startLive(t, store, nil)
+	b := startLive(t, store, func(c *proxy.Config) { c.Sessions.RewardWindow = time.Hour })
+	for _, user := range []string{"", "ada"} {
+		from := []string{"X-Agl-Session", "s" + user, "X-Agl-User", user}
+		_, one := a.call(t, completions, hello, 200, from...)
+		if _, two := b.call(t, completions, hello, 200, append(from, "X-Agl-Consent", "yes")...); one != two {
+			t.Errorf("the session of %q is in the rollouts %s and %s", user, one, two)
+		}
+		a.call(t, completions, hello, 200, append(from, "X-Agl-Done", "true")...)
+		a.awaitEnd(t, one)
+		c := startLive(t, store, func(c *proxy.Config) { c.Sessions.RewardWindow = time.Minute })
+		if _, two := c.call(t, completions, hello, 200, from...); one == two || two == "" {
+			t.Errorf("after the session of %q has ended its name has the rollout %q", user, two)
+		}
+	}
+}
+
 // The calls of AReaL's clients.
 func TestSessionsOfAReaL(t *testing.T) {
 	t.Parallel()

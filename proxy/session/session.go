@@ -257,20 +257,55 @@ func (m *Manager) continued(ctx context.Context, name, user, consent string) (*S
 		}
 		metadata = map[string]jsontext.Value{MetadataConsent: text}
 	}
+	looked := false
 	for generation := range maxGenerations {
 		key := "session-" + hex.EncodeToString(sum[:16]) + "-" + strconv.Itoa(generation)
-		for _, assigned := range m.assignments(cmp.Or(user, name)) {
-			s, err := m.begin(ctx, name, NewSession{User: user, Input: input, Metadata: metadata}, assigned, key)
-			if errors.Is(err, agl.ErrConflict) { // the session began with an earlier assignment, or at a proxy with other settings
+		s, err := m.beginAs(ctx, name, NewSession{User: user, Input: input, Metadata: metadata}, key)
+		if errors.Is(err, agl.ErrConflict) && !looked {
+			looked = true
+			if s, err = m.open(ctx, name, user); s == nil && err == nil {
 				continue
 			}
-			if !errors.Is(err, agl.ErrIllegalState) {
-				return s, err
-			}
-			break
+		}
+		if !errors.Is(err, agl.ErrIllegalState) && !errors.Is(err, agl.ErrConflict) {
+			return s, err
 		}
 	}
 	return nil, agl.Errorf(agl.CodeExhausted, "session %.100q has ended too often", name)
+}
+
+// beginAs is begin with the assignments that the session may have got, the newest first. The error is ErrConflict if it got another one,
+// or began at a proxy with other settings.
+func (m *Manager) beginAs(ctx context.Context, name string, p NewSession, key string) (s *Session, err error) {
+	for _, assigned := range m.assignments(cmp.Or(p.User, name)) {
+		if s, err = m.begin(ctx, name, p, assigned, key); !errors.Is(err, agl.ErrConflict) {
+			break
+		}
+	}
+	return s, err
+}
+
+// open returns the open session of a name and a user from the store, or nil if there is none.
+func (m *Manager) open(ctx context.Context, name, user string) (*Session, error) {
+	ctx, cancel := context.WithTimeout(ctx, m.config.StoreTimeout)
+	defer cancel()
+	page, err := m.config.Store.QueryRollouts(ctx, agl.QueryRolloutsParams{
+		Labels:   []agl.Label{{Name: MetadataSession, Value: name}},
+		StatusIn: []agl.RolloutStatus{agl.RolloutPreparing, agl.RolloutRunning},
+		Paging:   agl.Paging{Limit: -1, SortBy: "start_time", Order: agl.Descending},
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range page.Items {
+		if of, _ := agl.Attributes(page.Items[i].Metadata).GetString(MetadataUser); of != user {
+			continue
+		}
+		if s, err := m.add(&page.Items[i]); !errors.Is(err, agl.ErrIllegalState) {
+			return s, err
+		}
+	}
+	return nil, nil //nolint:nilnil // there is none
 }
 
 // assignments returns the result of Config.Assign, or an empty assignment if there is none.
