@@ -62,8 +62,8 @@ func TestStuckBodies(t *testing.T) {
 		t.Errorf("beside four idle connections a call got %d %s", got.status, got.body)
 	}
 	var conns []net.Conn
-	for range 4 { // each asks for 1 MiB after the first 256 KiB, which never fits
-		conns = append(conns, stuck(300<<10))
+	for range 4 { // each asks for 4 MiB after the first 512 KiB, which never fits
+		conns = append(conns, stuck(600<<10))
 	}
 	for _, conn := range conns {
 		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
