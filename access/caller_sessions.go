@@ -122,7 +122,7 @@ func (s *Sessions) remove(ctx context.Context, id string) error {
 
 // End signs out, at once on this server and within a second on others. Ending a session that is over is no error.
 func (s *Sessions) End(ctx context.Context, text string) error {
-	if _, err := s.lookup(ctx, text); err != nil {
+	if _, err := s.read(ctx, text); err != nil {
 		if agl.ErrorCode(err) == agl.CodeUnauthorized {
 			return nil
 		}
@@ -140,23 +140,32 @@ func (s *Sessions) Check(ctx context.Context, text string) (Caller, error) {
 	return s.cache.Check(ctx, text)
 }
 
-func (s *Sessions) lookup(ctx context.Context, text string) (Caller, error) {
+// read returns the session with this text, also one whose groups have no scopes now.
+func (s *Sessions) read(ctx context.Context, text string) (kept session, err error) {
 	id, ok := keyID(text)
 	if !ok {
-		return Caller{}, errOver()
+		return kept, errOver()
 	}
-	kept, _, err := agl.ReadDocument[session](ctx, s.documents, sessionKind, id)
+	kept, _, err = agl.ReadDocument[session](ctx, s.documents, sessionKind, id)
 	switch {
 	case errors.Is(err, agl.ErrNotFound):
-		return Caller{}, errOver()
+		return kept, errOver()
 	case err != nil:
-		return Caller{}, err
+		return kept, err
 	}
 	if !hmac.Equal([]byte(s.mac(text)), []byte(kept.MAC)) || kept.over(time.Now()) {
-		return Caller{}, errOver()
+		return kept, errOver()
+	}
+	return kept, nil
+}
+
+func (s *Sessions) lookup(ctx context.Context, text string) (Caller, error) {
+	kept, err := s.read(ctx, text)
+	if err != nil {
+		return Caller{}, err
 	}
 	caller, err := kept.Caller.Caller()
-	if err == nil && len(kept.Groups) > 0 {
+	if err == nil && (len(kept.Groups) > 0 || strings.HasPrefix(caller.Name, "oidc:")) { // versions before kept no groups
 		if caller.Scopes = s.grants.Of(kept.Groups...); caller.Scopes == 0 {
 			return Caller{}, errOver()
 		}

@@ -21,6 +21,13 @@ func TestSessionsHaveTheScopesOfTheirGroups(t *testing.T) {
 		return text
 	}
 	both, one := begin("research", "platform", "others"), begin("platform")
+	older, _, err := access.NewSessions(store, nil, "token", was).Begin(t.Context(), &access.Caller{Name: "oidc:bea", Scopes: access.Admin})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := access.NewSessions(store, nil, "token", was).Check(t.Context(), older); agl.ErrorCode(err) != agl.CodeUnauthorized {
+		t.Errorf("a session of a version that kept no groups: %v", err)
+	}
 	caller := access.Root()
 	root, _, err := access.NewSessions(store, nil, "token", was).Begin(t.Context(), &caller)
 	if err != nil {
@@ -43,5 +50,12 @@ func TestSessionsHaveTheScopesOfTheirGroups(t *testing.T) {
 				t.Errorf("%s: got the scopes %s, %v, want %s", name, caller.Scopes, err, want)
 			}
 		}
+	}
+	// Who signs out while the groups have no scopes is signed out for good.
+	if err := access.NewSessions(store, nil, "token", nil).End(t.Context(), one); err != nil {
+		t.Error(err)
+	}
+	if _, err := access.NewSessions(store, nil, "token", was).Check(t.Context(), one); agl.ErrorCode(err) != agl.CodeUnauthorized {
+		t.Errorf("after signing out: %v", err)
 	}
 }

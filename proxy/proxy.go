@@ -350,10 +350,11 @@ func (p *Proxy) cancelled(rolloutID, attemptID string) {
 }
 
 // unknown is called when the store does not know an attempt that a record belongs to. A session that was deleted, such as by agl
-// forget, ends like one that was cancelled. Other attempts may be unknown from the beginning; their calls are served.
+// forget, ends, and its running calls with it. It is not refused for good: a project that was archived for a while does not know its
+// sessions either. Other attempts may be unknown from the beginning; their calls are served.
 func (p *Proxy) unknown(rolloutID, attemptID string) {
 	if p.sessions != nil && p.sessions.Cancelled(rolloutID) {
-		p.running.cancel(attemptKey{rolloutID, attemptID})
+		p.running.interrupt(attemptKey{rolloutID, attemptID})
 		p.cfg.Logger.Info("session deleted", "rollout", rolloutID, "attempt", attemptID)
 	}
 }

@@ -114,11 +114,22 @@ func (r *running) cancel(attempt attemptKey) (calls int, first bool) {
 			delete(r.cancelled, oldest)
 		}
 	}
+	return r.interruptLocked(attempt), first
+}
+
+// interrupt cancels the calls of an attempt. Further ones may enter.
+func (r *running) interrupt(attempt attemptKey) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.interruptLocked(attempt)
+}
+
+func (r *running) interruptLocked(attempt attemptKey) (calls int) {
 	for call := r.calls[attempt]; call != nil; call = call.earlier {
 		call.cancel(errAttemptCancelled())
 		calls++
 	}
-	return calls, first
+	return calls
 }
 
 // close refuses further calls. The channel is closed once none is running. first is

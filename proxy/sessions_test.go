@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -294,6 +296,40 @@ func TestSessionsForgotten(t *testing.T) {
 	}
 	if _, again := l.call(t, completions, hello, 200, "X-Agl-Session", "s"); again == id || again == "" {
 		t.Errorf("got rollout %q after %q was deleted", again, id)
+	}
+}
+
+// awayOnce is a store that says once that it does not know what spans belong to, as a project that is archived for a while.
+type awayOnce struct {
+	agl.Store
+	now atomic.Bool
+}
+
+func (s *awayOnce) Capabilities() agl.Capabilities { return agl.Capabilities{} }
+
+func (s *awayOnce) AddSpans(ctx context.Context, p agl.AddSpansParams) (agl.AddSpansResult, error) {
+	if s.now.Swap(false) {
+		return agl.AddSpansResult{}, agl.Errorf(agl.CodeNotFound, "the project is archived")
+	}
+	return s.Store.AddSpans(ctx, p)
+}
+
+// A session that its store did not know for a while goes on.
+func TestOpenSessionUnknownOnce(t *testing.T) {
+	t.Parallel()
+	store := &awayOnce{Store: memorytest.Open(t)}
+	l := startLive(t, store, nil)
+	_, id := l.call(t, completions, hello, 200, "X-Agl-Session", "s")
+	if err := l.Flush(t.Context(), []string{id}); err != nil {
+		t.Fatal(err)
+	}
+	store.now.Store(true)
+	l.call(t, completions, hello, 200, "X-Agl-Session", "s")
+	if err := l.Flush(t.Context(), nil); err == nil {
+		t.Error("a record that the store refused is said to be stored")
+	}
+	if _, again := l.call(t, completions, hello, 200, "X-Agl-Session", "s"); again != id {
+		t.Errorf("got rollout %q, want %q", again, id)
 	}
 }
 

@@ -23,7 +23,10 @@ export const signIns = signal(0);
 
 // learn asks the store who has signed in.
 export async function learn() {
-  session.value = await get("login");
+  const by = signIns.value;
+  const says = await get("login");
+  if (by !== signIns.value) return learn(); // somebody has signed in meanwhile
+  session.value = says;
   return session.value;
 }
 

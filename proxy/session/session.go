@@ -287,6 +287,9 @@ func (m *Manager) beginAs(ctx context.Context, name string, p NewSession, key st
 
 // open returns the open session of a name and a user from the store, or nil if there is none.
 func (m *Manager) open(ctx context.Context, name, user string) (*Session, error) {
+	if len(name) > maxLabel {
+		return nil, nil //nolint:nilnil // the store cannot be asked for it
+	}
 	ctx, cancel := context.WithTimeout(ctx, m.config.StoreTimeout)
 	defer cancel()
 	page, err := m.config.Store.QueryRollouts(ctx, agl.QueryRolloutsParams{
@@ -301,12 +304,15 @@ func (m *Manager) open(ctx context.Context, name, user string) (*Session, error)
 		if of, _ := agl.Attributes(page.Items[i].Metadata).GetString(MetadataUser); of != user {
 			continue
 		}
-		if s, err := m.add(&page.Items[i]); !errors.Is(err, agl.ErrIllegalState) {
-			return s, err
+		if s, err := m.add(&page.Items[i]); err == nil {
+			return s, nil
 		}
 	}
 	return nil, nil //nolint:nilnil // there is none
 }
+
+// maxLabel is how long a label may be by which rollouts are found, in bytes.
+const maxLabel = 256
 
 // assignments returns the result of Config.Assign, or an empty assignment if there is none.
 func (m *Manager) assignments(key string) []Assignment {

@@ -149,12 +149,12 @@ func ReadUntrusted(body io.Reader, memory Memory, length, limit int64, grow func
 	buf := roomFor(memory.Take(FirstRead), FirstRead)
 	for room := FirstRead; int64(len(buf)) != length; {
 		if len(buf) == room {
-			size := 8 * room // few and large steps, because each may copy everything
+			size := 4 * room // few and large steps, because each may copy everything
+			if length >= 0 {
+				size = min(2*size, int(length))
+			}
 			if int64(size) > limit {
 				size = int(limit) + 1
-			}
-			if length >= 0 {
-				size = min(size, int(length))
 			}
 			if err := grow(size - room); err != nil {
 				return buf, err

@@ -149,3 +149,38 @@ func TestBodyToConnection(t *testing.T) {
 		_ = server.Close() // its reading has ended
 	}
 }
+
+// A connection that takes nothing more holds the memory of a body only until it is closed.
+func TestBodyToStuckConnection(t *testing.T) {
+	t.Parallel()
+	here, there := net.Pipe() // without a buffer; nobody reads
+	defer func() { _ = there.Close() }()
+	c := &conn{Conn: here, over: make(chan struct{})}
+	body := &Body{parts: [][]byte{make([]byte, 1<<20)}}
+	wrote, freed := make(chan error), make(chan struct{})
+	go func() {
+		_, err := c.ReadFrom(io.LimitReader(body.reader(), 1<<20))
+		wrote <- err
+	}()
+	if _, err := there.Read(make([]byte, 1)); err != nil { // it has begun
+		t.Fatal(err)
+	}
+	go func() {
+		body.Free()
+		close(freed)
+	}()
+	select {
+	case <-freed:
+		t.Error("memory was freed while it was written")
+	case err := <-wrote:
+		t.Errorf("the write ended: %v", err)
+	default:
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-wrote; err == nil {
+		t.Error("the closed connection has taken all")
+	}
+	<-freed
+}
