@@ -17,7 +17,7 @@
 //
 // Recording never breaks a reply: records are ordered, built and stored in the
 // background, and [Proxy.Flush] waits for them. Of a reply it delays only the last byte,
-// until the call has its sequence id, and for half a second at most. A reward that follows
+// until the call has its sequence id, and for five seconds at most. A reward that follows
 // the reply therefore also follows the call.
 //
 // The work is done in sub-packages: upstream sends calls to backends, exchange serves

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -162,4 +163,41 @@ func TestSequenceDelay(t *testing.T) {
 			closed(t, p)
 		})
 	}
+}
+
+// The end of a reply waits for the sequence id of a store under load, so that a reward of another process that follows the
+// reply follows the call. Only the first reply waits for a store that hangs, until it answers again.
+func TestReplyWaitsForItsSequenceID(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var delay atomic.Int64
+		store := &spans{reserve: func() error {
+			time.Sleep(time.Duration(delay.Load()))
+			return nil
+		}}
+		p := unplugged(t, always, store, nil)
+		for _, one := range []struct {
+			what        string
+			delay       time.Duration // of the store
+			least, most time.Duration // of the call
+		}{
+			{"busy", 4 * time.Second, 4 * time.Second, 5 * time.Second},
+			{"hanging", 20 * time.Second, 5 * time.Second, 5 * time.Second},
+			{"still hanging", 20 * time.Second, 0, 0},
+			{"busy again", 4 * time.Second, 4 * time.Second, 5 * time.Second},
+		} {
+			delay.Store(int64(one.delay))
+			began := time.Now()
+			if w := call(t.Context(), p, attemptPath); w.Code != http.StatusOK {
+				t.Errorf("%s: %d %s", one.what, w.Code, w.Body)
+			}
+			if took := time.Since(began); took < one.least || took > one.most {
+				t.Errorf("%s: the call took %v, want %v to %v", one.what, took, one.least, one.most)
+			}
+			if one.what == "still hanging" {
+				time.Sleep(time.Minute) // the store has answered
+			}
+		}
+		closed(t, p)
+	})
 }

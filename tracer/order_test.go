@@ -49,7 +49,7 @@ func TestAnnotationTakesItsSequenceID(t *testing.T) {
 	})
 }
 
-// An annotation does not wait for a store that is away, and is stored once it is back.
+// Only the first annotation waits for a store that hangs, and all are stored once it is back.
 func TestAnnotationWhileTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -73,8 +73,8 @@ func TestAnnotationWhileTheStoreIsAway(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if waited := time.Since(begin); waited > 500*time.Millisecond {
-			t.Errorf("100 rewards waited %v for a store that does not answer, want at most 500ms together", waited)
+		if waited := time.Since(begin); waited > 5*time.Second {
+			t.Errorf("100 rewards waited %v for a store that does not answer, want at most 5s together", waited)
 		}
 		back.Store(true)
 		var got []int64

@@ -19,8 +19,9 @@ func storeBackoff() backoff.Exponential {
 }
 
 // orderWait bounds how long an annotation waits for its sequence id while the store
-// does not answer.
-const orderWait = 500 * time.Millisecond
+// does not answer: a store under load answers well within it, and only the first
+// annotation waits for one that hangs.
+const orderWait = 5 * time.Second
 
 var errTraceEnded = errors.New("the trace has ended")
 

@@ -14,7 +14,7 @@
 //	err = r.Flush(ctx, capture.Scope{RolloutIDs: ids})
 //
 // Records are built and stored in the background. Only [Call.AwaitSequence] delays a
-// reply, by at most half a second.
+// reply, by at most five seconds.
 //
 // The package knows when a call began and whether its record was stored. It must not
 // know how calls are made or what their records contain.
@@ -131,11 +131,11 @@ func New(cfg Config) (*Recorder, error) {
 			return nil, (&SpoolError{cfg.SpoolDir, err}).Named("SpoolDir")
 		}
 	}
-	r.store = &store{spans: cfg.Spans, timeout: cfg.StoreTimeout, retry: cfg.StoreRetry, hasSpool: r.spool != nil, closing: r.closing, log: cfg.Logger}
+	r.store = &store{spans: cfg.Spans, timeout: cfg.StoreTimeout, retry: cfg.StoreRetry, hasSpool: r.spool != nil, closing: r.closing, log: cfg.Logger, gone: make(chan struct{})}
 	if cfg.Spans != nil {
 		r.store.can = cfg.Spans.Capabilities()
 	}
-	r.backlog = newBacklog(cfg.WriteDelay, r.spool != nil, r.store.away.Load)
+	r.backlog = newBacklog(cfg.WriteDelay, r.spool != nil, r.store.away)
 	r.store.changed = r.backlog.storeChanged
 	r.sequencer = &sequencer{ledger: r.ledger, backlog: r.backlog, store: r.store, urgent: make(chan struct{}, 1)}
 	r.writer = &writer{ledger: r.ledger, backlog: r.backlog, store: r.store, spool: r.spool, log: cfg.Logger, cancelled: cfg.Cancelled, unknown: cfg.Unknown}

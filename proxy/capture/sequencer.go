@@ -2,6 +2,7 @@ package capture
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -17,8 +18,9 @@ const (
 	// sequenceDelay is how long a request for sequence ids waits for more calls. An
 	// immediate request would compete with the call's own request for the CPU.
 	sequenceDelay = 2 * time.Millisecond
-	// sequenceGrace bounds how long the end of a reply waits for its sequence id.
-	sequenceGrace = 500 * time.Millisecond
+	// sequenceGrace bounds how long the end of a reply waits for its sequence id. A store
+	// under load answers well within it, and a call pays it once while a store hangs.
+	sequenceGrace = 5 * time.Second
 )
 
 // sequencer fetches the sequence ids of calls in the order of their starts.
@@ -27,6 +29,7 @@ type sequencer struct {
 	backlog *backlog
 	store   *store
 	urgent  chan struct{} // capacity 1; wakes gather because a reply waits for its sequence id
+	hangs   atomic.Bool   // the store gave no sequence id for sequenceGrace, and none since
 }
 
 // run fetches sequence ids, for at most that many attempts per request, until the ledger is
@@ -83,16 +86,17 @@ func (s *sequencer) assign(taken []sequenceRequest, first []int64, err error) {
 			if err != nil {
 				s.backlog.assign(e, 0, err)
 			} else {
+				s.hangs.Store(false)
 				s.backlog.assign(e, first[i]+int64(j), nil)
 			}
 		}
 	}
 }
 
-// await waits for a call's sequence id, for at most sequenceGrace. It does not wait
-// while the store is known to be unavailable.
+// await waits for a call's sequence id, for at most sequenceGrace, and not while the store
+// is known to be unavailable or to hang.
 func (s *sequencer) await(e *entry) {
-	if isClosed(e.sequenced) || s.store.away.Load() {
+	if isClosed(e.sequenced) || s.hangs.Load() {
 		return
 	}
 	wakeUp(s.urgent)
@@ -100,6 +104,8 @@ func (s *sequencer) await(e *entry) {
 	defer timer.Stop()
 	select {
 	case <-e.sequenced:
+	case <-s.store.unavailable():
 	case <-timer.C:
+		s.hangs.Store(true)
 	}
 }

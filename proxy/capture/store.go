@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -42,9 +42,10 @@ type store struct {
 	hasSpool bool          // records can go to disk
 	closing  <-chan struct{}
 	log      *slog.Logger
-	changed  func() // called when away changes
+	changed  func() // called when the store becomes unavailable or available
 
-	away atomic.Bool // unavailable: the last request failed and may be repeated
+	mu   sync.Mutex
+	gone chan struct{} // closed while the store is unavailable: the last request failed and may be repeated
 }
 
 // requester sends a request to the store: [store.try] or [store.persist].
@@ -56,7 +57,7 @@ func (s *store) try(ctx context.Context, request func(ctx context.Context) error
 	defer cancel()
 	err := request(ctx)
 	away := err != nil && !final(err)
-	if s.away.Swap(away) == away {
+	if !s.set(away) {
 		return err
 	}
 	if away {
@@ -67,6 +68,30 @@ func (s *store) try(ctx context.Context, request func(ctx context.Context) error
 	s.changed()
 	return err
 }
+
+// set notes whether the store is unavailable, and reports whether that is new.
+func (s *store) set(away bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if away == isClosed(s.gone) {
+		return false
+	}
+	if away {
+		close(s.gone)
+	} else {
+		s.gone = make(chan struct{})
+	}
+	return true
+}
+
+// unavailable returns a channel that is closed once the store is unavailable.
+func (s *store) unavailable() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gone
+}
+
+func (s *store) away() bool { return isClosed(s.unavailable()) }
 
 // persist repeats a request until it succeeds or its error is final. It gives up after
 // Config.StoreRetry, or, with a spool, when the recorder closes.

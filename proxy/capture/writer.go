@@ -134,7 +134,7 @@ func (w *writer) storeOrSpool(ctx context.Context, batch []*entry) {
 // is set, as the spool takes nothing, is an unavailable store tried, and are records numbered
 // whose ids have arrived after they were built: nothing else would store them.
 func (w *writer) sendDirect(ctx context.Context, batch []*entry, must bool) (left []*entry) {
-	if w.store.away.Load() && !must {
+	if w.store.away() && !must {
 		return batch
 	}
 	var direct []*entry
