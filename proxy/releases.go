@@ -24,6 +24,9 @@ const (
 	// releasePace is how often a proxy asks for the current release, so that a rollback reaches
 	// every proxy within a second.
 	releasePace = 400 * time.Millisecond
+	// absentReleasePace is the pace at a store that has no releases. It may be upgraded, and an
+	// archived project come back.
+	absentReleasePace = 30 * time.Second
 	// releaseTimeout bounds one such request.
 	releaseTimeout = 5 * time.Second
 	// keptReleases is how many releases are remembered, for sessions that began at another proxy
@@ -71,17 +74,20 @@ func (r *releases) follow(ctx context.Context) {
 		asked, cancel := context.WithTimeout(ctx, releaseTimeout)
 		current, err := r.source.CurrentRelease(asked)
 		cancel()
+		pace := releasePace
 		switch code := agl.ErrorCode(err); {
-		case code == agl.CodeUnimplemented || code == agl.CodeNotFound: // a server without releases
-			r.log.Debug("the store has no releases", "error", err)
-			return
+		case code == agl.CodeUnimplemented || code == agl.CodeNotFound:
+			pace = absentReleasePace
+			if !failing {
+				r.log.Debug("the store has no releases", "error", err)
+			}
 		case err != nil && ctx.Err() == nil && !failing:
 			r.log.Warn("the store does not say which release is current; sessions go on with the last one", "error", err)
 		case err == nil:
 			r.set(current)
 		}
 		failing = err != nil
-		_ = backoff.Sleep(ctx, releasePace) // the end of ctx ends the loop
+		_ = backoff.Sleep(ctx, pace) // the end of ctx ends the loop
 	}
 }
 

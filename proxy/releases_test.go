@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy"
@@ -338,4 +340,34 @@ func (r *refusing) StartRollout(ctx context.Context, p agl.StartRolloutParams) (
 		return agl.AttemptedRollout{}, agl.Errorf(agl.CodeUnavailable, "the store is away")
 	}
 	return r.Store.StartRollout(ctx, p)
+}
+
+// absentReleases are those of a project that is archived, until it comes back.
+type absentReleases struct{ back atomic.Bool }
+
+func (r *absentReleases) CurrentRelease(context.Context) (release.Current, error) {
+	if !r.back.Load() {
+		return release.Current{}, agl.Errorf(agl.CodeNotFound, "project p is archived")
+	}
+	return release.Current{Model: "m", Stable: release.Version{Model: "promoted"}}, nil
+}
+
+// A store that has no releases for a while is asked again: an archived project comes back, an old server is upgraded.
+func TestReleasesComeBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		releases := &absentReleases{}
+		p := unplugged(t, func(r *http.Request) (string, error) { return completion(r.URL.Host, nil, nil), nil }, &spans{}, func(c *proxy.Config) {
+			c.Models = append(c.Models, proxy.Model{Name: "promoted", BaseURL: "http://promoted/v1"})
+			c.Sessions = proxy.Sessions{Store: memorytest.Open(t), Releases: releases, IdleTimeout: time.Hour}
+		})
+		for _, want := range []string{"backend", "promoted"} {
+			releases.back.Store(want == "promoted")
+			time.Sleep(time.Minute)
+			if w := call(t.Context(), p, completions); !strings.Contains(w.Body.String(), want) {
+				t.Errorf("got %s, want the answer of %s", w.Body, want)
+			}
+		}
+		closed(t, p)
+	})
 }

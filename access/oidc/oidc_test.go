@@ -1,9 +1,12 @@
 package oidc_test
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/agl-go/agl"
@@ -63,3 +66,57 @@ func TestProviderIsAway(t *testing.T) {
 		t.Errorf("finish without a beginning: %v", err)
 	}
 }
+
+// A provider that has made a token but does not answer about its keys or about who the person is, is unavailable: the person is
+// not refused.
+func TestProviderFailsAfterTheToken(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		path   string
+		status int // 0 for a connection that breaks
+	}{
+		"keys 503": {"/keys", 503}, "keys 404": {"/keys", 404}, "keys break off": {"/keys", 0},
+		"user 500": {"/userinfo", 500}, "user 429": {"/userinfo", 429}, "user breaks off": {"/userinfo", 0},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			mux := http.NewServeMux()
+			site := httptest.NewServer(mux)
+			t.Cleanup(site.Close)
+			provider := oidctest.Start(t, oidctest.Config{Groups: map[string][]string{"ana": {"research"}}, RedirectURL: site.URL + "/back"})
+			failing := roundTripper(func(r *http.Request) (*http.Response, error) {
+				switch {
+				case r.URL.Path != c.path:
+					return http.DefaultTransport.RoundTrip(r)
+				case c.status == 0:
+					return nil, errors.New("connection reset")
+				}
+				return &http.Response{StatusCode: c.status, Status: fmt.Sprint(c.status), Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+			})
+			signIn, err := oidc.NewSignIn(oidc.SignInConfig{
+				Config:   oidc.Config{Issuer: provider.URL, Grants: access.Grants{"research": access.Read}, Transport: failing},
+				ClientID: oidctest.ClientID, ClientSecret: oidctest.ClientSecret, RedirectURL: site.URL + "/back",
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			at, keep, err := signIn.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			mux.Handle("/", http.RedirectHandler(at, http.StatusFound))
+			var finished error
+			mux.HandleFunc("/back", func(_ http.ResponseWriter, r *http.Request) {
+				_, finished = signIn.Finish(r.Context(), keep, r.URL.Query())
+			})
+			_ = provider.SignIn(t, oidctest.Browser(t), site.URL, "ana").Body.Close()
+			if agl.ErrorCode(finished) != agl.CodeUnavailable || !strings.Contains(finished.Error(), provider.URL) {
+				t.Errorf("got %v, want %s unavailable", finished, provider.URL)
+			}
+		})
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -1,13 +1,16 @@
 package oidc
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
+	"sync"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/go-json-experiment/json"
@@ -105,10 +108,19 @@ func (s *SignIn) Finish(ctx context.Context, keep string, returned url.Values) (
 	if err != nil {
 		return access.Caller{}, s.refused(err)
 	}
+	watched := &watchedTransport{base: cmp.Or(s.discovery.client.Transport, http.DefaultTransport)}
+	ctx = oidc.ClientContext(ctx, &http.Client{Timeout: askTimeout, Transport: watched})
+	// A provider that cannot be asked is at fault, not who signs in.
+	unauthorized := func(format string, args ...any) error {
+		if away := watched.failure(); away != nil {
+			return agl.Errorf(agl.CodeUnavailable, "the identity provider %s: %w", s.cfg.Issuer, away)
+		}
+		return agl.Errorf(agl.CodeUnauthorized, format, args...)
+	}
 	raw, _ := tokens.Extra("id_token").(string)
 	token, err := p.VerifierContext(ctx, &oidc.Config{ClientID: s.cfg.ClientID, SupportedSigningAlgs: algorithms}).Verify(ctx, raw)
 	if err != nil {
-		return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "the token of the identity provider: %w", err)
+		return access.Caller{}, unauthorized("the token of the identity provider: %w", err)
 	}
 	if subtle.ConstantTimeCompare([]byte(f.Nonce), []byte(token.Nonce)) != 1 {
 		return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "the token of the identity provider is for another sign-in: its nonce differs")
@@ -120,7 +132,7 @@ func (s *SignIn) Finish(ctx context.Context, keep string, returned url.Values) (
 	if !s.cfg.hasGroups(claims) {
 		info, err := p.UserInfo(ctx, oauth2.StaticTokenSource(tokens))
 		if err != nil {
-			return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "the identity provider lists groups neither in its token nor at its UserInfo endpoint: %w", err)
+			return access.Caller{}, unauthorized("the identity provider lists groups neither in its token nor at its UserInfo endpoint: %w", err)
 		}
 		claims = nil
 		if err := info.Claims(&claims); err != nil || info.Subject != token.Subject {
@@ -130,6 +142,34 @@ func (s *SignIn) Finish(ctx context.Context, keep string, returned url.Values) (
 	caller, err := s.cfg.caller(claims, token.Subject)
 	caller.Groups = s.cfg.Grants.Known(s.cfg.groups(claims)...)
 	return caller, err
+}
+
+// watchedTransport remembers whether a provider has failed, because those who ask it for keys keep only the text of an error.
+type watchedTransport struct {
+	base http.RoundTripper
+
+	mu     sync.Mutex
+	failed error
+}
+
+func (w *watchedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := w.base.RoundTrip(r)
+	failed := err
+	if err == nil && (resp.StatusCode >= http.StatusInternalServerError || resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusNotFound) {
+		failed = fmt.Errorf("%s answered %s", r.URL.Redacted(), resp.Status)
+	}
+	if failed != nil {
+		w.mu.Lock()
+		w.failed = failed
+		w.mu.Unlock()
+	}
+	return resp, err
+}
+
+func (w *watchedTransport) failure() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.failed
 }
 
 // refused says why the provider has made no token of a code. It leaves out the body of the provider's answer, which may hold a
