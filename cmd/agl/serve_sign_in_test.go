@@ -2,14 +2,17 @@ package main
 
 import (
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access/oidc/oidctest"
 	"github.com/agl-go/agl/internal/httpserver"
+	"github.com/agl-go/agl/rest/client"
 )
 
 // A client certificate has the scopes that its name was given, and none is worth nothing.
@@ -113,6 +116,80 @@ func TestSignInToProjects(t *testing.T) {
 		got := [3]int{ask(http.DefaultClient, http.MethodGet, path, "", ana), ask(http.DefaultClient, http.MethodGet, path, "", ops), ask(browser, http.MethodGet, path, "", "")}
 		if got != want {
 			t.Errorf("%s: %v, want %v (a member of a group for search, one of a group for all, a session of search)", path, got, want)
+		}
+	}
+}
+
+// A runner that is known by a JWT or a certificate has no token of the store to make those of its agents from, and gets them from
+// the store: without, the store refused what agents sent.
+func TestSpanTokensWithoutTheStoresToken(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	for _, args := range [][]string{{"cert", dir}, {"cert", dir, "--client", "--name=gpu"}} {
+		m := &Main{Stdout: io.Discard, Stderr: io.Discard}
+		if err := m.ParseFlags(args); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	provider := oidctest.Start(t, oidctest.Config{Groups: map[string][]string{"ci": {"gpus"}}})
+	address, stop, err := startServer("store", "--db=memory:", "--port=0", "--token=secret", "--tls-cert="+file("server.pem"), "--tls-key="+file("server.key"),
+		"--tls-client-ca="+file("ca.pem"), "--tls-client=gpu=runner", "--jwt-issuer="+provider.URL, "--jwt-audience="+oidctest.Audience, "--jwt-group=gpus=runner")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	for name, c := range map[string]struct {
+		trust httpserver.Trust
+		token string
+	}{
+		"JWT":         {httpserver.Trust{CAFile: file("ca.pem")}, provider.MachineToken(t, "ci")},
+		"certificate": {httpserver.Trust{CAFile: file("ca.pem"), CertFile: file("gpu.pem"), KeyFile: file("gpu.key")}, ""},
+	} {
+		settings, err := c.trust.Config()
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := client.Config{URL: address, Token: c.token, TLS: settings}
+		tokens, err := client.SpanTokens(config)
+		if err != nil || tokens == nil {
+			t.Fatalf("%s: %v, makes tokens: %v", name, err, tokens != nil)
+		}
+		store, err := client.New(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = store.Close() })
+		a, err := store.StartRollout(t.Context(), agl.StartRolloutParams{})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		token, err := tokens(t.Context(), a.RolloutID, a.Attempt.AttemptID)
+		if err != nil || token == "" {
+			t.Fatalf("%s: token %q, %v", name, token, err)
+		}
+		agent, err := httpserver.Trust{CAFile: file("ca.pem")}.Config()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address+"/v1/traces", strings.NewReader(fmt.Sprintf(
+			`{"resourceSpans":[{"resource":{"attributes":[{"key":%q,"value":{"stringValue":%q}},{"key":%q,"value":{"stringValue":%q}}]},"scopeSpans":[{"spans":[{"traceId":"%032x","spanId":"%016x","name":"step"}]}]}]}`,
+			agl.AttrRolloutID, a.RolloutID, agl.AttrAttemptID, a.Attempt.AttemptID, 1, 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Authorization", "Bearer "+token)
+		answer, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: agent, DisableKeepAlives: true}}).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			t.Errorf("%s: the agent's spans: %s", name, answer.Status)
 		}
 	}
 }

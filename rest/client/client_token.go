@@ -2,11 +2,13 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/rest/internal/wire"
 	"github.com/agl-go/agl/rest/project"
@@ -28,12 +30,13 @@ func SplitURL(raw string) (public, token string) {
 const spanTokenLife = 24 * time.Hour
 
 // SpanTokens returns a function that makes span tokens for attempts of a store, valid for a day: from the store's own
-// token or, with a key or for a project, by asking the store. Without a token it returns nil.
+// token or, with a key, a JWT or a client's certificate, or for a project, by asking the store. It makes empty tokens for a
+// store that needs none, and is nil without anything to show to a store.
 func SpanTokens(store Config) (func(ctx context.Context, rolloutID, attemptID string) (string, error), error) {
 	switch {
-	case store.Token == "":
+	case store.Token == "" && !hasCertificate(store.TLS):
 		return nil, nil
-	case !access.IsKey(store.Token) && !isProject(store.URL):
+	case store.Token != "" && !access.IsKey(store.Token) && !isJWT(store.Token) && !isProject(store.URL):
 		return func(_ context.Context, rolloutID, attemptID string) (string, error) {
 			return SpanToken(store.Token, rolloutID, attemptID, time.Now().Add(spanTokenLife)), nil
 		}, nil
@@ -45,8 +48,20 @@ func SpanTokens(store Config) (func(ctx context.Context, rolloutID, attemptID st
 	return func(ctx context.Context, rolloutID, attemptID string) (string, error) {
 		path := wire.SpanTokenOf(wire.Segment(rolloutID), wire.Segment(attemptID))
 		answer, err := call[wire.SpanTokenAnswer](ctx, c, operation{name: "SpanToken", method: http.MethodPost, path: path})
+		if store.Token == "" && (agl.ErrorCode(err) == agl.CodeNotFound || agl.ErrorCode(err) == agl.CodeUnimplemented) {
+			return "", nil // another store, with the certificate for what stands before it
+		}
 		return answer.Token, err
 	}, nil
+}
+
+// isJWT reports whether a token has the form of a JWT, whose owner does not have the store's own token.
+func isJWT(token string) bool {
+	return strings.HasPrefix(token, "eyJ") && strings.Count(token, ".") == 2
+}
+
+func hasCertificate(c *tls.Config) bool {
+	return c != nil && (len(c.Certificates) > 0 || c.GetClientCertificate != nil)
 }
 
 // isProject reports whether a URL may be that of a project, whose server makes its own span tokens.

@@ -43,7 +43,7 @@ type Config struct {
 
 	// StoreURL is the store's URL for the program. Without it the program gets no OpenTelemetry variables either.
 	StoreURL string
-	// SpanToken makes the token with which the program may store the attempt's spans, and nothing else; nil sends none.
+	// SpanToken makes the token with which the program may store the attempt's spans, and nothing else; none is sent if it is nil or makes an empty one.
 	SpanToken func(ctx context.Context, rolloutID, attemptID string) (string, error)
 	// AllowEnv names variables of Environ that the resources of a rollout may name as the model's API key, env:NAME.
 	// Whoever writes resources decides where that key is sent, so any other name fails the attempt, and so does

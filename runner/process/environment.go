@@ -185,8 +185,10 @@ func (c *Config) telemetryVariables(ctx context.Context, v *variables, rolloutID
 		if err != nil {
 			return fmt.Errorf("the token for the agent's spans: %w", err)
 		}
-		// The value is percent-decoded by exporters; a space must be escaped.
-		v.add("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20"+token)
+		if token != "" {
+			// The value is percent-decoded by exporters; a space must be escaped.
+			v.add("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20"+token)
+		}
 	}
 	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
 		v.add("TRACEPARENT", "00-"+span.TraceID().String()+"-"+span.SpanID().String()+"-"+span.TraceFlags().String())
