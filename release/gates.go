@@ -194,7 +194,7 @@ func (g *Gates) Decide(e *Evidence) Verdict {
 			}
 		}
 		if reward[1] < 0 {
-			return Verdict{Rollback, "the reward is worse: the difference is between " + number(reward[0]) + " and " + number(reward[1])}
+			return Verdict{Rollback, "the reward is worse: the difference is " + between(reward)}
 		}
 	}
 	better := reward[0] > g.MinGain && e.Sessions[Candidate] >= int64(g.MinSessions)
@@ -204,13 +204,13 @@ func (g *Gates) Decide(e *Evidence) Verdict {
 	})
 	switch {
 	case better && unsure < 0:
-		return Verdict{Promote, fmt.Sprintf("the reward is better: the difference is between %s and %s after %d sessions of the candidate", number(reward[0]), number(reward[1]), e.Sessions[Candidate])}
+		return Verdict{Promote, fmt.Sprintf("the reward is better: the difference is %s after %d sessions of the candidate", between(reward), e.Sessions[Candidate])}
 	case sessions >= int64(g.MaxSessions):
-		return Verdict{Rollback, fmt.Sprintf("no evidence for the candidate after %d sessions: the difference of the reward is between %s and %s", sessions, number(reward[0]), number(reward[1]))}
+		return Verdict{Rollback, fmt.Sprintf("no evidence for the candidate after %d sessions: the difference of the reward is %s", sessions, between(reward))}
 	case better:
 		return Verdict{Wait, "the reward is better, but " + g.Guards[unsure].Metric + " may be worse than allowed"}
 	default:
-		return Verdict{Wait, fmt.Sprintf("%d sessions of the candidate; the difference of the reward is between %s and %s", e.Sessions[Candidate], number(reward[0]), number(reward[1]))}
+		return Verdict{Wait, fmt.Sprintf("%d sessions of the candidate; the difference of the reward is %s", e.Sessions[Candidate], between(reward))}
 	}
 }
 
@@ -228,6 +228,14 @@ func (g *Guard) allowed() string {
 		return number(100*g.Tolerance) + " %"
 	}
 	return number(g.Tolerance)
+}
+
+// between says where a difference is.
+func between(bounds [2]float64) string {
+	if math.IsInf(bounds[0], 0) {
+		return "unknown, as both versions need rewards of two sessions at least"
+	}
+	return "between " + number(bounds[0]) + " and " + number(bounds[1])
 }
 
 func number(x float64) string { return fmt.Sprintf("%.3g", x) }

@@ -156,3 +156,12 @@ func TestInterval(t *testing.T) {
 		t.Errorf("missed in %d of %d runs", missed, runs)
 	}
 }
+
+// What is not known yet is said in words: an interval without bounds tells nobody what is missing.
+func TestVerdictWithoutRewards(t *testing.T) {
+	t.Parallel()
+	gates := release.Defaults()
+	if got, want := gates.Decide(&release.Evidence{}).Reason, "0 sessions of the candidate; the difference of the reward is unknown, as both versions need rewards of two sessions at least"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
