@@ -136,7 +136,11 @@ func (c *trainCommand) config(out *console.Console) (job.Config, error) {
 		cfg.Log = display.NewLog(out.Err)
 		logs = cfg.Log
 	}
-	cfg.Logger = display.Once(c.Logger(logs)) // the end of the run counts what failed
+	logger := c.Logger(logs)
+	if cfg.Log != nil {
+		flags.TakeLibraries(logger)
+	}
+	cfg.Logger = display.Once(logger) // the end of the run counts what failed
 	switch given := os.Getenv(execution.EnvStoreURL); {
 	case c.Store != nil:
 		cfg.StoreURL = string(*c.Store)

@@ -3,6 +3,7 @@ package flags
 import (
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"os"
 	"strings"
@@ -19,8 +20,36 @@ type Log struct {
 	LogFormat string   `default:"text" enum:"text,json" help:"How log lines are written, to standard error: text or json."`
 }
 
-// Logger returns a logger that writes to w, with colours on a terminal unless NO_COLOR is set.
+// Logger returns a logger that writes to w, with colours on a terminal unless NO_COLOR is set. With w standard error, it also takes
+// what libraries write to the log package.
 func (f Log) Logger(w io.Writer) *slog.Logger {
+	logger := f.logger(w)
+	if w == io.Writer(os.Stderr) {
+		TakeLibraries(logger)
+	}
+	return logger
+}
+
+// TakeLibraries makes what libraries write to the log package lines of a logger.
+func TakeLibraries(to *slog.Logger) {
+	log.SetFlags(0)
+	log.SetOutput(&libraryLog{to})
+}
+
+// libraryLog is the output of the log package. It leaves out quotations of what a server has sent, which may be a model's reply.
+type libraryLog struct{ to *slog.Logger }
+
+// Write logs one line.
+func (l *libraryLog) Write(line []byte) (int, error) {
+	text, _, quoted := strings.Cut(strings.TrimSpace(string(line)), ` starting with "`)
+	if quoted {
+		text += " (its text is left out)"
+	}
+	l.to.Warn(text)
+	return len(line), nil
+}
+
+func (f Log) logger(w io.Writer) *slog.Logger {
 	level := slog.Level(f.LogLevel)
 	switch {
 	case f.LogFormat == "json":
