@@ -69,24 +69,24 @@ func (r *releases) close() {
 }
 
 func (r *releases) follow(ctx context.Context) {
-	failing := false
+	var last agl.Code // of the last answer
 	for ctx.Err() == nil {
 		asked, cancel := context.WithTimeout(ctx, releaseTimeout)
 		current, err := r.source.CurrentRelease(asked)
 		cancel()
-		pace := releasePace
-		switch code := agl.ErrorCode(err); {
+		pace, code := releasePace, agl.ErrorCode(err)
+		switch {
 		case code == agl.CodeUnimplemented || code == agl.CodeNotFound:
 			pace = absentReleasePace
-			if !failing {
+			if code != last {
 				r.log.Debug("the store has no releases", "error", err)
 			}
-		case err != nil && ctx.Err() == nil && !failing:
+		case err != nil && ctx.Err() == nil && code != last:
 			r.log.Warn("the store does not say which release is current; sessions go on with the last one", "error", err)
 		case err == nil:
 			r.set(current)
 		}
-		failing = err != nil
+		last = code
 		_ = backoff.Sleep(ctx, pace) // the end of ctx ends the loop
 	}
 }

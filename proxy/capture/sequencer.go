@@ -21,6 +21,8 @@ const (
 	// sequenceGrace bounds how long the end of a reply waits for its sequence id. A store
 	// under load answers well within it, and a call pays it once while a store hangs.
 	sequenceGrace = 5 * time.Second
+	// awayGrace replaces it once the store is unavailable, which may be for a moment only.
+	awayGrace = 500 * time.Millisecond
 )
 
 // sequencer fetches the sequence ids of calls in the order of their starts.
@@ -93,10 +95,10 @@ func (s *sequencer) assign(taken []sequenceRequest, first []int64, err error) {
 	}
 }
 
-// await waits for a call's sequence id, for at most sequenceGrace, and not while the store
-// is known to be unavailable or to hang.
+// await waits for a call's sequence id, for at most sequenceGrace. It does not wait while the
+// store is known to be unavailable or to hang.
 func (s *sequencer) await(e *entry) {
-	if isClosed(e.sequenced) || s.hangs.Load() {
+	if isClosed(e.sequenced) || s.hangs.Load() || s.store.away() {
 		return
 	}
 	wakeUp(s.urgent)
@@ -105,6 +107,11 @@ func (s *sequencer) await(e *entry) {
 	select {
 	case <-e.sequenced:
 	case <-s.store.unavailable():
+		timer.Reset(awayGrace)
+		select {
+		case <-e.sequenced:
+		case <-timer.C:
+		}
 	case <-timer.C:
 		s.hangs.Store(true)
 	}
