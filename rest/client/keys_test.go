@@ -1,7 +1,9 @@
 package client_test
 
 import (
+	"crypto/tls"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -112,5 +114,26 @@ func TestKeys(t *testing.T) {
 	}
 	if _, err := root.RevokeKey(t.Context(), "nobody"); agl.ErrorCode(err) != agl.CodeNotFound {
 		t.Errorf("an unknown id: %v", err)
+	}
+}
+
+// A certificate may be for what stands before a store that makes no span tokens, such as Agent-lightning's: agents then send their
+// spans without one. A key that such a store does not know how to use is an error.
+func TestSpanTokensOfAnotherStore(t *testing.T) {
+	t.Parallel()
+	other := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(other.Close)
+	shown := &tls.Config{Certificates: []tls.Certificate{{}}, MinVersion: tls.VersionTLS12}
+	for name, c := range map[string]struct {
+		token string
+		want  agl.Code
+	}{"certificate": {"", ""}, "key": {"agl_aaaaaaaaaaaa_secret", agl.CodeUnimplemented}} {
+		tokens, err := client.SpanTokens(client.Config{URL: other.URL, Token: c.token, TLS: shown})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if token, err := tokens(t.Context(), "ro-1", "at-1"); token != "" || agl.ErrorCode(err) != c.want {
+			t.Errorf("%s: got %q, %v, want no token and the code %q", name, token, err, c.want)
+		}
 	}
 }
