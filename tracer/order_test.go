@@ -129,9 +129,10 @@ func TestAnnotationInABatchOnItsWay(t *testing.T) {
 func TestAnnotationAfterTheEndOfItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		var load atomic.Int64
 		store := &spanStore{reserve: func(ctx context.Context) error {
 			select {
-			case <-time.After(4 * time.Second):
+			case <-time.After(time.Duration(load.Load())):
 				return nil
 			case <-ctx.Done():
 				return ctx.Err()
@@ -142,9 +143,11 @@ func TestAnnotationAfterTheEndOfItsContext(t *testing.T) {
 		cancel()
 		var calls []int64
 		for _, in := range []context.Context{over, ctx} {
+			load.Store(int64(4 * time.Second))
 			if _, err := tracer.EmitReward(in, 1); err != nil {
 				t.Fatal(err)
 			}
+			load.Store(0) // what is next comes at once
 			calls = append(calls, reserved(t, store))
 		}
 		spans := end(t, trace)
