@@ -59,10 +59,10 @@ func TestProviderIsAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := signIn.Begin(t.Context()); agl.ErrorCode(err) != agl.CodeUnavailable {
+	if _, _, err := signIn.Begin(t.Context(), ""); agl.ErrorCode(err) != agl.CodeUnavailable {
 		t.Errorf("begin: %v", err)
 	}
-	if _, err := signIn.Finish(t.Context(), "", url.Values{"state": {""}, "code": {"x"}}); agl.ErrorCode(err) != agl.CodeUnauthorized {
+	if _, _, err := signIn.Finish(t.Context(), "", url.Values{"state": {""}, "code": {"x"}}); agl.ErrorCode(err) != agl.CodeUnauthorized {
 		t.Errorf("finish without a beginning: %v", err)
 	}
 }
@@ -100,14 +100,14 @@ func TestProviderFailsAfterTheToken(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			at, keep, err := signIn.Begin(t.Context())
+			at, keep, err := signIn.Begin(t.Context(), "")
 			if err != nil {
 				t.Fatal(err)
 			}
 			mux.Handle("/", http.RedirectHandler(at, http.StatusFound))
 			var finished error
 			mux.HandleFunc("/back", func(_ http.ResponseWriter, r *http.Request) {
-				_, finished = signIn.Finish(r.Context(), keep, r.URL.Query())
+				_, _, finished = signIn.Finish(r.Context(), keep, r.URL.Query())
 			})
 			_ = provider.SignIn(t, oidctest.Browser(t), site.URL, "ana").Body.Close()
 			if agl.ErrorCode(finished) != agl.CodeUnavailable || !strings.Contains(finished.Error(), provider.URL) {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 
 	"github.com/coreos/go-oidc/v3/oidc"
@@ -55,7 +56,7 @@ func NewSignIn(cfg SignInConfig) (*SignIn, error) {
 // Grants returns what groups may do.
 func (s *SignIn) Grants() access.Grants { return s.cfg.Grants }
 
-// flow is what a browser keeps while its user is at the provider.
+// flow is what a tab of a browser keeps while its user is at the provider.
 type flow struct {
 	State    string `json:"state"`
 	Nonce    string `json:"nonce"`
@@ -69,33 +70,59 @@ func (s *SignIn) oauth(p *oidc.Provider) *oauth2.Config {
 	}
 }
 
-// Begin returns the URL of the provider's page, and what the browser must keep for [SignIn.Finish]; no other browser
-// may see it. The error is CodeUnavailable if the provider cannot be reached.
-func (s *SignIn) Begin(ctx context.Context) (target, keep string, err error) {
+// maxFlows bounds how many tabs of one browser may be at the provider at once. Beyond it the oldest must begin again.
+const maxFlows = 4
+
+// Begin returns the URL of the provider's page, and what the browser must keep for [SignIn.Finish] instead of kept, which it
+// keeps for other tabs, or ""; no other browser may see it. The error is CodeUnavailable if the provider cannot be reached.
+func (s *SignIn) Begin(ctx context.Context, kept string) (target, keep string, err error) {
 	p, err := s.discovery.provider(ctx)
 	if err != nil {
 		return "", "", err
 	}
 	f := flow{State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier()}
-	doc, err := json.Marshal(f)
-	if err != nil {
-		return "", "", err
-	}
-	return s.oauth(p).AuthCodeURL(f.State, oidc.Nonce(f.Nonce), oauth2.S256ChallengeOption(f.Verifier)), base64.RawURLEncoding.EncodeToString(doc), nil
+	flows := append([]flow{f}, decodeFlows(kept)...)
+	keep, err = encodeFlows(flows[:min(len(flows), maxFlows)])
+	return s.oauth(p).AuthCodeURL(f.State, oidc.Nonce(f.Nonce), oauth2.S256ChallengeOption(f.Verifier)), keep, err
 }
 
-// Finish returns who has signed in. returned holds the query parameters with which the provider sent the browser
-// back. The error is CodeUnauthorized if nobody signed in, or somebody without any scope, and
-// CodeUnavailable if the provider cannot be asked.
-func (s *SignIn) Finish(ctx context.Context, keep string, returned url.Values) (access.Caller, error) {
-	var f flow
-	doc, err := base64.RawURLEncoding.DecodeString(keep)
-	if err == nil {
-		err = json.Unmarshal(doc, &f)
+// decodeFlows returns the flows that a browser says it keeps, none if they are not ours.
+func decodeFlows(kept string) (flows []flow) {
+	doc, err := base64.RawURLEncoding.DecodeString(kept)
+	if err != nil || json.Unmarshal(doc, &flows) != nil {
+		return nil
 	}
-	if err != nil || f.State == "" || subtle.ConstantTimeCompare([]byte(f.State), []byte(returned.Get("state"))) != 1 {
-		return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "this browser did not begin to sign in, or did so too long ago; begin again")
+	return flows
+}
+
+// encodeFlows is the opposite of decodeFlows; "" for no flows.
+func encodeFlows(flows []flow) (string, error) {
+	if len(flows) == 0 {
+		return "", nil
 	}
+	doc, err := json.Marshal(flows)
+	return base64.RawURLEncoding.EncodeToString(doc), err
+}
+
+// Finish returns who has signed in, and what the browser keeps for its other tabs, "" for nothing. returned holds the query
+// parameters with which the provider sent the browser back. The error is CodeUnauthorized if nobody signed in, or somebody
+// without any scope, and CodeUnavailable if the provider cannot be asked.
+func (s *SignIn) Finish(ctx context.Context, kept string, returned url.Values) (caller access.Caller, keep string, err error) {
+	flows := decodeFlows(kept)
+	i := slices.IndexFunc(flows, func(f flow) bool {
+		return f.State != "" && subtle.ConstantTimeCompare([]byte(f.State), []byte(returned.Get("state"))) == 1
+	})
+	if i < 0 {
+		return access.Caller{}, kept, agl.Errorf(agl.CodeUnauthorized, "this browser did not begin to sign in, or did so too long ago; begin again")
+	}
+	if caller, err = s.finish(ctx, flows[i], returned); err != nil {
+		return access.Caller{}, kept, err
+	}
+	keep, err = encodeFlows(slices.Delete(flows, i, i+1))
+	return caller, keep, err
+}
+
+func (s *SignIn) finish(ctx context.Context, f flow, returned url.Values) (access.Caller, error) {
 	if failure := returned.Get("error"); failure != "" {
 		return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "the identity provider refused: %.100q", failure)
 	}

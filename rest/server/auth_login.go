@@ -16,10 +16,12 @@ import (
 
 // SignIn lets people sign in through a third party, such as an OpenID Connect provider.
 type SignIn interface {
-	// Begin returns the URL to send the browser to, and what the browser keeps for Finish.
-	Begin(ctx context.Context) (target, keep string, err error)
-	// Finish returns who has signed in. returned holds the query parameters with which the browser came back.
-	Finish(ctx context.Context, keep string, returned url.Values) (access.Caller, error)
+	// Begin returns the URL to send the browser to, and what the browser keeps for Finish instead of kept, which it keeps for
+	// its other tabs.
+	Begin(ctx context.Context, kept string) (target, keep string, err error)
+	// Finish returns who has signed in, and what the browser still keeps. returned holds the query parameters with which the
+	// browser came back.
+	Finish(ctx context.Context, kept string, returned url.Values) (caller access.Caller, keep string, err error)
 	// Grants returns what the groups of those who have signed in may do.
 	Grants() access.Grants
 }
@@ -136,32 +138,42 @@ func (l *login) beginOIDC(x *exchange) error {
 		// front may hide the name that the browser used, so this happens once.
 		return redirect(x, l.public+wire.Prefix+wire.LoginOIDC+"?"+redirected)
 	}
-	target, keep, err := l.signIn.Begin(x.context())
+	target, keep, err := l.signIn.Begin(x.context(), cookie(x.request, flowCookie))
 	if err != nil {
 		return err
 	}
-	// Lax: the browser comes back from another site.
-	l.setCookie(x, flowCookie, keep, l.base+wire.Prefix+wire.LoginOIDC, http.SameSiteLaxMode, flowTTL)
+	l.keepFlow(x, keep)
 	return redirect(x, target)
 }
 
 // endOIDC handles the browser that the identity provider has sent back.
-func (l *login) endOIDC(x *exchange) (err error) {
+func (l *login) endOIDC(x *exchange) error {
 	if err := l.checkOIDC(); err != nil {
 		return err
 	}
 	if wait := l.auth.failed.Blocked(x.request.RemoteAddr, time.Now()); wait > 0 {
 		return &access.ThrottledError{Wait: wait}
 	}
-	x.caller, err = l.signIn.Finish(x.context(), cookie(x.request, flowCookie), x.request.URL.Query())
+	caller, keep, err := l.signIn.Finish(x.context(), cookie(x.request, flowCookie), x.request.URL.Query())
 	if err != nil {
 		if agl.ErrorCode(err) == agl.CodeUnauthorized {
 			l.auth.failed.Fail(x.request.RemoteAddr, time.Now())
 		}
 		return err
 	}
-	l.setCookie(x, flowCookie, "", l.base+wire.Prefix+wire.LoginOIDC, http.SameSiteLaxMode, 0)
+	x.caller = caller
+	l.keepFlow(x, keep)
 	return l.admit(x, func() error { return redirect(x, l.base+"/") })
+}
+
+// keepFlow lets the browser keep what Finish needs.
+func (l *login) keepFlow(x *exchange, keep string) {
+	life := flowTTL
+	if keep == "" {
+		life = 0
+	}
+	// Lax: the browser comes back from another site.
+	l.setCookie(x, flowCookie, keep, l.base+wire.Prefix+wire.LoginOIDC, http.SameSiteLaxMode, life)
 }
 
 func (l *login) checkOIDC() error {

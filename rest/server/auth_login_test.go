@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -255,6 +256,42 @@ func TestSignInByOIDC(t *testing.T) {
 				t.Errorf("the audit has nobody's name: %s", acts)
 			}
 		})
+	}
+}
+
+// A browser opens several tabs, as when it restores them. Each of the latest four can sign in, in any order.
+func TestSignInByTabs(t *testing.T) {
+	t.Parallel()
+	site := newLoginSite(t, true)
+	browser := oidctest.Browser(t)
+	var tabs []*url.URL
+	for range 5 {
+		tabs = append(tabs, site.provider.Open(t, browser, site.url+"/v1/agl/login/oidc"))
+	}
+	enter := func(tab int) (int, string) {
+		back := site.provider.Enter(t, browser, tabs[tab], "ana")
+		defer back.Body.Close()
+		return back.StatusCode, readAll(t, back.Body)
+	}
+	for _, tab := range []int{3, 1, 4, 2} {
+		if status, answer := enter(tab); status != 200 || answer != "the page" {
+			t.Errorf("tab %d: %d %s", tab, status, answer)
+		}
+		if status, _ := site.ask(t, browser, "GET", rollouts, ""); status != 200 {
+			t.Errorf("tab %d is not signed in: %d", tab, status)
+		}
+	}
+	if status, answer := enter(0); status != 401 || !strings.Contains(answer, "begin again") {
+		t.Errorf("the oldest tab: %d %s", status, answer)
+	}
+	here, err := url.Parse(site.url + "/v1/agl/login/oidc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range browser.Jar.Cookies(here) {
+		if strings.HasPrefix(c.Name, "agl_login") {
+			t.Errorf("the browser still keeps %s", c.Name)
+		}
 	}
 }
 

@@ -175,6 +175,12 @@ func Browser(tb testing.TB) *http.Client {
 // end of all redirects. The caller closes its body.
 func (p *Provider) SignIn(tb testing.TB, browser *http.Client, page, name string) *http.Response {
 	tb.Helper()
+	return p.Enter(tb, browser, p.Open(tb, browser, page), name)
+}
+
+// Open opens a page that redirects to the provider, and returns where a name is to be entered.
+func (p *Provider) Open(tb testing.TB, browser *http.Client, page string) *url.URL {
+	tb.Helper()
 	r, err := http.NewRequestWithContext(tb.Context(), http.MethodGet, page, nil)
 	if err != nil {
 		tb.Fatal(err)
@@ -188,8 +194,14 @@ func (p *Provider) SignIn(tb testing.TB, browser *http.Client, page, name string
 	if !strings.HasPrefix(at.String(), p.URL+"/login/") {
 		tb.Fatalf("the browser is at %s, not at the provider: %s", at, opened.Status)
 	}
+	return at
+}
+
+// Enter enters a name and the password on the page that Open has returned.
+func (p *Provider) Enter(tb testing.TB, browser *http.Client, at *url.URL, name string) *http.Response {
+	tb.Helper()
 	form := url.Values{"username": {name}, "password": {Password}, "id": {at.Query().Get("authRequestID")}}
-	r, err = http.NewRequestWithContext(tb.Context(), http.MethodPost, p.URL+at.Path, strings.NewReader(form.Encode()))
+	r, err := http.NewRequestWithContext(tb.Context(), http.MethodPost, p.URL+at.Path, strings.NewReader(form.Encode()))
 	if err != nil {
 		tb.Fatal(err)
 	}
