@@ -70,6 +70,9 @@ type Messages struct {
 	// does, and leaves out replies without a role. Otherwise they are read as they were sent, since other engines accept them, and
 	// such a reply is the assistant's.
 	Strict bool
+	// OwnCalls reads the tool calls that a completion itself records if no child of its span is one, and completions of any
+	// role. The reference leaves both out.
+	OwnCalls bool
 }
 
 // Adapt reads the conversations. Errors have code agl.CodeInvalid.
@@ -93,7 +96,7 @@ func (m Messages) Adapt(spans []agl.Span) ([]Conversation, error) {
 		if recorded.tools, err = recordedTools(children[span.SpanID]); err != nil {
 			return nil, err
 		}
-		conversation, err := recorded.conversation(m.Strict)
+		conversation, err := recorded.conversation(m)
 		if err != nil {
 			return nil, spanError(span, err)
 		}
@@ -163,21 +166,26 @@ func recordedTools(spans []*agl.Span) ([]*nested, error) {
 	return tools, nil
 }
 
-func (r *recordedChat) conversation(strict bool) (Conversation, error) {
-	f := fields{strict: strict}
+func (r *recordedChat) conversation(m Messages) (Conversation, error) {
+	f := fields{strict: m.Strict}
 	c := Conversation{Messages: []Message{}}
 	for i, recorded := range r.prompt.list {
 		c.Messages = append(c.Messages, f.promptMessage(agl.AttrGenAIPrompt+"."+strconv.Itoa(i), recorded))
 	}
 	for _, recorded := range r.completion.list {
 		role, _ := recorded.get("role").str()
-		bare := !strict && recorded.get("role") == nil && recorded.get("content") != nil // some engines send no role
-		if role != "assistant" && !bare {
+		calls := recorded.get("tool_calls")
+		bare := !m.Strict && recorded.get("role") == nil && recorded.get("content") != nil // some engines send no role
+		own := m.OwnCalls && (recorded.get("content") != nil || calls != nil)
+		if role != "assistant" && !bare && !own {
 			continue
 		}
 		message := Message{Role: "assistant", Content: recorded.get("content").json()}
 		for _, tool := range r.tools {
 			message.ToolCalls = append(message.ToolCalls, f.completionToolCall(tool))
+		}
+		if m.OwnCalls && len(r.tools) == 0 && calls != nil {
+			message.ToolCalls = ownCalls(calls)
 		}
 		c.Messages = append(c.Messages, message)
 	}
@@ -237,6 +245,17 @@ func (f *fields) assistantCalls(field string, recorded *nested) Message {
 		})
 	}
 	return message
+}
+
+// ownCalls reads the tool calls that a completion itself records. What the engine has left out is empty.
+func ownCalls(recorded *nested) (calls []ToolCall) {
+	for _, one := range recorded.list {
+		id, _ := one.get("id").str()
+		name, _ := one.get("name").str()
+		arguments, _ := one.get("arguments").str()
+		calls = append(calls, ToolCall{ID: id, Type: "function", Function: FunctionCall{Name: name, Arguments: arguments}})
+	}
+	return calls
 }
 
 // completionToolCall reads a tool call from the attributes of a tool's span.

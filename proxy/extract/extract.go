@@ -36,7 +36,13 @@ type Call struct {
 	Model    string            `json:"model"`
 	Messages []adapter.Message `json:"messages"` // of the request
 	Reply    adapter.Message   `json:"reply"`
+	// Reasoning and Refusal are what the model said beside the content of its reply.
+	Reasoning string `json:"reasoning,omitzero"`
+	Refusal   string `json:"refusal,omitzero"`
 }
+
+// firstReply is the prefix of the attributes of a reply.
+const firstReply = agl.AttrGenAICompletion + ".0."
 
 // Read reads a session from the spans of its rollout, which may be in any order.
 func Read(r *agl.Rollout, spans []agl.Span) (Session, error) {
@@ -55,7 +61,7 @@ func Read(r *agl.Rollout, spans []agl.Span) (Session, error) {
 		if span.Name != agl.SpanLiteLLMRequest || strings.EqualFold(text(agl.AttrTurnType), agl.TurnSide) {
 			continue
 		}
-		found, err := adapter.Messages{}.Adapt(spans[i : i+1])
+		found, err := adapter.Messages{OwnCalls: true}.Adapt(spans[i : i+1])
 		if err != nil {
 			return Session{}, err
 		}
@@ -67,6 +73,7 @@ func Read(r *agl.Rollout, spans []agl.Span) (Session, error) {
 			s.Calls = append(s.Calls, Call{
 				ID: text(agl.AttrGenAIResponseID), Turn: text(agl.AttrTurn), Model: text(agl.AttrGenAIRequestModel),
 				Messages: c.Messages[:n], Reply: c.Messages[n],
+				Reasoning: cmp.Or(text(firstReply+"reasoning_content"), text(firstReply+"reasoning")), Refusal: text(firstReply + "refusal"),
 			})
 			s.Last = span.SequenceID
 		}
@@ -89,9 +96,12 @@ func (s *Session) next(call int) (message *adapter.Message, found bool) {
 	return nil, false
 }
 
-// same reports whether a message repeats a reply.
+// same reports whether a message repeats a reply. The text beside tool calls is not read from requests.
 func same(m, reply *adapter.Message) bool {
-	if m.Role != "assistant" || len(m.ToolCalls) != len(reply.ToolCalls) || strings.TrimSpace(m.Text()) != strings.TrimSpace(reply.Text()) {
+	if m.Role != "assistant" || len(m.ToolCalls) != len(reply.ToolCalls) {
+		return false
+	}
+	if said := strings.TrimSpace(m.Text()); said != strings.TrimSpace(reply.Text()) && (said != "" || len(m.ToolCalls) == 0) {
 		return false
 	}
 	for i := range m.ToolCalls {

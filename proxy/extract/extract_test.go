@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy/extract"
 	"github.com/agl-go/agl/proxy/record"
 )
 
-// said records calls as the proxy does: each is a request and the text of its reply.
+// said records calls as the proxy does: each is a request and its reply, a message or the text of one.
 func said(t *testing.T, calls ...[2]string) extract.Session {
 	t.Helper()
 	var b record.Builder
@@ -27,9 +28,13 @@ func said(t *testing.T, calls ...[2]string) extract.Session {
 		if strings.Contains(call[0], "title") {
 			kind = "side"
 		}
+		message := call[1]
+		if !strings.HasPrefix(message, "{") {
+			message = `{"role":"assistant","content":"` + message + `"}`
+		}
 		in := record.Input{
 			RolloutID: "ro-1", AttemptID: "at-1", Model: "m", Request: []byte(`{"model":"m","messages":[` + call[0] + `]}`), Status: 200,
-			Reply: []byte(`{"id":"reply-` + turn + `","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"` + call[1] + `"}}]}`),
+			Reply: []byte(`{"id":"reply-` + turn + `","choices":[{"index":0,"finish_reason":"stop","message":` + message + `}]}`),
 			Turn:  turn, TurnType: kind,
 		}
 		if call[1] == "" {
@@ -106,6 +111,53 @@ func TestJudge(t *testing.T) {
 	}
 	if len(asked) != 8 || asked[0] != "[user: hi|hello|user: where is my order?]" {
 		t.Errorf("asked %q", asked)
+	}
+}
+
+// Whatever the model said is in a reply: a program that looks for personal data reads what would be learned from. A judge
+// reads the result of a tool after the reply that calls it.
+func TestAllOfAReply(t *testing.T) {
+	t.Parallel()
+	const (
+		calls = `"tool_calls":[{"id":"t1","type":"function","function":{"name":"mail","arguments":"{\"to\":\"ada@example.org\"}"}}]`
+		ask   = `{"role":"user","content":"write to Ada"}`
+		sent  = ask + `,{"role":"assistant","content":"I do",` + calls + `},{"role":"tool","tool_call_id":"t1","content":"sent"}`
+	)
+	s := said(t,
+		[2]string{ask, `{"role":"assistant","content":"I do","reasoning_content":"where is she?",` + calls + `}`},
+		[2]string{sent, `{"role":"assistant","content":null,"refusal":"I will not","reasoning":"hm"}`},
+		[2]string{ask, `{` + calls + `}`},                              // an engine that sends no role
+		[2]string{ask, `{"role":"model","content":"done"}`},            // or one of its own
+		[2]string{ask, `{"role":"assistant","tool_calls":[{}]}`},       // a call of nothing
+		[2]string{ask, `{"role":"assistant","tool_calls":"a\u0000b"}`}, // no list
+	)
+	var replies []string
+	for _, c := range s.Calls {
+		reply, err := json.Marshal(c.Reply)
+		if err != nil {
+			t.Fatal(err)
+		}
+		replies = append(replies, c.ID+" "+c.Reasoning+" "+c.Refusal+" "+string(reply))
+	}
+	want := []string{
+		`reply-0 where is she?  {"role":"assistant","content":"I do",` + calls + `}`,
+		`reply-1 hm I will not {"role":"assistant","content":null}`,
+		`reply-2   {"role":"assistant","content":null,` + calls + `}`,
+		`reply-3   {"role":"assistant","content":"done"}`,
+		`reply-4   {"role":"assistant","content":null}`,
+		`reply-5   {"role":"assistant","content":null}`,
+	}
+	if diff := cmp.Diff(want, replies); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	var questions []string
+	j := extract.Judge{Model: "judge", Prompt: "[{conversation}|{reply}|{next}]", MaxTokens: 9}
+	_, err := j.Judge(t.Context(), &s, func(_ context.Context, request []byte) ([]byte, error) {
+		questions = append(questions, string(request))
+		return []byte(`{"choices":[{"message":{"role":"assistant","content":"1"}}]}`), nil
+	}, func(extract.Judged) error { return nil })
+	if err != nil || len(questions) == 0 || !strings.Contains(questions[0], "ada@example.org") || !strings.Contains(questions[0], "]|tool: sent]") {
+		t.Errorf("asked %q, %v", questions, err)
 	}
 }
 
