@@ -293,7 +293,7 @@ func TestErrors(t *testing.T) {
 		{name: "no reply", reply: proxytest.Reply{Status: -1}, status: 502, source: "gateway", message: "broke off", fault: "broke off"},
 		{name: "too long to record", reply: proxytest.Reply{Body: `{"x":"` + strings.Repeat("y", 1000) + `"}`}, edit: func(c *proxy.Config) { c.MaxReplyBytes = 100 }, status: 200, message: "yyy\"}", fault: "longer than the 100 bytes"},
 		{name: "encoded", reply: proxytest.Reply{Header: http.Header{"Content-Encoding": {"br"}}, Body: "zzz"}, status: 200, message: "zzz", fault: "encoded as br"},
-		{name: "odd shapes", reply: proxytest.Reply{Body: `{"id":7,"model":null,"choices":{"a":1},"usage":[],"prompt_token_ids":"x","response_token_ids":[1,[2]]}`}, status: 200, message: `"choices"`},
+		{name: "odd shapes", reply: proxytest.Reply{Body: `{"id":7,"model":null,"choices":{"a":1},"usage":[],"prompt_token_ids":"x","response_token_ids":[1,[2]]}`}, status: 200, message: `"choices"`, fault: "neither output nor an error"},
 		{name: "odd choices", reply: proxytest.Reply{Body: `{"id":"","choices":[1,null,[],{"message":[],"logprobs":7,"token_ids":[1.5]},{"message":{"tool_calls":[3,{"function":null}]}}],"prompt_token_ids":[]}`}, status: 200, message: `"choices"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -3,7 +3,6 @@ package anthropic
 import (
 	"bytes"
 	"slices"
-	"strconv"
 
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/openai"
@@ -26,6 +25,7 @@ type field struct{ name, value []byte }
 
 // building is a content block that is being assembled.
 type building struct {
+	at      string // its index, as the backend spells it
 	members []field
 	texts   []field // the insides of joined strings
 	input   []byte  // of a tool use: the JSON so far, without escapes
@@ -58,51 +58,54 @@ func (a *Accumulator) Complete() bool {
 
 // Add adds the data of one event.
 func (a *Accumulator) Add(data []byte) {
-	if len(data) == 0 {
+	if len(data) == 0 || isDone(data) { // which some gateways send
 		return
 	}
-	kind := ""
+	kind, at := "", ""
+	var fault []byte
 	if !openai.Members(data, func(name, value []byte) {
-		if string(name) == "type" {
+		switch string(name) {
+		case "type":
 			kind = openai.Unquote(value)
+		case "index":
+			at = string(value)
+		case "error":
+			fault = value
 		}
 	}) {
 		a.malformed++
 		return
 	}
-	at := 0
 	openai.Members(data, func(name, value []byte) {
 		key := string(name)
 		switch {
-		case key == "type":
-		case key == "index":
-			// Anything but an integer counts as 0.
-			at, _ = strconv.Atoi(string(value))
+		case key == "type", key == "index":
 		case kind == "message_start" && key == "message":
 			a.started = true
 			openai.Members(value, a.member)
 		case kind == "content_block_start" && key == "content_block":
-			a.start(value)
+			a.start(at, value)
 		case kind == "content_block_delta" && key == "delta":
 			a.delta(at, value)
 		case kind == "message_delta" && key == "delta":
 			openai.Members(value, a.member)
 		case kind == "message_delta":
 			a.member(name, value)
-		case kind == "error":
-			a.member(name, value)
 		}
 	})
-	switch kind {
-	case "message_stop":
+	switch {
+	case kind == "message_stop":
 		a.done = true
-	case "":
+	case (kind == "error" || kind == "") && openai.Given(fault): // some gateways leave the type out
+		a.member([]byte("error"), fault)
+	case kind == "error":
+		a.member([]byte("error"), data)
+	case kind == "":
 		a.malformed++
 	}
 }
 
-// member adds a member of the message. The last value counts, and for each count in usage the
-// last one that is not null.
+// member adds a member of the message. The last value that is not null counts, also for each count in usage.
 func (a *Accumulator) member(name, value []byte) {
 	switch string(name) {
 	case "usage":
@@ -113,8 +116,14 @@ func (a *Accumulator) member(name, value []byte) {
 		})
 	case "content":
 	default:
-		a.size += set(&a.members, name, value)
+		if string(value) != "null" || !has(a.members, name) {
+			a.size += set(&a.members, name, value)
+		}
 	}
+}
+
+func has(in []field, name []byte) bool {
+	return slices.ContainsFunc(in, func(f field) bool { return bytes.Equal(f.name, name) })
 }
 
 func set(to *[]field, name, value []byte) int {
@@ -144,8 +153,8 @@ func extend(to *[]field, name, more []byte, separator string) int {
 	return len(name) + len(more)
 }
 
-func (a *Accumulator) start(value []byte) {
-	b := &building{}
+func (a *Accumulator) start(at string, value []byte) {
+	b := &building{at: at}
 	a.blocks = append(a.blocks, b)
 	openai.Members(value, func(name, value []byte) {
 		switch key := string(name); {
@@ -157,16 +166,25 @@ func (a *Accumulator) start(value []byte) {
 	})
 }
 
-// delta adds a delta to the block at an index, or to the last block if there is none at the
-// index. Without any block it begins one.
-func (a *Accumulator) delta(at int, value []byte) {
-	if len(a.blocks) == 0 {
-		a.blocks = append(a.blocks, &building{})
+// delta adds a delta to the block that began last with an index, or else to the last block: some backends send no index, or
+// the same for each block. Without any block it begins one.
+func (a *Accumulator) delta(at string, value []byte) {
+	var b *building
+	for _, other := range a.blocks {
+		if b == nil || b.at != at || other.at == at {
+			b = other
+		}
 	}
-	b := a.blocks[max(0, min(at, len(a.blocks)-1))]
+	if b == nil {
+		b = &building{at: at}
+		a.blocks = append(a.blocks, b)
+	}
 	openai.Members(value, func(name, value []byte) {
 		switch key := string(name); {
 		case key == "type":
+			if !has(b.members, name) { // the event that begins it did not come
+				a.size += b.become(value)
+			}
 		case key == "partial_json":
 			piece := openai.Unquote(value)
 			b.input = append(b.input, piece...)
@@ -179,6 +197,19 @@ func (a *Accumulator) delta(at int, value []byte) {
 			a.size += set(&b.members, name, value)
 		}
 	})
+}
+
+// become makes the block one to which a kind of delta belongs. It returns the size.
+func (b *building) become(delta []byte) int {
+	kind := "text"
+	switch openai.Unquote(delta) {
+	case "thinking_delta", "signature_delta":
+		kind = "thinking"
+	case "input_json_delta":
+		kind = "tool_use"
+		b.members = append(b.members, field{[]byte("input"), []byte("{}")})
+	}
+	return set(&b.members, []byte("type"), openai.Quote(kind))
 }
 
 // AppendJSON appends the message.

@@ -36,6 +36,9 @@ func (c *ChatReply) Reply(dst, completion []byte) ([]byte, error) {
 		return dst, openai.DecodeError(err)
 	}
 	if len(in.Choices) == 0 || in.Choices[0].Message == nil {
+		if openai.Given(in.Error) {
+			return dst, openai.BackendError(in.Error)
+		}
 		return dst, openai.Unsupported("choices", "the reply has none")
 	}
 	choice := &in.Choices[0]

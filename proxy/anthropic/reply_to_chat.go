@@ -2,6 +2,7 @@ package anthropic
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"github.com/agl-go/agl/proxy/openai"
@@ -23,10 +24,17 @@ type MessageReply struct {
 	ended     bool
 	finish    string
 	usage     usage
-	block     block // the one that is being sent
-	told      bool  // arguments of its tool use have been sent
-	calls     int   // tool uses so far
-	thoughts  int   // thinking blocks so far
+	open      []*openBlock // in the order in which they began
+	calls     int          // tool uses so far
+	thoughts  int          // thinking blocks so far
+}
+
+// openBlock is a content block of a stream that has begun and has not ended.
+type openBlock struct {
+	block
+	at   string // its index, as the backend spells it
+	call int    // the index of a tool use among the calls
+	told bool   // arguments of a tool use have been sent
 }
 
 // Reply appends the chat completion for a message.
@@ -35,7 +43,11 @@ func (m *MessageReply) Reply(dst, whole []byte) ([]byte, error) {
 	if err := json.Unmarshal(whole, &in, openai.Lenient()); err != nil {
 		return dst, openai.DecodeError(err)
 	}
-	if in.Type != "message" {
+	switch {
+	case in.Type == "message":
+	case openai.Given(in.Error):
+		return dst, openai.BackendError(in.Error)
+	default:
 		return dst, openai.Unsupported("type", "got %q from the backend, must be message", in.Type)
 	}
 	out := openai.ChatMessage{Role: "assistant", Content: null}
@@ -63,10 +75,11 @@ func (m *MessageReply) Reply(dst, whole []byte) ([]byte, error) {
 			return dst, err
 		}
 	}
-	finish := "stop"
+	stop := ""
 	if in.StopReason != nil {
-		finish = finishReason(*in.StopReason)
+		stop = *in.StopReason
 	}
+	finish := finishReason(stop, len(out.ToolCalls))
 	return openai.AppendWire(dst, &openai.ChatReply{
 		ID: in.ID, Object: "chat.completion", Created: m.created(), Model: in.Model,
 		Choices: []openai.ChatChoice{{Message: &out, Logprobs: null, FinishReason: &finish}}, Usage: in.Usage.chat(),
@@ -78,7 +91,11 @@ func (m *MessageReply) created() raw {
 	return v
 }
 
-func finishReason(stop string) string {
+// finishReason translates a stop reason. Some backends leave it out: then the calls say why the message ended.
+func finishReason(stop string, calls int) string {
+	if stop == "" && calls > 0 {
+		return "tool_calls"
+	}
 	switch stop {
 	case "max_tokens", "model_context_window_exceeded":
 		return "length"
@@ -100,6 +117,8 @@ func (u usage) chat() *openai.ChatUsage {
 // event is an event of a message's stream.
 type event struct {
 	Type         string     `json:"type"`
+	Index        raw        `json:"index"`
+	Error        raw        `json:"error"`
 	Message      *reply     `json:"message"`
 	ContentBlock *block     `json:"content_block"`
 	Delta        eventDelta `json:"delta"`
@@ -116,10 +135,14 @@ type eventDelta struct {
 }
 
 // Event appends the chunks for the data of one event of the backend's stream. It fails
-// when the data is not an event of a message. Events of unknown kinds are dropped.
+// when the data is not an event of a message. Events of unknown kinds are dropped. Some
+// gateways end a stream with [DONE], and report an error without a type.
 func (m *MessageReply) Event(dst, data []byte) ([]byte, error) {
-	if len(data) == 0 || m.ended {
+	switch {
+	case len(data) == 0 || m.ended:
 		return dst, nil
+	case isDone(data):
+		return m.End(dst)
 	}
 	var in event
 	if err := json.Unmarshal(data, &in, openai.Lenient()); err != nil {
@@ -137,13 +160,15 @@ func (m *MessageReply) Event(dst, data []byte) ([]byte, error) {
 		if in.ContentBlock == nil {
 			return dst, openai.Unsupported("content_block", "content_block_start has none")
 		}
-		return m.begin(dst, *in.ContentBlock)
+		return m.begin(dst, string(in.Index), *in.ContentBlock)
 	case "content_block_delta":
-		return m.delta(dst, &in.Delta)
+		return m.delta(dst, m.find(string(in.Index)), &in.Delta)
 	case "content_block_stop":
-		return m.stop(dst)
+		return m.stop(dst, m.find(string(in.Index)))
 	case "message_delta":
-		m.finish = in.Delta.StopReason
+		if in.Delta.StopReason != "" {
+			m.finish = in.Delta.StopReason
+		}
 		// A count that is absent keeps its value of message_start.
 		if err := json.Unmarshal(orEmpty(in.Usage), &m.usage, openai.Lenient()); err != nil {
 			return dst, openai.DecodeError(err)
@@ -155,10 +180,15 @@ func (m *MessageReply) Event(dst, data []byte) ([]byte, error) {
 		return m.Fail(dst, openai.ErrorFrom(0, data)), nil
 	case "ping":
 		return append(dst, ": ping\n\n"...), nil
-	default:
-		return dst, nil
+	case "":
+		if openai.Given(in.Error) {
+			return m.Fail(dst, openai.ErrorFrom(0, data)), nil
+		}
 	}
+	return dst, nil
 }
+
+func isDone(data []byte) bool { return string(bytes.TrimSpace(data)) == "[DONE]" }
 
 func orEmpty(v raw) raw {
 	if openai.Given(v) {
@@ -188,8 +218,25 @@ func (m *MessageReply) End(dst []byte) ([]byte, error) {
 // Done reports whether the last event of the stream has been appended.
 func (m *MessageReply) Done() bool { return m.ended }
 
-func (m *MessageReply) begin(dst []byte, b block) (_ []byte, err error) {
-	m.block, m.told = b, false
+// find returns the open block with an index, or else the one that began last: some backends send no index, or the same
+// for each block. It returns nil if no block is open.
+func (m *MessageReply) find(at string) (found *openBlock) {
+	for _, b := range m.open {
+		if found == nil || found.at != at || b.at == at {
+			found = b
+		}
+	}
+	return found
+}
+
+func (m *MessageReply) begin(dst []byte, at string, begun block) (_ []byte, err error) {
+	if before := m.find(at); before != nil && before.at == at { // its end did not come
+		if dst, err = m.stop(dst, before); err != nil {
+			return dst, err
+		}
+	}
+	b := &openBlock{block: begun, at: at}
+	m.open = append(m.open, b)
 	switch b.Type {
 	case "text":
 		if openai.IsText(b.Text) {
@@ -200,56 +247,67 @@ func (m *MessageReply) begin(dst []byte, b block) (_ []byte, err error) {
 			return m.chunk(dst, &openai.ChatMessage{ReasoningContent: b.Thinking}, nil)
 		}
 	case "tool_use":
+		b.call = m.calls
 		m.calls++
-		if dst, err = m.call(dst, openai.ChatCall{ID: b.ID, Type: "function", Function: openai.ChatFunction{Name: b.Name, Arguments: raw(`""`)}}); err != nil {
+		if dst, err = m.call(dst, b, openai.ChatCall{ID: b.ID, Type: "function", Function: openai.ChatFunction{Name: b.Name, Arguments: raw(`""`)}}); err != nil {
 			return dst, err
 		}
 		if openai.Given(b.Input) && string(b.Input) != "{}" {
-			m.told = true
-			return m.call(dst, openai.ChatCall{Function: openai.ChatFunction{Arguments: arguments(b.Input)}})
+			return m.argue(dst, b, arguments(b.Input))
 		}
 	}
 	return dst, nil
 }
 
-func (m *MessageReply) call(dst []byte, c openai.ChatCall) ([]byte, error) {
-	index := m.calls - 1
-	c.Index = &index
+func (m *MessageReply) call(dst []byte, b *openBlock, c openai.ChatCall) ([]byte, error) {
+	c.Index = &b.call
 	return m.chunk(dst, &openai.ChatMessage{ToolCalls: []openai.ChatCall{c}}, nil)
 }
 
-func (m *MessageReply) delta(dst []byte, d *eventDelta) ([]byte, error) {
+// argue sends a piece of the arguments of a tool use.
+func (m *MessageReply) argue(dst []byte, b *openBlock, piece raw) ([]byte, error) {
+	b.told = true
+	return m.call(dst, b, openai.ChatCall{Function: openai.ChatFunction{Arguments: piece}})
+}
+
+// delta sends a piece of a block. A text needs no block: some backends do not begin one. Arguments of a tool that runs at the
+// backend are no call of the agent's.
+func (m *MessageReply) delta(dst []byte, b *openBlock, d *eventDelta) ([]byte, error) {
 	switch {
 	case d.Type == "text_delta" && openai.IsText(d.Text):
 		return m.chunk(dst, &openai.ChatMessage{Content: d.Text}, nil)
 	case d.Type == "thinking_delta" && openai.IsText(d.Thinking):
-		if openai.IsText(m.block.Thinking) { // it grows in place
-			m.block.Thinking = append(m.block.Thinking[:len(m.block.Thinking)-1], d.Thinking[1:]...)
-		} else {
-			m.block.Thinking = bytes.Clone(d.Thinking)
+		switch {
+		case b == nil:
+		case openai.IsText(b.Thinking): // it grows in place
+			b.Thinking = append(b.Thinking[:len(b.Thinking)-1], d.Thinking[1:]...)
+		default:
+			b.Thinking = bytes.Clone(d.Thinking)
 		}
 		return m.chunk(dst, &openai.ChatMessage{ReasoningContent: d.Thinking}, nil)
+	case b == nil:
 	case d.Type == "signature_delta":
-		m.block.Signature = d.Signature
-	case d.Type == "input_json_delta" && openai.IsText(d.PartialJSON):
-		m.told = true
-		return m.call(dst, openai.ChatCall{Function: openai.ChatFunction{Arguments: d.PartialJSON}})
+		b.Signature = d.Signature
+	case d.Type == "input_json_delta" && openai.IsText(d.PartialJSON) && b.Type == "tool_use":
+		return m.argue(dst, b, d.PartialJSON)
 	}
 	return dst, nil
 }
 
-func (m *MessageReply) stop(dst []byte) ([]byte, error) {
-	b := m.block
-	m.block = block{}
+func (m *MessageReply) stop(dst []byte, b *openBlock) ([]byte, error) {
+	if b == nil {
+		return dst, nil
+	}
+	m.open = slices.DeleteFunc(m.open, func(other *openBlock) bool { return other == b })
 	switch {
-	case b.Type == "tool_use" && !m.told:
-		return m.call(dst, openai.ChatCall{Function: openai.ChatFunction{Arguments: raw(`"{}"`)}})
+	case b.Type == "tool_use" && !b.told:
+		return m.argue(dst, b, raw(`"{}"`))
 	case strings.HasSuffix(b.Type, "thinking"):
 		// Clients assemble the blocks of a stream by their index.
 		index := m.thoughts
 		m.thoughts++
 		b.Index = &index
-		thoughts, err := openai.AppendWire(nil, []block{b})
+		thoughts, err := openai.AppendWire(nil, []block{b.block})
 		if err != nil {
 			return dst, err
 		}
@@ -262,8 +320,13 @@ func (m *MessageReply) end(dst []byte) (_ []byte, err error) {
 	if !m.started {
 		return dst, openai.Unsupported("stream", "it ended before it began")
 	}
+	for len(m.open) > 0 { // their ends did not come
+		if dst, err = m.stop(dst, m.open[0]); err != nil {
+			return dst, err
+		}
+	}
 	m.ended = true
-	finish := finishReason(m.finish)
+	finish := finishReason(m.finish, m.calls)
 	if dst, err = m.chunk(dst, &openai.ChatMessage{}, &finish); err != nil {
 		return dst, err
 	}

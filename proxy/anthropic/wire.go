@@ -1,6 +1,9 @@
 package anthropic
 
-import "github.com/go-json-experiment/json/jsontext"
+import (
+	"github.com/agl-go/agl/proxy/openai"
+	"github.com/go-json-experiment/json/jsontext"
+)
 
 // raw is JSON that is copied byte for byte.
 type raw = jsontext.Value
@@ -95,6 +98,7 @@ type reply struct {
 	StopReason   *string `json:"stop_reason"`
 	StopSequence raw     `json:"stop_sequence"`
 	Usage        usage   `json:"usage"`
+	Error        raw     `json:"error,omitzero"` // of a backend that failed
 }
 
 // usage counts tokens. Tokens of a prompt that a cache read or wrote are not in Input.
@@ -103,6 +107,35 @@ type usage struct {
 	CacheCreation int64 `json:"cache_creation_input_tokens"`
 	CacheRead     int64 `json:"cache_read_input_tokens"`
 	Output        int64 `json:"output_tokens"`
+}
+
+// UnmarshalJSON sets the counts that are given, so that the usage of a later event continues that of an earlier one. If one of
+// them is no number of tokens, there is no usage, like for [openai.ParseUsage].
+func (u *usage) UnmarshalJSON(value []byte) error {
+	wrong := false
+	openai.Members(value, func(name, value []byte) {
+		var to *int64
+		switch string(name) {
+		case "input_tokens":
+			to = &u.Input
+		case "cache_creation_input_tokens":
+			to = &u.CacheCreation
+		case "cache_read_input_tokens":
+			to = &u.CacheRead
+		case "output_tokens":
+			to = &u.Output
+		}
+		if to == nil || !openai.Given(value) {
+			return
+		}
+		n, ok := openai.TokenCount(value)
+		wrong = wrong || !ok
+		*to = n
+	})
+	if wrong {
+		*u = usage{}
+	}
+	return nil
 }
 
 var null = raw("null")

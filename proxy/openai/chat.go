@@ -146,6 +146,38 @@ type ChatUsage struct {
 	CompletionMore *ChatReasoning `json:"completion_tokens_details,omitzero"`
 }
 
+// UnmarshalJSON reads a usage as [ParseUsage] does: one whose counts are no numbers of tokens is zero, and no reply is lost
+// because of it. Details that are none are left out.
+func (u *ChatUsage) UnmarshalJSON(raw []byte) error {
+	*u = ChatUsage{}
+	counts, ok := ParseUsage(raw)
+	if !ok {
+		return nil
+	}
+	u.Prompt, u.Completion, u.Total = counts.Prompt, counts.Completion, counts.Sum()
+	detail := func(object []byte, name string) (n int64, ok bool) {
+		Members(object, func(key, value []byte) {
+			if string(key) == name {
+				n, ok = TokenCount(value)
+			}
+		})
+		return n, ok
+	}
+	Members(raw, func(name, value []byte) {
+		switch string(name) {
+		case "prompt_tokens_details":
+			if n, ok := detail(value, "cached_tokens"); ok {
+				u.PromptDetails = &ChatCached{n}
+			}
+		case "completion_tokens_details":
+			if n, ok := detail(value, "reasoning_tokens"); ok {
+				u.CompletionMore = &ChatReasoning{n}
+			}
+		}
+	})
+	return nil
+}
+
 // ChatCached counts the tokens of a prompt that came from a cache.
 type ChatCached struct {
 	Cached int64 `json:"cached_tokens"`

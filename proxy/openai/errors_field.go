@@ -23,6 +23,15 @@ func Unsupported(field, format string, args ...any) error {
 	return &FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
+// BackendError is the error of a reply that is an error in spite of its status. It says what the backend says.
+func BackendError(said jsontext.Value) error {
+	message := ErrorMessage(said)
+	if message == "" {
+		message = string(said)
+	}
+	return &FieldError{Field: "error", Reason: message}
+}
+
 // DecodeError turns the error of a JSON decoder into a [FieldError], with the field as
 // the API names it.
 func DecodeError(err error) error {

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -10,7 +11,7 @@ import (
 
 // ResponsesAccumulator assembles the events of a stream of the Responses API into the
 // response that the same call would have returned unstreamed. The last event contains that
-// response. If the stream breaks off, the items so far are used, including incomplete ones.
+// response. If the stream breaks off, or that event has no output, the items so far are used, including incomplete ones.
 // Its zero value is ready.
 type ResponsesAccumulator struct {
 	response  []byte
@@ -23,9 +24,10 @@ type ResponsesAccumulator struct {
 
 // streamedItem is an item of the output.
 type streamedItem struct {
-	raw  []byte // from the event that began it, or from the one that completed it
-	said []byte // its text or arguments so far: the inside of a JSON string
-	done bool
+	raw     []byte // from the event that began it, or from the one that completed it
+	said    []byte // its text or arguments so far: the inside of a JSON string
+	refused bool   // what it says is a refusal
+	done    bool
 }
 
 // Size returns the estimated memory of the accumulator in bytes.
@@ -60,7 +62,7 @@ func (a *ResponsesAccumulator) Add(data []byte) {
 		return
 	}
 	kind, at := "", 0
-	var whole, item, delta []byte
+	var whole, item, delta, fault []byte
 	complete := Members(data, func(name, value []byte) {
 		switch string(name) {
 		case "type":
@@ -74,17 +76,20 @@ func (a *ResponsesAccumulator) Add(data []byte) {
 			item = value
 		case "delta":
 			delta = value
+		case "error":
+			fault = value
 		}
 	})
-	if !complete || kind == "" {
-		a.malformed++
-		return
+	if kind == "error" && !Given(fault) {
+		fault = data // whose members are those of the error
 	}
 	switch {
-	case kind == "error":
-		a.fault = bytes.Clone(data)
-		a.size += len(data)
-	case whole != nil:
+	case !complete, kind == "" && !Given(fault):
+		a.malformed++
+	case kind == "error" || kind == "": // some gateways leave the type out
+		a.fault = bytes.Clone(fault)
+		a.size += len(fault)
+	case len(whole) > 0 && whole[0] == '{':
 		a.size += len(whole) - len(a.response)
 		a.response = append(a.response[:0], whole...)
 		a.done = kind == "response.completed" || kind == "response.incomplete" || kind == "response.failed"
@@ -95,6 +100,9 @@ func (a *ResponsesAccumulator) Add(data []byte) {
 	case len(delta) > 1 && delta[0] == '"' && !strings.Contains(kind, "summary"):
 		it := a.item(at)
 		it.said = append(it.said, delta[1:len(delta)-1]...)
+		if kind == "response.refusal.delta" {
+			it.refused = true
+		}
 		a.size += len(delta)
 	}
 }
@@ -112,7 +120,7 @@ func (a *ResponsesAccumulator) item(at int) *streamedItem {
 
 // AppendJSON appends the response.
 func (a *ResponsesAccumulator) AppendJSON(dst []byte) []byte {
-	if a.done {
+	if a.done && !a.lacksOutput() {
 		return append(dst, a.response...)
 	}
 	dst = append(dst, '{')
@@ -140,6 +148,21 @@ func (a *ResponsesAccumulator) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
+// lacksOutput reports whether the response of the last event has no output although there were items: some services leave it
+// out there.
+func (a *ResponsesAccumulator) lacksOutput() bool {
+	if !slices.ContainsFunc(a.items, func(it *streamedItem) bool { return it.raw != nil }) {
+		return false
+	}
+	empty := true
+	Members(a.response, func(name, value []byte) {
+		if string(name) == "output" {
+			Elements(value, func([]byte) { empty = false })
+		}
+	})
+	return empty
+}
+
 func (it *streamedItem) appendJSON(dst []byte) []byte {
 	if it.done || it.said == nil {
 		return append(dst, it.raw...)
@@ -163,8 +186,11 @@ func (it *streamedItem) appendJSON(dst []byte) []byte {
 		return append(appendMember(dst, []byte("input"), said), '}')
 	}
 	part := `[{"type":"output_text","text":`
-	if kind == "reasoning" {
+	switch {
+	case kind == "reasoning":
 		part = `[{"type":"reasoning_text","text":`
+	case it.refused:
+		part = `[{"type":"refusal","refusal":`
 	}
 	dst = append(append(appendName(dst, []byte("content")), part...), said...)
 	return append(dst, "}]}"...)

@@ -185,6 +185,9 @@ func (r *ResponseReply) Reply(dst, completion []byte) ([]byte, error) {
 		return dst, DecodeError(err)
 	}
 	if len(in.Choices) == 0 || in.Choices[0].Message == nil {
+		if Given(in.Error) {
+			return dst, BackendError(in.Error)
+		}
 		return dst, Unsupported("choices", "the reply has none")
 	}
 	choice := &in.Choices[0]

@@ -183,6 +183,44 @@ func TestResponsesStreamsGolden(t *testing.T) {
 	golden(t, "chat-to-responses.golden.sse", all)
 }
 
+// Some services leave the output out of the last event, and some report errors in a shape of their own.
+func TestResponsesSloppyStreams(t *testing.T) {
+	t.Parallel()
+	const (
+		created = `{"type":"response.created","response":{"id":"r","status":"in_progress","output":[]}}`
+		added   = `{"type":"response.output_item.added","output_index":0,"item":{"type":"message","role":"assistant","content":[]}}`
+		delta   = `{"type":"response.output_text.delta","output_index":0,"delta":"hi"}`
+		refused = `{"type":"response.refusal.delta","output_index":0,"delta":"no"}`
+		item    = `{"type":"response.output_item.done","output_index":0,"item":{"type":"message","role":"assistant","content":[{"type":"output_text","text":"hi"}]}}`
+	)
+	for name, tt := range map[string]struct {
+		datas []string
+		want  string // in the response
+	}{
+		"empty output":                  {[]string{created, added, delta, item, `{"type":"response.completed","response":{"id":"r","status":"completed","output":[],"usage":{"input_tokens":1,"output_tokens":2}}}`}, `"status":"completed","usage":{"input_tokens":1,"output_tokens":2},"output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"hi"}]}]`},
+		"no output":                     {[]string{added, delta, `{"type":"response.completed","response":{"id":"r"}}`}, `"output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"hi"}]}]`},
+		"null":                          {[]string{created, added, delta, `{"type":"response.completed","response":null}`}, `"id":"r"`},
+		"cut refusal":                   {[]string{created, added, refused}, `"content":[{"type":"refusal","refusal":"no"}]`},
+		"nested error":                  {[]string{created, `{"type":"error","error":{"message":"busy"}}`}, `"error":{"message":"busy"}`},
+		"bare error":                    {[]string{created, `{"error":{"message":"busy"}}`}, `"error":{"message":"busy"}`},
+		"an answer whose error is null": {[]string{created, `{"type":"response.completed","response":{"id":"r","output":[{"type":"message"}],"error":null},"error":null}`}, `"output":[{"type":"message"}]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var a openai.ResponsesAccumulator
+			for _, data := range tt.datas {
+				a.Add([]byte(data))
+			}
+			if got := string(a.AppendJSON(nil)); !strings.Contains(got, tt.want) || a.Malformed() > 0 {
+				t.Errorf("got %s with %d malformed, want %s", got, a.Malformed(), tt.want)
+			}
+			if failed := strings.Contains(tt.want, `"error":`); failed != (a.Failure() != nil) {
+				t.Errorf("failure %s", a.Failure())
+			}
+		})
+	}
+}
+
 // A stream that breaks off leaves what had come.
 func TestResponsesBrokenOff(t *testing.T) {
 	t.Parallel()

@@ -23,8 +23,7 @@ func ParseUsage(raw []byte) (_ Usage, ok bool) {
 	var u Usage
 	cached, wrong := int64(0), false
 	Members(raw, func(name, value []byte) {
-		n, err := strconv.ParseInt(string(value), 10, 64)
-		good := err == nil && n >= 0 && n <= mostTokens
+		n, good := TokenCount(value)
 		given := !rawjson.IsNull(value)
 		switch string(name) {
 		case "prompt_tokens", "input_tokens":
@@ -45,6 +44,15 @@ func ParseUsage(raw []byte) (_ Usage, ok bool) {
 		return Usage{}, false
 	}
 	return u, true
+}
+
+// TokenCount reads a number of tokens. ok is false for anything else.
+func TokenCount(raw []byte) (n int64, ok bool) {
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	if err != nil || n < 0 || n > mostTokens {
+		return 0, false
+	}
+	return n, true
 }
 
 // mostTokens bounds what counts as a number of tokens: no call has more, and sums of such numbers do not overflow.

@@ -84,13 +84,13 @@ func toolCall(id, name, arguments []byte) []byte {
 }
 
 // assistant builds a message. Without any text its content is null.
-func assistant(texts, thoughts, calls [][]byte) []byte {
+func assistant(texts, thoughts, calls, refusals [][]byte) []byte {
 	content := joinTexts(texts)
 	if content == nil {
 		content = []byte("null")
 	}
 	return object(pair{"role", []byte(`"assistant"`)}, pair{"content", content},
-		pair{"reasoning_content", joinTexts(thoughts)}, pair{"tool_calls", array(calls)})
+		pair{"reasoning_content", joinTexts(thoughts)}, pair{"tool_calls", array(calls)}, pair{"refusal", joinTexts(refusals)})
 }
 
 // messagesMessage yields a message of Anthropic's Messages as chat messages: one for each
@@ -104,7 +104,7 @@ func messagesMessage(raw []byte, yield func(message []byte)) {
 	blocks := readBlocks(content, yield)
 	switch {
 	case string(role) == `"assistant"`:
-		yield(assistant(blocks.texts, blocks.thoughts, blocks.calls))
+		yield(assistant(blocks.texts, blocks.thoughts, blocks.calls, nil))
 	case len(blocks.parts) > 0:
 		yield(object(pair{"role", role}, pair{"content", array(blocks.parts)}))
 	}
@@ -165,7 +165,10 @@ func messagesChoices(reply []openai.Member) []choice {
 		switch string(m.Name) {
 		case "content":
 			b := readBlocks(m.Value, func([]byte) {})
-			c.message = assistant(b.texts, b.thoughts, b.calls)
+			if m.Value[0] == '"' { // some gateways reply with a text
+				b.texts = [][]byte{m.Value}
+			}
+			c.message = assistant(b.texts, b.thoughts, b.calls, nil)
 		case "stop_reason":
 			c.finish = append(c.finish, openai.Member{Name: []byte("finish_reason"), Value: finishReason(openai.Unquote(m.Value), m.Value)}, m)
 		}
@@ -196,14 +199,14 @@ func responsesItem(item []byte, yield func(message []byte)) {
 	switch openai.Unquote(member(item, "type")) {
 	case "function_call":
 		call := toolCall(member(item, "call_id"), member(item, "name"), member(item, "arguments"))
-		yield(assistant(nil, nil, [][]byte{call}))
+		yield(assistant(nil, nil, [][]byte{call}, nil))
 	case "custom_tool_call":
 		call := toolCall(member(item, "call_id"), member(item, "name"), member(item, "input"))
-		yield(assistant(nil, nil, [][]byte{call}))
+		yield(assistant(nil, nil, [][]byte{call}, nil))
 	case "function_call_output", "custom_tool_call_output":
 		yield(object(pair{"role", []byte(`"tool"`)}, pair{"tool_call_id", member(item, "call_id")}, pair{"content", member(item, "output")}))
 	case "reasoning":
-		yield(assistant(nil, reasoning(item), nil))
+		yield(assistant(nil, reasoning(item), nil, nil))
 	default:
 		role, content := member(item, "role"), member(item, "content")
 		var parts [][]byte
@@ -248,7 +251,7 @@ func reasoning(item []byte) (texts [][]byte) {
 
 // responsesChoices returns the choice of a Responses reply, or none if it has no output.
 func responsesChoices(reply []openai.Member) []choice {
-	var texts, thoughts, calls, logprobs [][]byte
+	var texts, thoughts, calls, refusals, logprobs [][]byte
 	var reason, raw []byte
 	seen := false
 	for _, m := range reply {
@@ -258,9 +261,16 @@ func responsesChoices(reply []openai.Member) []choice {
 			openai.Elements(m.Value, func(item []byte) {
 				switch openai.Unquote(member(item, "type")) {
 				case "message":
-					openai.Elements(member(item, "content"), func(part []byte) {
+					content := member(item, "content")
+					if len(content) > 0 && content[0] == '"' { // some gateways reply with a text
+						texts = append(texts, content)
+					}
+					openai.Elements(content, func(part []byte) {
 						if text := member(part, "text"); text != nil {
 							texts = append(texts, text)
+						}
+						if refusal := member(part, "refusal"); refusal != nil {
+							refusals = append(refusals, refusal)
 						}
 						openai.Elements(member(part, "logprobs"), func(one []byte) { logprobs = append(logprobs, one) })
 					})
@@ -281,7 +291,7 @@ func responsesChoices(reply []openai.Member) []choice {
 	if !seen {
 		return nil
 	}
-	c := choice{message: assistant(texts, thoughts, calls), logprobs: array(logprobs)}
+	c := choice{message: assistant(texts, thoughts, calls, refusals), logprobs: array(logprobs)}
 	switch {
 	case reason != nil:
 		raw = finishReason(openai.Unquote(reason), reason)

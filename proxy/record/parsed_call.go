@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/modelerror"
 	"github.com/agl-go/agl/proxy/openai"
 )
 
@@ -17,7 +18,8 @@ type parsedCall struct {
 	responseID string
 	model      []byte // raw
 	usage      []byte // raw
-	message    string // of an error
+	failure    []byte // raw error
+	message    string // of failure
 	tokens     Tokens
 
 	fault, source string // of the input, or what is wrong with the reply
@@ -101,6 +103,26 @@ func (x *parsedCall) readReply(in *Input, reply []byte, previous *Tokens) {
 	if !in.Cut {
 		x.tokens = ids.read(previous)
 	}
+	if in.Status >= 200 && in.Status < 300 {
+		x.checkReply(in)
+	}
+}
+
+// badGateway is the HTTP status of which such a reply is a case.
+const badGateway = 502
+
+// checkReply notes a reply that is none in spite of its status: an error, or one of another API.
+func (x *parsedCall) checkReply(in *Input) {
+	switch {
+	case x.message != "" && in.Streamed == nil: // the error of a stream is known already
+		outcome := modelerror.Outcome(badGateway, object(pair{"error", x.failure}))
+		if x.fault == "" && x.outcome == "" {
+			x.outcome = outcome.Kind
+		}
+		x.fail("the backend answered " + strconv.Itoa(in.Status) + " with an error")
+	case len(x.choices) == 0:
+		x.useless(in, "the reply has neither output nor an error")
+	}
 }
 
 // readMembers reads the members that all forms share.
@@ -122,7 +144,7 @@ func (x *parsedCall) readMembers(ids *tokenSources) {
 		case "metadata":
 			ids.versions = listOf(member(m.Value, "weight_versions"))
 		case "error":
-			x.message = openai.ErrorMessage(m.Value)
+			x.failure, x.message = m.Value, openai.ErrorMessage(m.Value)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package record
 
 import (
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -47,7 +48,7 @@ func (b *Builder) Append(dst []byte, in *Input, at *Position) ([]byte, Made) {
 	status := agl.SpanStatus{Code: agl.StatusOK}
 	if x.fault != "" {
 		description := x.fault
-		if x.message != "" {
+		if x.message != "" && !strings.HasSuffix(description, x.message) {
 			description += ": " + x.message
 		}
 		status = agl.SpanStatus{Code: agl.StatusError, Description: agl.Some(description)}

@@ -102,7 +102,6 @@ func TestRequestThatIsNoObject(t *testing.T) {
 	}
 }
 
-// BenchmarkRecord builds the record of one small call with token ids and log-probabilities.
 // What custom tools of the Responses API take and return is recorded as the calls of functions are.
 func TestCustomToolCalls(t *testing.T) {
 	t.Parallel()
@@ -122,6 +121,58 @@ func TestCustomToolCalls(t *testing.T) {
 	}
 }
 
+// A reply that is an error or no reply of its API is not recorded as one, whatever its status.
+func TestRepliesThatAreNone(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		form    Form
+		reply   string
+		status  string // of the span; empty is OK
+		outcome agl.OutcomeKind
+	}{
+		{Chat, `{"error":{"message":"busy"}}`, "the backend answered 200 with an error: busy", agl.OutcomeModelError},
+		{Chat, `{"error":{"message":"more than the maximum context length"}}`, "the backend answered 200 with an error: more than the maximum context length", agl.OutcomeContextOverflow},
+		{Chat, `{"error":"busy"}`, "the backend answered 200 with an error: busy", agl.OutcomeModelError},
+		{Chat, `{"output":[]}`, "the reply has neither output nor an error", agl.OutcomeModelError},
+		{Chat, `{"choices":[{"message":{"content":"hi"}}],"error":null}`, "", ""},
+		{Chat, `{"choices":[{"message":{"content":"hi"}}],"error":{}}`, "", ""},
+		{Messages, `{"type":"error","error":{"type":"overloaded_error","message":"busy"}}`, "the backend answered 200 with an error: busy", agl.OutcomeModelError},
+		{Messages, `{"choices":[{"message":{"content":"hi"}}]}`, "the reply has neither output nor an error", agl.OutcomeModelError},
+		{Responses, `{"status":"failed","output":[],"error":{"code":"server_error","message":"busy"}}`, "the backend answered 200 with an error: busy", agl.OutcomeModelError},
+		{Responses, `{"choices":[]}`, "the reply has neither output nor an error", agl.OutcomeModelError},
+	} {
+		var b Builder
+		_, made := b.Append(nil, &Input{Form: tt.form, Status: http.StatusOK, Reply: []byte(tt.reply)}, &Position{})
+		var s agl.Span
+		if err := spanjson.Parse(made.Spans[1], &s); err != nil {
+			t.Fatal(err)
+		}
+		if outcome, _ := s.Attributes.GetString(AttrOutcome); s.Status.Description.V != tt.status || outcome != string(tt.outcome) {
+			t.Errorf("%s %s: %+v with outcome %q", tt.form, tt.reply, s.Status, outcome)
+		}
+	}
+}
+
+// Refusals of the Responses API, and the texts of gateways that send no list of parts, are in the message.
+func TestTextsOfReplies(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		form             Form
+		reply, key, want string
+	}{
+		{Responses, `{"output":[{"type":"message","content":[{"type":"refusal","refusal":"no"}]}]}`, "refusal", "no"},
+		{Responses, `{"output":[{"type":"message","content":"hi"}]}`, "content", "hi"},
+		{Messages, `{"content":"hi"}`, "content", "hi"},
+	} {
+		var b Builder
+		got := agl.Attributes(b.AppendAttributes(nil, &Input{Form: tt.form, Status: http.StatusOK, Reply: []byte(tt.reply)}, &Position{}))
+		if text, _ := got.GetString(agl.AttrGenAICompletion + ".0." + tt.key); text != tt.want {
+			t.Errorf("%s: %s is %q, want %q", tt.reply, tt.key, text, tt.want)
+		}
+	}
+}
+
+// BenchmarkRecord builds the record of one small call with token ids and log-probabilities.
 func BenchmarkRecord(b *testing.B) {
 	const token = `{"token":"a","logprob":-0.25,"bytes":[97],"top_logprobs":[]}`
 	tokens := strings.TrimSuffix(strings.Repeat(token+",", 12), ",")
