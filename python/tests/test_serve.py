@@ -97,6 +97,25 @@ class Serve(unittest.TestCase):
         self.assertEqual(done.stderr.count('{"reward": 9}'), 6)
         self.assertIn("Traceback", done.stderr)
 
+    def test_standard_input_is_empty(self) -> None:
+        replies, done = self.kept(
+            """
+            import subprocess, sys
+            import agl_go
+
+            def handle(task):
+                assert subprocess.run(["cat"], stdout=subprocess.PIPE, check=True).stdout == b""
+                try:
+                    input()
+                except EOFError:
+                    return task
+
+            agl_go.serve(handle)
+            """,
+            1, 2,
+        )  # fmt: skip
+        self.assertEqual([r["reward"] for r in replies], [1.0, 2.0], done.stderr)
+
     def test_one_loop_for_async_handlers(self) -> None:
         replies, done = self.kept(
             """

@@ -26,7 +26,7 @@ def serve(handler: Handler) -> None:
     runs in one event loop for all tasks, so that it can keep its clients.
 
     In a kept process an exception of the handler fails the attempt, and the next task follows. Standard output goes to standard
-    error, because replies use standard output. serve returns when there are no more tasks. Without keepalive the handler is
+    error, and standard input is empty, because they carry the tasks and replies. serve returns when there are no more tasks. Without keepalive the handler is
     called once, and its exceptions are raised.
 
     Raises NoAttemptError if the process has no attempt.
@@ -60,8 +60,8 @@ async def _await(answer: Awaitable[Optional[Reward]]) -> Optional[Reward]:
 
 
 def _serve(call: Callable[[Any], Optional[Reward]]) -> None:
-    with _replies() as replies:
-        for line in sys.stdin.buffer:
+    with _channels() as (requests, replies):
+        for line in requests:
             request = json.loads(line)
             with _environment(request["env"]):
                 reply = _reply(call, request["task"])
@@ -83,18 +83,26 @@ def _reply(call: Callable[[Any], Optional[Reward]], value: Any) -> Mapping[str, 
 
 
 @contextlib.contextmanager
-def _replies() -> Iterator[BinaryIO]:
-    """Yields standard output for replies, and sends everything else that is printed to standard error."""
+def _channels() -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """Yields standard input for tasks and standard output for replies.
+
+    Everything else that is printed goes to standard error, and whatever else reads, such as ssh and ffmpeg, finds the end of its
+    input: it would take the next task, or wait for it.
+    """
     sys.stdout.flush()
-    own = os.dup(1)
+    requests_fd, replies_fd = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     os.dup2(2, 1)
     try:
-        with os.fdopen(own, "wb", closefd=False) as replies:
-            yield replies
+        with os.fdopen(requests_fd, "rb", closefd=False) as requests, os.fdopen(replies_fd, "wb", closefd=False) as replies:
+            yield requests, replies
     finally:
         sys.stdout.flush()
-        os.dup2(own, 1)
-        os.close(own)
+        for own, standard in ((requests_fd, 0), (replies_fd, 1)):
+            os.dup2(own, standard)
+            os.close(own)
 
 
 @contextlib.contextmanager
