@@ -134,6 +134,7 @@ func TestRefusals(t *testing.T) {
 		{messagesPath, `{"model":"m","max_tokens":5,"messages":7}`, `messages: got a number, must be a list`},
 		{attemptPath, `{"model":"claude","messages":[],"n":3}`, `"param":"n"`},
 		{"/rollout/r/attempt/a/responses", `{"model":"m","input":"a","conversation":"c"}`, `"param":"conversation"`},
+		{"/rollout/r/attempt/a/responses", `{"model":"hosted","input":"a","background":true}`, `"param":"background"`},
 		{"/rollout/r/attempt/a/completions", `{"model":"m","prompt":["a","b"]}`, `got 2 prompts`},
 		{"/v1/completions", `{"model":"claude","prompt":"a"}`, `Anthropic's API has no completions`},
 		{"/v1/embeddings", `{"model":"claude","input":"a"}`, `Anthropic's API does not have it`},
@@ -150,7 +151,7 @@ func TestRefusals(t *testing.T) {
 	if n := len(engine.Requests()) + len(claude.Requests()); n != 0 {
 		t.Errorf("%d requests reached a backend", n)
 	}
-	for path, body := range map[string]string{messagesPath: askMessage, "/rollout/r%2F1/attempt/a/completions": `{"model":"m","prompt":"hi"}`} {
+	for path, body := range map[string]string{messagesPath: askMessage, "/rollout/r%2F1/attempt/a/completions": `{"model":"m","prompt":"hi"}`, "/v1/responses": `{"model":"hosted","input":"a","background":true,"stream":true}`} {
 		if got := post(t, g.URL+path, body); got.status != 200 {
 			t.Errorf("%s: %d %s", path, got.status, got.body)
 		}

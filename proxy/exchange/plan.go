@@ -120,11 +120,27 @@ func (p *planner) plan(to upstream.Target) (*plan, error) {
 		p.planSame(pl, to, openai.Ask{})
 		return pl, nil
 	case agent == record.Responses && to.API != upstream.APIAnthropic && !to.ChatOnly && !ids:
+		if p.background() {
+			return nil, openai.Unsupported("background", "got true: the reply cannot be fetched through the proxy; leave it out, or ask for a stream")
+		}
 		p.planSame(pl, to, openai.Ask{Salt: to.Salt()})
 		return pl, nil
 	default:
 		return pl, p.planTranslated(pl, to, ids)
 	}
+}
+
+// background reports whether the backend would answer before it has a reply, and tell the reply only to those who ask for it later.
+func (p *planner) background() (asked bool) {
+	if p.request.Stream {
+		return false
+	}
+	openai.Members(p.body, func(name, value []byte) {
+		if string(name) == "background" {
+			asked = string(value) == "true"
+		}
+	})
+	return asked
 }
 
 // planSame plans a call whose backend speaks the agent's form. In its body only the model's
