@@ -68,6 +68,9 @@ type TrainingConfig struct {
 	Model tinker.CreateModelParams
 	// InitialWeights is a checkpoint of the engine to start from, with a fresh optimizer; empty starts from the base model.
 	InitialWeights string
+	// Origin says what InitialWeights are, such as the file of a warm start, where their path does not say it. A run that resumes must
+	// agree on it; empty leaves it open.
+	Origin string
 	// Publisher swaps the model that agents call. Nil means that the engine serves its newest sampler snapshot by itself.
 	Publisher Publisher
 	// ModelName is the name under which agents request the model in training. Calls that request another model are not trained on.

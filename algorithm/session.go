@@ -30,7 +30,8 @@ type SessionParams struct {
 	Training TrainingConfig
 	// Roles are models that are trained beside that of Training, on the same engine.
 	Roles []Role
-	// Identity is what the results depend on. A folder of another identity is agl.ErrConflict.
+	// Identity is what the results depend on. A folder of another identity is agl.ErrConflict. A session that trains weights adds
+	// the prompts, the sampling parameters and the validation, unless KeepVersions is set.
 	Identity map[string]string
 	// Steps is the number of steps of the run.
 	Steps int
@@ -150,6 +151,9 @@ func OpenSession(ctx context.Context, p SessionParams) (_ *Session, err error) {
 		return nil, agl.Errorf(agl.CodeInvalid, "the validation dataset is empty; leave it out or add tasks")
 	}
 	s := &Session{p: p}
+	if s.p.Identity, err = s.identity(); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close(context.WithoutCancel(ctx)))
@@ -170,6 +174,9 @@ func OpenSession(ctx context.Context, p SessionParams) (_ *Session, err error) {
 		}
 	}
 	s.Run = cmp.Or(s.Run, p.RunID, newRun(p.Algorithm))
+	if p.Steps > 0 && s.Step > p.Steps {
+		return nil, agl.Errorf(agl.CodeConflict, "%d steps are done in %s, and the run is to have %d now; resume with at least as many or use another directory", s.Step, p.OutDir, p.Steps)
+	}
 	if s.Resumed {
 		p.Logger.InfoContext(ctx, "the run resumes", "run", s.Run, "step", s.Step, "steps", p.Steps)
 		if err := CancelRun(ctx, p.Input.Store, s.Run); err != nil {

@@ -272,6 +272,9 @@ func sameIdentity(path string, stored, given map[string]string) error {
 	all := maps.Clone(stored)
 	maps.Copy(all, given)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if _, ok := stored[name]; !ok && isLater(name) {
+			continue
+		}
 		if stored[name] != given[name] {
 			differences = append(differences, fmt.Sprintf("%s is %q here and %q there", name, given[name], stored[name]))
 		}

@@ -161,7 +161,9 @@ func (s *search) identity(seed []NamedPrompt) (map[string]string, error) {
 		"interval":    fmt.Sprintf("level=%v resamples=%d", c.Level, c.Resamples),
 		"initial":     fmt.Sprintf("skip=%t", c.SkipInitialValidation),
 	}
-	if c.Live != nil {
+	if c.Live == nil {
+		identity["sampling"] = algorithm.SamplingOf(s.in.InitialResources)
+	} else {
 		identity["live"] = fmt.Sprintf("sessions=%d", c.Live.Sessions)
 	}
 	return identity, nil

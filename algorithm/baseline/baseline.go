@@ -123,15 +123,6 @@ func (b *Baseline) Run(ctx context.Context, in agl.AlgorithmInput) error {
 	if length(in.Train)+length(in.Val) == 0 {
 		return agl.Errorf(agl.CodeInvalid, "baseline: the datasets are empty; at least one task is required")
 	}
-	_, err := in.Store.UpdateResources(ctx, agl.UpdateResourcesParams{ResourcesID: ResourcesID, Resources: in.InitialResources})
-	if err != nil {
-		return fmt.Errorf("baseline: store initial resources: %w", err)
-	}
-	if b.cfg.RunID != "" {
-		if err := algorithm.CancelRun(ctx, in.Store, b.cfg.RunID); err != nil {
-			return fmt.Errorf("baseline: %w", err)
-		}
-	}
 	if err := b.run(ctx, in); err != nil {
 		return fmt.Errorf("baseline: %w", err)
 	}
@@ -157,8 +148,19 @@ func (b *Baseline) run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	r := &run{
 		rewards:  map[agl.Mode]float64{},
 		Baseline: b, store: in.Store, stop: stop, changed: make(chan struct{}, 1), metrics: metrics,
-		earlier: make(map[position]string, len(done)),
-		now:     Finished{Total: b.cfg.Epochs * (length(in.Train) + length(in.Val))},
+		earlier: make(map[position]bool, len(done)),
+		now:     Finished{Total: b.cfg.Epochs * (length(in.Train) + length(in.Val))}, resources: resourcesHash(in.InitialResources),
+	}
+	if err := r.checkEarlier(in, done); err != nil {
+		return err
+	}
+	if _, err := in.Store.UpdateResources(ctx, agl.UpdateResourcesParams{ResourcesID: ResourcesID, Resources: in.InitialResources}); err != nil {
+		return fmt.Errorf("store initial resources: %w", err)
+	}
+	if b.cfg.RunID != "" {
+		if err := algorithm.CancelRun(ctx, in.Store, b.cfg.RunID); err != nil {
+			return err
+		}
 	}
 	r.resume(done)
 
@@ -221,20 +223,53 @@ type run struct {
 	rollouts sync.WaitGroup          // that are awaited
 	changed  chan struct{}           // the queue may have room
 	metrics  *algorithm.Lines
-	earlier  map[position]string // tasks that were done before, with their hashes
+	earlier  map[position]bool // tasks that were done before
+	// resources is a hash of those of the run.
+	resources string
 
 	mu      sync.Mutex           // guards the report, and:
 	now     Finished             // the totals so far
 	rewards map[agl.Mode]float64 // their sums, which depend less on the order of rollouts than running means
 }
 
+// checkEarlier refuses to go on where what was done belongs to other tasks, or was done under other conditions.
+func (r *run) checkEarlier(in agl.AlgorithmInput, done []Finished) error {
+	refuse := func(line int, format string, args ...any) error {
+		return agl.Errorf(agl.CodeConflict, "line %d of %s: %s; use the same settings or another directory", line+1, filepath.Join(r.cfg.OutDir, metricsFile), fmt.Sprintf(format, args...))
+	}
+	for i, one := range done {
+		data := in.Train
+		if one.Mode == agl.ModeVal {
+			data = in.Val
+		}
+		switch {
+		case one.Epoch > r.cfg.Epochs:
+			return refuse(i, "epoch %d was begun, and there are %d now", one.Epoch, r.cfg.Epochs)
+		case one.Index < 0 || one.Index >= length(data):
+			return refuse(i, "task %d of the %s dataset was done, which has %d tasks now", one.Index, one.Mode, length(data))
+		case one.Seed.Valid && one.Seed.V != r.cfg.Seed:
+			return refuse(i, "the seed was %d, it is %d now", one.Seed.V, r.cfg.Seed)
+		case one.Resources != "" && one.Resources != r.resources:
+			return refuse(i, "the prompts or the sampling parameters were others")
+		}
+		task, err := data.Task(one.Index)
+		if err != nil {
+			return fmt.Errorf("read %s dataset: %w", one.Mode, err)
+		}
+		if taskHash(task) != one.Task {
+			return refuse(i, "task %d of the %s dataset was another", one.Index, one.Mode)
+		}
+	}
+	return nil
+}
+
 // resume counts what earlier runs have done.
 func (r *run) resume(done []Finished) {
 	for i := range done {
-		if _, again := r.earlier[done[i].position()]; again {
+		if r.earlier[done[i].position()] {
 			continue
 		}
-		r.earlier[done[i].position()] = done[i].Task
+		r.earlier[done[i].position()] = true
 		r.count(&done[i])
 	}
 	r.now.Earlier = r.now.Done
@@ -277,17 +312,13 @@ func (r *run) enqueueAll(ctx context.Context, in agl.AlgorithmInput) error {
 			mode agl.Mode
 		}{{in.Train, agl.ModeTrain}, {in.Val, agl.ModeVal}} {
 			for i := range length(part.data) {
+				at := position{epoch + 1, part.mode, i}
+				if r.earlier[at] {
+					continue
+				}
 				task, err := part.data.Task(i)
 				if err != nil {
 					return fmt.Errorf("read %s dataset: %w", part.mode, err)
-				}
-				at := position{epoch + 1, part.mode, i}
-				if hash, ok := r.earlier[at]; ok {
-					if hash != taskHash(task) {
-						return agl.Errorf(agl.CodeConflict, "task %d of the %s dataset differs from the one in %s; use another directory",
-							i, part.mode, filepath.Join(r.cfg.OutDir, metricsFile))
-					}
-					continue
 				}
 				if err := r.enqueue(ctx, task, at); err != nil {
 					return err
@@ -372,7 +403,7 @@ func (r *run) finish(ctx context.Context, at position, e *algorithm.Episode, att
 	}
 	reward, mask := e.Score()
 	one := Finished{
-		Epoch: at.epoch, Mode: at.mode, Index: at.index, Task: taskHash(e.Rollout.Input), RolloutID: e.Rollout.RolloutID,
+		Epoch: at.epoch, Mode: at.mode, Index: at.index, Task: taskHash(e.Rollout.Input), Resources: r.resources, Seed: agl.Some(r.cfg.Seed), RolloutID: e.Rollout.RolloutID,
 		Attempts: len(attempts), Outcome: e.Outcome.Kind, Mask: mask, Spans: len(e.Spans), Triplets: len(triplets),
 	}
 	if mask == "" {

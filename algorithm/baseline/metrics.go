@@ -18,7 +18,10 @@ type Finished struct {
 	Mode  agl.Mode `json:"mode"`
 	Index int      `json:"index"` // in its dataset
 	// Task is a hash of the input. It detects a dataset that has changed.
-	Task      string            `json:"task"`
+	Task string `json:"task"`
+	// Resources is a hash of the prompts and the sampling parameters, Seed that of the run. Earlier versions wrote neither.
+	Resources string            `json:"resources,omitzero"`
+	Seed      agl.Null[uint64]  `json:"seed,omitzero"`
 	RolloutID string            `json:"rollout_id"`
 	Attempts  int               `json:"attempts"`
 	Outcome   agl.OutcomeKind   `json:"outcome"`
@@ -51,6 +54,11 @@ func taskHash(input []byte) string {
 	sum := sha256.Sum256(input)
 	const short = 8
 	return hex.EncodeToString(sum[:short])
+}
+
+// resourcesHash identifies what the results depend on in resources.
+func resourcesHash(resources agl.Resources) string {
+	return taskHash([]byte(algorithm.FingerprintPrompts(resources) + "\n" + algorithm.SamplingOf(resources)))
 }
 
 // metricsFile holds the results in a run's directory.

@@ -279,29 +279,49 @@ func TestResumeRefusesOtherRun(t *testing.T) {
 	weights, out := t.TempDir(), t.TempDir()
 	w := newWorld(t, weights, nil)
 	cfg := w.config(out)
-	cfg.Steps = 1
-	if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t)}); err != nil {
+	cfg.Steps = 2
+	cfg.Origin = "base model"
+	resources := func(template string, temperature string) agl.Resources {
+		return agl.Resources{
+			{Name: "system", Resource: agl.PromptTemplate{Template: template, Engine: agl.PromptFString}},
+			{Name: "main_llm", Resource: agl.LLM{Endpoint: "http://127.0.0.1/v1", Model: "m", SamplingParameters: jsontext.Value(`{"temperature":` + temperature + `}`)}},
+		}
+	}
+	input := agl.AlgorithmInput{Train: tasks(t), Val: tasks(t), InitialResources: resources("add {a}", "1")}
+	if err := w.run(t.Context(), t, newGRPO(t, cfg), input); err != nil {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
 		name string
-		edit func(*grpo.Config)
-		data agl.Tasks
-		want string
+		edit func(*grpo.Config, *agl.AlgorithmInput)
+		want string // empty goes on
 	}{
-		{"seed", func(c *grpo.Config) { c.Seed = 2 }, tasks(t), `seed is "2" here and "1" there`},
-		{"model", func(c *grpo.Config) { c.Model.Seed = 2 }, tasks(t), `model_seed is "2" here and "1" there`},
-		{"group", func(c *grpo.Config) { c.GroupSize = 8 }, tasks(t), `batch is "prompts=4 group=8 minibatches=1" here`},
-		{"data", func(*grpo.Config) {}, tasks(t, task{Digit: 3}), `data is "1 tasks `},
+		{"seed", func(c *grpo.Config, _ *agl.AlgorithmInput) { c.Seed = 2 }, `seed is "2" here and "1" there`},
+		{"model", func(c *grpo.Config, _ *agl.AlgorithmInput) { c.Model.Seed = 2 }, `model_seed is "2" here and "1" there`},
+		{"group", func(c *grpo.Config, _ *agl.AlgorithmInput) { c.GroupSize = 8 }, `batch is "prompts=4 group=8 minibatches=1" here`},
+		{"data", func(_ *grpo.Config, in *agl.AlgorithmInput) { in.Train = tasks(t, task{Digit: 3}) }, `data is "1 tasks `},
+		{"validation tasks", func(_ *grpo.Config, in *agl.AlgorithmInput) { in.Val = tasks(t, task{Digit: 3}) }, `val is "1 tasks `},
+		{"no validation tasks", func(_ *grpo.Config, in *agl.AlgorithmInput) { in.Val = nil }, `val is "none" here`},
+		{"fewer validation tasks", func(c *grpo.Config, _ *agl.AlgorithmInput) { c.Validation.N = 1 }, `validation is "n=1 pass_reward=`},
+		{"what passes", func(c *grpo.Config, _ *agl.AlgorithmInput) { c.PassReward = 0.25 }, `pass_reward=0.25 sampling={}" here`},
+		{"prompts", func(_ *grpo.Config, in *agl.AlgorithmInput) { in.InitialResources = resources("sum {a}", "1") }, `prompts is "1 prompts `},
+		{"sampling", func(_ *grpo.Config, in *agl.AlgorithmInput) { in.InitialResources = resources("add {a}", "0.5") }, `sampling is "main_llm={\"temperature\":0.5}" here`},
+		{"fewer steps", func(c *grpo.Config, _ *agl.AlgorithmInput) { c.Steps = 1 }, "2 steps are done in " + out + ", and the run is to have 1 now"},
+		{"first weights", func(c *grpo.Config, _ *agl.AlgorithmInput) { c.Origin = "warm_start" }, `origin is "warm_start" here and "base model" there`},
+		{"a temperature that is written in another way", func(_ *grpo.Config, in *agl.AlgorithmInput) { in.InitialResources = resources("add {a}", "1.0") }, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, weights, nil)
 			cfg := w.config(out)
-			cfg.Steps = 1
-			tc.edit(&cfg)
-			err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tc.data})
-			if !errors.Is(err, agl.ErrConflict) || !strings.Contains(err.Error(), tc.want) {
+			cfg.Steps, cfg.Origin = 2, "base model"
+			changed := input
+			tc.edit(&cfg, &changed)
+			err := w.run(t.Context(), t, newGRPO(t, cfg), changed)
+			switch {
+			case tc.want == "" && err != nil:
+				t.Errorf("got %v, want a run that goes on", err)
+			case tc.want != "" && (!errors.Is(err, agl.ErrConflict) || !strings.Contains(err.Error(), tc.want)):
 				t.Errorf("got %v, want ErrConflict with %s", err, tc.want)
 			}
 		})

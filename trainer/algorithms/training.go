@@ -24,7 +24,7 @@ func metricsFile(outDir string) string { return filepath.Join(outDir, "metrics.j
 // with completes the settings of a run file with the parts of a run.
 func (p Parts) with(c algorithm.TrainingConfig) algorithm.TrainingConfig {
 	c.Service, c.Model, c.InitialWeights, c.Publisher = p.Training.Service, p.Training.Model, p.Training.InitialWeights, p.Training.Publisher
-	c.ModelName = p.Training.ModelName
+	c.ModelName, c.Origin = p.Training.ModelName, p.Training.Origin
 	c.Validation.Sampling = p.Training.Validation.Sampling
 	return c
 }

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -190,7 +191,7 @@ func (l *learner) parts(weights string, resources agl.Resources) algorithms.Part
 	}
 	if l.engine != nil {
 		publisher := l.publisher()
-		p.Training = algorithm.TrainingConfig{Service: l.engine.Service, Model: l.model(), InitialWeights: weights, Publisher: publisher, ModelName: l.engine.Model().Name}
+		p.Training = algorithm.TrainingConfig{Service: l.engine.Service, Model: l.model(), InitialWeights: weights, Origin: l.origin(), Publisher: publisher, ModelName: l.engine.Model().Name}
 		p.Releaser = func(store agl.Store, proposal release.Proposal) algorithm.Releaser {
 			r := &releaser{trials: trials{proxy: l.proxy, proposal: proposal}, publisher: publisher, store: store, model: l.engine.Model().Name}
 			r.tries = func(one *release.Release, version string) bool {
@@ -267,6 +268,14 @@ func (l *learner) fileWeights() string {
 		return e.Tinker.Weights
 	}
 	return ""
+}
+
+// origin says where the first weights come from. How a warm start was made is in its own checkpoints.
+func (l *learner) origin() string {
+	if l.cfg.File.Engine.WarmStart() != nil {
+		return "warm_start"
+	}
+	return cmp.Or(l.fileWeights(), "base model")
 }
 
 // serve serves weights that are not trained any further; empty is a new model.
