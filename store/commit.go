@@ -41,12 +41,14 @@ type committer struct {
 	signal    signal
 	readers   atomic.Int64  // of the event log
 	stale     chan struct{} // capacity 1: memory and database may differ
+
+	clockMoved chan struct{} // capacity 1: see followSystem
 }
 
 func newCommitter(config *Config) *committer {
 	c := &committer{
 		driver: config.Driver, clock: config.Clock, log: config.Logger, observer: config.Observer,
-		stale:  make(chan struct{}, 1),
+		stale: make(chan struct{}, 1), clockMoved: make(chan struct{}, 1),
 		chains: spanchain.New(spandelta.DefaultMemory),
 	}
 	c.work.issued = &issueTimes{}
@@ -157,6 +159,7 @@ func (c *committer) tryBatch(ctx context.Context, batch []command) (err error) {
 	for _, cmd := range batch {
 		cmd.head().err = nil
 	}
+	c.followSystem(ctx)
 	now := agl.TimestampOf(c.clock.Now())
 	if c.outage {
 		c.deadlines.outageEnded(0, now)

@@ -58,7 +58,9 @@ type Store struct {
 	agl.UnimplementedStore // the optional methods for stores behind a network
 	*committer
 
-	started  time.Time
+	started    time.Time
+	notesClock bool
+
 	inFlight inFlight
 	keyLocks keyLocks
 	buffers  sync.Pool // of *[]byte, in which spans are encoded
@@ -171,7 +173,7 @@ func (s *Store) Ready(ctx context.Context) error {
 func (s *Store) Statistics(ctx context.Context) (agl.Statistics, error) {
 	return do(ctx, s, "Statistics", func() (agl.Statistics, error) {
 		stats, err := s.driver.Statistics(ctx)
-		stats.Uptime = s.clock.Now().Sub(s.started)
+		stats.Uptime = time.Since(s.started)
 		return stats, err
 	})
 }

@@ -19,7 +19,10 @@ import (
 // off by as much.
 func openAfter(t *testing.T, d driver.Driver, boot string, booted time.Time, off time.Duration) *Store {
 	t.Helper()
-	clock := &steadyClock{start: time.Now(), offset: off, uptime: func() (string, time.Duration) { return boot, time.Since(booted) }}
+	clock := &steadyClock{
+		start: time.Now(), offset: off, system: func() time.Time { return time.Now().Round(0).Add(off) },
+		uptime: func() (string, time.Duration) { return boot, time.Since(booted) },
+	}
 	s, err := New(t.Context(), Config{Driver: d, Clock: clock, notesClock: true})
 	if err != nil {
 		t.Fatal(err)
@@ -135,6 +138,53 @@ func TestClockSetInDatabase(t *testing.T) {
 		}
 		closeStore(t, s)
 	}
+}
+
+// TestClockFollowsSystem suspends the machine of a store for eight hours, which its monotonic clock does not count: an attempt
+// keeps its time, and once none has a deadline the store's times are right again. The next process knows that.
+func TestClockFollowsSystem(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, err := memory.New(memory.Config{CapacityBytes: 1 << 30})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const suspended = 8 * time.Hour
+		began, off := time.Now(), time.Duration(0)
+		clock := &steadyClock{
+			start: began, system: func() time.Time { return time.Now().Round(0).Add(off) },
+			uptime: func() (string, time.Duration) { return "boot", time.Since(began) + time.Hour },
+		}
+		s, err := New(t.Context(), Config{Driver: d, Clock: clock, notesClock: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		timed := startWithLimits(t, s, agl.RolloutConfig{TimeoutSeconds: agl.Some(30.0)})
+		off = suspended
+		other := startWithLimits(t, s, agl.RolloutConfig{})
+		wantAttempt(t, s, "after the suspension", timed, agl.AttemptPreparing)
+		wantStart := func(when, rollout string, want time.Duration) {
+			t.Helper()
+			r, err := s.GetRollout(t.Context(), agl.GetRolloutParams{RolloutID: rollout})
+			if got := r.StartTime.Time().Sub(began); err != nil || (got-want).Abs() > time.Minute {
+				t.Errorf("%s a rollout starts %s after the beginning (%v), want %s", when, got, err, want)
+			}
+		}
+		wantStart("while an attempt has a deadline", other, 0)
+		time.Sleep(31 * time.Second)
+		wantAttempt(t, s, "after its time", timed, agl.AttemptTimeout)
+		last := startWithLimits(t, s, agl.RolloutConfig{TimeoutSeconds: agl.Some(30.0)})
+		wantStart("afterwards", last, suspended)
+		synctest.Wait() // for the note of the clock
+		closeStore(t, s)
+
+		s = openAfter(t, d, "boot", began.Add(-time.Hour), suspended)
+		defer closeStore(t, s)
+		if got := s.clock.Now().Sub(began); (got - suspended).Abs() > time.Minute {
+			t.Errorf("the next process shows %s after the beginning, want %s", got, suspended)
+		}
+		wantAttempt(t, s, "in the next process", last, agl.AttemptPreparing)
+	})
 }
 
 // TestSteadyClock: the clock shows the time that has passed, whatever the system's says.

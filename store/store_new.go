@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store/driver"
@@ -16,9 +17,10 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	}
 	config = config.withDefaults()
 	s := &Store{
-		committer: newCommitter(&config),
-		closing:   make(chan struct{}),
-		closed:    make(chan struct{}),
+		committer:  newCommitter(&config),
+		notesClock: config.notesClock,
+		closing:    make(chan struct{}),
+		closed:     make(chan struct{}),
 	}
 	s.inFlight.init()
 	s.keyLocks.init()
@@ -30,11 +32,11 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.resumeClock(ctx, live, config.notesClock); err != nil {
+	if err := s.resumeClock(ctx, live); err != nil {
 		return nil, err
 	}
-	s.started = s.clock.Now()
-	s.deadlines.outageEnded(0, agl.TimestampOf(s.started))
+	s.started = time.Now()
+	s.deadlines.outageEnded(0, agl.TimestampOf(s.clock.Now()))
 	for i := range live {
 		s.deadlines.set(&live[i].Rollout, live[i].Attempt)
 	}

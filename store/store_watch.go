@@ -36,6 +36,8 @@ func (s *Store) watch(ctx context.Context) {
 		case <-s.deadlines.wake:
 		case <-s.stale:
 			plan.resync = true
+		case <-s.clockMoved:
+			worked, err = true, s.noteMovedClock(ctx)
 		case notice, ok := <-notices:
 			switch {
 			case !ok:
