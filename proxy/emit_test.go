@@ -172,6 +172,10 @@ func TestEmitForms(t *testing.T) {
 			`{"exception":{"type":"ValueError","message":"m","stacktrace":"s"}}`, agl.SpanException,
 			`{"exception.type":"ValueError","exception.message":"m","exception.escaped":false,"exception.stacktrace":"s"}`,
 		},
+		// Half of a surrogate pair, as in names of files that are not UTF-8, and in texts that Python has cut.
+		{`{"message":"a\udc80"}`, agl.SpanMessage, `{"agentlightning.message.body":"a�"}`},
+		{`{"object":["\ud83d"]}`, agl.SpanObject, `{"agentlightning.object.type":"list","agentlightning.object.json":"[\"\\ud83d\"]"}`},
+		{`{"rewards":{"\ud83d":1}}`, agl.SpanAnnotation, `{"agentlightning.reward.0.name":"�","agentlightning.reward.0.value":1.0}`},
 	} {
 		if r := post(t, e.url+"/emit", tt.body); r.status != http.StatusOK {
 			t.Fatalf("%s: %d %s", tt.body, r.status, r.body)

@@ -263,7 +263,7 @@ func (p *Proxy) readSessionBody(r *http.Request, v any) error {
 	if len(body) == 0 {
 		return nil
 	}
-	if err := json.Unmarshal(body, v, json.RejectUnknownMembers(true)); err != nil {
+	if err := json.Unmarshal(body, v, json.RejectUnknownMembers(true), jsontext.AllowInvalidUTF8(true)); err != nil {
 		return agl.Errorf(agl.CodeInvalid, "body: %w", err)
 	}
 	return nil

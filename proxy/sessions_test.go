@@ -231,6 +231,9 @@ func TestSessionsByKey(t *testing.T) {
 		l.call(t, completions, hello, 401, "Authorization", "Bearer "+wrong)
 	}
 	l.call(t, "/v1/agl/sessions", `{"resources":"none"}`, 400)
+	// Half of a surrogate pair, as in texts that have been cut.
+	cut, _ := l.call(t, "/v1/agl/sessions", `{"user":"a\ud83d","metadata":{"p":"\ud83d","q\ud83d":1}}`, 201)
+	l.call(t, fmt.Sprintf("/v1/agl/sessions/%v/reward", cut["session_id"]), `{"value":1,"message":"\ud83d"}`, 200, "Authorization", fmt.Sprint("Bearer ", cut["key"]))
 	other, _ := l.call(t, "/v1/agl/sessions", ``, 201)
 	l.call(t, fmt.Sprintf("/v1/agl/sessions/%v/reward", other["session_id"]), `{"value":1}`, 401, auth...)
 	l.call(t, "/v1/agl/sessions", ``, 410, auth...)

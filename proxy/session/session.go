@@ -360,7 +360,7 @@ func (m *Manager) begin(ctx context.Context, name string, p NewSession, assigned
 	if p.IdleTimeout > 0 {
 		metadata[metadataIdle] = p.IdleTimeout.Seconds()
 	}
-	doc, err := json.Marshal(metadata, json.Deterministic(true))
+	doc, err := json.Marshal(metadata, json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
 	if err != nil {
 		return nil, agl.Errorf(agl.CodeInvalid, "metadata: %w", err)
 	}
