@@ -70,8 +70,8 @@ type Messages struct {
 	// does, and leaves out replies without a role. Otherwise they are read as they were sent, since other engines accept them, and
 	// such a reply is the assistant's.
 	Strict bool
-	// OwnCalls reads the tool calls that a completion itself records if no child of its span is one, and completions of any
-	// role. The reference leaves both out.
+	// OwnCalls reads the tool calls that a completion itself records if no child of its span is one, completions of any role,
+	// and the text beside the calls of earlier messages. The reference leaves all of these out.
 	OwnCalls bool
 }
 
@@ -167,7 +167,7 @@ func recordedTools(spans []*agl.Span) ([]*nested, error) {
 }
 
 func (r *recordedChat) conversation(m Messages) (Conversation, error) {
-	f := fields{strict: m.Strict}
+	f := fields{strict: m.Strict, own: m.OwnCalls}
 	c := Conversation{Messages: []Message{}}
 	for i, recorded := range r.prompt.list {
 		c.Messages = append(c.Messages, f.promptMessage(agl.AttrGenAIPrompt+"."+strconv.Itoa(i), recorded))
@@ -203,6 +203,7 @@ func (r *recordedChat) conversation(m Messages) (Conversation, error) {
 // fields reads recorded values and keeps the first error.
 type fields struct {
 	strict bool
+	own    bool
 	err    error
 }
 
@@ -215,7 +216,11 @@ func (f *fields) failf(format string, args ...any) {
 func (f *fields) promptMessage(field string, recorded *nested) Message {
 	role := f.requireString(field, recorded, "role")
 	if calls := recorded.get("tool_calls"); role == "assistant" && calls != nil {
-		return f.assistantCalls(field+".tool_calls", calls)
+		message := f.assistantCalls(field+".tool_calls", calls)
+		if content := recorded.get("content"); f.own && content != nil {
+			message.Content = content.json()
+		}
+		return message
 	}
 	message := Message{Role: role, Content: jsontext.Value(`""`)}
 	if content := recorded.get("content"); content != nil {

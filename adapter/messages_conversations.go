@@ -11,7 +11,7 @@ import (
 // Conversations returns what an agent and its models said, for people to read: each call once, even if both a tracer
 // and the proxy recorded it, and each conversation once, at its longest. Errors have code agl.CodeInvalid.
 func Conversations(spans []agl.Span) ([]Conversation, error) {
-	found, err := Messages{}.Adapt(OncePerCall(spans))
+	found, err := Messages{OwnCalls: true}.Adapt(OncePerCall(spans))
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,10 @@ func continues(c, earlier Conversation) bool {
 	}
 	for i := range earlier.Messages {
 		a, b := &c.Messages[i], &earlier.Messages[i]
-		if a.Role != b.Role || len(a.ToolCalls) != len(b.ToolCalls) || a.Text() != b.Text() {
+		if a.Role != b.Role || len(a.ToolCalls) != len(b.ToolCalls) {
+			return false
+		}
+		if a.Text() != b.Text() && (len(a.ToolCalls) == 0 || a.Text() != "") { // some clients leave out the text beside calls
 			return false
 		}
 	}

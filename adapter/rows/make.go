@@ -54,7 +54,7 @@ func Trajectories(origin Origin, spans agl.ShortSpans, source Source) (made []Tr
 // Conversations returns a row for each call in the spans of one attempt, whether a proxy, a tracer or both recorded
 // it.
 func Conversations(origin Origin, spans []agl.Span) ([]Messages, error) {
-	found, err := adapter.Messages{}.Adapt(adapter.OncePerCall(spans))
+	found, err := adapter.Messages{OwnCalls: true}.Adapt(adapter.OncePerCall(spans))
 	if err != nil {
 		return nil, err
 	}

@@ -96,7 +96,7 @@ func (s *Session) next(call int) (message *adapter.Message, found bool) {
 	return nil, false
 }
 
-// same reports whether a message repeats a reply. The text beside tool calls is not read from requests.
+// same reports whether a message repeats a reply. Some clients leave out the text beside calls.
 func same(m, reply *adapter.Message) bool {
 	if m.Role != "assistant" || len(m.ToolCalls) != len(reply.ToolCalls) {
 		return false
