@@ -1,8 +1,9 @@
 package anthropic
 
 import (
-	"github.com/agl-go/agl/proxy/openai"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl/proxy/openai"
 )
 
 // raw is JSON that is copied byte for byte.
