@@ -259,3 +259,37 @@ func TestReplicas(t *testing.T) {
 		}
 	}
 }
+
+// A call whose model is replaced while it is on its way to the backend, which has only the new one then, goes to the new one. A 404 for
+// another reason is the agent's.
+func TestModelReplacedOnTheWay(t *testing.T) {
+	t.Parallel()
+	var p *proxy.Proxy
+	var spans *spans
+	tries := 0
+	p, spans = plugged(t, func(r *http.Request) (*http.Response, error) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		switch tries++; {
+		case tries == 1:
+			err = p.SetModels([]proxy.Model{{Name: "m", BaseURL: "http://a/v1", BackendModel: "step-2", Version: "2"}})
+		case tries == 2 && strings.Contains(string(body), `"step-2"`):
+			return ok(), nil
+		}
+		return respond(404, nil, `{"error":{"message":"the model does not exist","code":"model_not_found"}}`), err
+	}, func(c *proxy.Config) { c.Models[0].BackendModel, c.Models[0].Version = "step-1", "1" }, "a")
+	if w := ask(t.Context(), p, "/rollout/ro/attempt/at/v1/chat/completions", hello, nil); w.Code != 200 || tries != 2 {
+		t.Errorf("got %d after %d tries, want 200 after 2: %s", w.Code, tries, w.Body)
+	}
+	if w := ask(t.Context(), p, "/v1/chat/completions", hello, nil); w.Code != 404 || tries != 3 {
+		t.Errorf("got %d after %d tries, want 404 after 3: %s", w.Code, tries, w.Body)
+	}
+	closed(t, p)
+	if calls := spans.calls(); len(calls) != 1 {
+		t.Errorf("%d calls are recorded, want 1", len(calls))
+	} else if version, _ := calls[0].Attributes.GetString(agl.AttrModelVersion); version != "2" {
+		t.Errorf("the record has the version %q, want 2", version)
+	}
+}

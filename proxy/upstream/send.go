@@ -245,6 +245,9 @@ func (r *Reply) repeat(req *Request, res *http.Response, err error) (time.Durati
 	if req.Aside || r.backend == nil || r.Tries == 0 || r.Tries >= retry.Attempts || r.ctx.Err() != nil {
 		return 0, false
 	}
+	if err == nil && res.StatusCode == http.StatusNotFound && r.replaced(req) {
+		return 0, true
+	}
 	if err == nil && !repeatable(res) {
 		return 0, false
 	}
@@ -258,6 +261,15 @@ func (r *Reply) repeat(req *Request, res *http.Response, err error) (time.Durati
 	}
 	asked := backoff.RetryAfter(res.Header, now)
 	return max(delay, asked), asked <= retry.MaxDelay
+}
+
+// replaced reports whether the backend's model was replaced while the request was on its way, as by the weights after a step: the
+// backend may no longer have it.
+func (r *Reply) replaced(req *Request) bool {
+	g, err := r.pool.models.Load().group(req.Model)
+	return err == nil && !slices.ContainsFunc(g.replicas, func(b *backend) bool {
+		return b.BaseURL == r.backend.BaseURL && b.BackendModel == r.backend.BackendModel
+	})
 }
 
 // otherUp reports whether there is a replica that has not failed this call.
