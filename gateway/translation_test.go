@@ -75,7 +75,7 @@ func TestTranslate(t *testing.T) {
 			t.Errorf("%s, no completion: got %d %s", name, w.Code, w.Body)
 		}
 	}
-	if w := c.send("POST", responsesPath, `{"input":7}`); w.Code != 400 || !strings.Contains(w.Body.String(), "input: must be a string or a list of items") {
+	if w := c.send("POST", responsesPath, `{"input":7}`); w.Code != 400 || !strings.Contains(w.Body.String(), "input: got 7, must be a string or a list of items") {
 		t.Errorf("a wrong input: got %d %s", w.Code, w.Body)
 	}
 	c.want("POST", strings.Replace(responsesPath, "openai", "anthropic", 1), `{}`, 404, `{"detail":"Unsupported upstream path: responses"}`)

@@ -242,8 +242,8 @@ func contentBlocks(content raw, field string) ([]block, error) {
 		return []block{{Type: "text", Text: content}}, nil
 	}
 	var parts []openai.ChatPart
-	if err := json.Unmarshal(content, &parts, openai.Lenient()); err != nil {
-		return nil, openai.Unsupported(field, "must be a string or a list of parts (%v)", err)
+	if err := openai.DecodeList(content, &parts, field, "a string or a list of parts"); err != nil {
+		return nil, err
 	}
 	list := make([]block, 0, len(parts))
 	for i, p := range parts {
@@ -286,8 +286,8 @@ func toolContent(content raw, field string) (raw, error) {
 func assistantBlocks(m *openai.ChatMessage, said []block, field string) ([]block, error) {
 	var list []block
 	if openai.Given(m.ThinkingBlocks) {
-		if err := json.Unmarshal(m.ThinkingBlocks, &list, openai.Lenient()); err != nil {
-			return nil, openai.Unsupported(field+".thinking_blocks", "must be a list of thinking blocks (%v)", err)
+		if err := openai.DecodeList(m.ThinkingBlocks, &list, field+".thinking_blocks", "a list of thinking blocks"); err != nil {
+			return nil, err
 		}
 	}
 	for i := range list {

@@ -190,10 +190,8 @@ func chatOutput(in *request, out *openai.ChatRequest) error {
 // blocks decodes content that is not a string.
 func blocks(content raw, field string) ([]block, error) {
 	var list []block
-	if err := json.Unmarshal(content, &list, openai.Lenient()); err != nil {
-		return nil, openai.Unsupported(field, "must be a string or a list of content blocks (%v)", err)
-	}
-	return list, nil
+	err := openai.DecodeList(content, &list, field, "a string or a list of content blocks")
+	return list, err
 }
 
 // textContent translates content that may only be text.

@@ -57,6 +57,23 @@ func DecodeError(err error) error {
 	return &FieldError{Field: name, Reason: "got " + jsonKind(semantic.JSONKind) + ", must be " + goKind(semantic)}
 }
 
+// DecodeList decodes the list of objects in a field. The [FieldError] says what the field may be, or names the member of an object that
+// is wrong.
+func DecodeList(list jsontext.Value, into any, field, allowed string) error {
+	err := json.Unmarshal(list, into, Lenient())
+	if err == nil {
+		return nil
+	}
+	if len(list) == 0 {
+		return Unsupported(field, "is missing, must be %s", allowed)
+	}
+	wrong, ok := errors.AsType[*FieldError](DecodeError(err))
+	if !ok || list.Kind() != '[' || !strings.HasPrefix(wrong.Field, "[") {
+		return Unsupported(field, "got %.100s, must be %s", list, allowed)
+	}
+	return &FieldError{Field: field + wrong.Field, Reason: wrong.Reason}
+}
+
 func jsonKind(k jsontext.Kind) string {
 	switch k {
 	case '{':

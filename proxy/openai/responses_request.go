@@ -157,8 +157,8 @@ func responsesInput(input jsontext.Value, out *ChatRequest) error {
 		return nil
 	}
 	var items []responsesItem
-	if err := json.Unmarshal(input, &items, Lenient()); err != nil {
-		return Unsupported("input", "must be a string or a list of items (%v)", err)
+	if err := DecodeList(input, &items, "input", "a string or a list of items"); err != nil {
+		return err
 	}
 	c := conversation{out: out}
 	for i := range items {
@@ -263,8 +263,8 @@ func responsesContent(content jsontext.Value, field string) (jsontext.Value, err
 		return content, nil
 	}
 	var parts []responsesPart
-	if err := json.Unmarshal(content, &parts, Lenient()); err != nil {
-		return nil, Unsupported(field, "must be a string or a list of parts (%v)", err)
+	if err := DecodeList(content, &parts, field, "a string or a list of parts"); err != nil {
+		return nil, err
 	}
 	list := make([]ChatPart, 0, len(parts))
 	for i, p := range parts {
@@ -292,8 +292,8 @@ func reasoningText(item *responsesItem, field string) (jsontext.Value, error) {
 			continue
 		}
 		var parts []responsesPart
-		if err := json.Unmarshal(from.list, &parts, Lenient()); err != nil {
-			return nil, Unsupported(field+"."+from.name, "must be a list of texts (%v)", err)
+		if err := DecodeList(from.list, &parts, field+"."+from.name, "a list of texts"); err != nil {
+			return nil, err
 		}
 		var said jsontext.Value
 		for _, p := range parts {

@@ -93,8 +93,9 @@ func TestResponsesUnsupported(t *testing.T) {
 		`{"input":[{"type":"item_reference","id":"x"}]}`:                                                                                     `input[0].type: got "item_reference"`,
 		`{"input":[{"role":"tool","content":"a"}]}`:                                                                                          `input[0].role: got "tool"`,
 		`{"input":[{"role":"user","content":[{"type":"input_file"}]}]}`:                                                                      `input[0].content[0].type: got "input_file"`,
-		`{"input":7}`:              `input: must be a string or a list`,
-		`{}`:                       `input: must be a string or a list`,
+		`{"input":7}`:              `input: got 7, must be a string or a list of items`,
+		`{"input":[{"role":7}]}`:   `input[0].role: got a number, must be a string`,
+		`{}`:                       `input: is missing, must be a string or a list of items`,
 		`{"input":"a","tools":{}}`: `tools: got an object, must be a list`,
 	} {
 		_, _, err := openai.ResponsesToChat([]byte(body), options())
