@@ -24,9 +24,11 @@ const (
 	// for bodyTimeout does not, either.
 	bodyTimeout = 30 * time.Second
 	bodyRate    = 16 << 10
-	// The part of a body that a handler has not read may take unreadBody to arrive, so that the answer is not held
-	// back.
-	unreadBody = time.Second
+	// The part of a body that a handler has not read may take unreadBody to arrive, with less than
+	// unreadPause between its pieces of unreadStep bytes, after the answer was sent.
+	unreadBody  = 30 * time.Second
+	unreadPause = time.Second
+	unreadStep  = 1 << 20
 	// The deadline is moved once per bodyStep bytes.
 	bodyStep = 4 * bodyRate
 )
@@ -54,24 +56,40 @@ func New(handler http.Handler, log *slog.Logger, trusted ...netip.Prefix) *http.
 func limitBody(next http.Handler) http.Handler {
 	all := &arriving{clients: map[string]int64{}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Body != http.NoBody {
-			body := &timedBody{ReadCloser: r.Body, conn: http.NewResponseController(w), start: time.Now(), arriving: all, remote: r.RemoteAddr}
-			if body.conn.SetReadDeadline(body.start.Add(bodyTimeout)) == nil {
-				r.Body = body
-				defer body.end()
-			}
+		body := &timedBody{ReadCloser: r.Body, conn: http.NewResponseController(w), start: time.Now(), arriving: all, remote: r.RemoteAddr}
+		if r.Body == http.NoBody || body.conn.SetReadDeadline(body.start.Add(bodyTimeout)) != nil {
+			next.ServeHTTP(w, r)
+			return
 		}
+		r.Body = body
+		defer body.release()
 		next.ServeHTTP(w, r)
+		// A client that awaits 100 Continue sends nothing when it gets another answer.
+		if body.received > 0 || r.Header.Get("Expect") == "" {
+			body.discard()
+		}
 	})
 }
 
-// end is called when the handler has returned. net/http then reads a part of what the handler
-// has left, before it sends the answer.
-func (b *timedBody) end() {
-	if !b.done && !b.failed {
-		_ = b.conn.SetReadDeadline(time.Now().Add(unreadBody)) // a closed connection needs none
+// discard sends the answer, and takes what the handler has left of the body. Clients that read no
+// answer before they have sent it all, such as Python's, would find the connection reset.
+func (b *timedBody) discard() {
+	if b.done || b.failed || b.conn.EnableFullDuplex() != nil || b.conn.Flush() != nil {
+		return
 	}
-	b.release()
+	end := time.Now().Add(unreadBody)
+	for now := time.Now(); now.Before(end); now = time.Now() {
+		pause := now.Add(unreadPause)
+		if pause.After(end) {
+			pause = end
+		}
+		if b.conn.SetReadDeadline(pause) != nil {
+			return
+		}
+		if _, err := io.CopyN(io.Discard, b.ReadCloser, unreadStep); err != nil {
+			return
+		}
+	}
 }
 
 // timedBody is a request's body that has to arrive at bodyRate.

@@ -2,6 +2,7 @@ package httpserver_test
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -195,6 +196,56 @@ func TestSilentConnectionsAreClosed(t *testing.T) {
 					t.Errorf("closed after %s, want %s", took, tc.took)
 				}
 			})
+		})
+	}
+}
+
+// Python's HTTP client, and many others, read no answer before they have sent the body.
+func TestUnreadBodyOfClientsThatSendAllFirst(t *testing.T) {
+	t.Parallel()
+	for name, handler := range map[string]http.HandlerFunc{
+		"refused by its length": func(w http.ResponseWriter, r *http.Request) {
+			_, err := httpserver.ReadBody(w, r, 1<<20)
+			status, message := httpserver.BodyStatus(err)
+			http.Error(w, message, status)
+		},
+		"refused when it is too long": func(w http.ResponseWriter, r *http.Request) {
+			_, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
+			status, message := httpserver.BodyStatus(err)
+			http.Error(w, message, status)
+		},
+		"refused for another reason": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "who are you?", http.StatusUnauthorized)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := httpserver.Start(listener, handler, slog.New(slog.DiscardHandler))
+			defer server.Shutdown(context.Background())
+			conn, err := net.Dial("tcp", listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			const size = 64 << 20 // more than the connection's buffers hold
+			if _, err = conn.Write([]byte(post(size))); err == nil {
+				_, err = conn.Write(make([]byte, size))
+			}
+			if err != nil {
+				t.Fatalf("the body was not taken: %v", err)
+			}
+			answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer answer.Body.Close()
+			if want := http.StatusRequestEntityTooLarge; answer.StatusCode != want && answer.StatusCode != http.StatusUnauthorized {
+				t.Errorf("got %s", answer.Status)
+			}
 		})
 	}
 }
