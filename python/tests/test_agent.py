@@ -146,6 +146,7 @@ class Says(AttemptTest):
             ([1.0], None, TypeError, "must be a number"),
             (math.nan, None, ValueError, "the reward is nan, must be finite"),
             ({"a": math.inf}, None, ValueError, "the reward's dimension 'a' is inf, must be finite"),
+            (10**400, None, ValueError, "the reward is too large for a float, must be finite"),
             ({"a": "b"}, None, TypeError, "the reward's dimension 'a' is 'b', must be a number"),
             ({1: 1.0}, None, TypeError, "named 1, must be a string"),
             ({}, None, ValueError, "at least one"),

@@ -45,7 +45,10 @@ def reward_members(reward: Reward, primary: Optional[str] = None) -> dict[str, A
 def _number(what: str, value: SupportsFloat) -> float:
     if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
         raise TypeError(f"{what} is {value!r}, must be a number")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError as e:
+        raise ValueError(f"{what} is too large for a float, must be finite") from e
     if not math.isfinite(number):
         raise ValueError(f"{what} is {number}, must be finite")
     return number
