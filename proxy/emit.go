@@ -62,10 +62,9 @@ func (p *Proxy) serveEmit(w http.ResponseWriter, r *http.Request, rt route) {
 		return
 	}
 	defer call.leave()
-	body, err := httpserver.ReadBody(w, r, p.cfg.MaxRequestBytes)
-	if err != nil {
-		status, message := httpserver.BodyStatus(err)
-		p.refuse(w, r, openai.NewError(status, openai.InvalidRequestError, "unreadable_body", message))
+	body, refused := p.readBody(r)
+	if refused != nil {
+		p.refuse(w, r, refused)
 		return
 	}
 	span, err := readEmission(body, r.Header.Get("Traceparent"))
@@ -79,6 +78,16 @@ func (p *Proxy) serveEmit(w http.ResponseWriter, r *http.Request, rt route) {
 		return
 	}
 	p.answerJSON(w, http.StatusOK, answer)
+}
+
+// readBody reads the body of a request that is not sent to a backend.
+func (p *Proxy) readBody(r *http.Request) ([]byte, *openai.Error) {
+	body, err := httpserver.ReadBody(nil, r, p.cfg.MaxRequestBytes)
+	if err != nil {
+		status, message := httpserver.BodyStatus(err)
+		return nil, openai.NewError(status, openai.InvalidRequestError, "unreadable_body", message)
+	}
+	return body, nil
 }
 
 // emit stores a span of an attempt. It repeats a failing request until Config.StoreTimeout.

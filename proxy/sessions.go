@@ -14,7 +14,6 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
-	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/proxy/admin"
 	"github.com/agl-go/agl/proxy/exchange"
 	"github.com/agl-go/agl/proxy/openai"
@@ -234,6 +233,9 @@ func (p *Proxy) mayAskAboutSession(r *http.Request, rt route, scope access.Scope
 
 // sessionError returns the answer to a request about a session that failed.
 func sessionError(err error) *openai.Error {
+	if own, ok := errors.AsType[*openai.Error](err); ok {
+		return own
+	}
 	invalid := func(status int, code string) *openai.Error {
 		return openai.NewError(status, openai.InvalidRequestError, code, err.Error())
 	}
@@ -256,9 +258,9 @@ func sessionError(err error) *openai.Error {
 
 // readSessionBody reads a body into v. An empty body leaves v as it is.
 func (p *Proxy) readSessionBody(r *http.Request, v any) error {
-	body, err := httpserver.ReadBody(nil, r, p.cfg.MaxRequestBytes)
-	if err != nil {
-		return agl.Errorf(agl.CodeInvalid, "body: %w", err)
+	body, unreadable := p.readBody(r)
+	if unreadable != nil {
+		return unreadable
 	}
 	if len(body) == 0 {
 		return nil

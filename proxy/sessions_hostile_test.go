@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/store/memory/memorytest"
 )
 
@@ -60,5 +61,16 @@ func TestSessionsRefuseRewards(t *testing.T) {
 	page, err := l.store.QuerySpans(t.Context(), agl.QuerySpansParams{RolloutID: id, Name: agl.SpanAnnotation})
 	if err != nil || page.Total != 1 {
 		t.Errorf("%d rewards, %v, want 1", page.Total, err)
+	}
+}
+
+// A body that is too large is refused as one at every route.
+func TestSessionsRefuseLargeBodies(t *testing.T) {
+	t.Parallel()
+	l := startLive(t, memorytest.Open(t), func(c *proxy.Config) { c.MaxRequestBytes = 1000 })
+	large := `{"message":"` + strings.Repeat("x", 1000) + `"}`
+	_, id := l.call(t, completions, hello, 200, "X-Agl-Session", "chat")
+	for _, path := range []string{"/v1/agl/sessions", "/v1/agl/sessions/" + id + "/reward", "/v1/agl/sessions/" + id + "/end", "/rl/start_session"} {
+		l.call(t, path, large, 413)
 	}
 }
