@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/durable"
 	"github.com/agl-go/agl/tinker"
 )
 
@@ -67,8 +68,6 @@ func (s *Session) Publish(ctx context.Context, step int) error {
 	}
 	return s.publishStep(ctx, step)
 }
-
-func (s *Session) publish(ctx context.Context) error { return s.publishStep(ctx, s.Step) }
 
 func (s *Session) publishStep(ctx context.Context, step int) error {
 	var snapshots []string
@@ -159,7 +158,7 @@ func (s *Session) writeVersion(version string) error {
 	s.unsaved = append(s.unsaved, version)
 	data, err := json.Marshal(s.unsaved)
 	if err == nil {
-		err = WriteFileAtomic(s.versionsFile(), append(data, '\n'))
+		err = durable.WriteFile(s.versionsFile(), append(data, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("write the versions that are published: %w", err)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"iter"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -86,6 +87,7 @@ type Session struct {
 	validate   bool              // the resumed run must repeat a validation beside training
 	release    release
 	metrics    *Lines
+	keeping    sync.WaitGroup       // writes what the last step has computed
 	snapshots  []publishedSnapshots // that the engine holds, oldest first
 	unsaved    []string             // versions that were published since the last checkpoint, also by earlier processes
 }
@@ -299,11 +301,13 @@ func openMetrics(path string, step int) (*Lines, error) {
 // recognizes the rollouts of this one, validates, and writes the line that report returns for the validation.
 func (s *Session) Begin(ctx context.Context, report func(v *Report, took time.Duration) any) error {
 	s.p.Progress.OnStart(Start{Step: s.Step, Steps: s.p.Steps, Resumed: s.Resumed, Before: s.Before})
-	begin := s.publish
+	var err error
 	if s.p.Release != nil {
-		begin = s.beginReleases
+		err = s.beginReleases(ctx)
+	} else {
+		err = s.publishStep(ctx, s.Step)
 	}
-	if err := begin(ctx); err != nil {
+	if err != nil {
 		return err
 	}
 	if s.validate {
@@ -485,13 +489,14 @@ func (s *Session) Summary() Summary {
 	return out
 }
 
-// Close ends a validation that runs beside training, closes the files and unloads the model. On a nil session it does
-// nothing.
+// Close ends a validation that runs beside training, waits for what [Session.KeepTrained] writes, closes the files and unloads
+// the model. On a nil session it does nothing.
 func (s *Session) Close(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
 	s.beside.end()
+	s.keeping.Wait()
 	err := errors.Join(s.metrics.Close(), s.Journal.Close())
 	if s.Model != nil {
 		s.deleteSnapshots(ctx, Publication{}) // nothing calls any more

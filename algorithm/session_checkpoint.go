@@ -284,6 +284,3 @@ func sameIdentity(path string, stored, given map[string]string) error {
 	}
 	return agl.Errorf(agl.CodeConflict, "%s belongs to another run: %s; resume with the same settings or use another directory", path, strings.Join(differences, ", "))
 }
-
-// WriteFileAtomic replaces the content of a file durably, or leaves it unchanged.
-func WriteFileAtomic(path string, data []byte) error { return durable.WriteFile(path, data) }

@@ -93,9 +93,19 @@ const (
 	keepTimeout = 10 * time.Second
 )
 
-// KeepTrained writes the span of each rollout of a step that has calls. It goes on when ctx ends, for ten seconds at most: the last step of a run
-// is looked at, too.
-func KeepTrained(ctx context.Context, store agl.Store, list iter.Seq[Trained]) error {
+// KeepTrained writes what a step has computed from its rollouts, those with calls, while the run goes on. It is for people who look at the
+// rollouts; a failure is only logged.
+func (s *Session) KeepTrained(ctx context.Context, step int, list iter.Seq[Trained]) {
+	s.keeping.Wait() // one step at a time
+	s.keeping.Go(func() {
+		if err := s.keepTrained(ctx, list); err != nil {
+			s.p.Logger.WarnContext(ctx, "what was computed of rollouts is not kept with them", "step", step, "error", err)
+		}
+	})
+}
+
+// keepTrained goes on when ctx ends, for ten seconds at most: the last step of a run is looked at, too.
+func (s *Session) keepTrained(ctx context.Context, list iter.Seq[Trained]) error {
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
 	defer done()
 	var group errgroup.Group
@@ -104,10 +114,11 @@ func KeepTrained(ctx context.Context, store agl.Store, list iter.Seq[Trained]) e
 		if len(t.Calls) == 0 {
 			continue
 		}
+		t.Run = s.Run
 		group.Go(func() error {
 			span, err := t.Span()
 			if err == nil {
-				_, err = store.AddSpans(ctx, agl.AddSpansParams{Spans: []agl.Span{span}, IssueSequenceIDs: true})
+				_, err = s.Store().AddSpans(ctx, agl.AddSpansParams{Spans: []agl.Span{span}, IssueSequenceIDs: true})
 			}
 			return err
 		})

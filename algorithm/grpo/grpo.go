@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -76,7 +75,6 @@ type trainingRun struct {
 	feeder  feeder // nil before open is done
 	roles   []*trainee
 	warned  map[string]bool // by role and kind
-	keeping sync.WaitGroup  // writes the trained calls of the last step
 }
 
 // feeder supplies the groups of each step.
@@ -99,9 +97,6 @@ type ownState struct {
 
 // open makes everything ready for the next step.
 func (r *trainingRun) open(ctx context.Context, in agl.AlgorithmInput) (err error) {
-	if in.Store == nil {
-		return agl.Errorf(agl.CodeInvalid, "the input has no store")
-	}
 	switch {
 	case r.source != nil || r.cfg.Live != nil:
 	case r.cfg.Curriculum != nil:
@@ -223,7 +218,7 @@ func (r *trainingRun) trainStep(ctx context.Context, step int) error {
 		b = part
 	}
 	tokens, updates := lessons.end()
-	r.keepTrained(ctx, step, lessons)
+	s.KeepTrained(ctx, step, lessons.trained(step))
 	report.Learned, report.Replayed, report.Stale, report.Crowded, report.Withheld = b.learned, b.replayed, b.stale, b.crowded, b.withheld
 	report.Late = b.late
 	report.Dropped, report.Stopped = b.dropped, b.stopped
@@ -319,7 +314,6 @@ func (r *trainingRun) close(ctx context.Context) error {
 	if r.feeder != nil {
 		r.feeder.close(ctx)
 	}
-	r.keeping.Wait()
 	err := r.session.Close(ctx)
 	for _, role := range r.roles {
 		if role.updater.reference != nil {

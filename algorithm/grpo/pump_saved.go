@@ -99,16 +99,12 @@ func (p *pump) saveGroups() (saved *savedPump, news []heard) {
 // noteVersions adds the versions that answered the calls of a group.
 func (p *pump) noteVersions(to map[string]int, g taskGroup) {
 	for k, role := range p.collector.roles {
-		role.noteVersions(to, g.of(k))
-	}
-}
-
-func (r *trainee) noteVersions(to map[string]int, g taskGroup) {
-	for _, s := range g {
-		for _, t := range s.sequences {
-			for _, version := range t.Versions() {
-				if generation, ok := r.calls.Generation(version); ok {
-					to[version] = generation
+		for _, s := range g.of(k) {
+			for _, t := range s.sequences {
+				for _, version := range t.Versions() {
+					if generation, ok := role.calls.Generation(version); ok {
+						to[version] = generation
+					}
 				}
 			}
 		}

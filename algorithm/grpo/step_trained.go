@@ -1,8 +1,9 @@
 package grpo
 
 import (
-	"context"
 	"encoding/base64"
+	"iter"
+	"slices"
 
 	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/algorithm"
@@ -97,28 +98,15 @@ func (c *computed) call(reply adapter.Reply, from, to int, whole bool) algorithm
 	return call
 }
 
-// keepTrained writes what a step has computed from its rollouts, while the run goes on. It is for people who look at the rollouts; a
-// failure is only logged.
-func (r *trainingRun) keepTrained(ctx context.Context, step int, l lessons) {
-	r.keeping.Wait() // one step at a time
-	r.keeping.Go(func() {
-		err := algorithm.KeepTrained(ctx, r.session.Store(), func(yield func(algorithm.Trained) bool) {
-			for _, one := range l.roles {
-				for _, g := range one.groups {
-					for i := range g {
-						s := &g[i]
-						if s.mask != "" {
-							continue
-						}
-						if !yield(algorithm.Trained{RolloutID: s.id, AttemptID: s.attempt, Run: r.session.Run, Role: one.role.name, Step: step, Calls: one.update.trainedCalls(s)}) {
-							return
-						}
-					}
+// trained describes what the step has computed from its rollouts.
+func (l lessons) trained(step int) iter.Seq[algorithm.Trained] {
+	return func(yield func(algorithm.Trained) bool) {
+		for _, one := range l.roles {
+			for _, s := range slices.Concat(one.groups...) {
+				if s.mask == "" && !yield(algorithm.Trained{RolloutID: s.id, AttemptID: s.attempt, Role: one.role.name, Step: step, Calls: one.update.trainedCalls(&s)}) {
+					return
 				}
 			}
-		})
-		if err != nil {
-			r.cfg.Logger.WarnContext(ctx, "what was computed of rollouts is not kept with them", "step", step, "error", err)
 		}
-	})
+	}
 }

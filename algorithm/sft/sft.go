@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -45,7 +44,6 @@ func (t *SFT) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	t.summary = Summary{}
 	r := &run{cfg: t.cfg, in: in}
 	defer func() {
-		r.keeping.Wait()
 		err = errors.Join(err, r.session.Close(context.WithoutCancel(ctx)))
 		t.summary = Summary{Summary: r.session.Summary(), Loss: r.loss, Selected: r.own.Selected}
 	}()
@@ -66,10 +64,9 @@ type run struct {
 	cfg      Config
 	in       agl.AlgorithmInput
 	session  *algorithm.Session
-	stored   *Shuffled      // the rollouts of From; nil without it
-	kept     []candidate    // the rollouts of this round that are learned from; nil with From
-	keeping  sync.WaitGroup // writes what the steps of the last round have computed of them
-	selected *Selected      // of this round, until it is reported
+	stored   *Shuffled   // the rollouts of From; nil without it
+	kept     []candidate // the rollouts of this round that are learned from; nil with From
+	selected *Selected   // of this round, until it is reported
 	spec     tinker.ModelSpec
 	loss     float64
 	own      state
@@ -82,13 +79,10 @@ type state struct {
 
 // open makes everything ready for the next round.
 func (r *run) open(ctx context.Context) error {
-	switch {
-	case r.in.Store == nil:
-		return agl.Errorf(agl.CodeInvalid, "the input has no store")
-	case r.cfg.From == nil && (r.in.Train == nil || r.in.Train.Len() == 0):
-		return agl.Errorf(agl.CodeInvalid, "the train dataset is empty; at least one task is required")
-	}
 	if r.cfg.From == nil {
+		if r.in.Train == nil || r.in.Train.Len() == 0 {
+			return agl.Errorf(agl.CodeInvalid, "the train dataset is empty; at least one task is required")
+		}
 		if err := algorithm.AtMost(algorithm.MaxRollouts, algorithm.Factor{Field: "tasks of a round", Value: r.tasks()}, algorithm.Factor{Field: "Samples", Value: r.cfg.Samples}); err != nil {
 			return err
 		}
@@ -198,7 +192,7 @@ func (r *run) round(ctx context.Context, round int) error {
 		}
 		s.Step++
 		if s.Step == last && len(r.kept) > 0 {
-			r.keepTrained(ctx, train.learned)
+			s.KeepTrained(ctx, s.Step, r.trained(train.learned))
 		}
 		report.Step = s.Step
 		if err := r.finish(ctx, report, s.Step == last, source != nil); err != nil {

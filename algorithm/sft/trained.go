@@ -1,7 +1,7 @@
 package sft
 
 import (
-	"context"
+	"iter"
 
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/tinker"
@@ -26,26 +26,18 @@ func (t *training) note(step int, data []tinker.Datum, logprobs [][]float32) {
 	}
 }
 
-// keepTrained writes what the steps of a round have computed from its rollouts, while the run goes on. It is for people who look at the
-// rollouts; a failure is only logged.
-func (r *run) keepTrained(ctx context.Context, of map[*int32]learned) {
-	r.keeping.Wait() // one round at a time
+// trained describes what the steps of a round have computed from its rollouts.
+func (r *run) trained(of map[*int32]learned) iter.Seq[algorithm.Trained] {
 	kept := r.kept
-	r.keeping.Go(func() {
-		err := algorithm.KeepTrained(ctx, r.session.Store(), func(yield func(algorithm.Trained) bool) {
-			for i := range kept {
-				c := &kept[i]
-				t := algorithm.Trained{RolloutID: c.id, AttemptID: c.attempt, Run: r.session.Run}
-				t.Step, t.Calls = c.trained(of)
-				if !yield(t) {
-					return
-				}
+	return func(yield func(algorithm.Trained) bool) {
+		for i := range kept {
+			t := algorithm.Trained{RolloutID: kept[i].id, AttemptID: kept[i].attempt}
+			t.Step, t.Calls = kept[i].trained(of)
+			if !yield(t) {
+				return
 			}
-		})
-		if err != nil {
-			r.cfg.Logger.WarnContext(ctx, "what was computed of rollouts is not kept with them", "error", err)
 		}
-	})
+	}
 }
 
 // trained returns the calls that were trained on, and the last step that was.

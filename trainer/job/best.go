@@ -13,7 +13,7 @@ import (
 	"io/fs"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/internal/durable"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/trainer/algorithms"
@@ -25,7 +25,7 @@ func writeJSON(path string, value any, options ...json.Options) error {
 	if err != nil {
 		return err
 	}
-	return algorithm.WriteFileAtomic(path, append(data, '\n'))
+	return durable.WriteFile(path, append(data, '\n'))
 }
 
 // bestDir has the best resources of a run.
@@ -89,7 +89,7 @@ func (c Config) writeBest(folder *output.Folder, found *algorithms.Best) (err er
 		}
 		name := fileName(one.Name) + ".txt"
 		b.Prompts = append(b.Prompts, bestPrompt{Name: one.Name, File: name, Engine: template.Engine})
-		if err := algorithm.WriteFileAtomic(filepath.Join(dir, name), []byte(template.Template)); err != nil {
+		if err := durable.WriteFile(filepath.Join(dir, name), []byte(template.Template)); err != nil {
 			return err
 		}
 	}

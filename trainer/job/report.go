@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/internal/durable"
 	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/algorithms"
 	"github.com/agl-go/agl/trainer/display"
@@ -45,7 +45,7 @@ func (r *runReport) write(ctx context.Context) error {
 	}
 	writeFailures(&b, r.result.Failures)
 	r.writeTail(&b)
-	failed = errors.Join(failed, err, algorithm.WriteFileAtomic(r.result.Report, b.Bytes()), r.cfg.writeHTML(ctx, r.result, b.String(), pictures))
+	failed = errors.Join(failed, err, durable.WriteFile(r.result.Report, b.Bytes()), r.cfg.writeHTML(ctx, r.result, b.String(), pictures))
 	if failed != nil {
 		return fmt.Errorf("write the report: %w", failed)
 	}
@@ -65,7 +65,7 @@ func (r *runReport) writeCurves(curves []algorithms.Curve) (links string, pictur
 		if err := os.MkdirAll(dir, dirMode); err != nil {
 			return links, pictures, err
 		}
-		if err := algorithm.WriteFileAtomic(filepath.Join(dir, c.Name+".svg"), svg); err != nil {
+		if err := durable.WriteFile(filepath.Join(dir, c.Name+".svg"), svg); err != nil {
 			return links, pictures, err
 		}
 		pictures[curvesDir+"/"+c.Name+".svg"] = svg

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/internal/durable"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/trainer/markdown"
 	"github.com/agl-go/agl/trainer/report"
@@ -37,7 +37,7 @@ func (c Config) writeHTML(ctx context.Context, result *Result, text string, pict
 	if settings := strings.TrimSpace(string(c.Source.Text)); settings != "" {
 		fmt.Fprintf(&b, "<h2>Settings</h2>\n<details><summary>the run file</summary><pre>%s</pre></details>\n", html.EscapeString(settings))
 	}
-	return algorithm.WriteFileAtomic(filepath.Join(result.Output, htmlFile), report.Page(result.Algorithm+" in "+result.Output, b.String()))
+	return durable.WriteFile(filepath.Join(result.Output, htmlFile), report.Page(result.Algorithm+" in "+result.Output, b.String()))
 }
 
 // The numbers of rollouts that the page looks at and shows.
