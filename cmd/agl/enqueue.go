@@ -100,7 +100,26 @@ func (c *enqueueCommand) run(ctx context.Context, out *console.Console) (err err
 		return err
 	}
 	defer closeStore()
+	if err := c.checkResources(ctx, out, store); err != nil {
+		return err
+	}
 	return c.send(ctx, out, store, tasks)
+}
+
+// checkResources refuses resources that the store does not have, and says that it has none: rollouts that are run without fail.
+func (c *enqueueCommand) checkResources(ctx context.Context, out *console.Console, store agl.Store) error {
+	if c.ResourcesID != "" {
+		_, err := store.GetResources(ctx, agl.GetResourcesParams{ResourcesID: c.ResourcesID})
+		if errors.Is(err, agl.ErrNotFound) {
+			return fmt.Errorf("--resources-id=%s: the store has no such resources; agl resources lists them", c.ResourcesID)
+		}
+		return c.Wrap(err)
+	}
+	_, err := store.GetLatestResources(ctx)
+	if errors.Is(err, agl.ErrNotFound) {
+		return out.Summarize("the store has no resources, and rollouts that are run without fail; add some first: POST /v1/agl/resources, with {} for an agent that uses none")
+	}
+	return c.Wrap(err)
 }
 
 // tasks returns the tasks of the file. The sequence can be read more than once.
