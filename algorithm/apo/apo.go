@@ -130,9 +130,8 @@ func (s *search) open(ctx context.Context) error {
 	s.editor = &editor{
 		evaluator: evaluator{s.cfg, s.session, s.journal}, admission: admission, train: s.in.Train, critiques: s.critiques, edits: s.edits,
 	}
-	for _, p := range prompts {
-		s.editor.templates = append(s.editor.templates, p.Name)
-	}
+	s.seed = &Candidate{ResourcesID: "apo-" + s.editor.runID() + "-seed", Resources: s.in.InitialResources, Prompts: prompts}
+	s.candidates, s.beam, s.best = []*Candidate{s.seed}, []*Candidate{s.seed}, s.seed
 	return nil
 }
 
@@ -195,10 +194,6 @@ func digestText(parts ...string) string {
 func shortHex(sum []byte) string { return hex.EncodeToString(sum[:8]) }
 
 func (s *search) search(ctx context.Context) error {
-	s.seed = &Candidate{
-		ResourcesID: "apo-" + s.editor.runID() + "-seed", Resources: s.in.InitialResources, Prompts: promptsOf(s.in.InitialResources),
-	}
-	s.candidates, s.beam, s.best = []*Candidate{s.seed}, []*Candidate{s.seed}, s.seed
 	if err := s.store(ctx, s.seed); err != nil {
 		return err
 	}

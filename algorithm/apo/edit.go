@@ -17,7 +17,6 @@ type editor struct {
 	admission        *admission
 	train            agl.Dataset
 	critiques, edits []*template.Template
-	templates        []string // names of the prompt templates
 }
 
 // proposal is one edit in progress.
@@ -38,10 +37,10 @@ type proposal struct {
 // draw makes every random choice about an edit of a member of the beam.
 func (e *editor) draw(beam []*Candidate, round, place int) *proposal {
 	r := rand.New(rand.NewPCG(e.cfg.Seed, algorithm.DeriveSeed(e.cfg.Seed, "draw", round, place)))
+	parent := beam[place/e.cfg.BranchFactor%len(beam)]
 	p := &proposal{
 		editor: e, round: round, place: place, key: fmt.Sprintf("round-%d/edit-%d", round, place+1),
-		parent: beam[place/e.cfg.BranchFactor%len(beam)],
-		name:   e.templates[r.IntN(len(e.templates))],
+		parent: parent, name: parent.Prompts[r.IntN(len(parent.Prompts))].Name,
 	}
 	p.old = templateOf(p.parent.Resources, p.name)
 	p.critiqueKind = e.critiques[r.IntN(len(e.critiques))]

@@ -149,8 +149,6 @@ type decided struct {
 
 // live runs rounds until ctx ends, or Config.Rounds are done.
 func (s *search) live(ctx context.Context) error {
-	s.seed = &Candidate{ResourcesID: "apo-" + s.editor.runID() + "-seed", Resources: s.in.InitialResources, Prompts: promptsOf(s.in.InitialResources)}
-	s.candidates, s.beam, s.best = []*Candidate{s.seed}, []*Candidate{s.seed}, s.seed
 	// Without a release, sessions get the latest resources.
 	if _, err := s.in.Store.UpdateResources(ctx, agl.UpdateResourcesParams{ResourcesID: s.seed.ResourcesID, Resources: s.seed.Resources}); err != nil {
 		return fmt.Errorf("store resources %s: %w", s.seed.ResourcesID, err)
@@ -342,10 +340,6 @@ func (s *search) untilAvailable(ctx context.Context, do func() error) error {
 
 // edit makes the candidate of a round; nil if the models have returned nothing usable. A model that fails is asked again.
 func (s *search) edit(ctx context.Context, round int, parent *Candidate, shown []string) (*Candidate, error) {
-	s.editor.templates = nil
-	for _, p := range parent.Prompts {
-		s.editor.templates = append(s.editor.templates, p.Name)
-	}
 	for {
 		p := s.editor.draw([]*Candidate{parent}, round, 0)
 		p.sessions = shown
