@@ -84,10 +84,8 @@ func (a *Online) check() error {
 	c, live := a.Config, a.live
 	live.Collector = noRollouts{}
 	c.Live = &live
-	var err error
-	if c.Service, err = standIn(); err == nil {
-		_, err = grpo.New(c)
-	}
+	c.Service = standIn
+	_, err := grpo.New(c)
 	return err
 }
 
@@ -166,9 +164,6 @@ func (r *onlineRun) Run(ctx context.Context, in agl.AlgorithmInput) (err error) 
 	}
 	return r.grpo.Run(ctx, in)
 }
-
-// LearnsFromCalls reports that a run without model calls learns nothing.
-func (*onlineRun) LearnsFromCalls() bool { return true }
 
 // Result implements [Run].
 func (r *onlineRun) Result() Result {

@@ -92,10 +92,8 @@ func (a *SFT) check() error {
 	if a.From != nil {
 		c.From = sft.Stored(agl.UnimplementedStore{})
 	}
-	var err error
-	if c.Service, err = standIn(); err == nil {
-		_, err = sft.New(c)
-	}
+	c.Service = standIn
+	_, err := sft.New(c)
 	return err
 }
 

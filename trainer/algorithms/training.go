@@ -1,6 +1,7 @@
 package algorithms
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -10,7 +11,6 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/sft"
-	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/trainer/display"
 	"github.com/agl-go/agl/trainer/markdown"
@@ -40,11 +40,8 @@ func PretrainedSchedule() algorithm.Schedule {
 	return algorithm.Schedule{Peak: rate, Floor: rate}
 }
 
-// standIn is an engine with which settings can be checked before a run.
-func standIn() (tinker.Service, error) {
-	const vocab = 2
-	return policy.NewService(policy.Config{Vocab: vocab})
-}
+// standIn is in the place of the engine while settings are checked, which calls no engine.
+var standIn tinker.Service = struct{ tinker.Service }{}
 
 // TrainingSummary is the summary of a run that trains weights.
 type TrainingSummary struct {
@@ -97,30 +94,28 @@ func reportTraining(sentence string, s algorithm.Summary) string {
 			}
 		}
 	}
-	if s.After != nil && len(s.After.Forms) > 0 {
-		b.WriteString("\n| form of task | before | after |\n|---|---|---|\n")
-		for _, form := range slices.Sorted(maps.Keys(s.After.Forms)) {
-			before := "–"
-			if s.Before != nil && s.Before.Forms[form].N > 0 {
-				before = fmt.Sprintf("%.3f", s.Before.Forms[form].PassRate)
-			}
-			fmt.Fprintf(&b, "| %s | %s | %.3f |\n", markdown.Cell(form), before, s.After.Forms[form].PassRate)
-		}
-	}
-	if s.After != nil && len(s.After.Dimensions) > 0 {
-		b.WriteString("\n| dimension of the reward | before | after |\n|---|---|---|\n")
-		for _, name := range slices.Sorted(maps.Keys(s.After.Dimensions)) {
-			before := "–"
-			if s.Before != nil {
-				if mean, ok := s.Before.Dimensions[name]; ok {
-					before = fmt.Sprintf("%.3f", mean)
-				}
-			}
-			fmt.Fprintf(&b, "| %s | %s | %.3f |\n", markdown.Cell(name), before, s.After.Dimensions[name])
-		}
+	if s.After != nil {
+		before := cmp.Or(s.Before, &algorithm.Report{})
+		reportParts(&b, "form of task", before.Forms, s.After.Forms, func(r algorithm.Rate) float64 { return r.PassRate })
+		reportParts(&b, "dimension of the reward", before.Dimensions, s.After.Dimensions, func(mean float64) float64 { return mean })
 	}
 	b.WriteString(reportMasked(s.Totals.Masked, s.Totals.Rollouts))
 	return b.String()
+}
+
+// reportParts writes a table of what was measured by parts before and after training, if there are parts.
+func reportParts[V any](b *strings.Builder, part string, before, after map[string]V, number func(V) float64) {
+	if len(after) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n| %s | before | after |\n|---|---|---|\n", part)
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		was := "–"
+		if v, ok := before[name]; ok {
+			was = fmt.Sprintf("%.3f", number(v))
+		}
+		fmt.Fprintf(b, "| %s | %s | %.3f |\n", markdown.Cell(name), was, number(after[name]))
+	}
 }
 
 // reportMasked is a sentence about masked rollouts, if there are any.
