@@ -215,13 +215,11 @@ func (q *spanQueue) run(ctx context.Context) {
 			case <-ctx.Done():
 			}
 		case delay > 0:
-			timer := time.NewTimer(delay)
 			select {
 			case <-q.wake:
-			case <-timer.C:
+			case <-time.After(delay):
 			case <-ctx.Done():
 			}
-			timer.Stop()
 		default:
 			q.sendNext(ctx)
 		}

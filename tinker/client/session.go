@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/tinker/wire"
 )
 
@@ -124,14 +125,7 @@ func heartbeat(id string) request {
 // beat sends heartbeats until ctx ends or the server has forgotten the session. A heartbeat that fails is not repeated,
 // because the next one follows soon.
 func (s *session) beat(ctx context.Context, id string) {
-	ticker := time.NewTicker(heartbeatInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	for backoff.Sleep(ctx, heartbeatInterval) == nil {
 		rep, err := s.send(ctx, heartbeat(id))
 		if err == nil && rep.status/100 != 2 {
 			err = rep.problem(wire.SessionHeartbeat)

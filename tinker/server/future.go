@@ -139,8 +139,6 @@ var errPending = errors.New("the call is still running")
 
 // wait waits for the end of a call.
 func (s *Server) wait(ctx context.Context, f *future, limit time.Duration) error {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
 	select {
 	case <-f.done:
 		return nil
@@ -148,7 +146,7 @@ func (s *Server) wait(ctx context.Context, f *future, limit time.Duration) error
 		return ctx.Err()
 	case <-s.stop:
 		return errClosed()
-	case <-timer.C:
+	case <-time.After(limit):
 		return errPending
 	}
 }

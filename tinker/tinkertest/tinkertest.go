@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/server"
 	"github.com/agl-go/agl/tinker/wire"
@@ -206,12 +207,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case Repeat:
 		serve()
 	case Delay:
-		timer := time.NewTimer(s.cfg.Delay)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-r.Context().Done():
-		}
+		_ = backoff.Sleep(r.Context(), s.cfg.Delay) // a client that left is answered, too
 	}
 	rec := serve()
 	w.Header().Set("Content-Type", rec.Header().Get("Content-Type"))

@@ -177,15 +177,12 @@ func (s *Server) awaitReady(ctx context.Context, p *program) error {
 		if s.answers(ctx) {
 			return nil
 		}
-		timer := time.NewTimer(pace)
 		select {
 		case <-p.group.Gone():
-			timer.Stop()
 			return fmt.Errorf("its program ended with %s", p.state())
 		case <-ctx.Done():
-			timer.Stop()
 			return context.Cause(ctx)
-		case <-timer.C:
+		case <-time.After(pace):
 		}
 	}
 }

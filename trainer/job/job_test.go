@@ -235,7 +235,7 @@ func TestFolderIsWatched(t *testing.T) {
 			t.Fatal(err)
 		}
 		fitting, abort := context.WithCancelCause(t.Context())
-		stop := (&localRun{folder: folder}).watchFolder(abort)
+		stop := (&localRun{folder: folder}).watchFolder(t.Context(), abort)
 		time.Sleep(time.Minute)
 		if fitting.Err() != nil {
 			t.Errorf("the run ended while its folder was there: %v", context.Cause(fitting))

@@ -14,6 +14,7 @@ import (
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/release"
 	"github.com/agl-go/agl/tinker"
@@ -152,19 +153,12 @@ const runnerWait = 30 * time.Second
 // ctx ends.
 func watchRunners(ctx context.Context, s agl.Store, storeURL string, notice func(text string)) {
 	const interval = 5 * time.Second
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
 	before, idle := 0, time.Duration(0)
 	count := func(status ...agl.RolloutStatus) (int, error) {
 		page, err := s.QueryRollouts(ctx, agl.QueryRolloutsParams{StatusIn: status, Paging: agl.Paging{Limit: 1}})
 		return page.Total, err
 	}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for backoff.Sleep(ctx, interval) == nil {
 		waiting, err := count(agl.RolloutQueuing, agl.RolloutRequeuing)
 		running, runningErr := count(agl.RolloutPreparing, agl.RolloutRunning)
 		if err != nil || runningErr != nil || running > 0 || waiting == 0 || waiting < before { // the algorithm reports what is wrong with the store

@@ -16,6 +16,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/internal/terminal"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/rest/client"
@@ -156,7 +157,7 @@ func (r *localRun) fit(ctx context.Context, start prepared) (err error) {
 	cfg, token := r.cfg, start.token
 	fitting, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
-	defer r.watchFolder(abort)()
+	defer r.watchFolder(ctx, abort)()
 	trained, err := cfg.newEngine(ctx, r.folder.Path, abort)
 	if err != nil {
 		return err
@@ -231,21 +232,14 @@ func (r *localRun) fit(ctx context.Context, start prepared) (err error) {
 	return err
 }
 
-// watchFolder ends the run if its folder goes away, until stop is called. Otherwise a run could wait for ever for rollouts whose
+// watchFolder ends the run if its folder goes away, until stop is called, also while agents end. Otherwise a run could wait for ever for rollouts whose
 // results the database in the folder does not take any more.
-func (r *localRun) watchFolder(abort context.CancelCauseFunc) (stop func()) {
+func (r *localRun) watchFolder(ctx context.Context, abort context.CancelCauseFunc) (stop func()) {
 	const interval = 5 * time.Second
-	stopped := make(chan struct{})
+	watching, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		tick := time.NewTicker(interval)
-		defer tick.Stop()
-		for {
-			select {
-			case <-stopped:
-				return
-			case <-tick.C:
-			}
+		for backoff.Sleep(watching, interval) == nil {
 			if r.folder.Gone() {
 				abort(r.errGone())
 				return
@@ -253,7 +247,7 @@ func (r *localRun) watchFolder(abort context.CancelCauseFunc) (stop func()) {
 		}
 	})
 	return func() {
-		close(stopped)
+		cancel()
 		watch.Wait()
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/internal/backoff"
 )
 
 // Run keeps the metrics in a store.
@@ -131,14 +132,7 @@ func (r *Run) Heartbeat(ctx context.Context, logger *slog.Logger) {
 	var beats sync.WaitGroup
 	r.stop = func() { cancel(); beats.Wait() }
 	beats.Go(func() {
-		ticker := time.NewTicker(heartbeatInterval)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticker.C:
-			}
+		for backoff.Sleep(ctx, heartbeatInterval) == nil {
 			if _, err := r.runs.UpdateRun(ctx, agl.UpdateRunParams{RunID: r.ID()}); err != nil && ctx.Err() == nil {
 				logger.WarnContext(ctx, "the store does not hear that the run is under way", "run_id", r.ID(), "error", err)
 			}
