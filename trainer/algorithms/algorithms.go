@@ -4,7 +4,7 @@
 // has an [Algorithm]: the settings, what the run must provide, and how it is built
 // from the [Parts] of the run. A [Run] then learns, and reports a [Result].
 //
-// Each algorithm has one file here, which declares all of this; [All] lists them. A
+// Each algorithm has one file here, which has all of this but its name and its description: [All] lists these. A
 // new algorithm needs such a file and a line in All. The packages that read run
 // files, run them, show them and report on them need nothing else, and must not know
 // any algorithm by name.
@@ -27,7 +27,14 @@ import (
 
 // All returns the algorithms of agl, in the order of the documentation.
 func All() []Kind {
-	return []Kind{grpoKind(), onlineKind(), sftKind(), apoKind(), baselineKind(), commandKind()}
+	return []Kind{
+		{Name: "grpo", Keys: grpoKeys, Doc: "Reinforcement learning of the engine's weights: rollouts with a higher reward than the rest of their group become more likely."},
+		{Name: "online", Keys: onlineKeys, Doc: "Reinforcement learning of the engine's weights from rollouts that others start, such as the sessions of a live service (`proxy.sessions`), for as long as it runs."},
+		{Name: "sft", Keys: sftKeys, Doc: "Supervised training of the engine's weights on rollouts: those of another run, or the best of the model's own."},
+		{Name: "apo", Keys: apoKeys, Doc: "Prompt optimization: a model critiques and rewrites the prompts; those that are best on the validation tasks survive."},
+		{Name: "baseline", Keys: baselineKeys, Doc: "Learns nothing: runs every task and reports."},
+		{Name: "command", Keys: commandKeys, Doc: "A program that learns, in any language: the program and its arguments."},
+	}
 }
 
 // Kind is an algorithm that a run file can name.

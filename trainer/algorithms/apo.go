@@ -41,10 +41,6 @@ type APO struct {
 	Redaction *Redaction
 }
 
-func apoKind() Kind {
-	return Kind{Name: "apo", Keys: apoKeys, Doc: "Prompt optimization: a model critiques and rewrites the prompts; those that are best on the validation tasks survive."}
-}
-
 func apoKeys(dir string) (yamlfile.Value, Algorithm) {
 	a := &APO{}
 	key, count, c := yamlfile.Key, keys.Count, &a.Config

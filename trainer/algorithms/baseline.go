@@ -18,10 +18,6 @@ import (
 // RunConfig.
 type Baseline struct{ baseline.Config }
 
-func baselineKind() Kind {
-	return Kind{Name: "baseline", Keys: baselineKeys, Doc: "Learns nothing: runs every task and reports."}
-}
-
 func baselineKeys(string) (yamlfile.Value, Algorithm) {
 	a := &Baseline{}
 	key := yamlfile.Key

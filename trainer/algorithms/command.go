@@ -30,10 +30,6 @@ type Command struct {
 	Dir     string
 }
 
-func commandKind() Kind {
-	return Kind{Name: "command", Keys: commandKeys, Doc: "A program that learns, in any language: the program and its arguments."}
-}
-
 func commandKeys(dir string) (yamlfile.Value, Algorithm) {
 	a := &Command{Dir: dir}
 	return yamlfile.NonEmptyList(&a.Command, yamlfile.Text), a

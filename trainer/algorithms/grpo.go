@@ -20,10 +20,6 @@ import (
 // the engine.
 type GRPO struct{ grpo.Config }
 
-func grpoKind() Kind {
-	return Kind{Name: "grpo", Keys: grpoKeys, Doc: "Reinforcement learning of the engine's weights: rollouts with a higher reward than the rest of their group become more likely."}
-}
-
 func grpoKeys(string) (yamlfile.Value, Algorithm) {
 	a := &GRPO{}
 	key, from, c := yamlfile.Key, yamlfile.Min, &a.Config

@@ -31,10 +31,6 @@ type Online struct {
 	redaction *Redaction
 }
 
-func onlineKind() Kind {
-	return Kind{Name: "online", Keys: onlineKeys, Doc: "Reinforcement learning of the engine's weights from rollouts that others start, such as the sessions of a live service (`proxy.sessions`), for as long as it runs."}
-}
-
 func onlineKeys(dir string) (yamlfile.Value, Algorithm) {
 	a := &Online{}
 	key, c, l := yamlfile.Key, &a.Config, &a.live

@@ -23,10 +23,6 @@ type SFT struct {
 	From *keys.Source
 }
 
-func sftKind() Kind {
-	return Kind{Name: "sft", Keys: sftKeys, Doc: "Supervised training of the engine's weights on rollouts: those of another run, or the best of the model's own."}
-}
-
 func sftKeys(dir string) (yamlfile.Value, Algorithm) {
 	a := &SFT{}
 	key, c := yamlfile.Key, &a.Config
