@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
-	"hash/crc32"
 	"io"
 	"slices"
 	"strconv"
@@ -17,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/spandelta"
 	"github.com/agl-go/agl/store/driver"
 	"github.com/agl-go/agl/store/internal/spanchain"
 )
@@ -32,7 +32,7 @@ func Export(ctx context.Context, d driver.Exporter, w io.Writer) (Counts, error)
 	if err != nil {
 		return Counts{}, err
 	}
-	e := exporter{w: bufio.NewWriterSize(w, 1<<16), table: castagnoli(), spans: spanchain.NewStream()}
+	e := exporter{w: bufio.NewWriterSize(w, 1<<16), spans: spanchain.NewStream()}
 	if err := e.header(stats.Name); err != nil {
 		return e.counts, err
 	}
@@ -67,7 +67,6 @@ func Export(ctx context.Context, d driver.Exporter, w io.Writer) (Counts, error)
 // exporter writes lines.
 type exporter struct {
 	w      *bufio.Writer
-	table  *crc32.Table
 	counts Counts
 	spans  *spanchain.Stream
 	value  []byte // reused for each value
@@ -145,7 +144,7 @@ func (e *exporter) line(kind string, value []byte) error {
 	} else {
 		e.text = append(append(e.text, `,"value":`...), value...)
 	}
-	e.text = appendChecksum(e.text, crc32.Checksum(e.text, e.table))
+	e.text = appendChecksum(e.text, spandelta.Sum(e.text))
 	e.counts.add(kind)
 	n, err := e.w.Write(append(e.text, '\n'))
 	e.counts.Bytes += int64(n)

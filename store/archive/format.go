@@ -14,13 +14,13 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
-	"hash/crc32"
 	"io"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/internal/spandelta"
 	"github.com/agl-go/agl/store/driver"
 )
 
@@ -125,8 +125,6 @@ type (
 	}
 )
 
-func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
-
 func appendChecksum(dst []byte, sum uint32) []byte {
 	dst = append(dst, `,"crc32c":"`...)
 	dst = hex.AppendEncode(dst, []byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)})
@@ -152,13 +150,13 @@ func (l *line) damaged(format string, args ...any) error {
 }
 
 // parse splits a line into its parts. The layout is fixed, so it decodes nothing.
-func (l *line) parse(text []byte, table *crc32.Table) error {
+func (l *line) parse(text []byte) error {
 	const checksumBytes = len(`,"crc32c":"00000000"}`)
 	at := len(text) - checksumBytes
 	if at < 0 || !bytes.HasPrefix(text[at:], []byte(`,"crc32c":"`)) {
 		return l.damaged("it does not end with a checksum")
 	}
-	if want := appendChecksum(nil, crc32.Checksum(text[:at], table)); !bytes.Equal(text[at:], want) {
+	if want := appendChecksum(nil, spandelta.Sum(text[:at])); !bytes.Equal(text[at:], want) {
 		return l.damaged("its checksum does not match its content")
 	}
 	kind, found := bytes.CutPrefix(text[:at], []byte(`{"kind":"`))
@@ -187,7 +185,6 @@ func (l *line) parse(text []byte, table *crc32.Table) error {
 // lineReader reads the lines of an export and verifies their checksums.
 type lineReader struct {
 	r      *bufio.Reader
-	table  *crc32.Table
 	number int
 	read   int64 // bytes
 }
@@ -196,7 +193,7 @@ type lineReader struct {
 const maxLine = 1 << 29
 
 func newLineReader(r io.Reader) *lineReader {
-	return &lineReader{r: bufio.NewReaderSize(r, 1<<16), table: castagnoli()}
+	return &lineReader{r: bufio.NewReaderSize(r, 1<<16)}
 }
 
 // next returns the next line, io.EOF after the last one.
@@ -222,7 +219,7 @@ func (r *lineReader) next() (*line, error) {
 		}
 		complete := err == nil
 		l := &line{number: r.number}
-		if parseErr := l.parse(bytes.TrimSuffix(text, []byte("\n")), r.table); parseErr != nil {
+		if parseErr := l.parse(bytes.TrimSuffix(text, []byte("\n"))); parseErr != nil {
 			if !complete {
 				return nil, errCutOff(r.number)
 			}

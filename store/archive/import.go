@@ -186,31 +186,29 @@ func (im *importer) scope() string { return importScope + im.header.ExportID }
 func (im *importer) notEmpty(ctx context.Context, stats *agl.Statistics) error {
 	one := agl.Paging{Limit: 1}
 	first := ""
+	var err error
 	switch {
 	case stats.TotalRollouts > 0:
-		page, err := im.driver.QueryRollouts(ctx, agl.QueryRolloutsParams{Paging: one})
-		if err != nil {
-			return err
-		}
+		var page agl.Page[agl.AttemptedRollout]
+		page, err = im.driver.QueryRollouts(ctx, agl.QueryRolloutsParams{Paging: one})
 		for i := range page.Items {
 			first = "rollout " + page.Items[i].RolloutID
 		}
 	case stats.TotalResources > 0:
-		page, err := im.driver.QueryResources(ctx, agl.QueryResourcesParams{Paging: one})
-		if err != nil {
-			return err
-		}
+		var page agl.Page[agl.ResourcesUpdate]
+		page, err = im.driver.QueryResources(ctx, agl.QueryResourcesParams{Paging: one})
 		for i := range page.Items {
 			first = "resources " + page.Items[i].ResourcesID
 		}
 	default:
-		page, err := im.driver.QueryWorkers(ctx, agl.QueryWorkersParams{Paging: one})
-		if err != nil {
-			return err
-		}
+		var page agl.Page[agl.Worker]
+		page, err = im.driver.QueryWorkers(ctx, agl.QueryWorkersParams{Paging: one})
 		for i := range page.Items {
 			first = "worker " + page.Items[i].WorkerID
 		}
+	}
+	if err != nil {
+		return err
 	}
 	return agl.Errorf(agl.CodeConflict,
 		"the database holds other data: %d rollouts, %d resources and %d workers, the first is %s; import into an empty one",
@@ -239,13 +237,9 @@ func (im *importer) add(l *line) (err error) {
 	b := &im.batch
 	switch l.kind {
 	case kindResources:
-		var u imported[*agl.ResourcesUpdate]
-		u, err = decoded[agl.ResourcesUpdate](l)
-		b.resources = append(b.resources, u)
+		err = read(l, &b.resources)
 	case kindWorker:
-		var w imported[*agl.Worker]
-		w, err = decoded[agl.Worker](l)
-		b.workers = append(b.workers, w)
+		err = read(l, &b.workers)
 	case kindRollout:
 		err = im.addRollout(l)
 	case kindAttempt:
@@ -257,9 +251,7 @@ func (im *importer) add(l *line) (err error) {
 		err = l.decode(&s)
 		b.sequences = append(b.sequences, driver.Sequence(s))
 	case kindDocument:
-		var d imported[*agl.Document]
-		d, err = decoded[agl.Document](l)
-		b.documents = append(b.documents, d)
+		err = read(l, &b.documents)
 	case kindKey:
 		var k keyValue
 		err = l.decode(&k)
@@ -293,15 +285,15 @@ func (im *importer) addRollout(l *line) error {
 }
 
 func (im *importer) addAttempt(l *line) error {
-	a, err := decoded[agl.Attempt](l)
-	if err != nil {
+	b := &im.batch
+	if err := read(l, &b.attempts); err != nil {
 		return err
 	}
-	if a.value.RolloutID != im.rollout {
-		return l.damaged("its attempt is of rollout %q, but the preceding rollout is %q", a.value.RolloutID, im.rollout)
+	a := b.attempts[len(b.attempts)-1].value
+	if a.RolloutID != im.rollout {
+		return l.damaged("its attempt is of rollout %q, but the preceding rollout is %q", a.RolloutID, im.rollout)
 	}
-	im.attempts[a.value.AttemptID] = struct{}{}
-	im.batch.attempts = append(im.batch.attempts, a)
+	im.attempts[a.AttemptID] = struct{}{}
 	return nil
 }
 

@@ -35,10 +35,11 @@ type importedRollout struct {
 	queued  agl.RolloutStatus // its real status when it is held back; "" otherwise
 }
 
-// decoded reads the value of a line.
-func decoded[T any](l *line) (imported[*T], error) {
-	out := imported[*T]{new(T), l.number}
-	return out, l.decode(out.value)
+// read adds the value of a line to a list.
+func read[T any](l *line, list *[]imported[*T]) error {
+	v := imported[*T]{new(T), l.number}
+	*list = append(*list, v)
+	return l.decode(v.value)
 }
 
 // want names every record of the batch, to find out which exist already.
@@ -93,7 +94,10 @@ func (b *batch) changes(got *driver.Loaded, c *driver.Changes) error {
 	if err != nil {
 		return err
 	}
-	spans := setOf(got.Spans)
+	spans := make(map[driver.SpanKey]struct{}, len(got.Spans))
+	for _, key := range got.Spans {
+		spans[key] = struct{}{}
+	}
 	for i := range b.spans {
 		if _, found := spans[b.spans[i].SpanKey]; !found {
 			spans[b.spans[i].SpanKey] = struct{}{}
@@ -156,14 +160,6 @@ func absent[T rawjson.Appender](kind string, records []imported[T], existing []T
 		}
 	}
 	return out, nil
-}
-
-func setOf[T comparable](list []T) map[T]struct{} {
-	set := make(map[T]struct{}, len(list))
-	for _, v := range list {
-		set[v] = struct{}{}
-	}
-	return set
 }
 
 func sameJSON[T rawjson.Appender](a, b T) bool {

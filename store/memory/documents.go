@@ -3,6 +3,7 @@ package memory
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -51,14 +52,9 @@ func (d *documents) remove(key driver.DocumentKey) {
 
 // sorted returns all documents by kind and id.
 func (d *documents) sorted() []*agl.Document {
-	out := make([]*agl.Document, 0, len(d.byKey))
-	for _, doc := range d.byKey {
-		out = append(out, doc)
-	}
-	slices.SortFunc(out, func(a, b *agl.Document) int {
+	return slices.SortedFunc(maps.Values(d.byKey), func(a, b *agl.Document) int {
 		return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.ID, b.ID))
 	})
-	return out
 }
 
 // Document implements driver.Driver.
@@ -74,7 +70,6 @@ func (d *Driver) Document(_ context.Context, key driver.DocumentKey) (agl.Docume
 
 // QueryDocuments implements driver.Driver.
 func (d *Driver) QueryDocuments(_ context.Context, p agl.QueryDocumentsParams) (agl.Page[agl.Document], error) {
-	page := agl.Page[agl.Document]{Items: []agl.Document{}, Limit: p.Limit, Offset: p.Offset}
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	var candidates []*agl.Document
@@ -83,23 +78,13 @@ func (d *Driver) QueryDocuments(_ context.Context, p agl.QueryDocumentsParams) (
 	} else {
 		candidates = d.documents.sorted()
 	}
-	var found []*agl.Document
-	for _, doc := range candidates {
-		if (p.Kind == "" || doc.Kind == p.Kind) && (!p.Parent.Valid || doc.Parent == p.Parent.V) &&
-			(!p.From.Valid || doc.Sequence >= p.From.V) && (!p.To.Valid || doc.Sequence <= p.To.V) {
-			found = append(found, doc)
-		}
-	}
 	if p.Descending {
-		slices.Reverse(found)
+		candidates = slices.Clone(candidates)
+		slices.Reverse(candidates)
 	}
-	page.Total = len(found)
-	found = found[min(p.Offset, len(found)):]
-	if p.Limit >= 0 {
-		found = found[:min(p.Limit, len(found))]
+	match := func(doc *agl.Document) bool {
+		return (p.Kind == "" || doc.Kind == p.Kind) && (!p.Parent.Valid || doc.Parent == p.Parent.V) &&
+			(!p.From.Valid || doc.Sequence >= p.From.V) && (!p.To.Valid || doc.Sequence <= p.To.V)
 	}
-	for _, doc := range found {
-		page.Items = append(page.Items, *doc)
-	}
-	return page, nil
+	return find(candidates, agl.Paging{Limit: p.Limit, Offset: p.Offset}, match, nil, func(doc *agl.Document) agl.Document { return *doc }), nil
 }

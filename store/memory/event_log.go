@@ -2,8 +2,6 @@ package memory
 
 import (
 	"context"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -60,14 +58,7 @@ func (l *events) at(n int64) *event {
 	return &l.chunks[i/eventChunk][i%eventChunk]
 }
 
-func (l *events) id(n int64) string { return l.epoch + "-" + strconv.FormatInt(n, 10) }
-
-// number is the reverse of id; ok is false for ids that are not of this log.
-func (l *events) number(id string) (n int64, ok bool) {
-	epoch, digits, _ := strings.Cut(id, "-")
-	n, err := strconv.ParseInt(digits, 10, 64)
-	return n, err == nil && epoch == l.epoch
-}
+func (l *events) id(n int64) string { return driver.EventID(l.epoch, n) }
 
 // Events implements driver.Driver.
 func (d *Driver) Events(_ context.Context, after string, limit int) (driver.EventList, error) {
@@ -78,7 +69,7 @@ func (d *Driver) Events(_ context.Context, after string, limit int) (driver.Even
 	if after == "" {
 		return out, nil
 	}
-	seen, ok := l.number(after)
+	seen, ok := driver.EventNumber(l.epoch, after)
 	if !ok || seen < l.first-1 || seen >= l.next {
 		out.Reset = true
 		return out, nil

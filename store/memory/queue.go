@@ -1,5 +1,7 @@
 package memory
 
+import "slices"
+
 // queue is the order in which rollouts are claimed. A place in it is valid while
 // its rollout holds the same ticket; others are skipped, and removed when they reach the
 // head or become the majority.
@@ -36,9 +38,6 @@ func (q *queue) at(i int) *place {
 	return nil
 }
 
-// left notes that a rollout has given up its ticket.
-func (q *queue) left() { q.stale++ }
-
 // minStale keeps short queues from being compacted all the time.
 const minStale = 64
 
@@ -62,18 +61,8 @@ func (q *queue) trim() {
 }
 
 func (q *queue) compact() {
-	q.front = keepValid(q.front, q.front)
-	q.back = keepValid(q.back, q.back[q.head:])
+	stale := func(p place) bool { return !p.valid() }
+	q.front = slices.DeleteFunc(q.front, stale)
+	q.back = slices.DeleteFunc(slices.Delete(q.back, 0, q.head), stale)
 	q.head, q.stale = 0, 0
-}
-
-func keepValid(into, from []place) []place {
-	kept := into[:0]
-	for _, p := range from {
-		if p.valid() {
-			kept = append(kept, p)
-		}
-	}
-	clear(into[len(kept):])
-	return kept
 }

@@ -149,7 +149,7 @@ func (b *tx) Claim(_ context.Context, limit int, got *driver.Loaded) ([]string, 
 			break
 		}
 		b.cursor++
-		if r.entry.ticket == r.ticket {
+		if r.valid() {
 			claimed = append(claimed, r.entry.cur.RolloutID)
 			d.loadRollout(r.entry, withWorkers, got)
 		}
@@ -166,7 +166,7 @@ func (b *tx) Apply(_ context.Context, c *driver.Changes) error {
 		d.applyRollout(c.Rollouts[i])
 	}
 	// The first of several goes to the very front.
-	for i := len(c.Rollouts) - 1; i >= 0; i-- {
+	for i := range slices.Backward(c.Rollouts) {
 		if change := &c.Rollouts[i]; change.Front {
 			d.enqueue(d.rollouts[change.Rollout.RolloutID], true)
 		}
@@ -246,7 +246,7 @@ func (d *Driver) applyRollout(change driver.RolloutChange) {
 	switch {
 	case !r.cur.Status.Queued() && r.ticket != 0:
 		r.ticket = 0
-		d.queue.left()
+		d.queue.stale++
 	case r.cur.Status.Queued() && r.ticket == 0 && !change.Front:
 		d.enqueue(r, false)
 	}

@@ -10,12 +10,11 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store/driver"
-	"github.com/agl-go/agl/store/internal/sqlstore"
 )
 
 // Events implements driver.Driver.
 func (d *Driver) Events(ctx context.Context, after string, limit int) (out driver.EventList, err error) {
-	seen, ours := sqlstore.EventNumber(d.identity, after)
+	seen, ours := driver.EventNumber(d.identity, after)
 	err = d.read(ctx, d.keyed, "read events", func(ctx context.Context, conn *pgx.Conn) error {
 		out = driver.EventList{}
 		var queries pgx.Batch
@@ -36,7 +35,7 @@ func (d *Driver) Events(ctx context.Context, after string, limit int) (out drive
 		if err := conn.SendBatch(ctx, &queries).Close(); err != nil {
 			return err
 		}
-		out.Last = sqlstore.EventID(d.identity, last)
+		out.Last = driver.EventID(d.identity, last)
 		if after != "" && (!ours || seen < floor || seen > last) {
 			out.Events, out.Reset = nil, true
 		}

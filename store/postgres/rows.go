@@ -6,7 +6,6 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/store/driver"
-	"github.com/agl-go/agl/store/internal/sqlstore"
 )
 
 // The columns of each noun in the order in which its function below reads them.
@@ -137,7 +136,7 @@ func appendMade(dst []byte, made []driver.AttemptKey) []byte {
 
 func (r *row) event(identity string) agl.Event {
 	return agl.Event{
-		ID: sqlstore.EventID(identity, r.int8()), Kind: agl.EventKind(r.text()), RolloutID: r.text(), AttemptID: r.text(),
+		ID: driver.EventID(identity, r.int8()), Kind: agl.EventKind(r.text()), RolloutID: r.text(), AttemptID: r.text(),
 		ResourcesID: r.text(), WorkerID: r.text(), Status: r.text(), Document: r.text(),
 	}
 }

@@ -69,15 +69,10 @@ func (t *tx) writeRollouts(ctx context.Context, c *conn) error {
 func (t *tx) writeRollout(ctx context.Context, c *conn, w *rolloutWork) error {
 	t.settle(w)
 	cur := w.row.cur
-	var place, latest, mode any
-	if w.row.place != 0 {
-		place = w.row.place
-	}
+	place, mode := orNull(w.row.place, w.row.place != 0), orNull(string(cur.Mode), cur.Mode != agl.ModeNone)
+	var latest any
 	if w.latest != nil {
 		latest = w.latest.row.ordinal
-	}
-	if cur.Mode != agl.ModeNone {
-		mode = string(cur.Mode)
 	}
 	var err error
 	// SQLite writes every index of an assigned column, even if its value is the same. So
@@ -134,14 +129,7 @@ func (w *rolloutWork) writeReward(ctx context.Context, c *conn) error {
 	if w.deleted || was.Valid == is.Valid && was.V.Value == is.V.Value {
 		return nil
 	}
-	return c.exec(ctx, "UPDATE rollouts SET reward = ? WHERE ordinal = ?", nullReward(is), w.row.ordinal)
-}
-
-func nullReward(r agl.Null[agl.AttemptReward]) any {
-	if !r.Valid {
-		return nil
-	}
-	return r.V.Value
+	return c.exec(ctx, "UPDATE rollouts SET reward = ? WHERE ordinal = ?", orNull(is.V.Value, is.Valid), w.row.ordinal)
 }
 
 // sameHead reports whether only the status, the latest attempt and the sequence
@@ -168,12 +156,8 @@ func (a *attemptWork) write(ctx context.Context, c *conn, w *rolloutWork) error 
 		was = a.was.cur.Reward
 	}
 	if r := a.row.cur.Reward; r != was {
-		var priority any
-		if r.V.Priority.Valid {
-			priority = r.V.Priority.V
-		}
 		return c.exec(ctx, "UPDATE attempts SET reward = ?, reward_priority = ?, reward_sequence = ? WHERE ordinal = ?",
-			nullReward(r), priority, r.V.SequenceID, a.row.ordinal)
+			orNull(r.V.Value, r.Valid), orNull(r.V.Priority.V, r.V.Priority.Valid), r.V.SequenceID, a.row.ordinal)
 	}
 	return nil
 }
@@ -287,18 +271,11 @@ func (t *tx) writeSpans(ctx context.Context, c *conn) error {
 		if err := c.exec(ctx, `INSERT INTO spans (ordinal, stream, sequence_id, start_time, end_time, span_id, trace_id, parent_id, name,
 			codec, size, crc, payload, base) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 			t.state.lastSpan, t.spans[i].stream, s.SequenceID, sortTime(s.StartTime), sortTime(s.EndTime), s.SpanID, s.TraceID, s.ParentID, s.Name,
-			kind, len(s.Payload), crc, payload, nullBase(s.Base)); err != nil {
+			kind, len(s.Payload), crc, payload, orNull(s.Base, s.Base != "")); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func nullBase(id string) any {
-	if id == "" {
-		return nil
-	}
-	return id
 }
 
 func (t *tx) writeBuckets(ctx context.Context, c *conn) error {

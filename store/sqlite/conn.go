@@ -209,6 +209,33 @@ func (c *conn) number(ctx context.Context, sql string, args ...any) (n int64, er
 	return n, err
 }
 
+// text returns the only value of a query, "" if there is no row.
+func (c *conn) text(ctx context.Context, sql string) (string, error) {
+	return one(ctx, c, sql, nil, func(r row) (string, error) { return r.text(0), nil })
+}
+
+// one returns what scan makes of the only row of a query, the zero value if there is none.
+func one[T any](ctx context.Context, c *conn, sql string, args []any, scan func(r row) (T, error)) (out T, err error) {
+	err = c.query(ctx, sql, args, func(r row) error {
+		out, err = scan(r)
+		return err
+	})
+	return out, err
+}
+
+// snapshot calls read in one transaction: it sees one moment.
+func (c *conn) snapshot(ctx context.Context, read func() error) (err error) {
+	if err := c.exec(ctx, "BEGIN"); err != nil {
+		return err
+	}
+	defer func() {
+		if end := c.exec(ctx, "ROLLBACK"); err == nil {
+			err = end
+		}
+	}()
+	return read()
+}
+
 // row is a row of a result. Its methods return values that the caller owns.
 type row []driver.Value
 
@@ -267,24 +294,19 @@ func (r row) nullText(i int) agl.Null[string] {
 
 // nullTime and the like turn values into arguments.
 func nullTime(t agl.Null[agl.Timestamp]) any {
-	if !t.Valid {
-		return nil
-	}
-	return float64(t.V)
+	return orNull(float64(t.V), t.Valid)
 }
 
-func nullInt(n agl.Null[int64]) any {
-	if !n.Valid {
-		return nil
-	}
-	return n.V
-}
+func nullInt(n agl.Null[int64]) any { return orNull(n.V, n.Valid) }
 
-func nullText(s agl.Null[string]) any {
-	if !s.Valid {
+func nullText(s agl.Null[string]) any { return orNull(s.V, s.Valid) }
+
+// orNull returns a value as an argument, null if it is not given.
+func orNull[T any](v T, given bool) any {
+	if !given {
 		return nil
 	}
-	return s.V
+	return v
 }
 
 // nullBytes converts an empty document to null.

@@ -51,16 +51,8 @@ func (p *readers) do(ctx context.Context, read func(c *conn) error) error {
 
 // snapshot is do in one transaction: read sees one moment.
 func (p *readers) snapshot(ctx context.Context, read func(c *conn) error) error {
-	return p.do(ctx, func(c *conn) (err error) {
-		if err := c.exec(ctx, "BEGIN"); err != nil {
-			return err
-		}
-		defer func() {
-			if end := c.exec(ctx, "ROLLBACK"); err == nil {
-				err = end
-			}
-		}()
-		return read(c)
+	return p.do(ctx, func(c *conn) error {
+		return c.snapshot(ctx, func() error { return read(c) })
 	})
 }
 

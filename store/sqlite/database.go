@@ -125,12 +125,11 @@ func (d *Database) Status(ctx context.Context) (driver.DatabaseStatus, error) {
 		return status, err
 	}
 	err = d.read(ctx, func(c *conn) error {
-		if err := c.query(ctx, "SELECT sqlite_version()", nil, func(r row) error {
-			status.Name += " " + r.text(0)
-			return nil
-		}); err != nil {
+		version, err := c.text(ctx, "SELECT sqlite_version()")
+		if err != nil {
 			return err
 		}
+		status.Name += " " + version
 		have, err := identify(ctx, c, d.path)
 		if err != nil {
 			return err

@@ -13,24 +13,18 @@ import (
 // that it has given out beyond those on disk count up to the end of their block.
 func (d *Database) Export(ctx context.Context) iter.Seq2[driver.Record, error] {
 	return sqlstore.Export(func(give func(driver.Record) error) error {
-		return d.read(ctx, func(c *conn) error { return d.export(ctx, c, give) })
+		return d.read(ctx, func(c *conn) error {
+			return c.snapshot(ctx, func() error { return d.export(ctx, c, give) })
+		})
 	})
 }
 
-func (d *Database) export(ctx context.Context, c *conn, give func(driver.Record) error) (err error) {
+func (d *Database) export(ctx context.Context, c *conn, give func(driver.Record) error) error {
 	codec, err := newCodec()
 	if err != nil {
 		return err
 	}
 	defer codec.close()
-	if err := c.exec(ctx, "BEGIN"); err != nil {
-		return err
-	}
-	defer func() {
-		if end := c.exec(ctx, "ROLLBACK"); err == nil {
-			err = end
-		}
-	}()
 	if err := d.usable(ctx, c); err != nil {
 		return err
 	}
@@ -39,10 +33,7 @@ func (d *Database) export(ctx context.Context, c *conn, give func(driver.Record)
 		return err
 	}
 	crashes := map[int64]bool{s.boot: !s.clean}
-	if err := c.query(ctx, "SELECT boot FROM crashes", nil, func(r row) error {
-		crashes[r.int(0)] = true
-		return nil
-	}); err != nil {
+	if err := readCrashes(ctx, c, crashes); err != nil {
 		return err
 	}
 	e := exporter{d: &Driver{path: d.path, codec: codec, crashes: crashes}, c: c, give: give}

@@ -22,12 +22,8 @@ func (d *Driver) scanDocument(r row) (*agl.Document, error) {
 }
 
 // readDocument returns a document, nil if it does not exist.
-func (d *Driver) readDocument(ctx context.Context, c *conn, key driver.DocumentKey) (out *agl.Document, err error) {
-	err = c.query(ctx, "SELECT "+documentColumns+" FROM documents AS d WHERE d.kind = ? AND d.id = ?", []any{key.Kind, key.ID}, func(r row) error {
-		out, err = d.scanDocument(r)
-		return err
-	})
-	return out, err
+func (d *Driver) readDocument(ctx context.Context, c *conn, key driver.DocumentKey) (*agl.Document, error) {
+	return one(ctx, c, "SELECT "+documentColumns+" FROM documents AS d WHERE d.kind = ? AND d.id = ?", []any{key.Kind, key.ID}, d.scanDocument)
 }
 
 // documents adds those of the named documents that exist.
@@ -84,13 +80,7 @@ func (d *Driver) Document(ctx context.Context, key driver.DocumentKey) (agl.Docu
 // QueryDocuments implements driver.Driver.
 func (d *Driver) QueryDocuments(ctx context.Context, p agl.QueryDocumentsParams) (agl.Page[agl.Document], error) {
 	q := sqlstore.SQLite.Documents(p)
-	return find(ctx, d, agl.Paging{Limit: p.Limit, Offset: p.Offset}, &q, "documents AS d", documentColumns, func(r row) (agl.Document, error) {
-		found, err := d.scanDocument(r)
-		if err != nil {
-			return agl.Document{}, err
-		}
-		return *found, nil
-	})
+	return find(ctx, d, agl.Paging{Limit: p.Limit, Offset: p.Offset}, &q, "documents AS d", documentColumns, d.scanDocument)
 }
 
 func (e *exporter) documents(ctx context.Context) error {

@@ -6,7 +6,6 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/store/driver"
-	"github.com/agl-go/agl/store/internal/sqlstore"
 )
 
 // eventRow is a row of the event log without its events.
@@ -21,7 +20,7 @@ func (d *Driver) expired(e eventRow, now agl.Timestamp, last int64) bool {
 	return e.first+e.count-1 <= last-int64(d.config.MaxEvents) || now.Sub(e.time) > d.config.EventTTL
 }
 
-func (s *state) eventID(n int64) string { return sqlstore.EventID(s.identity, n) }
+func (s *state) eventID(n int64) string { return driver.EventID(s.identity, n) }
 
 // Events implements driver.Driver.
 func (d *Driver) Events(ctx context.Context, after string, limit int) (driver.EventList, error) {
@@ -32,7 +31,7 @@ func (d *Driver) Events(ctx context.Context, after string, limit int) (driver.Ev
 	if after == "" {
 		return out, nil
 	}
-	seen, ok := sqlstore.EventNumber(s.identity, after)
+	seen, ok := driver.EventNumber(s.identity, after)
 	switch {
 	case !ok || seen > s.lastEvent || seen < 0:
 		out.Reset = true

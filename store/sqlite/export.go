@@ -26,39 +26,26 @@ type exporter struct {
 	d    *Driver
 	c    *conn
 	give func(driver.Record) error
+
+	ahead   map[string]int64 // as in Driver, when the snapshot began
+	crashes map[int64]bool
 }
 
 func (e *exporter) run(ctx context.Context) error {
-	ahead, crashes, s, err := e.sequenceState(ctx)
+	s, err := readState(ctx, e.c) // the snapshot begins
 	if err != nil {
 		return err
 	}
-	for _, part := range []func(context.Context) error{e.resources, e.workers, e.rollouts} {
-		if err := part(ctx); err != nil {
-			return err
-		}
-	}
-	if err := e.sequences(ctx, ahead, crashes); err != nil {
-		return err
-	}
-	for _, part := range []func(context.Context) error{e.documents, e.keys} {
+	// A sequence id that is given out at the same time may be missing, and so are the spans with that id.
+	e.d.mu.RLock()
+	e.ahead, e.crashes = maps.Clone(e.d.ahead), maps.Clone(e.d.crashes)
+	e.d.mu.RUnlock()
+	for _, part := range []func(context.Context) error{e.resources, e.workers, e.rollouts, e.sequences, e.documents, e.keys} {
 		if err := part(ctx); err != nil {
 			return err
 		}
 	}
 	return e.give(driver.Record{State: &driver.State{QueueClosed: s.queueClosed, LatestResources: s.latestResources}})
-}
-
-// sequenceState starts the snapshot and copies the sequence ids that are only in
-// memory. An id that is given out at the same time may be missing, and so are the spans
-// with that id.
-func (e *exporter) sequenceState(ctx context.Context) (ahead map[string]int64, crashes map[int64]bool, s state, err error) {
-	if s, err = readState(ctx, e.c); err != nil {
-		return nil, nil, s, err
-	}
-	e.d.mu.RLock()
-	defer e.d.mu.RUnlock()
-	return maps.Clone(e.d.ahead), maps.Clone(e.d.crashes), s, nil
 }
 
 func (e *exporter) resources(ctx context.Context) error {
@@ -131,11 +118,11 @@ func unsortTime(t float64) agl.Null[agl.Timestamp] {
 
 // sequences gives the sequences of all rollouts by id, including rollouts that do not
 // exist.
-func (e *exporter) sequences(ctx context.Context, ahead map[string]int64, crashes map[int64]bool) error {
+func (e *exporter) sequences(ctx context.Context) error {
 	return e.c.query(ctx, `SELECT rollout_id, sequence, boot FROM rollouts UNION ALL SELECT rollout_id, sequence, 0 FROM ghosts ORDER BY rollout_id`, nil,
 		func(r row) error {
-			id, last := r.text(0), afterCrash(r.nullInt(1), crashes[r.int(2)])
-			if handed, there := ahead[id]; there {
+			id, last := r.text(0), afterCrash(r.nullInt(1), e.crashes[r.int(2)])
+			if handed, there := e.ahead[id]; there {
 				last = agl.Some(max(handed, last.V))
 			}
 			if !last.Valid {

@@ -165,16 +165,14 @@ func isIdentity(s string) bool {
 }
 
 // identityOf returns the identity of the file without its log; "" if it cannot be read.
-func identityOf(ctx context.Context, path string) (identity string) {
+func identityOf(ctx context.Context, path string) string {
 	c, err := connect(path, modeWithoutLog)
 	if err != nil {
 		return ""
 	}
 	defer func() { _ = c.close() }() // nothing was written
-	if err := c.query(ctx, "SELECT identity FROM state", nil, func(r row) error {
-		identity = r.text(0)
-		return errStop
-	}); err != nil {
+	identity, err := c.text(ctx, "SELECT identity FROM state")
+	if err != nil {
 		return ""
 	}
 	return identity

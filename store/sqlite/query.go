@@ -206,14 +206,14 @@ func seekBackward(ctx context.Context, c *conn, offset int64) (start any, passed
 // QueryAttempts implements driver.Driver.
 func (d *Driver) QueryAttempts(ctx context.Context, p agl.QueryAttemptsParams) (agl.Page[agl.Attempt], error) {
 	q := sqlstore.SQLite.Attempts(p, sqlstore.Condition{SQL: "a.rollout = (SELECT ordinal FROM rollouts WHERE rollout_id = ?)", Args: []any{p.RolloutID}})
-	return find(ctx, d, p.Paging, &q, "attempts AS a", attemptColumns, func(r row) (agl.Attempt, error) {
-		return *scanAttempt(r, p.RolloutID).cur, nil
+	return find(ctx, d, p.Paging, &q, "attempts AS a", attemptColumns, func(r row) (*agl.Attempt, error) {
+		return scanAttempt(r, p.RolloutID).cur, nil
 	})
 }
 
 // find reads a page of one table, and the total, at one moment.
 func find[T any](
-	ctx context.Context, d *Driver, p agl.Paging, q *sqlstore.Query, from, columns string, scan func(row) (T, error),
+	ctx context.Context, d *Driver, p agl.Paging, q *sqlstore.Query, from, columns string, scan func(row) (*T, error),
 ) (agl.Page[T], error) {
 	page := agl.Page[T]{Items: []T{}, Limit: p.Limit, Offset: p.Offset}
 	err := d.readers.snapshot(ctx, func(c *conn) error {
@@ -223,7 +223,9 @@ func find[T any](
 		tail, args := q.Page()
 		return c.query(ctx, "SELECT "+columns+" FROM "+from+tail, args, func(r row) error {
 			item, err := scan(r)
-			page.Items = append(page.Items, item)
+			if err == nil {
+				page.Items = append(page.Items, *item)
+			}
 			return err
 		})
 	})
@@ -264,12 +266,12 @@ func (d *Driver) LatestResources(ctx context.Context) (agl.ResourcesUpdate, erro
 // QueryResources implements driver.Driver.
 func (d *Driver) QueryResources(ctx context.Context, p agl.QueryResourcesParams) (agl.Page[agl.ResourcesUpdate], error) {
 	q := sqlstore.SQLite.Resources(p)
-	return find(ctx, d, p.Paging, &q, "resources AS u", resourcesColumns, func(r row) (agl.ResourcesUpdate, error) {
+	return find(ctx, d, p.Paging, &q, "resources AS u", resourcesColumns, func(r row) (*agl.ResourcesUpdate, error) {
 		u, err := d.scanResources(r)
 		if err != nil {
-			return agl.ResourcesUpdate{}, err
+			return nil, err
 		}
-		return *u.cur, nil
+		return u.cur, nil
 	})
 }
 
@@ -296,7 +298,7 @@ func (d *Driver) Worker(ctx context.Context, id string) (agl.Worker, error) {
 // QueryWorkers implements driver.Driver.
 func (d *Driver) QueryWorkers(ctx context.Context, p agl.QueryWorkersParams) (agl.Page[agl.Worker], error) {
 	q := sqlstore.SQLite.Workers(p)
-	return find(ctx, d, p.Paging, &q, "workers AS w", workerColumns, func(r row) (agl.Worker, error) {
-		return *scanWorker(r).cur, nil
+	return find(ctx, d, p.Paging, &q, "workers AS w", workerColumns, func(r row) (*agl.Worker, error) {
+		return scanWorker(r).cur, nil
 	})
 }

@@ -124,22 +124,14 @@ func scanAttempt(r row, rolloutID string) *attemptRow {
 }
 
 // readRollout reads a rollout by its id, nil if it does not exist.
-func (d *Driver) readRollout(ctx context.Context, c *conn, id string) (out *rolloutRow, err error) {
-	err = c.query(ctx, selectRollouts+" WHERE r.rollout_id = ?", []any{id}, func(r row) (err error) {
-		out, err = d.scanRollout(r)
-		return err
-	})
-	return out, err
+func (d *Driver) readRollout(ctx context.Context, c *conn, id string) (*rolloutRow, error) {
+	return one(ctx, c, selectRollouts+" WHERE r.rollout_id = ?", []any{id}, d.scanRollout)
 }
 
 // readAttempt reads an attempt of a rollout by its id, nil if it does not exist.
-func readAttempt(ctx context.Context, c *conn, r *rolloutRow, id string) (out *attemptRow, err error) {
-	err = c.query(ctx, "SELECT "+attemptColumns+" FROM attempts AS a WHERE a.rollout = ? AND a.attempt_id = ?",
-		[]any{r.ordinal, id}, func(row row) error {
-			out = scanAttempt(row, r.cur.RolloutID)
-			return nil
-		})
-	return out, err
+func readAttempt(ctx context.Context, c *conn, r *rolloutRow, id string) (*attemptRow, error) {
+	return one(ctx, c, "SELECT "+attemptColumns+" FROM attempts AS a WHERE a.rollout = ? AND a.attempt_id = ?",
+		[]any{r.ordinal, id}, func(row row) (*attemptRow, error) { return scanAttempt(row, r.cur.RolloutID), nil })
 }
 
 // readAttempts reads all attempts of a rollout in the order of their creation.
@@ -173,12 +165,9 @@ func scanWorker(r row) *workerRow {
 }
 
 // readWorker reads a worker by its id, nil if it does not exist.
-func readWorker(ctx context.Context, c *conn, id string) (out *workerRow, err error) {
-	err = c.query(ctx, "SELECT "+workerColumns+" FROM workers AS w WHERE w.worker_id = ?", []any{id}, func(r row) error {
-		out = scanWorker(r)
-		return nil
-	})
-	return out, err
+func readWorker(ctx context.Context, c *conn, id string) (*workerRow, error) {
+	return one(ctx, c, "SELECT "+workerColumns+" FROM workers AS w WHERE w.worker_id = ?", []any{id},
+		func(r row) (*workerRow, error) { return scanWorker(r), nil })
 }
 
 // resourcesRow is the committed state of a bundle.
@@ -206,10 +195,6 @@ func (d *Driver) scanResources(r row) (*resourcesRow, error) {
 }
 
 // readResources reads a bundle by its id, nil if it does not exist.
-func (d *Driver) readResources(ctx context.Context, c *conn, id string) (out *resourcesRow, err error) {
-	err = c.query(ctx, "SELECT "+resourcesColumns+" FROM resources AS u WHERE u.resources_id = ?", []any{id}, func(r row) (err error) {
-		out, err = d.scanResources(r)
-		return err
-	})
-	return out, err
+func (d *Driver) readResources(ctx context.Context, c *conn, id string) (*resourcesRow, error) {
+	return one(ctx, c, "SELECT "+resourcesColumns+" FROM resources AS u WHERE u.resources_id = ?", []any{id}, d.scanResources)
 }

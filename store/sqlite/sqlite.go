@@ -172,11 +172,8 @@ func (d *Driver) configure(ctx context.Context, c *conn) error {
 	if d.config.Sync == SyncNormal {
 		synchronous, full = "NORMAL", "OFF"
 	}
-	mode := ""
-	if err := c.query(ctx, "PRAGMA journal_mode = WAL", nil, func(r row) error {
-		mode = r.text(0)
-		return nil
-	}); err != nil {
+	mode, err := c.text(ctx, "PRAGMA journal_mode = WAL")
+	if err != nil {
 		return err
 	}
 	if mode != "wal" {
@@ -218,10 +215,7 @@ func (d *Driver) boot(ctx context.Context, c *conn) error {
 
 // recall loads the state that must be in memory from the start.
 func (d *Driver) recall(ctx context.Context, c *conn) error {
-	if err := c.query(ctx, "SELECT boot FROM crashes", nil, func(r row) error {
-		d.crashes[r.int(0)] = true
-		return nil
-	}); err != nil {
+	if err := readCrashes(ctx, c, d.crashes); err != nil {
 		return err
 	}
 	const living = `SELECT a.worker_id, count(*) FROM attempts AS a JOIN rollouts AS r ON r.latest = a.ordinal AND r.ordinal = a.rollout
@@ -233,6 +227,14 @@ func (d *Driver) recall(ctx context.Context, c *conn) error {
 		return err
 	}
 	return d.oldest.read(ctx, c)
+}
+
+// readCrashes adds the boots that ended without Close.
+func readCrashes(ctx context.Context, c *conn, into map[int64]bool) error {
+	return c.query(ctx, "SELECT boot FROM crashes", nil, func(r row) error {
+		into[r.int(0)] = true
+		return nil
+	})
 }
 
 // commit runs write in a transaction, and done after the commit. After an error
