@@ -32,19 +32,17 @@ func (c *auditCommand) Validate() error {
 	return nil
 }
 
-func (c *auditCommand) run(ctx context.Context, out *console.Console) error {
-	return withClient(&c.Store, func(store *client.Client) error {
-		acts, err := store.ListActs(ctx, c.Limit, c.Offset)
-		if err != nil {
-			return err
+func (c *auditCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
+	acts, err := store.ListActs(ctx, c.Limit, c.Offset)
+	if err != nil {
+		return err
+	}
+	table := console.Table{Headers: []string{"TIME", "BY", "FROM", "ACT"}, Status: -1}
+	return printItems(out, c.JSON, &table, acts, func(a *access.Act) []string {
+		from := a.From
+		if a.Via != "" {
+			from += " via " + a.Via
 		}
-		table := console.Table{Headers: []string{"TIME", "BY", "FROM", "ACT"}, Status: -1}
-		return printItems(out, c.JSON, &table, acts, func(a *access.Act) []string {
-			from := a.From
-			if a.Via != "" {
-				from += " via " + a.Via
-			}
-			return []string{console.Time(agl.Some(a.Time)), console.Dash(a.By), console.Dash(from), console.Dash(a.Method + " " + a.Path)}
-		})
+		return []string{console.Time(agl.Some(a.Time)), console.Dash(a.By), console.Dash(from), console.Dash(a.Method + " " + a.Path)}
 	})
 }

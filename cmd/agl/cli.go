@@ -22,6 +22,7 @@ import (
 	"github.com/agl-go/agl/internal/homedir"
 	"github.com/agl-go/agl/internal/spelling"
 	"github.com/agl-go/agl/release"
+	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/store"
 )
 
@@ -70,6 +71,25 @@ type subcommand interface {
 type storeUser interface {
 	Open(ctx context.Context) (store agl.Store, closeStore func(), err error)
 	use(ctx context.Context, out *console.Console, store agl.Store) error
+}
+
+// clientUser is a sub-command that needs more of a store than agl.Store: only a server has it.
+type clientUser interface {
+	Client() (*client.Client, error)
+	Wrap(err error) error
+	ask(ctx context.Context, out *console.Console, store *client.Client) error
+}
+
+// withClient runs a clientUser with a client of its store.
+type withClient struct{ clientUser }
+
+func (c withClient) run(ctx context.Context, out *console.Console) error {
+	store, err := c.Client()
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	return c.Wrap(c.ask(ctx, out, store))
 }
 
 // withStore runs a storeUser with a client of its store.
@@ -193,6 +213,8 @@ func (m *Main) ParseFlags(args []string) (err error) {
 		m.command = selected
 	case storeUser:
 		m.command = withStore{selected}
+	case clientUser:
+		m.command = withClient{selected}
 	default:
 		return fmt.Errorf("%s is not a command", parsed.Command())
 	}

@@ -7,8 +7,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/store"
@@ -121,20 +119,16 @@ type statusContents struct {
 }
 
 func printStatusJSON(out *console.Console, s *driver.DatabaseStatus) error {
-	document := statusDocument{
+	status := statusDocument{
 		Location: s.Location, Engine: s.Name, SchemaVersion: s.SchemaVersion, KnownVersion: s.KnownVersion,
 		Bytes: s.Bytes, FreeBytes: s.FreeBytes, InUse: s.InUse,
 	}
 	if s.SchemaVersion == s.KnownVersion {
-		document.Contents = &statusContents{
+		status.Contents = &statusContents{
 			s.Contents.TotalRollouts, s.Contents.TotalAttempts, s.Contents.TotalSpans, s.Contents.TotalResources, s.Contents.TotalWorkers,
 		}
 	}
-	text, err := json.Marshal(document)
-	if err != nil {
-		return fmt.Errorf("status as JSON: %w", err)
-	}
-	return out.Printf("%s\n", text)
+	return out.JSON(document{&status})
 }
 
 type dbMigrateCommand struct{ databaseFlag }

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/doctor"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
@@ -119,13 +117,9 @@ func (c *doctorCommand) checkFile(ctx context.Context, d *doctor.Doctor) {
 }
 
 func printFindings(out *console.Console, d *doctor.Doctor) error {
-	doc, err := json.Marshal(struct {
+	return out.JSON(document{struct {
 		Checks   []doctor.Finding `json:"checks"`
 		Failed   int              `json:"failed"`
 		Warnings int              `json:"warnings"`
-	}{d.Findings, d.Count(doctor.Fail), d.Count(doctor.Warn)})
-	if err != nil {
-		return fmt.Errorf("findings as JSON: %w", err)
-	}
-	return out.Printf("%s\n", doc)
+	}{d.Findings, d.Count(doctor.Fail), d.Count(doctor.Warn)}})
 }

@@ -114,9 +114,15 @@ func (c *exportCommand) write(ctx context.Context, store agl.Store, w io.Writer,
 	parquet := c.format() == "parquet"
 	switch c.What {
 	case "triplets":
-		return exportRows(ctx, c, store, rowfile.NewWriter[rows.Triplet](w, parquet), counts, c.triplets)
+		return exportRows(ctx, c, store, rowfile.NewWriter[rows.Triplet](w, parquet), counts, func(origin rows.Origin, spans agl.ShortSpans) ([]rows.Triplet, error) {
+			return rows.Triplets(origin, spans, c.Source)
+		})
 	case "trajectories":
-		return exportRows(ctx, c, store, rowfile.NewWriter[rows.Trajectory](w, parquet), counts, c.trajectories(counts))
+		return exportRows(ctx, c, store, rowfile.NewWriter[rows.Trajectory](w, parquet), counts, func(origin rows.Origin, spans agl.ShortSpans) ([]rows.Trajectory, error) {
+			made, left, err := rows.Trajectories(origin, spans, c.Source)
+			counts.without += left
+			return made, err
+		})
 	case "batch":
 		return c.batch(ctx, store, w, counts)
 	default:
@@ -250,16 +256,4 @@ func (c *exportCommand) spans(ctx context.Context, store agl.Store, r *agl.Attem
 	}
 	spans, err := attemptSpans(ctx, store, r.RolloutID, r.Attempt.AttemptID)
 	return agl.ShortSpans{Spans: spans}, err
-}
-
-func (c *exportCommand) triplets(origin rows.Origin, spans agl.ShortSpans) ([]rows.Triplet, error) {
-	return rows.Triplets(origin, spans, c.Source)
-}
-
-func (c *exportCommand) trajectories(counts *exportCounts) func(rows.Origin, agl.ShortSpans) ([]rows.Trajectory, error) {
-	return func(origin rows.Origin, spans agl.ShortSpans) ([]rows.Trajectory, error) {
-		made, left, err := rows.Trajectories(origin, spans, c.Source)
-		counts.without += left
-		return made, err
-	}
 }

@@ -70,26 +70,24 @@ func (c *keyCreateCommand) Validate() (err error) {
 	return nil
 }
 
-func (c *keyCreateCommand) run(ctx context.Context, out *console.Console) error {
+func (c *keyCreateCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
 	p := access.NewKey{Name: c.Name, Scopes: c.scopes, Expire: time.Duration(c.Expire), Rules: c.Rules.Rules(), Limits: c.Limits.Limits()}
 	if c.Rollout != "" {
 		p.Attempt = agl.Some(agl.Claim{RolloutID: c.Rollout, AttemptID: c.Attempt})
 	}
-	return withClient(&c.Store, func(store *client.Client) error {
-		signal.Ignore(syscall.SIGPIPE) // a reader that is gone must be an error of Printf, not the end of this process
-		created, err := store.CreateKey(ctx, p)
-		if err != nil {
-			return err
+	signal.Ignore(syscall.SIGPIPE) // a reader that is gone must be an error of Printf, not the end of this process
+	created, err := store.CreateKey(ctx, p)
+	if err != nil {
+		return err
+	}
+	if err := out.Printf("%s\n", created.Text); err != nil {
+		// Nobody has the key.
+		if _, failed := store.RevokeKey(ctx, created.ID); failed != nil {
+			return fmt.Errorf("%w; key %s exists and was not shown; end it with: agl key revoke %s (its revocation failed: %w)", err, created.ID, created.ID, failed)
 		}
-		if err := out.Printf("%s\n", created.Text); err != nil {
-			// Nobody has the key.
-			if _, failed := store.RevokeKey(ctx, created.ID); failed != nil {
-				return fmt.Errorf("%w; key %s exists and was not shown; end it with: agl key revoke %s (its revocation failed: %w)", err, created.ID, created.ID, failed)
-			}
-			return fmt.Errorf("%w; key %s was not shown and is revoked; make another", err, created.ID)
-		}
-		return out.Summarize("key %s (%s) may %s, and is not shown again; end it with: agl key revoke %s", created.ID, console.Printable(created.Name), strings.Join(created.Scopes, ", "), created.ID)
-	})
+		return fmt.Errorf("%w; key %s was not shown and is revoked; make another", err, created.ID)
+	}
+	return out.Summarize("key %s (%s) may %s, and is not shown again; end it with: agl key revoke %s", created.ID, console.Printable(created.Name), strings.Join(created.Scopes, ", "), created.ID)
 }
 
 type keyListCommand struct {
@@ -103,33 +101,31 @@ func (keyListCommand) Help() string {
 	return "The newest come first.\n\nExample:\n  agl key list --all --json"
 }
 
-func (c *keyListCommand) run(ctx context.Context, out *console.Console) error {
-	return withClient(&c.Store, func(store *client.Client) error {
-		found, err := store.ListKeys(ctx)
-		if err != nil {
-			return err
+func (c *keyListCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
+	found, err := store.ListKeys(ctx)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	table := console.Table{Headers: []string{"KEY", "STATE", "NAME", "SCOPES", "USED", "CREATED", "EXPIRES", "BY"}, Status: 1, Drop: []string{"BY", "CREATED"}}
+	found = slices.DeleteFunc(found, func(k access.Key) bool { return !c.All && k.State(now) != access.StateValid })
+	err = printItems(out, c.JSON, &table, found, func(k *access.Key) []string {
+		expires := "-"
+		if k.ExpireTime != nil {
+			expires = console.Time(agl.Some(*k.ExpireTime))
 		}
-		now := time.Now()
-		table := console.Table{Headers: []string{"KEY", "STATE", "NAME", "SCOPES", "USED", "CREATED", "EXPIRES", "BY"}, Status: 1, Drop: []string{"BY", "CREATED"}}
-		found = slices.DeleteFunc(found, func(k access.Key) bool { return !c.All && k.State(now) != access.StateValid })
-		err = printItems(out, c.JSON, &table, found, func(k *access.Key) []string {
-			expires := "-"
-			if k.ExpireTime != nil {
-				expires = console.Time(agl.Some(*k.ExpireTime))
-			}
-			return []string{
-				console.Dash(k.ID), k.State(now), console.Dash(k.Name), strings.Join(k.Scopes, ","), console.Dash(used(k)), console.Time(agl.Some(k.CreateTime)), expires, console.Dash(k.CreatedBy),
-			}
-		})
-		if err != nil || c.JSON {
-			return err
+		return []string{
+			console.Dash(k.ID), k.State(now), console.Dash(k.Name), strings.Join(k.Scopes, ","), console.Dash(used(k)), console.Time(agl.Some(k.CreateTime)), expires, console.Dash(k.CreatedBy),
 		}
-		budget, err := store.ProjectBudget(ctx)
-		if err != nil || budget.Limits == (access.Limits{}) {
-			return err
-		}
-		return out.Summarize("the project: %s", limitsText(&budget.Limits, &budget.Usage))
 	})
+	if err != nil || c.JSON {
+		return err
+	}
+	budget, err := store.ProjectBudget(ctx)
+	if err != nil || budget.Limits == (access.Limits{}) {
+		return err
+	}
+	return out.Summarize("the project: %s", limitsText(&budget.Limits, &budget.Usage))
 }
 
 // used says what a key has used of its limits, and the rules of its calls.
@@ -210,21 +206,19 @@ func (c *keyRevokeCommand) Validate() error {
 	return nil
 }
 
-func (c *keyRevokeCommand) run(ctx context.Context, out *console.Console) error {
-	return withClient(&c.Store, func(store *client.Client) error {
-		if c.Rollout != "" {
-			return c.revokeAttempt(ctx, store, out)
+func (c *keyRevokeCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
+	if c.Rollout != "" {
+		return c.revokeAttempt(ctx, store, out)
+	}
+	var failed []error
+	for _, id := range c.Keys { // each that can be, whatever is wrong with another
+		key, err := store.RevokeKey(ctx, id)
+		if err == nil {
+			err = out.Printf("%s  %s\n", key.ID, key.State(time.Now()))
 		}
-		var failed []error
-		for _, id := range c.Keys { // each that can be, whatever is wrong with another
-			key, err := store.RevokeKey(ctx, id)
-			if err == nil {
-				err = out.Printf("%s  %s\n", key.ID, key.State(time.Now()))
-			}
-			failed = append(failed, err)
-		}
-		return errors.Join(failed...)
-	})
+		failed = append(failed, err)
+	}
+	return errors.Join(failed...)
 }
 
 func (c *keyRevokeCommand) revokeAttempt(ctx context.Context, store *client.Client, out *console.Console) error {
@@ -233,14 +227,4 @@ func (c *keyRevokeCommand) revokeAttempt(ctx context.Context, store *client.Clie
 		return err
 	}
 	return out.Printf("%s  %s  %s\n", revoked.RolloutID, cmp.Or(revoked.AttemptID, "all attempts"), access.StateRevoked)
-}
-
-// withClient calls do with a client of the store.
-func withClient(to *flags.Store, do func(*client.Client) error) error {
-	store, err := to.Client()
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	return to.Wrap(do(store))
 }

@@ -35,14 +35,12 @@ func (projectCreateCommand) Help() string {
 		"Example:\n  agl project create search --max-usd 500\n  agl key create gpu-7 --scope runner --store http://localhost:4747/p/search"
 }
 
-func (c *projectCreateCommand) run(ctx context.Context, out *console.Console) error {
-	return withClient(&c.Store, func(store *client.Client) error {
-		created, err := store.CreateProject(ctx, c.Name, c.Limits.Limits())
-		if err != nil {
-			return err
-		}
-		return out.Printf("%s/p/%s\n", strings.TrimRight(string(c.StoreURL), "/"), created.Name)
-	})
+func (c *projectCreateCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
+	created, err := store.CreateProject(ctx, c.Name, c.Limits.Limits())
+	if err != nil {
+		return err
+	}
+	return out.Printf("%s/p/%s\n", strings.TrimRight(string(c.StoreURL), "/"), created.Name)
 }
 
 type projectLimitCommand struct {
@@ -75,14 +73,12 @@ func (c *projectLimitCommand) Validate() error {
 	return nil
 }
 
-func (c *projectLimitCommand) run(ctx context.Context, out *console.Console) error {
-	return withClient(&c.Store, func(store *client.Client) error {
-		p, err := store.LimitProject(ctx, c.Name, c.Limits.Limits(), c.removed)
-		if err != nil {
-			return err
-		}
-		return out.Printf("%s  %s\n", p.Name, cmp.Or(limitsText(&p.Limits, nil), "no limits"))
-	})
+func (c *projectLimitCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
+	p, err := store.LimitProject(ctx, c.Name, c.Limits.Limits(), c.removed)
+	if err != nil {
+		return err
+	}
+	return out.Printf("%s  %s\n", p.Name, cmp.Or(limitsText(&p.Limits, nil), "no limits"))
 }
 
 type projectListCommand struct {
@@ -94,17 +90,15 @@ type projectListCommand struct {
 
 func (projectListCommand) Help() string { return "Example:\n  agl project list --all" }
 
-func (c *projectListCommand) run(ctx context.Context, out *console.Console) error {
-	return withClient(&c.Store, func(store *client.Client) error {
-		found, err := store.ListProjects(ctx)
-		if err != nil {
-			return err
-		}
-		table := console.Table{Headers: []string{"PROJECT", "STATE", "CREATED", "BY", "LIMITS"}, Status: 1, Drop: []string{"BY"}}
-		found = slices.DeleteFunc(found, func(p project.Project) bool { return !c.All && p.ArchiveTime != nil })
-		return printItems(out, c.JSON, &table, found, func(p *project.Project) []string {
-			return []string{console.Dash(p.Name), projectState(p), console.Time(agl.Some(p.CreateTime)), console.Dash(p.CreatedBy), console.Dash(limitsText(&p.Limits, nil))}
-		})
+func (c *projectListCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
+	found, err := store.ListProjects(ctx)
+	if err != nil {
+		return err
+	}
+	table := console.Table{Headers: []string{"PROJECT", "STATE", "CREATED", "BY", "LIMITS"}, Status: 1, Drop: []string{"BY"}}
+	found = slices.DeleteFunc(found, func(p project.Project) bool { return !c.All && p.ArchiveTime != nil })
+	return printItems(out, c.JSON, &table, found, func(p *project.Project) []string {
+		return []string{console.Dash(p.Name), projectState(p), console.Time(agl.Some(p.CreateTime)), console.Dash(p.CreatedBy), console.Dash(limitsText(&p.Limits, nil))}
 	})
 }
 
@@ -127,17 +121,15 @@ func (projectArchiveCommand) Help() string {
 	return "Requests are then answered 404, and the database is closed. Nothing is deleted. A project in which a run or an attempt is under way is not archived without --force.\n\nExample:\n  agl project archive search\n  agl project archive --undo search"
 }
 
-func (c *projectArchiveCommand) run(ctx context.Context, out *console.Console) error {
-	return withClient(&c.Store, func(store *client.Client) error {
-		for _, name := range c.Projects {
-			p, err := store.ArchiveProject(ctx, client.ArchiveProjectParams{Name: name, Undo: c.Undo, Force: c.Force})
-			if err != nil {
-				return err
-			}
-			if err := out.Printf("%s  %s\n", p.Name, projectState(&p)); err != nil {
-				return err
-			}
+func (c *projectArchiveCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
+	for _, name := range c.Projects {
+		p, err := store.ArchiveProject(ctx, client.ArchiveProjectParams{Name: name, Undo: c.Undo, Force: c.Force})
+		if err != nil {
+			return err
 		}
-		return nil
-	})
+		if err := out.Printf("%s  %s\n", p.Name, projectState(&p)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

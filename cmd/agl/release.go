@@ -72,17 +72,15 @@ func (c *releaseProposeCommand) proposal() release.Proposal {
 	return p
 }
 
-func (c *releaseProposeCommand) run(ctx context.Context, out *console.Console) error {
-	return withClient(&c.Store, func(store *client.Client) error {
-		made, err := store.ProposeRelease(ctx, c.proposal())
-		if err != nil {
-			return err
-		}
-		if err := out.Printf("%s\n", made.ID); err != nil {
-			return err
-		}
-		return out.Summarize("%s of the new sessions get the candidate; watch it with: agl release show %s", percent(made.Share), made.ID)
-	})
+func (c *releaseProposeCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
+	made, err := store.ProposeRelease(ctx, c.proposal())
+	if err != nil {
+		return err
+	}
+	if err := out.Printf("%s\n", made.ID); err != nil {
+		return err
+	}
+	return out.Summarize("%s of the new sessions get the candidate; watch it with: agl release show %s", percent(made.Share), made.ID)
 }
 
 func percent(share float64) string { return strconv.FormatFloat(100*share, 'g', 3, 64) + " %" }
@@ -97,26 +95,24 @@ func (releaseListCommand) Help() string {
 	return "The newest come first.\n\nExample:\n  agl release list"
 }
 
-func (c *releaseListCommand) run(ctx context.Context, out *console.Console) error {
-	return withClient(&c.Store, func(store *client.Client) error {
-		found, err := store.ListReleases(ctx)
-		if err != nil {
-			return err
+func (c *releaseListCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
+	found, err := store.ListReleases(ctx)
+	if err != nil {
+		return err
+	}
+	table := console.Table{Headers: []string{"RELEASE", "STATE", "CANDIDATE", "SHARE", "SESSIONS", "REWARD", "DIFFERENCE", "CREATED", "BY"}, Status: 1, Drop: []string{"BY", "CREATED", "SHARE"}}
+	return printItems(out, c.JSON, &table, found, func(r *release.Release) []string {
+		reward, _ := r.Gates.Bounds(&r.Evidence)
+		state := string(r.State)
+		if r.Frozen && r.State == release.StateCanary {
+			state += " (frozen)"
 		}
-		table := console.Table{Headers: []string{"RELEASE", "STATE", "CANDIDATE", "SHARE", "SESSIONS", "REWARD", "DIFFERENCE", "CREATED", "BY"}, Status: 1, Drop: []string{"BY", "CREATED", "SHARE"}}
-		return printItems(out, c.JSON, &table, found, func(r *release.Release) []string {
-			reward, _ := r.Gates.Bounds(&r.Evidence)
-			state := string(r.State)
-			if r.Frozen && r.State == release.StateCanary {
-				state += " (frozen)"
-			}
-			return []string{
-				r.ID, state, console.Dash(strings.Trim(r.Candidate.ResourcesID+" "+r.Candidate.Model, " ")), percent(r.Share),
-				fmt.Sprintf("%d+%d", r.Evidence.Sessions[release.Candidate], r.Evidence.Sessions[release.Stable]),
-				mean(&r.Evidence.Reward, release.Candidate) + " / " + mean(&r.Evidence.Reward, release.Stable), interval(reward),
-				console.Time(agl.Some(r.CreateTime)), console.Dash(r.CreatedBy),
-			}
-		})
+		return []string{
+			r.ID, state, console.Dash(strings.Trim(r.Candidate.ResourcesID+" "+r.Candidate.Model, " ")), percent(r.Share),
+			fmt.Sprintf("%d+%d", r.Evidence.Sessions[release.Candidate], r.Evidence.Sessions[release.Stable]),
+			mean(&r.Evidence.Reward, release.Candidate) + " / " + mean(&r.Evidence.Reward, release.Stable), interval(reward),
+			console.Time(agl.Some(r.CreateTime)), console.Dash(r.CreatedBy),
+		}
 	})
 }
 
@@ -145,17 +141,15 @@ func (releaseShowCommand) Help() string {
 	return "The interval of a difference holds at all times at once: 0 outside it is evidence whenever you look.\n\nExample:\n  agl release show re-c2mzq7xk4n5a"
 }
 
-func (c *releaseShowCommand) run(ctx context.Context, out *console.Console) error {
-	return withClient(&c.Store, func(store *client.Client) error {
-		r, err := store.GetRelease(ctx, c.Release)
-		if err != nil {
-			return err
-		}
-		if c.JSON {
-			return out.JSON(document{&r})
-		}
-		return printRelease(out, &r)
-	})
+func (c *releaseShowCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
+	r, err := store.GetRelease(ctx, c.Release)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return out.JSON(document{&r})
+	}
+	return printRelease(out, &r)
 }
 
 func printRelease(out *console.Console, r *release.Release) error {
@@ -228,18 +222,16 @@ type releaseAct struct {
 	Reason  string `placeholder:"TEXT" help:"Why; it is kept with the decision."`
 }
 
-func (c *releaseAct) act(ctx context.Context, out *console.Console, act release.Act) error {
-	return withClient(&c.Store, func(store *client.Client) error {
-		r, err := store.ActOnRelease(ctx, c.Release, act, c.Reason)
-		if err != nil {
-			return err
-		}
-		frozen := ""
-		if r.Frozen {
-			frozen = "  frozen"
-		}
-		return out.Printf("%s  %s%s\n", r.ID, r.State, frozen)
-	})
+func (c *releaseAct) act(ctx context.Context, out *console.Console, store *client.Client, act release.Act) error {
+	r, err := store.ActOnRelease(ctx, c.Release, act, c.Reason)
+	if err != nil {
+		return err
+	}
+	frozen := ""
+	if r.Frozen {
+		frozen = "  frozen"
+	}
+	return out.Printf("%s  %s%s\n", r.ID, r.State, frozen)
 }
 
 type (
@@ -261,18 +253,18 @@ func (releaseFreezeCommand) Help() string { return "Example:\n  agl release free
 
 func (releaseResumeCommand) Help() string { return "Example:\n  agl release resume re-c2mzq7xk4n5a" }
 
-func (c *releasePromoteCommand) run(ctx context.Context, out *console.Console) error {
-	return c.act(ctx, out, release.ActPromote)
+func (c *releasePromoteCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
+	return c.act(ctx, out, store, release.ActPromote)
 }
 
-func (c *releaseRollbackCommand) run(ctx context.Context, out *console.Console) error {
-	return c.act(ctx, out, release.ActRollback)
+func (c *releaseRollbackCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
+	return c.act(ctx, out, store, release.ActRollback)
 }
 
-func (c *releaseFreezeCommand) run(ctx context.Context, out *console.Console) error {
-	return c.act(ctx, out, release.ActFreeze)
+func (c *releaseFreezeCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
+	return c.act(ctx, out, store, release.ActFreeze)
 }
 
-func (c *releaseResumeCommand) run(ctx context.Context, out *console.Console) error {
-	return c.act(ctx, out, release.ActResume)
+func (c *releaseResumeCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
+	return c.act(ctx, out, store, release.ActResume)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,7 +74,8 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 		return fmt.Errorf("--cwd=%s: must be a folder that exists", c.Cwd)
 	}
 	log := c.Logger(out.Err)
-	public, token := c.split()
+	public, token := client.SplitURL(string(c.StoreURL)) // agents get the URL without the token
+	token = cmp.Or(string(c.Token), token)
 	settings, err := c.TLS()
 	if err != nil {
 		return err
@@ -121,7 +123,7 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 		HTTPClient: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: settings}},
 		Store:      store, Agent: agent, Workers: c.Concurrency, MaxRollouts: c.MaxRollouts, Logger: log,
 		// The grace period of the program ends before that of the runner.
-		GracePeriod: c.Grace + time.Second, ProxyToken: c.proxyToken(token),
+		GracePeriod: c.Grace + time.Second, ProxyToken: cmp.Or(c.ProxyToken, token),
 	})
 	if err != nil {
 		return err
@@ -171,20 +173,4 @@ func become(cfg *process.Config, name string) error {
 	cfg.User = &process.User{UID: uint32(uid), GID: uint32(gid)}
 	cfg.Env = append([]string{"HOME=" + home, "USER=" + name, "LOGNAME=" + name}, cfg.Env...)
 	return nil
-}
-
-// split separates the token from the URL of the store, which agents get.
-func (c *runnerCommand) split() (public, token string) {
-	public, token = client.SplitURL(string(c.StoreURL))
-	if c.Token != "" {
-		token = string(c.Token)
-	}
-	return public, token
-}
-
-func (c *runnerCommand) proxyToken(storeToken string) string {
-	if c.ProxyToken != "" {
-		return c.ProxyToken
-	}
-	return storeToken
 }

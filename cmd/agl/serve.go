@@ -26,6 +26,17 @@ type service struct {
 	log    *slog.Logger
 }
 
+// beside serves the paths that one handler owns by it, and everything else by another.
+func beside(owns func(path string) bool, one, other http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if owns(r.URL.Path) {
+			one.ServeHTTP(w, r)
+			return
+		}
+		other.ServeHTTP(w, r)
+	})
+}
+
 // serve answers requests until ctx ends, and then those that it has accepted. A second signal ends it at once.
 func (s service) serve(ctx context.Context, out *console.Console, listener net.Listener) error {
 	listener, err := s.listen.Encrypt(listener, s.log)

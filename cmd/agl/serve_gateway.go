@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 
 	"github.com/agl-go/agl"
@@ -83,18 +82,4 @@ func (c *storeCommand) openGateway(ctx context.Context, store interface {
 		return nil, err
 	}
 	return g, g.Start(ctx)
-}
-
-// beside serves the gateway's paths, and everything else by another handler.
-func beside(g *gateway.Gateway, other http.Handler) http.Handler {
-	if g == nil {
-		return other
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if gateway.Owns(r.URL.Path) {
-			g.ServeHTTP(w, r)
-			return
-		}
-		other.ServeHTTP(w, r)
-	})
 }

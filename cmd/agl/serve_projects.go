@@ -166,14 +166,3 @@ func spanSecret(token, name string) string {
 	mac.Write([]byte("agl project " + name))
 	return hex.EncodeToString(mac.Sum(nil))
 }
-
-// withProjects serves projects below their prefix, and everything else by another handler.
-func withProjects(host *project.Host, other http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, project.Prefix) {
-			host.ServeHTTP(w, r)
-			return
-		}
-		other.ServeHTTP(w, r)
-	})
-}

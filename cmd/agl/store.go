@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/dashboard"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/gateway"
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/rest/project"
 	"github.com/agl-go/agl/rest/server"
@@ -182,16 +184,16 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	drain := server.Drain
+	drain, handler := server.Drain, http.Handler(server)
 	if v1 != nil {
 		defer v1.Close()
+		handler = beside(gateway.Owns, v1, handler)
 		drain = func() { v1.Drain(); server.Drain() }
 	}
-	handler := beside(v1, server)
 	if projects != nil {
 		host := project.NewHost(project.Config{Registry: projects, Open: c.openProject(projects, page, failed, log), Logger: log})
 		drain = func() { host.Drain(); server.Drain() }
-		handler = withProjects(host, handler)
+		handler = beside(func(path string) bool { return strings.HasPrefix(path, project.Prefix) }, host, handler)
 		defer func() {
 			closing, cancel := execution.CleanupContext(ctx, c.DrainTimeout)
 			defer cancel()

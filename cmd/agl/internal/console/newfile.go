@@ -10,16 +10,12 @@ import (
 	"github.com/agl-go/agl/internal/durable"
 )
 
-// WriteFile writes a new file, or standard output when the path is a dash.
-func (c *Console) WriteFile(path string, write func(w io.Writer) error) error {
+// WriteFile writes a new file, which appears when it is complete, or standard output when the path is a dash. A file that
+// exists is an error and stays as it is.
+func (c *Console) WriteFile(path string, write func(w io.Writer) error) (err error) {
 	if path == "-" {
 		return write(c.Out)
 	}
-	return newFile(path, write)
-}
-
-// newFile writes a file that appears when it is complete. A file that exists is an error and stays as it is.
-func newFile(path string, write func(w io.Writer) error) (err error) {
 	taken := fmt.Errorf("%s: the file exists; name a new one", path)
 	if _, err := os.Lstat(path); err == nil {
 		return taken

@@ -18,7 +18,7 @@ func TestNewFile(t *testing.T) {
 		_, err := io.WriteString(w, "half")
 		return errors.Join(err, broken)
 	}
-	if err := newFile(path, half); !errors.Is(err, broken) {
+	if err := new(Console).WriteFile(path, half); !errors.Is(err, broken) {
 		t.Errorf("error is %v", err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
@@ -28,10 +28,10 @@ func TestNewFile(t *testing.T) {
 		_, err := io.WriteString(w, "whole")
 		return err
 	}
-	if err := newFile(path, whole); err != nil {
+	if err := new(Console).WriteFile(path, whole); err != nil {
 		t.Fatal(err)
 	}
-	if err := newFile(path, half); err == nil {
+	if err := new(Console).WriteFile(path, half); err == nil {
 		t.Error("a file that exists is replaced")
 	}
 	if text, err := os.ReadFile(path); err != nil || string(text) != "whole" {

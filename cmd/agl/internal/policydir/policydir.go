@@ -80,9 +80,7 @@ func (s Sizes) Checked() (Model, error) {
 	if _, err := m.Tokenizer(); err != nil {
 		return m, fmt.Errorf("--characters: %w", err)
 	}
-	cfg, err := m.Config(policy.Config{}).Checked()
-	m.Name, m.Context, m.Layers, m.Dim, m.Heads, m.FF = cfg.Name, cfg.Context, cfg.Layers, cfg.Dim, cfg.Heads, cfg.FF
-	return m, err
+	return m.checked()
 }
 
 // Model describes a model in its directory, beside its weights.
@@ -126,8 +124,13 @@ func Of(cfg policy.Config, characters string) (Model, error) {
 		Name: cfg.Name, Vocabulary: vocabulary{Characters: cmp.Or(characters, chat.DefaultAlphabet)},
 		Context: cfg.Context, Layers: cfg.Layers, Dim: cfg.Dim, Heads: cfg.Heads, FF: cfg.FF,
 	}
-	checked, err := m.Config(policy.Config{}).Checked()
-	m.Name, m.Context, m.Layers, m.Dim, m.Heads, m.FF = checked.Name, checked.Context, checked.Layers, checked.Dim, checked.Heads, checked.FF
+	return m.checked()
+}
+
+// checked returns the model with its defaults filled in.
+func (m Model) checked() (Model, error) {
+	cfg, err := m.Config(policy.Config{}).Checked()
+	m.Name, m.Context, m.Layers, m.Dim, m.Heads, m.FF = cfg.Name, cfg.Context, cfg.Layers, cfg.Dim, cfg.Heads, cfg.FF
 	return m, err
 }
 
