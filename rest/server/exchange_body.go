@@ -46,6 +46,20 @@ func (x *exchange) decode(v json.UnmarshalerFrom, required bool) error {
 	return x.decoder.Decode(x.body, v)
 }
 
+// withBody returns a handler for requests that need a body of type T.
+func withBody[T any, P interface {
+	*T
+	json.UnmarshalerFrom
+}](next func(x *exchange, body P) error) handler {
+	return func(x *exchange) error {
+		body := P(new(T))
+		if err := x.decode(body, bodyRequired); err != nil {
+			return err
+		}
+		return next(x, body)
+	}
+}
+
 // isJSON reports whether a body of this content type, or without one, is JSON.
 func isJSON(contentType []string) bool {
 	if len(contentType) == 0 || contentType[0] == "" || contentType[0] == "application/json" {

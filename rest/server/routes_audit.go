@@ -44,11 +44,7 @@ func (a audit) record(x *exchange) {
 
 // add stores an act that the caller did at another server, such as a proxy. That server sends the caller's own key,
 // so nobody can be named who was not there.
-func (a audit) add(x *exchange) error {
-	var reported wire.Act
-	if err := x.decode(&reported, bodyRequired); err != nil {
-		return err
-	}
+func (a audit) add(x *exchange, reported *wire.Act) error {
 	x.audited = false // reporting an act is not an act itself
 	act := access.Act{
 		Time: agl.TimestampOf(time.Now()), By: x.caller.By(), KeyID: x.caller.KeyID, From: reported.From, Via: x.request.RemoteAddr,

@@ -39,11 +39,7 @@ func (s keys) whoAmI(x *exchange) error { return x.answerJSON(http.StatusOK, x.c
 
 // whose tells another server whose key its caller has sent, with null for an unknown key. That server has a key
 // itself, so the guesses of its callers do not count against it.
-func (s keys) whose(x *exchange) error {
-	var body wire.GivenKey
-	if err := x.decode(&body, bodyRequired); err != nil {
-		return err
-	}
+func (s keys) whose(x *exchange, body *wire.GivenKey) error {
 	caller, err := s.keys.Check(x.context(), body.Key)
 	if agl.ErrorCode(err) == agl.CodeUnauthorized {
 		return x.answerJSON(http.StatusOK, nil, nil)
@@ -61,11 +57,7 @@ func (s keys) spanToken(x *exchange) error {
 	return x.answerJSON(http.StatusOK, &answer, nil)
 }
 
-func (s keys) create(x *exchange) error {
-	var body wire.NewKey
-	if err := x.decode(&body, bodyRequired); err != nil {
-		return err
-	}
+func (s keys) create(x *exchange, body *wire.NewKey) error {
 	scopes, err := access.ParseScopes(body.Scopes)
 	if err != nil {
 		return err
@@ -99,11 +91,7 @@ func (s keys) revoke(x *exchange) error {
 }
 
 // revokeAttempt revokes the keys of an attempt that were derived from a secret.
-func (s keys) revokeAttempt(x *exchange) error {
-	var body wire.RevokeAttempt
-	if err := x.decode(&body, bodyRequired); err != nil {
-		return err
-	}
+func (s keys) revokeAttempt(x *exchange, body *wire.RevokeAttempt) error {
 	revoked, err := s.keys.RevokeAttempt(x.context(), agl.Claim{RolloutID: body.RolloutID, AttemptID: body.AttemptID}, x.caller.By())
 	if err == nil {
 		x.log.Info("keys of an attempt revoked", "rollout", revoked.RolloutID, "attempt", revoked.AttemptID, "by", revoked.RevokedBy, "from", x.request.RemoteAddr)
@@ -118,11 +106,7 @@ func (s keys) revokedAttempts(x *exchange) error {
 }
 
 // charge reserves and spends a key's budget on behalf of a proxy.
-func (s keys) charge(x *exchange) error {
-	var body wire.Charge
-	if err := x.decode(&body, bodyRequired); err != nil {
-		return err
-	}
+func (s keys) charge(x *exchange, body *wire.Charge) error {
 	body.KeyID = x.request.PathValue(keyID)
 	answer, err := s.keys.Charge(x.context(), body.Charge)
 	return x.answerJSON(http.StatusOK, &answer, err)

@@ -22,11 +22,7 @@ func (s projects) missing() error {
 	return nil
 }
 
-func (s projects) create(x *exchange) error {
-	var body wire.NewProject
-	if err := x.decode(&body, bodyRequired); err != nil {
-		return err
-	}
+func (s projects) create(x *exchange, body *wire.NewProject) error {
 	created, err := s.registry.Create(x.context(), body.Name, x.caller.By(), body.Limits)
 	if err == nil {
 		x.log.Info("project created", "project", created.Name, "by", created.CreatedBy, "from", x.request.RemoteAddr)
@@ -39,11 +35,7 @@ func (s projects) list(x *exchange) error {
 	return x.answerJSON(http.StatusOK, map[string][]project.Project{"items": found}, err)
 }
 
-func (s projects) update(x *exchange) error {
-	var body wire.UpdateProject
-	if err := x.decode(&body, bodyRequired); err != nil {
-		return err
-	}
+func (s projects) update(x *exchange, body *wire.UpdateProject) error {
 	change := project.Change{By: x.caller.By(), Archived: body.Archived, Force: body.Force}
 	if body.Limits != nil {
 		change.Limits = body.Limits.Apply

@@ -56,11 +56,7 @@ func (s releases) get(x *exchange) error {
 	return x.answerJSON(http.StatusOK, wire.ReleaseOf(found), err)
 }
 
-func (s releases) propose(x *exchange) error {
-	var body wire.NewRelease
-	if err := x.decode(&body, bodyRequired); err != nil {
-		return err
-	}
+func (s releases) propose(x *exchange, body *wire.NewRelease) error {
 	if id := body.Candidate.ResourcesID; id != "" { // otherwise every session with the candidate would fail
 		if _, err := s.store.GetResources(x.context(), agl.GetResourcesParams{ResourcesID: id}); errors.Is(err, agl.ErrNotFound) {
 			return agl.Errorf(agl.CodeInvalid, "candidate.resources_id: got %.100q, must be the id of resources of this store", id)

@@ -10,11 +10,7 @@ import (
 // rewards adds rewards to rollouts, even to those that have finished.
 type rewards struct{ store agl.Store }
 
-func (s rewards) add(x *exchange) error {
-	var body wire.NewReward
-	if err := x.decode(&body, bodyRequired); err != nil {
-		return err
-	}
+func (s rewards) add(x *exchange, body *wire.NewReward) error {
 	p, err := body.Params(x.request.PathValue(rolloutID), x.idempotencyKey())
 	if err != nil {
 		return err

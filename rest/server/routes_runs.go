@@ -47,12 +47,8 @@ func (s runs) update(x *exchange) error {
 	return x.answer(http.StatusOK, &run, err)
 }
 
-func (s runs) addMetrics(x *exchange) error {
-	var metrics wire.AddRunMetrics
-	if err := x.decode(&metrics, bodyRequired); err != nil {
-		return err
-	}
-	run, err := s.store.AddRunMetrics(x.context(), agl.AddRunMetricsParams{RunID: x.request.PathValue(runID), Metrics: metrics})
+func (s runs) addMetrics(x *exchange, metrics *wire.AddRunMetrics) error {
+	run, err := s.store.AddRunMetrics(x.context(), agl.AddRunMetricsParams{RunID: x.request.PathValue(runID), Metrics: *metrics})
 	return x.answer(http.StatusOK, &run, err)
 }
 

@@ -218,7 +218,7 @@ func (s *Server) routeAPI(config Config) {
 		wire.Attempt(rollout, attempt):           {post: {run, r.updateAttempt}},
 		wire.SpanTokenOf(rollout, attempt):       {post: {run, k.spanToken}},
 
-		wire.RewardsOf(rollout): {post: {sends, rw.add}},
+		wire.RewardsOf(rollout): {post: {sends, withBody(rw.add)}},
 
 		wire.SignalsOf(rollout, "triplets"):     {get: {read, sig.triplets}},
 		wire.SignalsOf(rollout, "trajectories"): {get: {read, sig.trajectories}},
@@ -227,9 +227,9 @@ func (s *Server) routeAPI(config Config) {
 
 		wire.Runs:                          methods{get: {read, rn.query}, post: {train, rn.start}}.unless(rn.missing()),
 		wire.Run("{" + runID + "}"):        methods{get: {read, rn.get}, post: {train, rn.update}, del: {admin, rn.delete}}.unless(rn.missing()),
-		wire.RunMetrics("{" + runID + "}"): methods{get: {read, rn.queryMetrics}, post: {train, rn.addMetrics}}.unless(rn.missing()),
+		wire.RunMetrics("{" + runID + "}"): methods{get: {read, rn.queryMetrics}, post: {train, withBody(rn.addMetrics)}}.unless(rn.missing()),
 
-		wire.Releases:                       methods{get: {read, rel.list}, post: {train, rel.propose}}.unless(rel.missing()),
+		wire.Releases:                       methods{get: {read, rel.list}, post: {train, withBody(rel.propose)}}.unless(rel.missing()),
 		wire.CurrentRelease:                 methods{get: {read | access.Live, rel.current}}.unless(rel.missing()),
 		wire.Release("{" + releaseID + "}"): methods{get: {read, rel.get}}.unless(rel.missing()),
 		wire.ReleaseAct("{"+releaseID+"}", "{"+releaseAct+"}"): methods{post: {train, rel.act}}.unless(rel.missing()),
@@ -254,14 +254,14 @@ func (s *Server) routeAPI(config Config) {
 		wire.LoginOIDCCallback: {get: {access.Public, s.login.forPeople(s.login.endOIDC)}},
 
 		wire.WhoAmI:                           {get: {access.Any, k.whoAmI}},
-		wire.CheckKey:                         methods{post: {access.Any, k.whose}}.unless(k.missing()),
-		wire.Keys:                             methods{get: {admin, k.list}, post: {admin, k.create}}.unless(k.missing()),
-		wire.RevokedAttempts:                  methods{get: {run, k.revokedAttempts}, post: {admin, k.revokeAttempt}}.unless(k.missing()),
+		wire.CheckKey:                         methods{post: {access.Any, withBody(k.whose)}}.unless(k.missing()),
+		wire.Keys:                             methods{get: {admin, k.list}, post: {admin, withBody(k.create)}}.unless(k.missing()),
+		wire.RevokedAttempts:                  methods{get: {run, k.revokedAttempts}, post: {admin, withBody(k.revokeAttempt)}}.unless(k.missing()),
 		wire.Key("{" + keyID + "}"):           methods{del: {admin, k.revoke}}.unless(k.missing()),
-		wire.Audit:                            methods{get: {admin, s.audit.list}, post: {train, s.audit.add}}.unless(s.audit.missing()),
-		wire.Projects:                         methods{get: {admin, prj.list}, post: {admin, prj.create}}.unless(prj.missing()),
-		wire.Project("{" + projectName + "}"): methods{post: {admin, prj.update}}.unless(prj.missing()),
-		wire.KeyUsage("{" + keyID + "}"):      methods{post: {run, k.charge}}.unless(k.missing()),
+		wire.Audit:                            methods{get: {admin, s.audit.list}, post: {train, withBody(s.audit.add)}}.unless(s.audit.missing()),
+		wire.Projects:                         methods{get: {admin, prj.list}, post: {admin, withBody(prj.create)}}.unless(prj.missing()),
+		wire.Project("{" + projectName + "}"): methods{post: {admin, withBody(prj.update)}}.unless(prj.missing()),
+		wire.KeyUsage("{" + keyID + "}"):      methods{post: {run, withBody(k.charge)}}.unless(k.missing()),
 	} {
 		s.route(wire.Prefix+path, m)
 	}
