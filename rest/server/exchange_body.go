@@ -46,19 +46,25 @@ func (x *exchange) decode(v json.UnmarshalerFrom, required bool) error {
 	return x.decoder.Decode(x.body, v)
 }
 
-// withBody returns a handler for requests that need a body of type T.
-func withBody[T any, P interface {
+// bodyOf is a pointer to a body of type T.
+type bodyOf[T any] interface {
 	*T
 	json.UnmarshalerFrom
-}](next func(x *exchange, body P) error) handler {
-	return func(x *exchange) error {
-		body := P(new(T))
-		if err := x.decode(body, bodyRequired); err != nil {
-			return err
-		}
-		return next(x, body)
-	}
 }
+
+// bodyHandler answers a request that needs a body of type T.
+type bodyHandler[T any, P bodyOf[T]] func(x *exchange, body P) error
+
+func (h bodyHandler[T, P]) decodeAndAnswer(x *exchange) error {
+	body := P(new(T))
+	if err := x.decode(body, bodyRequired); err != nil {
+		return err
+	}
+	return h(x, body)
+}
+
+// withBody returns a handler that decodes the body first.
+func withBody[T any, P bodyOf[T]](h bodyHandler[T, P]) handler { return h.decodeAndAnswer }
 
 // isJSON reports whether a body of this content type, or without one, is JSON.
 func isJSON(contentType []string) bool {
