@@ -81,7 +81,7 @@ func (c *dbImportCommand) run(ctx context.Context, out *console.Console) (err er
 
 // records returns the number of all records.
 func records(c archive.Counts) int {
-	return c.Resources + c.Workers + c.Rollouts + c.Attempts + c.Spans + c.Sequences + c.Keys
+	return c.Resources + c.Workers + c.Rollouts + c.Attempts + c.Spans + c.Sequences + c.Documents + c.Keys
 }
 
 func summarize(out *console.Console, verb string, c archive.Counts, preposition, file string) error {
