@@ -348,6 +348,31 @@ func validEscape(raw []byte, i int) int {
 	return i + 12
 }
 
+// PairSurrogates returns raw with U+FFFD in place of each escape that is half of a surrogate pair: JavaScript and Python write
+// texts so that have been cut within a character. It returns raw itself if there is none.
+func PairSurrogates(raw []byte) []byte {
+	out := raw
+	for i := 0; i < len(raw); i++ {
+		next := bytes.IndexByte(raw[i:], '\\')
+		if next < 0 {
+			break
+		}
+		i += next
+		if end := validEscape(raw, i); end >= 0 {
+			i = end - 1
+			continue
+		}
+		if i+1 < len(raw) && raw[i+1] == 'u' && hex4(raw, i+2) >= 0 {
+			if &out[0] == &raw[0] {
+				out = bytes.Clone(raw)
+			}
+			copy(out[i:], `\ufffd`)
+			i += 5
+		}
+	}
+	return out
+}
+
 // hex4 returns the value of the four hexadecimal digits at i, or -1.
 func hex4(raw []byte, i int) int {
 	if len(raw)-i < 4 {

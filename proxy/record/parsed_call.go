@@ -42,12 +42,17 @@ func (b *Builder) read(in *Input, previous *Tokens) parsedCall {
 	if previous != nil {
 		known = previous.Prompt
 	}
+	valid := openai.ValidObjectWith(reply, known)
+	if !valid {
+		reply = openai.PairSurrogates(reply)
+		valid = openai.ValidObjectWith(reply, known)
+	}
 	switch {
 	case len(reply) == 0:
 		if in.Status > 0 {
 			x.useless(in, "the reply is empty")
 		}
-	case openai.ValidObjectWith(reply, known):
+	case valid:
 		x.readReply(in, reply, previous)
 	default:
 		x.replyText = reply

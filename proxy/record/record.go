@@ -209,6 +209,7 @@ func writeRequest(a *attrs, in *Input) {
 	}
 	checked := in.Checked
 	if checked == nil {
+		request = openai.PairSurrogates(request)
 		checked = openai.Check(request)
 	}
 	if checked == nil {

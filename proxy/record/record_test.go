@@ -102,6 +102,34 @@ func TestRequestThatIsNoObject(t *testing.T) {
 	}
 }
 
+// Half of a surrogate pair, as in texts that JavaScript or Python has cut, is U+FFFD in the record of a call that is as good as others.
+func TestHalvesOfSurrogatePairs(t *testing.T) {
+	t.Parallel()
+	const text, recorded = `a\ud83d \\ud83d \ud83d\ude00 \ude00\ud83d\u0041\ud83d`, "a\ufffd \\ud83d \U0001f600 \ufffd\ufffdA\ufffd"
+	for _, tt := range []struct {
+		form           Form
+		request, reply string
+	}{
+		{Chat, `{"messages":[{"role":"user","content":"%s"}]}`, `{"choices":[{"message":{"role":"assistant","content":"%s"},"finish_reason":"stop"}]}`},
+		{Responses, `{"input":"%s"}`, `{"output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"%s"}]}]}`},
+		{Messages, `{"messages":[{"role":"user","content":"%s"}]}`, `{"role":"assistant","content":[{"type":"text","text":"%s"}]}`},
+	} {
+		var b Builder
+		_, made := b.Append(nil, &Input{
+			Form: tt.form, Status: http.StatusOK, Request: fmt.Appendf(nil, tt.request, text), Reply: fmt.Appendf(nil, tt.reply, text),
+		}, &Position{})
+		var s agl.Span
+		if err := spanjson.Parse(made.Spans[1], &s); err != nil {
+			t.Fatal(err)
+		}
+		prompt, _ := s.Attributes.GetString("gen_ai.prompt.0.content")
+		completion, _ := s.Attributes.GetString("gen_ai.completion.0.content")
+		if s.Status.Code != agl.StatusOK || prompt != recorded || completion != recorded {
+			t.Errorf("%s: %+v, prompt %q, completion %q, want %q", tt.form, s.Status, prompt, completion, recorded)
+		}
+	}
+}
+
 // What custom tools of the Responses API take and return is recorded as the calls of functions are.
 func TestCustomToolCalls(t *testing.T) {
 	t.Parallel()
