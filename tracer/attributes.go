@@ -22,15 +22,16 @@ func flatten(prefix string, value any) ([]agl.Attr, error) {
 }
 
 // encode returns the JSON form of a value. Floats keep their decimal point, and NaN and infinities become strings, as
-// in [agl.NewAttributes].
+// in [agl.NewAttributes]. Text that is not UTF-8, such as of a file that a tool has read, is no error.
 func encode(value any) (jsontext.Value, error) {
+	anyText := jsontext.AllowInvalidUTF8(true)
 	if raw, ok := value.(jsontext.Value); ok {
-		if !raw.IsValid() {
+		if !raw.IsValid(anyText) {
 			return nil, errors.New("it is not valid JSON")
 		}
 		return raw, nil
 	}
-	return json.Marshal(value, json.Deterministic(true), json.WithMarshalers(json.JoinMarshalers(
+	return json.Marshal(value, anyText, json.Deterministic(true), json.WithMarshalers(json.JoinMarshalers(
 		json.MarshalToFunc(encodeFloat),
 		json.MarshalToFunc(func(enc *jsontext.Encoder, f float32) error { return encodeFloat(enc, float64(f)) }),
 	)))

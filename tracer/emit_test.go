@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agl-go/agl"
@@ -51,6 +52,9 @@ func TestEmitters(t *testing.T) {
 			agl.SpanObject, `{"agentlightning.object.type":"bytes","agentlightning.object.literal":"AP8="}`},
 		{"struct", func(ctx context.Context) (agl.Span, error) { return tracer.EmitObject(ctx, answer{"x", 1}) },
 			agl.SpanObject, `{"agentlightning.object.type":"tracer_test.answer","agentlightning.object.json":"{\"text\":\"x\",\"score\":1.0}"}`},
+		{"text that is not UTF-8", func(ctx context.Context) (agl.Span, error) {
+			return tracer.EmitAnnotation(ctx, map[string]any{"file": "caf\xe9", "raw": jsontext.Value(`"cut \ud83d"`)})
+		}, agl.SpanAnnotation, `{"file":"caf�","raw":"cut �"}`},
 		{"exception", func(ctx context.Context) (agl.Span, error) {
 			return tracer.EmitException(ctx, errors.New("no"), "stack")
 		}, agl.SpanException, `{"exception.type":"*errors.errorString","exception.message":"no","exception.escaped":false,"exception.stacktrace":"stack"}`},
@@ -165,6 +169,21 @@ func TestOperation(t *testing.T) {
 		if got := spans[i].Status.Description.V; got != wantStatus {
 			t.Errorf("status of operation %d is %q, want %q", i, got, wantStatus)
 		}
+	}
+}
+
+// A tool may read a file of another encoding: its call goes on, and is recorded with what is text.
+func TestOperationsTakeTextThatIsNotUTF8(t *testing.T) {
+	t.Parallel()
+	ctx, open := start(t, newTracer(t, tracer.Config{Store: &spanStore{}}))
+	got, err := tracer.Do(ctx, "read", "caf\xe9.txt", func(context.Context) (answer, error) { return answer{"\xff", 1}, nil })
+	if err != nil || got.Text != "\xff" {
+		t.Fatalf("got %q, %v", got.Text, err)
+	}
+	spans := end(t, open)
+	want := `{"agentlightning.operation.name":"read","agentlightning.operation.input":"caf�.txt","agentlightning.operation.output.text":"�","agentlightning.operation.output.score":1.0}`
+	if string(spans[0].Attributes) != want {
+		t.Errorf("attributes\n got %s\nwant %s", spans[0].Attributes, want)
 	}
 }
 
