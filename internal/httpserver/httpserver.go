@@ -24,9 +24,9 @@ const (
 	// for bodyTimeout does not, either.
 	bodyTimeout = 30 * time.Second
 	bodyRate    = 16 << 10
-	// The part of a body that a handler has not read may take unreadBody to arrive, with less than
-	// unreadPause between its pieces of unreadStep bytes, after the answer was sent.
-	unreadBody  = 30 * time.Second
+	// The part of a body that a handler has not read may take unreadBody to arrive, with at most
+	// unreadPause for each unreadStep bytes, so that the answer is not held back for long.
+	unreadBody  = 10 * time.Second
 	unreadPause = time.Second
 	unreadStep  = 1 << 20
 	// The deadline is moved once per bodyStep bytes.
@@ -62,33 +62,29 @@ func limitBody(next http.Handler) http.Handler {
 			return
 		}
 		r.Body = body
-		defer body.release()
+		defer body.end(r)
 		next.ServeHTTP(w, r)
-		// A client that awaits 100 Continue sends nothing when it gets another answer.
-		if body.received > 0 || r.Header.Get("Expect") == "" {
-			body.discard()
-		}
 	})
 }
 
-// discard sends the answer, and takes what the handler has left of the body. Clients that read no
-// answer before they have sent it all, such as Python's, would find the connection reset.
-func (b *timedBody) discard() {
-	if b.done || b.failed || b.conn.EnableFullDuplex() != nil || b.conn.Flush() != nil {
-		return
-	}
+// end is called when the handler has returned, before a short answer is sent. Of what the handler has
+// left, net/http takes a small part, and closes the connection if there is more. Clients that read no
+// answer before they have sent it all, such as Python's, would find the connection reset, so more is
+// taken here. A client that awaits 100 Continue sends nothing when it gets another answer.
+func (b *timedBody) end(r *http.Request) {
+	left := !b.done && !b.failed
+	b.release()
+	awaits := b.received == 0 && r.Header.Get("Expect") != ""
 	end := time.Now().Add(unreadBody)
-	for now := time.Now(); now.Before(end); now = time.Now() {
-		pause := now.Add(unreadPause)
-		if pause.After(end) {
-			pause = end
-		}
-		if b.conn.SetReadDeadline(pause) != nil {
+	for left && time.Now().Before(end) {
+		if b.conn.SetReadDeadline(time.Now().Add(unreadPause)) != nil || awaits {
 			return
 		}
-		if _, err := io.CopyN(io.Discard, b.ReadCloser, unreadStep); err != nil {
-			return
+		_, err := io.CopyN(io.Discard, b.ReadCloser, unreadStep)
+		if errors.Is(err, io.EOF) {
+			_ = b.conn.SetReadDeadline(time.Time{}) // as in Read
 		}
+		left = err == nil
 	}
 }
 

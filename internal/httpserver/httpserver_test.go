@@ -249,3 +249,30 @@ func TestUnreadBodyOfClientsThatSendAllFirst(t *testing.T) {
 		})
 	}
 }
+
+// What a client sends after an answer that came before its body was complete is no request.
+func TestUnreadBodyIsNoRequest(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{10, 1 << 20} {
+		synctest.Test(t, func(t *testing.T) {
+			requests := 0
+			conn := connect(t, func(w http.ResponseWriter, _ *http.Request) {
+				requests++
+				w.WriteHeader(http.StatusUnauthorized)
+			})
+			go func() { _, _ = io.WriteString(conn, post(size)+"abc") }() // the server may have closed
+			start, r := time.Now(), bufio.NewReader(conn)
+			answer, err := http.ReadResponse(r, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer answer.Body.Close()
+			if _, err := io.Copy(io.Discard, r); err != nil && !errors.Is(err, io.ErrClosedPipe) {
+				t.Error(err)
+			}
+			if took := time.Since(start); requests != 1 || took > 3*time.Second {
+				t.Errorf("a body of %d bytes: %d requests, the connection was closed after %s", size, requests, took)
+			}
+		})
+	}
+}
