@@ -348,8 +348,8 @@ func validEscape(raw []byte, i int) int {
 	return i + 12
 }
 
-// PairSurrogates returns raw with U+FFFD in place of each escape that is half of a surrogate pair: JavaScript and Python write
-// texts so that have been cut within a character. It returns raw itself if there is none.
+// PairSurrogates returns raw with U+FFFD in place of each escape that is half of a surrogate pair, as JavaScript and Python write
+// a text that was cut within a character. It returns raw itself if there is none.
 func PairSurrogates(raw []byte) []byte {
 	out := raw
 	for i := 0; i < len(raw); i++ {
