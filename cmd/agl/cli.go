@@ -80,6 +80,19 @@ type clientUser interface {
 	ask(ctx context.Context, out *console.Console, store *client.Client) error
 }
 
+// describer is a sub-command about the command line itself.
+type describer interface {
+	describe(out *console.Console, app *kong.Application) error
+}
+
+// withApp runs a describer.
+type withApp struct {
+	describer
+	app *kong.Application
+}
+
+func (c withApp) run(_ context.Context, out *console.Console) error { return c.describe(out, c.app) }
+
 // withClient runs a clientUser with a client of its store.
 type withClient struct{ clientUser }
 
@@ -134,8 +147,8 @@ func homePath(ctx *kong.DecodeContext, to reflect.Value) error {
 }
 
 // newParser makes the parser of the command line.
-func newParser(commands *cli, stdout, stderr io.Writer) (*kong.Kong, error) {
-	parser, err := kong.New(commands,
+func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
+	parser, err := kong.New(new(cli),
 		kong.Name("agl"),
 		kong.Description("Trains AI agents: a task queue and trace store in the middle, agents on one side, learning algorithms on the other."),
 		kong.Vars{
@@ -179,8 +192,7 @@ func helpOfValue(v *kong.Value) string {
 // ParseFlags reads the command line. Its error names the flag, the value and what is allowed.
 func (m *Main) ParseFlags(args []string) (err error) {
 	args = joinNegative(args)
-	commands := new(cli)
-	parser, err := newParser(commands, m.Stdout, m.Stderr)
+	parser, err := newParser(m.Stdout, m.Stderr)
 	if err != nil {
 		return err
 	}
@@ -215,6 +227,8 @@ func (m *Main) ParseFlags(args []string) (err error) {
 		m.command = withStore{selected}
 	case clientUser:
 		m.command = withClient{selected}
+	case describer:
+		m.command = withApp{selected, parser.Model}
 	default:
 		return fmt.Errorf("%s is not a command", parsed.Command())
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,17 +18,13 @@ func (completionCommand) Help() string {
 	return "Examples:\n  agl completion bash > /etc/bash_completion.d/agl\n  source <(agl completion zsh)\n  agl completion fish > ~/.config/fish/completions/agl.fish"
 }
 
-func (c *completionCommand) run(_ context.Context, out *console.Console) error {
-	parser, err := newParser(new(cli), out.Out, out.Err)
-	if err != nil {
-		return err
-	}
-	script := bashCompletion(parser.Model.Node)
+func (c *completionCommand) describe(out *console.Console, app *kong.Application) error {
+	script := bashCompletion(app.Node)
 	switch c.Shell {
 	case "zsh":
 		script = "autoload -U +X bashcompinit && bashcompinit\n" + script
 	case "fish":
-		script = fishCompletion(parser.Model.Node)
+		script = fishCompletion(app.Node)
 	}
 	return out.Printf("%s", script)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
@@ -16,12 +15,8 @@ func (manCommand) Help() string {
 	return "The page describes every command and flag.\n\nExample:\n  agl man > /usr/local/share/man/man1/agl.1"
 }
 
-func (manCommand) run(_ context.Context, out *console.Console) error {
-	parser, err := newParser(new(cli), out.Out, out.Err)
-	if err != nil {
-		return err
-	}
-	return out.Printf("%s", manPage(parser.Model))
+func (manCommand) describe(out *console.Console, app *kong.Application) error {
+	return out.Printf("%s", manPage(app))
 }
 
 // manPage writes the declarations of all commands as a manual page.

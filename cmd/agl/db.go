@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"github.com/agl-go/agl/cmd/agl/internal/console"
-	"github.com/agl-go/agl/cmd/agl/internal/flags"
-	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/driver"
 )
 
@@ -22,28 +20,6 @@ type dbCommand struct {
 	Backup  dbBackupCommand  `cmd:"" help:"Copy a SQLite database to a new file, while servers use it."`
 	Export  dbExportCommand  `cmd:"" help:"Write everything as JSON lines, while servers use it."`
 	Import  dbImportCommand  `cmd:"" help:"Read an export into an empty database of any kind. Repeat an interrupted import to continue it."`
-}
-
-// databaseFlag names the database of a command.
-type databaseFlag struct {
-	DB flags.Database `name:"db" default:"${database}" env:"AGL_DB" placeholder:"DATABASE" help:"The database: sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE. Default: ${default}."`
-}
-
-func (f databaseFlag) Validate() error {
-	if f.DB.Kind == store.Memory {
-		return fmt.Errorf("--db: got %s, which is kept nowhere; must be sqlite:PATH or postgres://…", f.DB)
-	}
-	return nil
-}
-
-// with calls do with the open database.
-func (f databaseFlag) with(ctx context.Context, do func(db driver.Database) error) (err error) {
-	db, err := store.OpenDatabase(ctx, f.DB.Name)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	return do(db)
 }
 
 type dbStatusCommand struct {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/internal/terminal"
@@ -16,9 +15,6 @@ import (
 
 // exitUsage is the exit code of a wrong command line; the others are those of execution.ExitCode.
 const exitUsage = 2
-
-// init keeps the first thread for the main goroutine, as process.NewReaper demands. Only an init function runs there for certain.
-func init() { runtime.LockOSThread() } //nolint:gochecknoinits // see above
 
 func main() {
 	hideSecrets()

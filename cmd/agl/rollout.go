@@ -67,6 +67,28 @@ func (f rolloutFacts) rewardText() string {
 	return fmt.Sprintf("%.4g", f.reward.V)
 }
 
+// attemptSpans returns the spans of one attempt; empty means all.
+func attemptSpans(ctx context.Context, store agl.Store, rollout, attempt string) (spans []agl.Span, err error) {
+	for s, err := range agl.Pages(ctx, agl.Paging{}, pageSize, func(ctx context.Context, p agl.Paging) (agl.Page[agl.Span], error) {
+		return store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: rollout, AttemptID: attempt, Paging: p})
+	}) {
+		if err != nil {
+			return nil, err
+		}
+		spans = append(spans, *s)
+	}
+	return spans, nil
+}
+
+// inputText is a rollout's input without the keys in it.
+func inputText(r *agl.AttemptedRollout) string {
+	input, err := console.RedactJSON(r.Input)
+	if err != nil {
+		return console.Redacted // it may contain a key
+	}
+	return console.Printable(string(input))
+}
+
 // findRollout finds a rollout by its id, the beginning of its id, or one of the words
 // latest, worst and best.
 func findRollout(ctx context.Context, store agl.Store, name string) (agl.AttemptedRollout, error) {

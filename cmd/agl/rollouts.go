@@ -145,12 +145,3 @@ func rolloutRow(r *agl.AttemptedRollout, facts rolloutFacts) []string {
 		console.Took(agl.Some(r.StartTime), r.EndTime, "-"), console.Shorten(console.Dash(facts.failure)), console.Shorten(inputText(r)),
 	}
 }
-
-// inputText is a rollout's input without the keys in it.
-func inputText(r *agl.AttemptedRollout) string {
-	input, err := console.RedactJSON(r.Input)
-	if err != nil {
-		return console.Redacted // it may contain a key
-	}
-	return console.Printable(string(input))
-}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/execution"
@@ -69,4 +70,17 @@ func (s service) serve(ctx context.Context, out *console.Console, listener net.L
 	}
 	s.log.Info("drained")
 	return nil
+}
+
+// failedLogins is how often in a minute one address may send a wrong token or key.
+const failedLogins = 60
+
+// newThrottle limits failed logins. Its log says which address is refused: a program with an old token keeps out those who
+// share its address.
+func newThrottle(log *slog.Logger) *access.Throttle {
+	t := access.NewThrottle(failedLogins)
+	t.OnBlock = func(address string) {
+		log.Warn("an address has sent too many wrong tokens or keys, and all but keys is refused from it for up to a minute", "address", address, "failures", failedLogins)
+	}
+	return t
 }

@@ -12,8 +12,8 @@ import (
 
 // collecting returns the collector of a store, and lets it decide about the store's release
 // until stop.
-func (c *storeCommand) collecting(ctx context.Context, engine collect.Store, log *slog.Logger) (collector *collect.Collector, stop func(), err error) {
-	collector, err = collect.New(collect.Config{Store: engine, RewardWindow: time.Duration(c.RewardWindow), Logger: log})
+func collecting(ctx context.Context, engine collect.Store, rewardWindow time.Duration, log *slog.Logger) (collector *collect.Collector, stop func(), err error) {
+	collector, err = collect.New(collect.Config{Store: engine, RewardWindow: rewardWindow, Logger: log})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -3,13 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/gateway"
 	"github.com/agl-go/agl/proxy"
@@ -46,12 +45,9 @@ func (f *gatewayFlags) validate() error {
 	return nil
 }
 
-// openGateway returns the gateway over a store, started, or nil without --gateway.
-func (c *storeCommand) openGateway(ctx context.Context, store interface {
-	agl.Store
-	agl.DocumentStore
-}, keys *access.Keys, failed *access.Throttle, log *slog.Logger) (*gateway.Gateway, error) {
-	f := &c.gatewayFlags
+// openGateway returns the gateway that a config with the store describes, started, or nil without --gateway. The config's
+// key is the store's token.
+func (f *gatewayFlags) openGateway(ctx context.Context, config gateway.Config, settings *tls.Config) (*gateway.Gateway, error) {
 	if !f.Gateway {
 		return nil, nil
 	}
@@ -61,23 +57,17 @@ func (c *storeCommand) openGateway(ctx context.Context, store interface {
 		}
 		return out
 	}
-	settings, err := c.TLS()
-	if err != nil {
-		return nil, err
-	}
 	backends := proxy.NewTransport()
 	backends.TLSClientConfig = settings
-	var price *proxy.Price
+	config.Transport = backends
 	if f.GatewayPrice != nil {
-		price = &proxy.Price{Prompt: f.GatewayPrice.Prompt, Completion: f.GatewayPrice.Completion}
+		config.Price = &proxy.Price{Prompt: f.GatewayPrice.Prompt, Completion: f.GatewayPrice.Completion}
 	}
-	g, err := gateway.New(gateway.Config{
-		Price:     price,
-		Transport: backends,
-		Store:     store, Key: cmp.Or(string(f.GatewayKey), c.token()), Access: keys, Failed: failed, Budgets: keys, Audit: access.NewAudit(store), Origins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Model: f.GatewayModel,
-		TrainTemperature: null(f.GatewayTrainTemp), ValTemperature: null(f.GatewayValTemp),
-		NoLogprobs: f.GatewayNoLogprob, RoutedExperts: f.GatewayExperts, Runners: f.GatewayRunners, Streams: f.GatewayStreams, Translate: f.GatewayTranslate, Logger: log,
-	})
+	config.Key, config.Model = cmp.Or(string(f.GatewayKey), config.Key), f.GatewayModel
+	config.TrainTemperature, config.ValTemperature = null(f.GatewayTrainTemp), null(f.GatewayValTemp)
+	config.NoLogprobs, config.RoutedExperts = f.GatewayNoLogprob, f.GatewayExperts
+	config.Runners, config.Streams, config.Translate = f.GatewayRunners, f.GatewayStreams, f.GatewayTranslate
+	g, err := gateway.New(config)
 	if err != nil {
 		return nil, err
 	}

@@ -7,19 +7,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/rest/project"
-	"github.com/agl-go/agl/rest/server"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/store/postgres"
 )
@@ -27,101 +22,63 @@ import (
 // ownerOnly is the mode of the directories of projects.
 const ownerOnly = 0o700
 
-// placeProjects sets the database of the server's own store, which has the list of projects.
-func (c *storeCommand) placeProjects() (err error) {
+// projectsFlag lets a server have projects. In its methods own is the database of the server's own store, which has the list
+// of projects.
+type projectsFlag struct {
+	Projects string `type:"home" placeholder:"DIR|postgres://…" help:"Serve projects at /p/NAME, each a database of its own: a file in this directory, or a database named after the one of this URL. In place of --db. See agl project."`
+}
+
+// place sets the server's own database.
+func (f projectsFlag) place(own *flags.Database, gateway bool) (err error) {
 	switch {
-	case c.Projects == "":
+	case f.Projects == "":
 		return nil
-	case c.DB.Name != store.DefaultDSN:
+	case own.Name != store.DefaultDSN:
 		return errors.New("--projects and --db: give one of them, each project has a database of its own")
-	case c.Gateway:
+	case gateway:
 		return errors.New("--projects and --gateway: give one of them, the API of Agent-lightning v1.0 has one store")
 	}
-	c.DB.Name = c.Projects
-	if !strings.Contains(c.Projects, "://") {
-		c.DB.Name = string(store.SQLite) + ":" + filepath.Join(c.Projects, "agl.db")
+	own.Name = f.Projects
+	if !strings.Contains(f.Projects, "://") {
+		own.Name = string(store.SQLite) + ":" + filepath.Join(f.Projects, "agl.db")
 	}
-	if c.DB.DSN, err = store.ParseDSN(c.DB.Name); err != nil {
+	if own.DSN, err = store.ParseDSN(own.Name); err != nil {
 		return fmt.Errorf("--projects: %w", err)
 	}
-	if c.DB.Kind == store.Postgres {
-		_, _, err = postgres.SiblingURL(c.DB.URL, "")
+	if own.Kind == store.Postgres {
+		_, _, err = postgres.SiblingURL(own.URL, "")
 	}
 	return err
 }
 
-// makeProjectsDir makes the directories of projects that are files.
-func (c *storeCommand) makeProjectsDir() error {
-	if c.Projects == "" || c.DB.Kind != store.SQLite {
+// makeDir makes the directories of projects that are files.
+func (f projectsFlag) makeDir(own flags.Database) error {
+	if f.Projects == "" || own.Kind != store.SQLite {
 		return nil
 	}
-	return os.MkdirAll(filepath.Join(c.Projects, "p"), ownerOnly)
+	return os.MkdirAll(filepath.Join(f.Projects, "p"), ownerOnly)
 }
 
-// projectDSN returns the name of the database of a project.
-func (c *storeCommand) projectDSN(name string) (dsn, database string, err error) {
-	if c.DB.Kind == store.SQLite {
-		return string(store.SQLite) + ":" + filepath.Join(c.Projects, "p", name+".db"), "", nil
+// dsn returns the name of the database of a project.
+func (f projectsFlag) dsn(own flags.Database, name string) (dsn, database string, err error) {
+	if own.Kind == store.SQLite {
+		return string(store.SQLite) + ":" + filepath.Join(f.Projects, "p", name+".db"), "", nil
 	}
-	return postgres.SiblingURL(c.DB.URL, name)
+	return postgres.SiblingURL(own.URL, name)
 }
 
 // registry returns the projects, or nil without --projects.
-func (c *storeCommand) registry(documents agl.DocumentStore) *project.Registry {
-	if c.Projects == "" {
+func (f projectsFlag) registry(own flags.Database, documents agl.DocumentStore) *project.Registry {
+	if f.Projects == "" {
 		return nil
 	}
 	return project.NewRegistry(documents, func(ctx context.Context, name string) error {
-		_, database, err := c.projectDSN(name)
+		_, database, err := f.dsn(own, name)
 		if err != nil || database == "" { // a file is made when it is opened
 			return err
 		}
-		return postgres.CreateDatabase(ctx, c.DB.URL, database)
+		return postgres.CreateDatabase(ctx, own.URL, database)
 	})
-}
-
-// openProject returns the function that opens the store of a project.
-func (c *storeCommand) openProject(projects *project.Registry, page http.Handler, failed *access.Throttle, log *slog.Logger) func(ctx context.Context, name string) (*project.Tenant, error) {
-	return func(ctx context.Context, name string) (*project.Tenant, error) {
-		log := log.With("project", name)
-		dsn, _, err := c.projectDSN(name)
-		if err != nil {
-			return nil, err
-		}
-		metrics, err := server.NewMetrics(prometheus.NewRegistry())
-		if err != nil {
-			return nil, err
-		}
-		engine, err := c.open(ctx, dsn, metrics, log)
-		if err != nil {
-			return nil, err
-		}
-		collector, stopCollecting, err := c.collecting(ctx, engine, log)
-		if err != nil {
-			return nil, errors.Join(err, engine.Close(ctx))
-		}
-		keys := access.NewProjectKeys(engine, access.NewProjectLimits(func(ctx context.Context) (access.Limits, error) {
-			p, err := projects.Get(ctx, name)
-			return p.Limits, err
-		}))
-		config := server.Config{
-			UI: page, Store: engine, Collector: collector, Token: c.token(), SpanSecret: spanSecret(c.token(), name), Keys: keys, Audit: access.NewAudit(engine), Failed: failed,
-			CORSOrigins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Metrics: metrics, Version: version(), Logger: log,
-		}
-		var api *server.Server
-		if err = c.admit(&config, name, strings.TrimSuffix(project.Prefix, "/")+"/"+name); err == nil {
-			api, err = server.New(config)
-		}
-		if err != nil {
-			stopCollecting()
-			return nil, errors.Join(err, engine.Close(ctx))
-		}
-		closeAll := func(ctx context.Context) error {
-			stopCollecting()
-			return engine.Close(ctx)
-		}
-		return &project.Tenant{Handler: api, Drain: api.Drain, InUse: func(ctx context.Context) error { return inUse(ctx, engine, time.Now()) }, Close: closeAll}, nil
-	}
 }
 
 // inUse says what is under way in the store of a project, and would fail if it were archived. A run that has been silent for

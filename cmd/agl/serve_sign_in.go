@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -94,32 +95,23 @@ func (f *signInFlags) tokens(project string, transport http.RoundTripper) (acces
 	return t, nil
 }
 
-// transport sends requests to the identity provider; nil is the default.
-func (c *storeCommand) transport() (http.RoundTripper, error) {
-	settings, err := c.TLS()
-	if settings == nil || err != nil {
-		return nil, err
+// admit configures who else may call the server of a project. The settings are those of calls to the identity provider.
+func (f *signInFlags) admit(config *server.Config, project, base string, settings *tls.Config) (err error) {
+	var transport http.RoundTripper // the default
+	if settings != nil {
+		transport = &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: settings}
 	}
-	return &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: settings}, nil
-}
-
-// admit configures who else may call the server of a project.
-func (c *storeCommand) admit(config *server.Config, project, base string) (err error) {
-	transport, err := c.transport()
-	if err != nil {
+	if config.SignIn, err = f.signIn(project, base, transport); err != nil {
 		return err
 	}
-	if config.SignIn, err = c.signIn(project, base, transport); err != nil {
+	if config.Tokens, err = f.tokens(project, transport); err != nil {
 		return err
 	}
-	if config.Tokens, err = c.tokens(project, transport); err != nil {
-		return err
-	}
-	config.Certificates = access.GrantsFor(project, c.TLSClient)
+	config.Certificates = access.GrantsFor(project, f.TLSClient)
 	config.BasePath = base
-	if public, err := url.Parse(strings.TrimSuffix(c.PublicURL, "/")); err == nil && public.Host != "" {
+	if public, err := url.Parse(strings.TrimSuffix(f.PublicURL, "/")); err == nil && public.Host != "" {
 		config.PublicURL, config.BasePath = public.String()+base, public.Path+base
 	}
-	config.SecureCookies = c.TLSCert != "" || len(c.TrustedProxy) > 0 || strings.HasPrefix(c.PublicURL, "https://")
+	config.SecureCookies = config.SecureCookies || strings.HasPrefix(f.PublicURL, "https://")
 	return nil
 }

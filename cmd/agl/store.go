@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -38,8 +39,8 @@ type storeCommand struct {
 	signInFlags
 	openFlag
 
-	DB                  flags.Database     `name:"db" default:"${database}" env:"AGL_DB" placeholder:"DATABASE" help:"Where the data is kept: sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE, or memory:, which loses it with the process. Default: ${default}."`
-	Projects            string             `type:"home" placeholder:"DIR|postgres://…" help:"Serve projects at /p/NAME, each a database of its own: a file in this directory, or a database named after the one of this URL. In place of --db. See agl project."`
+	DB flags.Database `name:"db" default:"${database}" env:"AGL_DB" placeholder:"DATABASE" help:"Where the data is kept: sqlite:PATH, postgres://USER:PASSWORD@HOST/DATABASE, or memory:, which loses it with the process. Default: ${default}."`
+	projectsFlag
 	Token               flags.Token        `env:"AGL_TOKEN" placeholder:"TOKEN" help:"Require this bearer token of every request, or a key that agl key create has made. The token may do everything."`
 	CORSOrigin          []string           `name:"cors-origin" sep:"none" placeholder:"ORIGIN" help:"Let pages of this origin call the store; repeat it for several, * is every origin."`
 	AllowedHost         []string           `placeholder:"NAME" help:"Without a token: let the store be called under this name, too; repeat it for several. Addresses, localhost and this machine's name always work, other names not, so that web pages cannot reach it by DNS rebinding."`
@@ -74,7 +75,7 @@ func (c *storeCommand) Validate() error {
 	if c.ScanDebounce < 0 {
 		return fmt.Errorf("--scan-debounce-seconds=%v: must not be negative", c.ScanDebounce)
 	}
-	if err := c.placeProjects(); err != nil {
+	if err := c.place(&c.DB, c.Gateway); err != nil {
 		return err
 	}
 	if c.Sync != nil && c.DB.Kind != store.SQLite {
@@ -141,79 +142,151 @@ func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error
 	if err != nil {
 		return err
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	metrics, err := server.NewMetrics(registry)
-	if err != nil {
-		return errors.Join(err, listener.Close())
-	}
-	if err := c.makeProjectsDir(); err != nil {
-		return errors.Join(err, listener.Close())
-	}
-	engine, err := c.open(ctx, c.DB.Name, metrics, log)
-	if err != nil {
-		return errors.Join(err, listener.Close())
-	}
+	serving := false
 	defer func() {
+		if !serving {
+			err = errors.Join(err, listener.Close())
+		}
+	}()
+	closeLater := func(end func(context.Context) error) {
 		closing, cancel := execution.CleanupContext(ctx, c.DrainTimeout)
 		defer cancel()
-		err = errors.Join(err, engine.Close(closing))
-	}()
+		err = errors.Join(err, end(closing))
+	}
+	settings, err := c.TLS()
+	if err != nil {
+		return err
+	}
 	page, err := dashboard.New()
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return err
 	}
-	keys, projects := access.NewKeys(engine), c.registry(engine)
-	collector, stopCollecting, err := c.collecting(ctx, engine, log)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if err := c.makeDir(c.DB); err != nil {
+		return err
+	}
+	opener := storeOpener{storeCommand: c, settings: settings, page: page, failed: newThrottle(log), log: log}
+	var keys *access.Keys
+	var projects *project.Registry
+	own, err := opener.open(ctx, c.DB.Name, "", registry, func(engine *store.Store, config *server.Config) {
+		keys, projects = access.NewKeys(engine), c.registry(c.DB, engine)
+		config.Keys, config.Projects = keys, projects
+	})
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return err
 	}
-	defer stopCollecting() // before the engine closes
-	failed := newThrottle(log)
-	config := server.Config{
-		UI: page, Collector: collector, Store: engine, Token: c.token(), Keys: keys, Projects: projects, Audit: access.NewAudit(engine), Failed: failed, CORSOrigins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Metrics: metrics, Version: version(), Logger: log,
-	}
-	if err := c.admit(&config, "", ""); err != nil {
-		return errors.Join(err, listener.Close())
-	}
-	server, err := server.New(config)
+	defer func() { closeLater(own.Close) }()
+	v1, err := c.openGateway(ctx, gateway.Config{
+		Store: own.engine, Key: c.token(), Access: keys, Failed: opener.failed, Budgets: keys, Audit: access.NewAudit(own.engine), Origins: c.CORSOrigin, AllowedHosts: c.allowedHosts(), Logger: log,
+	}, settings)
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return err
 	}
-	v1, err := c.openGateway(ctx, engine, keys, failed, log)
-	if err != nil {
-		return errors.Join(err, listener.Close())
-	}
-	drain, handler := server.Drain, http.Handler(server)
+	drain, handler := own.Drain, http.Handler(own)
 	if v1 != nil {
 		defer v1.Close()
 		handler = beside(gateway.Owns, v1, handler)
-		drain = func() { v1.Drain(); server.Drain() }
+		drain = func() { v1.Drain(); own.Drain() }
 	}
 	if projects != nil {
-		host := project.NewHost(project.Config{Registry: projects, Open: c.openProject(projects, page, failed, log), Logger: log})
-		drain = func() { host.Drain(); server.Drain() }
+		host := project.NewHost(project.Config{Registry: projects, Open: opener.projectsOf(projects), Logger: log})
+		drain = func() { host.Drain(); own.Drain() }
 		handler = beside(func(path string) bool { return strings.HasPrefix(path, project.Prefix) }, host, handler)
-		defer func() {
-			closing, cancel := execution.CleanupContext(ctx, c.DrainTimeout)
-			defer cancel()
-			err = errors.Join(err, host.Close(closing))
-		}()
+		defer func() { closeLater(host.Close) }()
 	}
+	serving = true
 	return service{name: "store", handler: handler, drain: drain, listen: &c.Listen, log: log}.serve(ctx, c.listening(out), listener)
 }
 
-// failedLogins is how often in a minute one address may send a wrong token or key.
-const failedLogins = 60
+// storeOpener opens stores: the server's own, and those of its projects.
+type storeOpener struct {
+	*storeCommand
 
-// newThrottle limits failed logins. Its log says which address is refused: a program with an old token keeps out those who
-// share its address.
-func newThrottle(log *slog.Logger) *access.Throttle {
-	t := access.NewThrottle(failedLogins)
-	t.OnBlock = func(address string) {
-		log.Warn("an address has sent too many wrong tokens or keys, and all but keys is refused from it for up to a minute", "address", address, "failures", failedLogins)
+	settings *tls.Config // of calls to the identity provider
+	page     http.Handler
+	failed   *access.Throttle
+	log      *slog.Logger
+}
+
+// openStore is a store with its API.
+type openStore struct {
+	*server.Server
+
+	engine         *store.Store
+	stopCollecting func()
+}
+
+// Close closes the store.
+func (s *openStore) Close(ctx context.Context) error {
+	s.stopCollecting() // before the engine closes
+	return s.engine.Close(ctx)
+}
+
+// open opens the store of a project, "" for the server's own. complete adds what the API takes from the store.
+func (o storeOpener) open(
+	ctx context.Context, dsn, name string, registry *prometheus.Registry, complete func(*store.Store, *server.Config),
+) (_ *openStore, err error) {
+	metrics, err := server.NewMetrics(registry)
+	if err != nil {
+		return nil, err
 	}
-	return t
+	engine, err := o.openEngine(ctx, dsn, metrics, o.log)
+	if err != nil {
+		return nil, err
+	}
+	opened := &openStore{engine: engine, stopCollecting: func() {}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, opened.Close(context.WithoutCancel(ctx)))
+		}
+	}()
+	collector, stopCollecting, err := collecting(ctx, engine, time.Duration(o.RewardWindow), o.log)
+	if err != nil {
+		return nil, err
+	}
+	opened.stopCollecting = stopCollecting
+	config := server.Config{
+		UI: o.page, Store: engine, Collector: collector, Token: o.token(), Audit: access.NewAudit(engine), Failed: o.failed,
+		CORSOrigins: o.CORSOrigin, AllowedHosts: o.allowedHosts(), Metrics: metrics, Version: version(), Logger: o.log,
+		SecureCookies: o.TLSCert != "" || len(o.TrustedProxy) > 0,
+	}
+	complete(engine, &config)
+	base := ""
+	if name != "" {
+		base = project.Prefix + name
+	}
+	if err := o.admit(&config, name, base, o.settings); err != nil {
+		return nil, err
+	}
+	opened.Server, err = server.New(config)
+	return opened, err
+}
+
+// projectsOf returns the function that opens the store of a project.
+func (o storeOpener) projectsOf(projects *project.Registry) func(ctx context.Context, name string) (*project.Tenant, error) {
+	return func(ctx context.Context, name string) (*project.Tenant, error) {
+		o := o
+		o.log = o.log.With("project", name)
+		dsn, _, err := o.dsn(o.DB, name)
+		if err != nil {
+			return nil, err
+		}
+		opened, err := o.open(ctx, dsn, name, prometheus.NewRegistry(), func(engine *store.Store, config *server.Config) {
+			config.SpanSecret = spanSecret(o.token(), name)
+			config.Keys = access.NewProjectKeys(engine, access.NewProjectLimits(func(ctx context.Context) (access.Limits, error) {
+				p, err := projects.Get(ctx, name)
+				return p.Limits, err
+			}))
+		})
+		if err != nil {
+			return nil, err
+		}
+		return &project.Tenant{
+			Handler: opened, Drain: opened.Drain, Close: opened.Close,
+			InUse: func(ctx context.Context) error { return inUse(ctx, opened.engine, time.Now()) },
+		}, nil
+	}
 }
 
 // token is the token of the store: a key that protects the gateway alone would leave the
@@ -238,8 +311,8 @@ func (c *storeCommand) allowedHosts() []string {
 	return names
 }
 
-// open opens the store over a database.
-func (c *storeCommand) open(ctx context.Context, name string, metrics *server.Metrics, log *slog.Logger) (*store.Store, error) {
+// openEngine opens the store over a database.
+func (c *storeCommand) openEngine(ctx context.Context, name string, metrics *server.Metrics, log *slog.Logger) (*store.Store, error) {
 	options := store.Options{
 		Config: store.Config{
 			Logger: log, Observer: metrics,

@@ -63,19 +63,6 @@ func (c *traceCommand) use(ctx context.Context, out *console.Console, store agl.
 	})
 }
 
-// attemptSpans returns the spans of one attempt; empty means all.
-func attemptSpans(ctx context.Context, store agl.Store, rollout, attempt string) (spans []agl.Span, err error) {
-	for s, err := range agl.Pages(ctx, agl.Paging{}, pageSize, func(ctx context.Context, p agl.Paging) (agl.Page[agl.Span], error) {
-		return store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: rollout, AttemptID: attempt, Paging: p})
-	}) {
-		if err != nil {
-			return nil, err
-		}
-		spans = append(spans, *s)
-	}
-	return spans, nil
-}
-
 // attempts returns the attempts to show, in order.
 func (c *traceCommand) attempts(ctx context.Context, store agl.Store) ([]agl.Attempt, error) {
 	if c.Attempt == agl.LatestAttempt {
