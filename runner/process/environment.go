@@ -162,12 +162,33 @@ func (c *Config) allowedVariable(name string) (string, error) {
 		return "", agl.Errorf(agl.CodeInvalid, "the resources take the model's API key from the environment variable %s, which this runner does not allow; "+
 			"allowed by --allow-env, or allow_env in a run file: %q", name, c.AllowEnv)
 	}
-	for _, v := range slices.Backward(c.Environ) {
-		if value, found := strings.CutPrefix(v, name+"="); found {
-			return value, nil
-		}
+	if value, found := lookup(c.Environ, name); found {
+		return value, nil
 	}
 	return "", agl.Errorf(agl.CodeInvalid, "the model's API key is taken from the environment variable %s, which is not set in the runner's environment", name)
+}
+
+// resourceAttributes returns the attributes that the environment of agents gives their spans already, each with a comma after
+// it. Those of an attempt are left out: this runner may itself be the agent of another.
+func (c *Config) resourceAttributes() (kept string) {
+	given, _ := lookup(slices.Concat(c.Environ, c.Env), "OTEL_RESOURCE_ATTRIBUTES")
+	for attribute := range strings.SplitSeq(given, ",") {
+		name, _, _ := strings.Cut(attribute, "=")
+		if name = strings.TrimSpace(name); name != "" && name != agl.AttrRolloutID && name != agl.AttrAttemptID {
+			kept += attribute + ","
+		}
+	}
+	return kept
+}
+
+// lookup returns the value of a variable in an environment, in which the last one counts.
+func lookup(environ []string, name string) (value string, found bool) {
+	for _, v := range slices.Backward(environ) {
+		if value, found := strings.CutPrefix(v, name+"="); found {
+			return value, true
+		}
+	}
+	return "", false
 }
 
 // telemetryVariables make an instrumented agent store its spans in its attempt.
@@ -179,7 +200,7 @@ func (c *Config) telemetryVariables(ctx context.Context, v *variables, rolloutID
 	v.add("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
 	v.add("OTEL_METRICS_EXPORTER", "none")
 	v.add("OTEL_LOGS_EXPORTER", "none")
-	v.add("OTEL_RESOURCE_ATTRIBUTES", agl.AttrRolloutID+"="+rolloutID+","+agl.AttrAttemptID+"="+attemptID)
+	v.add("OTEL_RESOURCE_ATTRIBUTES", c.resourceAttributes()+agl.AttrRolloutID+"="+rolloutID+","+agl.AttrAttemptID+"="+attemptID)
 	if c.SpanToken != nil {
 		token, err := c.SpanToken(ctx, rolloutID, attemptID)
 		if err != nil {

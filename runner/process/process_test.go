@@ -202,7 +202,7 @@ func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	cfg := shell(`env; echo "dir $PWD"; echo "file $(cat $AGL_TASK_FILE)"; echo "resources $(cat $AGL_RESOURCES_FILE)"`)
-	cfg.Environ = []string{"PATH=" + os.Getenv("PATH"), "AGL_TOKEN=secret", "AGL_CURRENT_ROLE=runner", "AGL_MODE=stale", "AGL_EMIT_URL=http://stale", "PLAIN=kept", "KEY=value-of-KEY", "OTHER_KEY=secret", "MINE=secret"}
+	cfg.Environ = []string{"PATH=" + os.Getenv("PATH"), "AGL_TOKEN=secret", "AGL_CURRENT_ROLE=runner", "AGL_MODE=stale", "AGL_EMIT_URL=http://stale", "OTEL_RESOURCE_ATTRIBUTES=agentlightning.rollout_id=stale,team=red,", "PLAIN=kept", "KEY=value-of-KEY", "OTHER_KEY=secret", "MINE=secret"}
 	cfg.Env, cfg.Withhold = []string{"EXTRA=more", "MINE=given"}, []string{"KEY", "OTHER_KEY", "MINE"}
 	cfg.StoreURL = "http://127.0.0.1:4747/"
 	cfg.SpanToken = func(_ context.Context, _, attemptID string) (string, error) { return "for-" + attemptID, nil }
@@ -226,7 +226,7 @@ func TestEnvironment(t *testing.T) {
 		"AGL_EMIT_URL": base + "/v1/emit", "AGL_EMIT_KEY": "value-of-KEY",
 		"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4747", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
 		"OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Bearer%20for-" + attempt,
-		"OTEL_RESOURCE_ATTRIBUTES":   "agentlightning.rollout_id=" + rollout + ",agentlightning.attempt_id=" + attempt,
+		"OTEL_RESOURCE_ATTRIBUTES":   "team=red,agentlightning.rollout_id=" + rollout + ",agentlightning.attempt_id=" + attempt,
 		"OTEL_METRICS_EXPORTER":      "none", "OTEL_LOGS_EXPORTER": "none", "PLAIN": "kept", "EXTRA": "more", "MINE": "given",
 	} {
 		if env[name] != want {
