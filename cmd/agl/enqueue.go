@@ -11,12 +11,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/dataset"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 type enqueueCommand struct {
@@ -24,7 +26,8 @@ type enqueueCommand struct {
 
 	File         string                  `arg:"" help:"Task file, by its extension .jsonl, .csv or .parquet; - is JSON Lines from standard input."`
 	Mode         string                  `enum:"train,val,test,none" default:"none" help:"What the rollouts are for: train, val, test or none. Default: ${default}."`
-	ResourcesID  string                  `placeholder:"ID" help:"The resources to run with. Default: the latest."`
+	Resources    string                  `type:"home" placeholder:"FILE" help:"Publish the resources of this JSON file, {} for an agent that uses none, and run with them."`
+	ResourcesID  string                  `placeholder:"ID" help:"The resources of the store to run with. Default: the latest."`
 	Timeout      time.Duration           `placeholder:"DURATION" help:"Time limit of an attempt. Default: none."`
 	Unresponsive time.Duration           `placeholder:"DURATION" help:"End an attempt that has sent no heartbeat for this long. Default: never."`
 	MaxAttempts  int                     `default:"1" placeholder:"N" help:"Attempts of a rollout, the first one included. Default: ${default}."`
@@ -36,7 +39,7 @@ type enqueueCommand struct {
 
 func (enqueueCommand) Help() string {
 	return "The whole file is checked before the first rollout is enqueued. Rollouts are enqueued in the order of the file, and their ids are printed in the same order.\n\n" +
-		"Examples:\n  agl enqueue tasks.jsonl --mode train --max-attempts 3 --retry-on failed,timeout\n" +
+		"Examples:\n  agl enqueue tasks.jsonl --resources model.json\n  agl enqueue tasks.jsonl --mode train --max-attempts 3 --retry-on failed,timeout\n" +
 		"  agl enqueue tasks.csv --column question --column answer=expected --type answer=number"
 }
 
@@ -48,6 +51,8 @@ func (c *enqueueCommand) Validate() error {
 		return fmt.Errorf("--unresponsive=%s: must not be negative", c.Unresponsive)
 	case c.MaxAttempts < 1:
 		return fmt.Errorf("--max-attempts=%d: must be at least 1", c.MaxAttempts)
+	case c.Resources != "" && c.ResourcesID != "":
+		return errors.New("--resources and --resources-id: give one of them")
 	case c.File == "-" && len(c.Column)+len(c.Type) > 0:
 		return errors.New("--column and --type are for files, not for standard input")
 	}
@@ -95,15 +100,52 @@ func (c *enqueueCommand) run(ctx context.Context, out *console.Console) (err err
 	if count == 0 {
 		return agl.Errorf(agl.CodeInvalid, "%s: %w: it has no task", c.File, dataset.ErrEmpty)
 	}
+	resources, err := c.readResources()
+	if err != nil {
+		return err
+	}
 	store, closeStore, err := c.Open(ctx)
 	if err != nil {
 		return err
 	}
 	defer closeStore()
-	if err := c.checkResources(ctx, out, store); err != nil {
+	if c.Resources == "" {
+		err = c.checkResources(ctx, out, store)
+	} else {
+		err = c.publish(ctx, out, store, resources)
+	}
+	if err != nil {
 		return err
 	}
 	return c.send(ctx, out, store, tasks)
+}
+
+// readResources reads the file of --resources, if there is one.
+func (c *enqueueCommand) readResources() (resources agl.Resources, err error) {
+	if c.Resources == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(c.Resources)
+	if err == nil {
+		err = rawjson.Unmarshal(data, &resources)
+	}
+	if wrong, ok := errors.AsType[*json.SemanticError](err); ok {
+		err = wrong.Err // without the names of types around it
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--resources=%s: %w", c.Resources, err)
+	}
+	return resources, nil
+}
+
+// publish makes resources the latest, and those of the rollouts.
+func (c *enqueueCommand) publish(ctx context.Context, out *console.Console, store agl.Store, resources agl.Resources) error {
+	bundle, err := store.AddResources(ctx, agl.AddResourcesParams{Resources: resources, IdempotencyKey: "agl-enqueue-" + rand.Text()})
+	if err != nil {
+		return fmt.Errorf("--resources=%s: %w", c.Resources, c.Wrap(err))
+	}
+	c.ResourcesID = bundle.ResourcesID
+	return out.Summarize("published %s as %s", c.Resources, bundle.ResourcesID)
 }
 
 // checkResources refuses resources that the store does not have, and says that it has none: rollouts that are run without fail.
@@ -117,7 +159,7 @@ func (c *enqueueCommand) checkResources(ctx context.Context, out *console.Consol
 	}
 	_, err := store.GetLatestResources(ctx)
 	if errors.Is(err, agl.ErrNotFound) {
-		return out.Summarize("the store has no resources, and rollouts that are run without fail; add some first: POST /v1/agl/resources, with {} for an agent that uses none")
+		return out.Summarize("the store has no resources, and rollouts that are run without fail; publish some: --resources FILE, with {} in it for an agent that uses none")
 	}
 	return c.Wrap(err)
 }
