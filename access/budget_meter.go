@@ -266,8 +266,8 @@ func (a *account) charge(ctx context.Context) (wait time.Duration, done bool) {
 	m.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(ctx, chargeLimit)
+	defer cancel()
 	answer, err := m.charger.Charge(ctx, c)
-	cancel()
 
 	m.mu.Lock()
 	defer m.mu.Unlock()

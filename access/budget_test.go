@@ -209,6 +209,28 @@ func TestLostAnswersAreRepaired(t *testing.T) {
 	})
 }
 
+// A key whose first charge is refused has nothing to settle: it is charged once, and does not keep the meter from closing.
+func TestRefusedKeysAreNotChargedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var charges atomic.Int64
+		meter := access.NewMeter(chargeFunc(func(context.Context, access.Charge) (access.Charged, error) {
+			charges.Add(1)
+			return access.Charged{}, agl.Errorf(agl.CodeExhausted, "too many leases")
+		}))
+		caller := &access.Caller{KeyID: "key", Limits: access.Limits{MaxTokens: 1}}
+		if _, err := meter.Reserve(t.Context(), caller, access.Amounts{Tokens: 1}); agl.ErrorCode(err) != agl.CodeExhausted {
+			t.Errorf("got %v, want the refusal", err)
+		}
+		begin := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := meter.Close(ctx); err != nil || time.Since(begin) > 0 || charges.Load() != 1 {
+			t.Errorf("got %v after %v and %d charges", err, time.Since(begin), charges.Load())
+		}
+	})
+}
+
 // What a server that has died had reserved counts as spent, but for its calls at once; one
 // that was only away is not charged twice.
 func TestSilentHolders(t *testing.T) {
