@@ -103,7 +103,7 @@ func recent(calls []time.Time, now time.Time) []time.Time {
 	for first < len(calls) && now.Sub(calls[first]) >= perRate {
 		first++
 	}
-	return slices.Delete(calls, 0, first)
+	return calls[first:]
 }
 
 // sweep forgets subjects without a call in the last minute. It runs once a minute.
