@@ -69,8 +69,7 @@ type Identity struct {
 func (c *Caller) Identity() Identity {
 	i := Identity{ID: c.KeyID, Name: c.Name, Scopes: c.Scopes.Names(), RolloutID: c.Attempt.V.RolloutID, AttemptID: c.Attempt.V.AttemptID, Rules: c.Rules, Limits: c.Limits, Project: c.Project}
 	if !c.Expire.IsZero() {
-		at := agl.TimestampOf(c.Expire)
-		i.ExpireTime = &at
+		i.ExpireTime = new(agl.TimestampOf(c.Expire))
 	}
 	return i
 }

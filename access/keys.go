@@ -141,8 +141,7 @@ func (k *Keys) Create(ctx context.Context, p NewKey) (CreatedKey, error) {
 	now := time.Now()
 	key := Key{ID: strings.ToLower(rand.Text()[:idLength]), Name: p.Name, Scopes: p.Scopes.Names(), CreateTime: agl.TimestampOf(now), CreatedBy: p.By, Rules: p.Rules, Limits: p.Limits}
 	if p.Expire > 0 {
-		at := agl.TimestampOf(now.Add(p.Expire))
-		key.ExpireTime = &at
+		key.ExpireTime = new(agl.TimestampOf(now.Add(p.Expire)))
 	}
 	key.RolloutID, key.AttemptID = p.Attempt.V.RolloutID, p.Attempt.V.AttemptID
 	text := prefix + key.ID + "_" + strings.ToLower(rand.Text()+rand.Text())
@@ -165,8 +164,7 @@ func (k *Keys) List(ctx context.Context) ([]Key, error) {
 	}
 	for i := range keys {
 		if keys[i].Limits != (Limits{}) {
-			usage := used[keys[i].ID]
-			keys[i].Usage = &usage
+			keys[i].Usage = new(used[keys[i].ID])
 		}
 	}
 	return keys, nil
@@ -180,8 +178,7 @@ func (k *Keys) Revoke(ctx context.Context, id, by string) (Key, error) {
 		if err != nil || stored.RevokeTime != nil {
 			return stored.Key, err
 		}
-		now := agl.TimestampOf(time.Now())
-		stored.RevokeTime, stored.RevokedBy = &now, by
+		stored.RevokeTime, stored.RevokedBy = new(agl.TimestampOf(time.Now())), by
 		err = k.write(ctx, &stored, version)
 		if err == nil {
 			k.cache.Forget()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/agl-go/agl/internal/backoff"
 )
 
 // Recheck is how often long requests check that their caller's key is still valid, so that revoking a key ends them
@@ -19,14 +21,7 @@ func Watch(ctx context.Context, gone func(ctx context.Context) error) (watched c
 	watched, cancel := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		ticker := time.NewTicker(Recheck)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-watched.Done():
-				return
-			case <-ticker.C:
-			}
+		for backoff.Sleep(watched, Recheck) == nil {
 			if err := gone(watched); err != nil {
 				cancel(err)
 				return
