@@ -274,7 +274,7 @@ func (g *Gateway) try(ctx context.Context, x *exchange) (got reply, err error) {
 		got.body, err = x.stream.relay(res, timer, g.cfg.Timeout)
 		return got, err
 	}
-	buffer := bytes.NewBuffer(make([]byte, 0, max(res.ContentLength, 0)+bytes.MinRead))
+	buffer := bytes.NewBuffer(make([]byte, 0, min(max(res.ContentLength, 0), g.cfg.MaxBodyBytes)+bytes.MinRead))
 	if _, err := buffer.ReadFrom(io.LimitReader(res.Body, g.cfg.MaxBodyBytes+1)); err != nil {
 		return got, fault(err)
 	}

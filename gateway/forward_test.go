@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -254,6 +255,19 @@ func TestBadReplies(t *testing.T) {
 		}
 	}
 	c.want("POST", "/proxy/rollout/r/attempt/0/mode/train/openai/v1/chat/completions", "{\"a\":\"\xff\"}", 400, `{"detail":"Invalid JSON in request body"}`)
+}
+
+// A backend that announces a reply larger than any memory has the reply that it sends.
+func TestAnnouncedLength(t *testing.T) {
+	t.Parallel()
+	c := open(t, gateway.Config{Model: "m", Transport: transport(func(*http.Request) (*http.Response, error) {
+		got := answer(200, "application/json", `{"id":"c1"}`)
+		got.ContentLength = math.MaxInt64
+		return got, nil
+	})})
+	c.must("POST", "/api/models", `[{"model":"m","endpoint":"http://a"}]`)
+	c.create("r")
+	c.want("POST", chatPath, "{}", 200, `{"id":"c1"}`)
 }
 
 // The pinned endpoint is that of the original: sha256 of the id, over the sorted list.
