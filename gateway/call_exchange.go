@@ -149,19 +149,15 @@ func (x *exchange) event() *event {
 	}
 	o.String("status", state)
 	o.Int("retry_count", int64(x.retries))
-	if x.experts == nil {
-		o.Raw("routed_experts", rawjson.Null())
-	} else {
-		o.Raw("routed_experts", x.experts)
-	}
+	o.Raw("routed_experts", x.experts)
 	usage, _ := rawjson.Get(x.response, "usage")
 	if usage.Kind() != '{' {
-		usage = rawjson.Null()
+		usage = nil
 	}
 	o.Raw("usage", usage)
 	reason, _ := rawjson.Get(firstChoice(x.response), "finish_reason")
 	if reason.Kind() != '"' || falsy(reason) {
-		reason = rawjson.Null()
+		reason = nil
 	}
 	o.Raw("finish_reason", reason)
 	e.data = o.End()

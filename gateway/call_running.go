@@ -16,10 +16,6 @@ type calls struct {
 // call is a model call of a rollout.
 type call struct{ deleted atomic.Bool }
 
-func (c *calls) init() { c.running = map[string]map[*call]struct{}{} }
-
-func (c *calls) inflight() int64 { return c.count.Load() }
-
 // enter counts a call as running until leave is called.
 func (c *calls) enter(storeID string) (in *call, leave func()) {
 	in = &call{}

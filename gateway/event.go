@@ -151,10 +151,7 @@ func (e *event) trim() {
 		e.data = tripletOf(e.data)
 	case eventReward:
 		o := rawjson.NewObject(nil)
-		value, ok := rawjson.Get(e.data, "value")
-		if !ok {
-			value = rawjson.Null()
-		}
+		value, _ := rawjson.Get(e.data, "value")
 		o.Raw("value", value)
 		for _, key := range []string{"source", "reason"} {
 			if v, ok := rawjson.Get(e.data, key); ok {

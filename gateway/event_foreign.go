@@ -46,43 +46,40 @@ func foreignCall(attributes jsontext.Value) jsontext.Value {
 		}
 		return other
 	}
-	model, version := or(agl.AttrGenAIRequestModel, rawjson.Null()), rawjson.Null()
-	if n, err := strconv.ParseInt(rawjson.Unquote(or(agl.AttrModelVersion, rawjson.Null())), 10, 64); err == nil {
+	model, version := values[agl.AttrGenAIRequestModel], rawjson.Null()
+	if n, err := strconv.ParseInt(rawjson.Unquote(values[agl.AttrModelVersion]), 10, 64); err == nil {
 		version = rawjson.AppendInt(nil, n)
 	}
-	messages := jsontext.Value{'['}
-	for i := 0; ; i++ {
-		prefix := agl.AttrGenAIPrompt + "." + strconv.Itoa(i) + "."
+	var messages [][]byte
+	for {
+		prefix := agl.AttrGenAIPrompt + "." + strconv.Itoa(len(messages)) + "."
 		role := values[prefix+"role"]
 		if role == nil {
 			break
 		}
-		if i > 0 {
-			messages = append(messages, ',')
-		}
-		o := rawjson.NewObject(messages)
+		o := rawjson.NewObject(nil)
 		o.Raw("role", role)
-		o.Raw("content", or(prefix+"content", rawjson.Null()))
-		messages = o.End()
+		o.Raw("content", values[prefix+"content"])
+		messages = append(messages, o.End())
 	}
 	request := rawjson.NewObject(nil)
 	request.Raw("model", model)
-	request.Raw("messages", append(messages, ']'))
+	request.Raw("messages", arrayOf(messages))
 	choice := rawjson.NewObject(nil)
 	choice.Raw("token_ids", or(agl.AttrResponseTokenIDs, noIDs))
-	if raw := jsontext.Value(rawjson.Unquote(or(agl.AttrLogprobsContent, rawjson.Null()))); raw.IsValid(rawjson.Options()) {
+	if raw := jsontext.Value(rawjson.Unquote(values[agl.AttrLogprobsContent])); raw.IsValid(rawjson.Options()) {
 		logprobs := rawjson.NewObject(nil)
 		logprobs.Raw("content", raw)
 		choice.Raw("logprobs", logprobs.End())
 	}
-	reason := or(agl.AttrGenAICompletion+".0.finish_reason", rawjson.Null())
+	reason := values[agl.AttrGenAICompletion+".0.finish_reason"]
 	choice.Raw("finish_reason", reason)
 	response := rawjson.NewObject(nil)
 	response.Raw("prompt_token_ids", or(agl.AttrPromptTokenIDs, noIDs))
-	response.Raw("choices", append(append(jsontext.Value{'['}, choice.End()...), ']'))
+	response.Raw("choices", arrayOf([][]byte{choice.End()}))
 	server := rawjson.NewObject(nil)
 	server.Raw("model", model)
-	server.Raw("endpoint", or(record.AttrBackend, rawjson.Null()))
+	server.Raw("endpoint", values[record.AttrBackend])
 	server.Raw("version", version)
 	status := or("http.response.status_code", jsontext.Value("200"))
 	state := "ok"

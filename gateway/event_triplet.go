@@ -14,21 +14,14 @@ import (
 func tripletOf(data jsontext.Value) jsontext.Value {
 	response, _ := rawjson.Get(data, "response")
 	prompt, reply := tokensOf(response)
-	logprobs := rawjson.Null()
-	if first := firstChoice(response); first != nil {
-		logprobs = logprobsOf(first)
-	}
 	o := rawjson.NewObject(nil)
 	o.Raw("prompt_token_ids", prompt)
 	o.Raw("response_token_ids", reply)
-	o.Raw("response_log_probs", logprobs)
+	o.Raw("response_log_probs", logprobsOf(firstChoice(response)))
 	server, _ := rawjson.Get(data, "server")
 	of := rawjson.NewObject(nil)
 	for _, key := range []string{"model", "version"} {
-		v, ok := rawjson.Get(server, key)
-		if !ok {
-			v = rawjson.Null()
-		}
+		v, _ := rawjson.Get(server, key)
 		of.Raw(key, v)
 	}
 	o.Raw("server", of.End())
@@ -40,10 +33,8 @@ func tripletOf(data jsontext.Value) jsontext.Value {
 			o.Raw(key, v)
 		}
 	}
-	if response.Kind() == '{' {
-		if fault, ok := rawjson.Get(response, "error"); ok {
-			o.Raw("error", fault)
-		}
+	if fault, ok := rawjson.Get(response, "error"); ok {
+		o.Raw("error", fault)
 	}
 	return o.End()
 }
@@ -106,13 +97,7 @@ func falsy(v jsontext.Value) bool {
 
 // firstChoice returns the first choice of a reply, nil if there is none.
 func firstChoice(response jsontext.Value) jsontext.Value {
-	if response.Kind() != '{' {
-		return nil
-	}
 	choices, _ := rawjson.Get(response, "choices")
-	if choices.Kind() != '[' {
-		return nil
-	}
 	for choice := range rawjson.Elements(choices) {
 		if jsontext.Value(choice).Kind() == '{' {
 			return choice
@@ -122,13 +107,10 @@ func firstChoice(response jsontext.Value) jsontext.Value {
 	return nil
 }
 
-// logprobsOf returns the log-probabilities of a choice, null if one is missing or not a
-// finite number.
+// logprobsOf returns the log-probabilities of a choice, null if there is no choice, or if one is missing or not a finite
+// number.
 func logprobsOf(choice jsontext.Value) jsontext.Value {
 	given, _ := rawjson.Get(choice, "logprobs")
-	if given.Kind() != '{' {
-		return rawjson.Null()
-	}
 	list, _ := rawjson.Get(given, "content")
 	content := list.Kind() == '['
 	if !content {
@@ -221,10 +203,8 @@ func dropSupersededExperts(events []event) {
 		if events[i].kind != eventModelRequest {
 			continue
 		}
-		if experts, ok := rawjson.Get(events[i].data, "routed_experts"); ok && experts.Kind() != 'n' && previous >= 0 {
-			if supersedes(events[i].data, events[previous].data) {
-				events[previous].data = rawjson.Remove(events[previous].data, "routed_experts")
-			}
+		if experts, ok := rawjson.Get(events[i].data, "routed_experts"); ok && experts.Kind() != 'n' && previous >= 0 && supersedes(events[i].data, events[previous].data) {
+			events[previous].data = rawjson.Remove(events[previous].data, "routed_experts")
 		}
 		previous = i
 	}

@@ -38,7 +38,7 @@ type statusError struct {
 func (e *statusError) Error() string { return e.text }
 
 // errStatus returns an error with the body {"detail": text}.
-func errStatus(status int, text string) error {
+func errStatus(status int, text string) *statusError {
 	o := rawjson.NewObject(nil)
 	o.String("detail", text)
 	return &statusError{status, o.End(), text}
@@ -65,15 +65,11 @@ func writeError(w http.ResponseWriter, err error) {
 		backoff.SetRetryAfter(w.Header(), e.Wait)
 		err = errStatus(http.StatusTooManyRequests, e.Error())
 	}
-	if e, ok := errors.AsType[*statusError](err); ok {
-		writeJSON(w, e.status, e.body)
-		return
+	answer, ok := errors.AsType[*statusError](err)
+	if !ok {
+		if answer = errStatus(errorStatus(err), err.Error()); answer.status == http.StatusServiceUnavailable {
+			w.Header()["Retry-After"] = []string{"1"}
+		}
 	}
-	status := errorStatus(err)
-	if status == http.StatusServiceUnavailable {
-		w.Header()["Retry-After"] = []string{"1"}
-	}
-	o := rawjson.NewObject(nil)
-	o.String("detail", err.Error())
-	writeJSON(w, status, o.End())
+	writeJSON(w, answer.status, answer.body)
 }

@@ -38,7 +38,7 @@ func (g *Gateway) body(w http.ResponseWriter, r *http.Request) (jsontext.Value, 
 
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	raw, err := httpserver.ReadBody(w, r, g.cfg.MaxBodyBytes)
-	if tooLong := (*http.MaxBytesError)(nil); errors.As(err, &tooLong) {
+	if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
 		return nil, errStatus(http.StatusRequestEntityTooLarge, "The body is too long")
 	}
 	if err != nil {

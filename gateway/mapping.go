@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -139,12 +140,7 @@ func rolloutOf(stored agl.AttemptedRollout) (r rollout, ok bool, err error) {
 }
 
 // id returns the id in this API.
-func (r *rollout) id() string {
-	if r.ID != "" {
-		return r.ID
-	}
-	return r.RolloutID
-}
+func (r *rollout) id() string { return cmp.Or(r.ID, r.RolloutID) }
 
 // storeID returns the id in the store.
 func (r *rollout) storeID() string { return r.RolloutID }
@@ -160,20 +156,13 @@ type status struct {
 // status returns the status in the record, unless the store knows more: the rollout may have been cancelled there, or
 // one of the store's runners may have it.
 func (r *rollout) status() status {
-	s := status{r.State, r.Version, r.UpdatedAt, r.ErrorMessage}
-	if s.updatedAt == 0 {
-		s.updatedAt = r.StartTime
-	}
-	reported := r.State != ""
-	if !reported {
-		s.state = StateQueuing
-	}
+	s := status{cmp.Or(r.State, StateQueuing), r.Version, cmp.Or(r.UpdatedAt, r.StartTime), r.ErrorMessage}
 	if s.state.Terminal() {
 		return s
 	}
 	switch r.Status {
 	case agl.RolloutRunning:
-		if !reported {
+		if r.State == "" {
 			s.state = StateRunning
 			s.version++
 			if r.Attempt != nil {
@@ -213,12 +202,7 @@ func (r *rollout) why() string {
 }
 
 // attemptID returns the attempt whose events this API shows.
-func (r *rollout) attemptID() string {
-	if r.LastAttemptID.V != "" {
-		return r.LastAttemptID.V
-	}
-	return defaultAttempt
-}
+func (r *rollout) attemptID() string { return cmp.Or(r.LastAttemptID.V, defaultAttempt) }
 
 const defaultAttempt = "0"
 
@@ -270,9 +254,6 @@ func (r *rollout) withRecord(next recordV1) (jsontext.Value, error) {
 
 // dataID returns the id of the rollout's task, as the terminal log shows it.
 func (r *rollout) dataID() string {
-	if r.Input.Kind() != '{' {
-		return ""
-	}
 	for _, key := range []string{"data_id", "instance_id"} {
 		value, ok := rawjson.Get(r.Input, key)
 		if !ok {

@@ -71,6 +71,6 @@ func (g *Gateway) writePause(w http.ResponseWriter, doc settingsDoc) {
 	o.Bool("paused", doc.Paused)
 	o.Int("retry_after_seconds", doc.RetryAfter)
 	o.NullString("reason", doc.Reason.V, doc.Reason.Valid)
-	o.Int("inflight", g.calls.inflight())
+	o.Int("inflight", g.calls.count.Load())
 	writeJSON(w, http.StatusOK, o.End())
 }

@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
 )
@@ -31,7 +29,7 @@ func (g *Gateway) listTerminal(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	items := []byte{'['}
+	var items [][]byte
 	for _, id := range ids {
 		one, ok, err := rolloutOf(found[id])
 		if err != nil {
@@ -40,18 +38,15 @@ func (g *Gateway) listTerminal(w http.ResponseWriter, r *http.Request) error {
 		if !ok || one.DeletedAt != 0 {
 			continue
 		}
-		if len(items) > 1 {
-			items = append(items, ',')
-		}
-		o := rawjson.NewObject(items)
+		o := rawjson.NewObject(nil)
 		o.String("rollout_id", one.id())
 		o.String("state", string(one.status().state))
 		o.String("data_id", one.dataID())
 		o.Bool("is_train", one.Mode != agl.ModeVal)
-		items = o.End()
+		items = append(items, o.End())
 	}
 	o := rawjson.NewObject(nil)
-	o.Raw("items", jsontext.Value(append(items, ']')))
+	o.Raw("items", arrayOf(items))
 	o.Int("next_after", int64(after+len(ids)))
 	o.Int("total_terminal", int64(total))
 	writeJSON(w, http.StatusOK, o.End())

@@ -56,8 +56,7 @@ func (c *checker) patch(doc jsontext.Value) (p patch) {
 		case v.Kind() == 'n':
 			*to = &agl.Null[string]{}
 		default:
-			text := agl.Some(c.text(v, at(path, name)))
-			*to = &text
+			*to = new(agl.Some(c.text(v, at(path, name))))
 		}
 	}
 	for _, name := range extra {
@@ -107,8 +106,7 @@ func (p *patch) apply(r *rollout) (*change, error) {
 			return nil, errStatus(http.StatusConflict, "Rollout "+r.id()+": cannot transition "+string(now.state)+" -> "+to)
 		}
 		c.record.State = *p.state
-		status := p.state.stored()
-		c.status, c.number = &status, p.state.Terminal()
+		c.status, c.number = new(p.state.stored()), p.state.Terminal()
 	}
 	for _, field := range []struct{ to, from *agl.Null[string] }{
 		{&c.record.K8sJobName, p.k8sJobName}, {&c.record.LastAttemptID, p.lastAttemptID}, {&c.record.ErrorMessage, p.errorMessage},
@@ -139,12 +137,10 @@ func (g *Gateway) cancelRollout(w http.ResponseWriter, r *http.Request) error {
 		if r.status().state.Terminal() {
 			return nil, nil
 		}
-		state, message := StateFailed, agl.Some("cancelled")
-		p := patch{state: &state, errorMessage: &message}
+		p := patch{state: new(StateFailed), errorMessage: new(agl.Some("cancelled"))}
 		c, err := p.apply(r)
 		if err == nil {
-			status := agl.RolloutCancelled
-			c.status = &status
+			c.status = new(agl.RolloutCancelled)
 		}
 		return c, err
 	})

@@ -140,8 +140,7 @@ func (g *Gateway) deleteRollout(w http.ResponseWriter, r *http.Request) error {
 			c := &change{record: r.recordV1}
 			c.record.DeletedAt = agl.TimestampOf(time.Now())
 			if !r.Status.Finished() {
-				status := agl.RolloutCancelled
-				c.status = &status
+				c.status = new(agl.RolloutCancelled)
 			}
 			return c, nil
 		})

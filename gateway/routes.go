@@ -24,9 +24,12 @@ func New(config Config) (*Gateway, error) {
 	if err != nil {
 		return nil, agl.Errorf(agl.CodeInvalid, "gateway: Origins: %w", err)
 	}
-	g := &Gateway{cfg: config, guard: guard, mux: http.NewServeMux(), routes: map[string]methods{}, settings: settings{store: config.Store.(agl.DocumentStore)}, draining: make(chan struct{}), stop: func() {}, open: access.NewOpen(access.MaxOpen)}
-	g.terminal.init(config.Store)
-	g.calls.init()
+	g := &Gateway{
+		cfg: config, guard: guard, mux: http.NewServeMux(), routes: map[string]methods{}, settings: settings{store: config.Store.(agl.DocumentStore)},
+		terminal: terminal{store: config.Store, known: map[string]struct{}{}, changed: make(chan struct{})},
+		calls:    calls{running: map[string]map[*call]struct{}{}},
+		draining: make(chan struct{}), stop: func() {}, open: access.NewOpen(access.MaxOpen),
+	}
 	if config.Budgets != nil {
 		g.meter = access.NewMeter(config.Budgets)
 	}

@@ -29,10 +29,6 @@ type terminal struct {
 	changed chan struct{}
 }
 
-func (t *terminal) init(store agl.Store) {
-	t.store, t.known, t.changed = store, map[string]struct{}{}, make(chan struct{})
-}
-
 // start reads the numbers in the store, and follows its events.
 func (t *terminal) start(ctx context.Context, background *sync.WaitGroup, log *slog.Logger) error {
 	if err := t.scan(ctx); err != nil {
