@@ -145,7 +145,7 @@ func copyRepository(t *testing.T, dir string) {
 var (
 	fenced   = regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$")
 	indented = regexp.MustCompile(`(?m)(^    .*\n)+`)
-	begins   = regexp.MustCompile(`^(?:[A-Z_]+=\S* )*(?:\./)?(agl|agl-go|curl|cd|export|make|mkdir|time|go|pip|python3?|some-program)(?:\s|$)`)
+	begins   = regexp.MustCompile(`^(?:[A-Z_]+=\S* )*(?:\./)?(agl|agl-go|curl|cd|echo|export|make|mkdir|time|go|pip|python3?|some-program)(?:\s|$)`)
 )
 
 // needs begins a block of commands which says that they need more than any machine has.
