@@ -143,7 +143,7 @@ func parseSwitch(v string) (on, ok bool) {
 // redacted returns a URL without its password.
 func redacted(v string) string {
 	u, err := url.Parse(v)
-	if err != nil {
+	if err != nil || u.Host == "" && strings.Contains(v, "@") { // which follows a password
 		return "(not a URL)"
 	}
 	return u.Redacted()
@@ -179,7 +179,7 @@ func (c Config) validate() error {
 		return agl.Errorf(agl.CodeInvalid, "execution: port: got %d, must be 0 to 65535", c.Port)
 	case c.StoreURL != "":
 		if err := checkStoreURL(c.StoreURL); err != nil {
-			return agl.Errorf(agl.CodeInvalid, "execution: store URL: got %q, %w", c.StoreURL, err)
+			return agl.Errorf(agl.CodeInvalid, "execution: store URL: got %q, %w", redacted(c.StoreURL), err)
 		}
 	case !c.ExternalStore && c.Role != RoleRunner && c.Token == "" && !httpserver.Loopback(c.Host):
 		return agl.Errorf(agl.CodeInvalid,

@@ -68,6 +68,10 @@ func TestConfigFromEnv(t *testing.T) {
 			env:       map[string]string{EnvStoreURL: "ftp://agl:s3cret@host"},
 			complaint: []string{EnvStoreURL, `"ftp://agl:xxxxx@host"`},
 		},
+		"password without scheme": {
+			env:       map[string]string{EnvStoreURL: "agl:s3cret@host:4747"},
+			complaint: []string{EnvStoreURL, `"(not a URL)"`},
+		},
 		"URL and managed": {
 			env:       map[string]string{EnvStoreURL: "http://h", EnvManagedStore: "1"},
 			complaint: []string{EnvManagedStore, `"1"`, EnvStoreURL},
@@ -116,6 +120,7 @@ func TestConfigValidate(t *testing.T) {
 		"a role must be one":          {Config{Role: "x"}, `"x"`},
 		"a port must be one":          {Config{Role: RoleBoth, Port: 70000}, "70000"},
 		"a store URL must be one":     {Config{Role: RoleBoth, StoreURL: "nowhere"}, `"nowhere"`},
+		"a store URL has its secret":  {Config{Role: RoleBoth, StoreURL: "ftp://agl:s3cret@h"}, `"ftp://agl:xxxxx@h"`},
 		"a store URL is external too": {Config{Role: RoleBoth, StoreURL: "http://h:1", Host: "0.0.0.0"}, ""},
 	}
 	for name, test := range tests {

@@ -108,13 +108,12 @@ func Took(start, end agl.Null[agl.Timestamp], otherwise string) string {
 func RedactURL(s string) string {
 	u, err := url.Parse(s)
 	switch {
-	case err == nil:
-		return u.Redacted()
-	case strings.Contains(s, "@"): // which follows a password
+	case strings.Contains(s, "@") && (err != nil || u.Host == ""): // it follows a password
 		return "(not a URL)"
-	default:
+	case err != nil:
 		return s
 	}
+	return u.Redacted()
 }
 
 // maxBlock is the number of lines of a text that [Block] writes.
