@@ -124,10 +124,10 @@ func (c ClientServer) Placement() Placement { return Placement{Role: c.Role} }
 // Execute does what the role of this process says. See [Strategy].
 func (c ClientServer) Execute(ctx context.Context, parts Parts) error {
 	c, parts = c.withDefaults(), parts.withDefaults()
+	if c.Listener != nil {
+		defer c.Listener.Close() // a server that was started has closed it
+	}
 	if err := errors.Join(c.validate(), parts.validate(c.Role)); err != nil {
-		if c.Listener != nil {
-			err = errors.Join(err, c.Listener.Close())
-		}
 		return err
 	}
 	if c.LifelineFD > 0 {

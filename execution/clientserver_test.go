@@ -180,6 +180,20 @@ func TestClientServerCannotStart(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want one with %q", err, test.want)
 			}
+			if c.Port == takenPort {
+				return
+			}
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Listener = listener
+			if err := c.Execute(t.Context(), parts); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("with a listener: error %v, want one with %q", err, test.want)
+			}
+			if err := listener.Close(); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("the listener was not closed: %v", err)
+			}
 		})
 	}
 }
