@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/internal/changes"
 )
 
@@ -85,8 +86,6 @@ const (
 // awaitLastRequests returns when every worker that has just reported has asked for more work. A worker that asked
 // before has been answered already: its request was blocked when the queue was closed.
 func (w *servedWorkers) awaitLastRequests(ctx context.Context) error {
-	ticker := time.NewTicker(lastRequestPoll)
-	defer ticker.Stop()
 	for {
 		idle, err := w.withStatus(ctx, agl.WorkerIdle)
 		if err != nil {
@@ -97,10 +96,8 @@ func (w *servedWorkers) awaitLastRequests(ctx context.Context) error {
 		}) {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C:
+		if err := backoff.Sleep(ctx, lastRequestPoll); err != nil {
+			return err
 		}
 	}
 }

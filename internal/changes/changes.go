@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
 )
 
 // interval is how often a reader of a store without events reads again.
@@ -30,12 +31,8 @@ func Follow(ctx context.Context, store agl.Store, p agl.EventsParams) iter.Seq2[
 }
 
 func poll(ctx context.Context, yield func(agl.Event, error) bool) {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
 	for yield(agl.Event{Kind: agl.EventReset}, nil) {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, interval) != nil {
 			yield(agl.Event{}, ctx.Err())
 			return
 		}
