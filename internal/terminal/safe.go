@@ -8,11 +8,8 @@ import (
 )
 
 // Safe replaces what a terminal would take for a command: control characters other than tabs and
-// line ends, and the characters that change the direction of text.
+// line ends, bytes that are not UTF-8, and the characters that change the direction of text.
 func Safe(text string) string {
-	if strings.IndexFunc(text, commands) < 0 {
-		return text
-	}
 	return strings.Map(func(r rune) rune {
 		if commands(r) {
 			return unicode.ReplacementChar

@@ -15,6 +15,7 @@ func TestSafe(t *testing.T) {
 		{"\x1b[2J\x1b]0;title\x07", "�[2J�]0;title�"},
 		{"a\rb\x00c\x7f", "a�b�c�"},
 		{"\u009b2J", "�2J"},             // CSI in one character
+		{"\x9b2J", "�2J"},               // CSI where text is not UTF-8
 		{"x\u202etxt.exe", "x�txt.exe"}, // text that runs to the left
 	} {
 		if got := terminal.Safe(tc.text); got != tc.want {
