@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -217,7 +216,7 @@ func (r *Release) do(current *Current, act Act, by, reason string) (bool, error)
 		}
 		r.Frozen = act == ActFreeze
 	}
-	r.Decisions = append(r.Decisions, Decision{Action: string(act), By: by, Reason: reason, Time: agl.TimestampOf(time.Now()), Evidence: r.Evidence.clone()})
+	r.Decisions = append(r.Decisions, Decision{Action: string(act), By: by, Reason: reason, Time: agl.TimestampOf(time.Now()), Evidence: r.Evidence})
 	return true, nil
 }
 
@@ -283,10 +282,4 @@ func (r *Releases) write(ctx context.Context, release *Release, version int64, h
 	}
 	_, err = r.documents.WriteDocuments(ctx, agl.WriteDocumentsParams{Writes: writes})
 	return err
-}
-
-func (e *Evidence) clone() Evidence {
-	c := *e
-	c.Guards = maps.Clone(e.Guards)
-	return c
 }

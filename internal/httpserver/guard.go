@@ -25,13 +25,7 @@ type Guard struct {
 // the server: the browser then takes both for one site. Servers that ask for a token
 // need no such check, since the page does not have it.
 func NewGuard(origins, hosts []string) (*Guard, error) {
-	g := &Guard{}
-	if hosts != nil {
-		g.hosts = make([]string, 0, len(hosts)) // not nil
-	}
-	for _, host := range hosts {
-		g.hosts = append(g.hosts, strings.ToLower(host))
-	}
+	g := &Guard{hosts: slices.Clone(hosts)}
 	if slices.Contains(origins, "*") {
 		return g, nil
 	}
@@ -47,7 +41,7 @@ func NewGuard(origins, hosts []string) (*Guard, error) {
 // Check returns why a request is refused, nil if it is not. Requests that change nothing
 // (GET, HEAD, OPTIONS) are only checked for their host.
 func (g *Guard) Check(r *http.Request) error {
-	if g.hosts != nil && !LocalHost(r.Host) && !slices.Contains(g.hosts, hostname(r.Host)) {
+	if g.hosts != nil && !LocalHost(r.Host) && !slices.ContainsFunc(g.hosts, func(host string) bool { return strings.EqualFold(host, hostname(r.Host)) }) {
 		return fmt.Errorf("header Host: got %q, a name that this server was not told to have", r.Host)
 	}
 	if g.crossOrigin != nil {

@@ -71,9 +71,8 @@ func OneOfWith(owner string, own []Field, fields ...Field) Value {
 			return out
 		},
 		take: func(r *reader, n *yaml.Node, at string) {
-			given := slices.Compact(r.mapping(n, at, all, len(fields)))
 			belongs := func(name string) bool { return slices.ContainsFunc(own, func(f Field) bool { return f.name == name }) }
-			chosen := slices.DeleteFunc(slices.Clone(given), belongs)
+			chosen := slices.DeleteFunc(r.mapping(n, at, all, len(fields)), belongs)
 			switch {
 			case len(chosen) > 1:
 				r.failf(n, "%s: got %s, must be one of them", named(at), strings.Join(chosen, " and "))
