@@ -132,7 +132,7 @@ func (a *Agent) once(ctx context.Context, f attemptFolder, vars variables) (resu
 	if failure := p.failure(stderr); failure != nil || ctx.Err() != nil {
 		return result{}, failure
 	}
-	reported, err := readResult(f.result())
+	reported, err := a.cfg.readResult(f)
 	if err == nil && !reported.given {
 		reported, err = printedResult(stdout)
 	}
@@ -173,7 +173,7 @@ func (a *Agent) serve(ctx context.Context, task agl.Task, f attemptFolder, vars 
 		return result{}, agl.Errorf(agl.CodeInvalid, "reply of the agent: %w", err)
 	}
 	if !reported.given {
-		reported, err = readResult(f.result())
+		reported, err = a.cfg.readResult(f)
 	}
 	return reported, err
 }

@@ -16,7 +16,9 @@ type attemptFolder struct {
 
 func (f attemptFolder) task() string      { return filepath.Join(f.root, "task.json") }
 func (f attemptFolder) resources() string { return filepath.Join(f.root, "resources.json") }
-func (f attemptFolder) result() string    { return filepath.Join(f.root, "result.json") }
+func (f attemptFolder) result() string    { return filepath.Join(f.root, resultFile) }
+
+const resultFile = "result.json"
 
 // checkTempDir reports where no folder of an attempt could be made, before one is taken.
 func (c *Config) checkTempDir() error {
@@ -56,13 +58,13 @@ func (c *Config) makeFolder(task agl.Task) (attemptFolder, error) {
 	return f, err
 }
 
-// chown makes a user the owner of the folder.
+// chown makes a user the owner of the folder, whose files other processes of the user can replace from then on.
 func (f attemptFolder) chown(to User, work bool) error {
-	paths := []string{f.root, f.task(), f.resources()}
+	paths := []string{f.task(), f.resources()}
 	if work {
 		paths = append(paths, f.work)
 	}
-	for _, path := range paths {
+	for _, path := range append(paths, f.root) {
 		if err := os.Chown(path, int(to.UID), int(to.GID)); err != nil {
 			return err
 		}

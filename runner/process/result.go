@@ -31,8 +31,8 @@ const wantedResult = `a JSON object with "reward", "rewards" or "error", such as
 
 // readResult reads a result file. A missing file reports nothing. Since the file has no other use, a number in it is
 // the reward.
-func readResult(path string) (result, error) {
-	data, err := readFile(path)
+func (c *Config) readResult(f attemptFolder) (result, error) {
+	data, err := c.readFile(f)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return result{}, nil
@@ -53,15 +53,24 @@ func readResult(path string) (result, error) {
 	return r, nil
 }
 
-func readFile(path string) ([]byte, error) {
-	info, err := os.Stat(path)
+func (c *Config) readFile(f attemptFolder) ([]byte, error) {
+	dir := os.DirFS(f.root)
+	if c.User != nil { // who may have made a link to what only this process can read
+		root, err := os.OpenRoot(f.root)
+		if err != nil {
+			return nil, err
+		}
+		defer root.Close()
+		dir = root.FS()
+	}
+	info, err := fs.Stat(dir, resultFile)
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxResult {
 		return nil, agl.Errorf(agl.CodeInvalid, "got %d bytes (%s), must be a file of at most %d", info.Size(), info.Mode(), maxResult)
 	}
-	return os.ReadFile(path)
+	return fs.ReadFile(dir, resultFile)
 }
 
 // printedResult reads the result from standard output: from its last line or, if that is something else, from the
