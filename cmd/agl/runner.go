@@ -74,13 +74,15 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 		return fmt.Errorf("--cwd=%s: must be a folder that exists", c.Cwd)
 	}
 	log := c.Logger(out.Err)
-	public, token := client.SplitURL(string(c.StoreURL)) // agents get the URL without the token
-	token = cmp.Or(string(c.Token), token)
-	settings, err := c.TLS()
+	to, err := c.Config()
 	if err != nil {
 		return err
 	}
-	to := client.Config{URL: public, Token: token, TLS: settings, Logger: log}
+	public, token := client.SplitURL(to.URL) // agents get the URL without the token
+	if to.TokenFile == "" {
+		to.Token = cmp.Or(to.Token, token)
+	}
+	to.URL, to.Logger = public, log
 	store, err := client.New(to)
 	if err != nil {
 		return err
@@ -120,17 +122,17 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 	defer agent.Close()
 	agent.WarnCrowded(c.Concurrency)
 	r, err := runner.New(runner.Config{
-		HTTPClient: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: settings}},
+		HTTPClient: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: to.TLS}},
 		Store:      store, Agent: agent, Workers: c.Concurrency, MaxRollouts: c.MaxRollouts, Logger: log,
 		// The grace period of the program ends before that of the runner.
-		GracePeriod: c.Grace + time.Second, ProxyToken: cmp.Or(c.ProxyToken, token),
+		GracePeriod: c.Grace + time.Second, ProxyToken: cmp.Or(c.ProxyToken, to.Token),
 	})
 	if err != nil {
 		return err
 	}
 	log.Info("runner takes rollouts", "store", console.RedactURL(public), "concurrency", c.Concurrency, "agent", strings.Join(c.agent(), " "))
 	if err := r.Run(ctx); err != nil {
-		if access.IsKey(token) && agl.ErrorCode(err) == agl.CodeUnauthorized {
+		if access.IsKey(to.Token) && agl.ErrorCode(err) == agl.CodeUnauthorized {
 			err = fmt.Errorf("%w\nmake another key for this runner with agl key create NAME --scope runner, and start it again", err)
 		}
 		return c.Wrap(err)

@@ -37,8 +37,9 @@ import (
 // AddSpans may take several requests. If one of them fails, the spans of the previous requests are stored.
 type Client struct {
 	config        Config
-	base          string // scheme, host and path, including /v1/agl
-	authorization string
+	base          string     // scheme, host and path, including /v1/agl
+	authorization string     // of a token or a password; see authorize
+	tokenFile     *tokenFile // nil for none
 	http          http.Client
 	closed        atomic.Bool
 	buffers       sync.Pool // of *bytes.Buffer
@@ -72,6 +73,10 @@ func New(config Config) (*Client, error) {
 	}
 	c := &Client{config: config, http: http.Client{Transport: config.Transport}, begun: new(atomic.Bool)}
 	switch password, given := u.User.Password(); {
+	case config.TokenFile != "":
+		if c.tokenFile, err = openTokenFile(config.TokenFile, config.Logger); err != nil {
+			return nil, err
+		}
 	case config.Token != "":
 		c.authorization = "Bearer " + config.Token
 	case given:
@@ -81,6 +86,14 @@ func New(config Config) (*Client, error) {
 	c.base = strings.TrimRight(u.String(), "/") + wire.Prefix
 	c.buffers.New = func() any { return new(bytes.Buffer) }
 	return c, nil
+}
+
+// authorize returns the header with which requests are authorized; empty for none.
+func (c *Client) authorize() string {
+	if c.tokenFile != nil {
+		return "Bearer " + c.tokenFile.current()
+	}
+	return c.authorization
 }
 
 // Close releases idle connections. Later calls fail with agl.ErrUnavailable; calls in progress end with their contexts.
@@ -273,7 +286,8 @@ func (c *Client) open(ctx context.Context, op operation) (res *http.Response, as
 			req.Header[header] = []string{value}
 		}
 	}
-	set("Authorization", c.authorization, c.authorization != "")
+	authorization := c.authorize()
+	set("Authorization", authorization, authorization != "")
 	set("Content-Type", cmp.Or(op.media, "application/json"), op.body != nil || op.shared != nil)
 	set(wire.SpanForm, op.spanForm, op.spanForm != "")
 	set(wire.IdempotencyKey, op.key, op.key != "")

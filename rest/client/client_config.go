@@ -21,6 +21,8 @@ type Config struct {
 	URL string
 	// Token is sent as a bearer token.
 	Token string
+	// TokenFile, in place of Token, is a file with the token, such as a workload identity's. It is read again every 10 s.
+	TokenFile string
 	// RequestTimeout bounds one request, not counting the time that it asks the server to block. Default 30 s.
 	RequestTimeout time.Duration
 	// LongPoll bounds how long one request blocks on the server. A longer wait takes
@@ -85,6 +87,9 @@ func (c Config) validate() error {
 	}
 	if c.LongPoll < 0 || c.LongPoll > wire.MaxWait {
 		return agl.Errorf(agl.CodeInvalid, "rest/client: LongPoll: got %s, must be between 0 and %s", c.LongPoll, wire.MaxWait)
+	}
+	if c.Token != "" && c.TokenFile != "" {
+		return agl.Errorf(agl.CodeInvalid, "rest/client: Token and TokenFile: give one of them")
 	}
 	return secret.Check("rest/client: Token", c.Token)
 }

@@ -33,8 +33,9 @@ const spanTokenLife = 24 * time.Hour
 // token or, with a key, a JWT or a client's certificate, or for a project, by asking the store. It makes empty tokens for a
 // store that needs none, and is nil without anything to show to a store.
 func SpanTokens(store Config) (func(ctx context.Context, rolloutID, attemptID string) (string, error), error) {
+	anonymous := store.Token == "" && store.TokenFile == ""
 	switch {
-	case store.Token == "" && !hasCertificate(store.TLS):
+	case anonymous && !hasCertificate(store.TLS):
 		return nil, nil
 	case store.Token != "" && !access.IsKey(store.Token) && !isJWT(store.Token) && !isProject(store.URL):
 		return func(_ context.Context, rolloutID, attemptID string) (string, error) {
@@ -48,7 +49,7 @@ func SpanTokens(store Config) (func(ctx context.Context, rolloutID, attemptID st
 	return func(ctx context.Context, rolloutID, attemptID string) (string, error) {
 		path := wire.SpanTokenOf(wire.Segment(rolloutID), wire.Segment(attemptID))
 		answer, err := call[wire.SpanTokenAnswer](ctx, c, operation{name: "SpanToken", method: http.MethodPost, path: path})
-		if store.Token == "" && (agl.ErrorCode(err) == agl.CodeNotFound || agl.ErrorCode(err) == agl.CodeUnimplemented) {
+		if anonymous && (agl.ErrorCode(err) == agl.CodeNotFound || agl.ErrorCode(err) == agl.CodeUnimplemented) {
 			return "", nil // another store, with the certificate for what stands before it
 		}
 		return answer.Token, err

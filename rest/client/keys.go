@@ -78,7 +78,7 @@ func (c *Client) Keys() *access.Cache {
 // whose asks the server for the caller that a key belongs to. A client with its own key authenticates with that, so
 // that wrong keys that others send to this server do not count as this machine's failures.
 func (c *Client) whose(ctx context.Context, key string) (access.Caller, error) {
-	if c.authorization == "" {
+	if c.authorize() == "" {
 		caller, err := c.as(key).WhoAmI(ctx)
 		if err == nil && caller.KeyID == "" { // a server that requires no keys takes everybody for root
 			err = access.UnknownKey(key)
@@ -125,7 +125,7 @@ func (c *Client) ProjectLimits() *access.ProjectLimits {
 		return nil
 	}
 	asking := c.as("")
-	asking.authorization = c.authorization
+	asking.authorization, asking.tokenFile = c.authorization, c.tokenFile
 	var last access.Limits // guarded, as heard, by the lock of ProjectLimits
 	heard := false
 	return access.NewProjectLimits(func(ctx context.Context) (access.Limits, error) {

@@ -49,7 +49,7 @@ func (v *variables) add(name, value string) {
 // addresses with passwords for agl's own programs.
 func withheld(name string) bool {
 	return slices.Contains([]string{
-		"AGL_TOKEN", "AGL_PROXY_TOKEN", "AGL_PROXY_API_KEY", "AGL_SERVE_API_KEY", "AGL_OIDC_CLIENT_SECRET", "AGL_DB", "AGL_STORE_URL",
+		"AGL_TOKEN", "AGL_TOKEN_FILE", "AGL_PROXY_TOKEN", "AGL_PROXY_API_KEY", "AGL_SERVE_API_KEY", "AGL_OIDC_CLIENT_SECRET", "AGL_DB", "AGL_STORE_URL",
 		"AGL_CURRENT_ROLE", "AGL_SERVER_HOST", "AGL_SERVER_PORT", "AGL_MANAGED_STORE",
 		"AGL_RUNNER_PROCESS", "AGL_LIFELINE_FD", "AGL_EMIT_URL", "AGL_EMIT_KEY",
 	}, name)

@@ -125,16 +125,18 @@ curl -sf http://127.0.0.1:4748/v1/chat/completions -H 'X-Agl-Session: chat-81' -
 			blocks: map[string]string{
 				"AGL_TOKEN=… agl store": "stop", "agl store --tls-cert": "stop; agl cert certs",
 				"AGL_TOKEN=… agl proxy":  "stop; serve store.log listens agl store; serve standin.log listens python standin.py",
-				"export AGL_TOKEN=… AGL": "stop; " + provider, "agl store --jwt-issuer": signIn, "agl cert certs --client": machineToken,
+				"export AGL_TOKEN=… AGL": "stop; " + provider, "agl store --jwt-issuer": signIn, "agl runner --store https": machineToken,
+				"agl cert certs --client": "until agl workers --json | grep worker_id; do sleep 0.1; done; stop",
 			},
 			fill: []string{
+				"https://agl.example.org --token-file /var/run/secrets/tokens/agl", "http://127.0.0.1:4747 --token-file jwt",
 				"AGL_TOKEN=… agl", "env AGL_TOKEN=$AGL_TOKEN agl", "AGL_TOKEN=… AGL_OIDC_CLIENT_SECRET=…", "AGL_OIDC_CLIENT_SECRET=$SECRET",
 				"/var/lib/agl", "projects", "HOST", "127.0.0.1", "sqlite:projects", "sqlite:$ROOT/projects",
 				"b5xw2n7kq4ta", "$(agl key list --json | grep -o -m1 '\"id\":\"[a-z0-9]*' | cut -d'\"' -f4)",
 			},
 			servers: map[string]string{
 				"agl store &": "listens", "AGL_TOKEN=… agl store": "listens", "agl store --tls-cert": "listens", "AGL_TOKEN=… agl proxy": "listens",
-				"agl store --host 0.0.0.0 --tls-cert": "listens", "agl store --jwt-issuer": "listens",
+				"agl store --host 0.0.0.0 --tls-cert": "listens", "agl store --jwt-issuer": "listens", "agl runner --store https": "",
 			},
 		},
 		{
@@ -311,6 +313,7 @@ stop; ` + provider
 
 // machineToken asks the store with a token of the provider.
 const machineToken = `token=$(curl -sS --cacert own/ca.pem -u ci:$PASSWORD -d grant_type=client_credentials -d scope=openid https://id.example.org/oauth/token | python -c 'import json, sys; print(json.load(sys.stdin)["access_token"])')
+echo "$token" >jwt
 curl -sS --fail-with-body -H "Authorization: Bearer $token" http://127.0.0.1:4747/v1/agl/whoami | grep oidc:ci
 `
 

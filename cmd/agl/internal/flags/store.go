@@ -28,6 +28,8 @@ type Store struct {
 	StoreURL URL   `name:"store" default:"http://localhost:4747" env:"AGL_STORE_URL" help:"Base URL of the store."`
 	Token    Token `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token."`
 
+	TokenFile string `type:"home" env:"AGL_TOKEN_FILE" placeholder:"FILE" help:"In place of --token: a file with the token, which is read again every ten seconds."`
+
 	Trust
 }
 
@@ -52,13 +54,33 @@ func (f *Store) Open(context.Context) (store agl.Store, closeStore func(), err e
 	return client, func() { _ = client.Close() }, nil
 }
 
+// Config returns what a client of the store needs. A flag counts for more than the environment.
+func (f *Store) Config() (client.Config, error) {
+	config := client.Config{URL: string(f.StoreURL), Token: string(f.Token), TokenFile: f.TokenFile}
+	if config.Token != "" && config.TokenFile != "" {
+		tokenGiven, fileGiven := config.Token != os.Getenv("AGL_TOKEN"), config.TokenFile != os.Getenv("AGL_TOKEN_FILE")
+		switch {
+		case tokenGiven == fileGiven:
+			return config, errors.New("--token (or AGL_TOKEN) and --token-file (or AGL_TOKEN_FILE): give one of them")
+		case tokenGiven:
+			config.TokenFile = ""
+		default:
+			config.Token = ""
+		}
+	}
+	var err error
+	config.TLS, err = f.TLS()
+	return config, err
+}
+
 // Client returns a client of the store, which the caller closes.
 func (f *Store) Client() (*client.Client, error) {
-	settings, err := f.TLS()
+	config, err := f.Config()
 	if err != nil {
 		return nil, err
 	}
-	return client.New(client.Config{URL: string(f.StoreURL), Token: string(f.Token), TLS: settings, RetryTimeout: retryTimeout})
+	config.RetryTimeout = retryTimeout
+	return client.New(config)
 }
 
 // Open opens the store in the folder of the run, or, without a folder, that of the flags.
@@ -178,7 +200,7 @@ func (f *Store) Wrap(err error) error {
 	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown && f.CA == "" {
 		hint = "\ngive the CA of its certificate by --ca or AGL_CA"
 	}
-	if f.Token == "" && !strings.Contains(string(f.StoreURL), "@") && agl.ErrorCode(err) == agl.CodeUnauthorized {
+	if f.Token == "" && f.TokenFile == "" && !strings.Contains(string(f.StoreURL), "@") && agl.ErrorCode(err) == agl.CodeUnauthorized {
 		hint = "\ngive it by --token or AGL_TOKEN"
 	}
 	return fmt.Errorf("store %s: %w%s", console.RedactURL(string(f.StoreURL)), err, hint)

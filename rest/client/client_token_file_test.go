@@ -1,0 +1,85 @@
+package client_test
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/rest/client"
+)
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
+
+func TestTokenFile(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "token")
+		write := func(token string) {
+			t.Helper()
+			if err := os.WriteFile(path, []byte(token), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write("first\n")
+		var sent string
+		var logged bytes.Buffer
+		c, err := client.New(client.Config{
+			URL: "http://store", TokenFile: path, Logger: slog.New(slog.NewTextHandler(&logged, nil)),
+			Transport: transport(func(r *http.Request) (*http.Response, error) {
+				sent = r.Header.Get("Authorization")
+				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(`{}`))}, nil
+			}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect := func(want string) {
+			t.Helper()
+			if err := c.Health(t.Context()); err != nil || sent != want {
+				t.Errorf("sent %q, %v; want %q", sent, err, want)
+			}
+		}
+		expect("Bearer first")
+		write("second")
+		expect("Bearer first")
+		time.Sleep(10 * time.Second)
+		expect("Bearer second")
+		for _, broken := range []string{"", "two\nlines", "\n"} {
+			write(broken)
+			time.Sleep(10 * time.Second)
+			expect("Bearer second")
+		}
+		if n := strings.Count(logged.String(), "cannot be read"); n != 1 {
+			t.Errorf("logged %d times, want once: %s", n, logged.String())
+		}
+		write("third\r\n")
+		time.Sleep(10 * time.Second)
+		expect("Bearer third")
+	})
+}
+
+func TestTokenFileErrors(t *testing.T) {
+	t.Parallel()
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, config := range map[string]client.Config{
+		"no such file": {TokenFile: "gone"}, "is empty": {TokenFile: empty}, "give one of them": {TokenFile: empty, Token: "t"},
+	} {
+		config.URL = "http://store"
+		if _, err := client.New(config); agl.ErrorCode(err) != agl.CodeInvalid || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
