@@ -105,8 +105,12 @@ func (a *Agent) Run(ctx context.Context, task agl.Task) (agl.Result, error) {
 	}
 	switch {
 	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errTimeLimit):
+		missing := "end"
+		if a.cfg.Keepalive == KeepaliveStdio {
+			missing = "reply with a line of JSON"
+		}
 		return agl.Result{}, &agl.OutcomeError{
-			Kind: agl.OutcomeTimeout, Err: fmt.Errorf("%w: it did not end within %s", errTimeLimit, a.cfg.Timeout),
+			Kind: agl.OutcomeTimeout, Err: fmt.Errorf("%w: it did not %s within %s", errTimeLimit, missing, a.cfg.Timeout),
 		}
 	case ctx.Err() != nil:
 		return agl.Result{}, context.Cause(ctx)

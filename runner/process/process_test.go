@@ -514,6 +514,19 @@ func TestKeepalive(t *testing.T) {
 	}
 }
 
+// What a kept process writes to standard error before its reply is the attempt's, however soon the next one begins.
+func TestKeepaliveStandardError(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	agent := w.agent(stdioAgent(`n=$((n+1)); head -c 60000 /dev/zero | tr '\0' . >&2; echo "task $n" >&2; echo '{"reward": 1}'`))
+	for n := range 20 {
+		text := strings.TrimLeft(w.step(agent, agl.EnqueueRollout{}).messages["stderr"], ".")
+		if want := fmt.Sprintf("task %d\n", n+1); text != want {
+			t.Errorf("got %q, want %q", text, want)
+		}
+	}
+}
+
 // A kept process that ends while nobody needs it leaves nothing behind, although no
 // attempt follows that would find it.
 func TestKeepaliveEndsWhileIdle(t *testing.T) {
@@ -584,7 +597,7 @@ func TestKeepaliveFailures(t *testing.T) {
 		"another's reply":     {`echo '{"attempt_id": "at-other", "reward": 1}'; exit 0`, agl.OutcomeAgentError, "without a reply"},
 		"a long reply":        {longObject + `echo '", "reward": 1}'`, agl.OutcomeAgentError, "a line of more than 1048576 bytes"},
 		"a long named reply":  {`printf '{"attempt_id": "'; printf '%s' "$line" | sed 's/.*"attempt_id":"\([^"]*\)".*/\1/'; printf '", "reward": 1, "more": '; ` + longObject + `echo '"}}'`, agl.OutcomeAgentError, "a line of more than 1048576 bytes"},
-		"silence":             {`sleep 60`, agl.OutcomeTimeout, "within 2s"},
+		"silence":             {`sleep 60`, agl.OutcomeTimeout, "did not reply with a line of JSON within 2s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

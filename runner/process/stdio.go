@@ -33,6 +33,10 @@ type kept struct {
 
 	used bool // it has replied to a task
 
+	// drainErrors passes on what standard error holds, without waiting, so that what was written before a reply is the
+	// attempt's. It needs mu.
+	drainErrors func()
+
 	mu     sync.Mutex
 	turn   *turn // nil between attempts
 	astray bool  // it has replied more than once to a task, so nobody knows to which task its next reply belongs
@@ -59,22 +63,16 @@ func startKept(l *launcher, dir string) (*kept, error) {
 		return nil, err
 	}
 	k := &kept{agentProcess: p}
-	k.copy(p.stderr, writerFunc(func(b []byte) {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if k.turn != nil {
-			_, _ = k.turn.stderr.Write(b) // never fails
-		}
-	}))
+	k.copyErrors()
 	k.streams.Go(k.read)
 	return k, nil
 }
 
-type writerFunc func(b []byte)
-
-func (f writerFunc) Write(b []byte) (int, error) {
-	f(b)
-	return len(b), nil
+// errorText passes on a part of standard error. What is written between attempts belongs to none.
+func (k *kept) errorText(b []byte) {
+	if k.turn != nil {
+		_, _ = k.turn.stderr.Write(b) // never fails
+	}
 }
 
 // read passes on the lines of standard output, which are replies or ordinary output.
@@ -139,6 +137,7 @@ func (k *kept) line(line printedLine) {
 		}
 		if !k.turn.replied {
 			k.turn.replied = true
+			k.drainErrors()
 			reply := stdioReply{line: bytes.Clone(line.text)}
 			switch {
 			case early:
@@ -206,6 +205,9 @@ func (k *kept) begin(t *turn, line []byte) (written int, ok bool, err error) {
 	defer k.mu.Unlock()
 	if k.astray {
 		return 0, false, nil
+	}
+	if k.used {
+		k.drainErrors() // what was written since the last reply
 	}
 	k.turn = t
 	written, err = k.stdin.Write(line[:min(len(line), fits)])
