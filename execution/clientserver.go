@@ -310,7 +310,7 @@ func (c ClientServer) childEnv(url string, role Role) []string {
 		name, _, _ := strings.Cut(entry, "=")
 		return slices.Contains(ours, name)
 	})
-	env = append(env, EnvRole+"="+string(role), EnvStoreURL+"="+url, lifelineEnv())
+	env = append(env, EnvRole+"="+string(role), EnvStoreURL+"="+url, EnvLifeline+"="+strconv.Itoa(lifelineFD))
 	if c.Token != "" {
 		env = append(env, EnvToken+"="+c.Token)
 	}

@@ -44,9 +44,9 @@ func NotifyContext(parent context.Context) (context.Context, context.CancelFunc)
 	if !signal.Ignored(syscall.SIGHUP) {
 		signal.Notify(signals, syscall.SIGHUP)
 	}
-	done, quit := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
+	quit := make(chan struct{})
+	var listening sync.WaitGroup
+	listening.Go(func() {
 		for n := range 2 {
 			select {
 			case s := <-signals:
@@ -59,11 +59,11 @@ func NotifyContext(parent context.Context) (context.Context, context.CancelFunc)
 				return
 			}
 		}
-	}()
+	})
 	stop := sync.OnceFunc(func() {
 		signal.Stop(signals)
 		close(quit)
-		<-done
+		listening.Wait()
 		cancel(context.Canceled)
 	})
 	return ctx, stop

@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"os"
-	"strconv"
+	"sync"
 	"time"
 )
 
 // lifelineFD is the descriptor of a child's lifeline: the first of exec.Cmd.ExtraFiles.
 const lifelineFD = 3
-
-// lifelineEnv returns the environment entry that names a child's lifeline.
-func lifelineEnv() string { return EnvLifeline + "=" + strconv.Itoa(lifelineFD) }
 
 // errOrphaned is the cause when a child stops because its parent has died.
 var errOrphaned = errors.New("the process that started this one is gone")
@@ -25,9 +22,9 @@ func holdLifeline(ctx context.Context, fd int, grace time.Duration) (held contex
 		return nil, nil, err
 	}
 	held, cancel := context.WithCancelCause(ctx)
-	done, quit := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
+	quit := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
 		// The parent writes nothing: the read returns when the pipe ends, or when
 		// release closes it.
 		_, readErr := pipe.Read(make([]byte, 1))
@@ -42,12 +39,12 @@ func holdLifeline(ctx context.Context, fd int, grace time.Duration) (held contex
 			killOwnGroup()
 		case <-quit:
 		}
-	}()
+	})
 	return held, func() {
 		close(quit)
 		// Closing the read end cannot lose data.
 		_ = pipe.Close()
-		<-done
+		watching.Wait()
 		cancel(context.Canceled)
 	}, nil
 }

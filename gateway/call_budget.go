@@ -50,9 +50,6 @@ func (g *Gateway) reserveCall(r *http.Request, path string, body []byte) (bounde
 	return body, reserved, nil
 }
 
-// measured reports whether tokens or dollars are limited.
-func (c *reservedCall) measured() bool { return c != nil && c.by.Measured() }
-
 // again reserves once more for a call that is sent again although the backend may have executed it.
 func (c *reservedCall) again(ctx context.Context) error {
 	if c == nil {

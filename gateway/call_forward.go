@@ -152,7 +152,7 @@ func (g *Gateway) callBody(w http.ResponseWriter, r *http.Request) (jsontext.Val
 // askUsage makes a stream report its tokens if they count against a budget. The agent does not see the report unless
 // it asked for it, too.
 func (x *exchange) askUsage(body jsontext.Value) {
-	if x.stream == nil || !x.reserved.measured() {
+	if x.stream == nil || x.reserved == nil || !x.reserved.by.Measured() {
 		return
 	}
 	options, _ := rawjson.Get(body, "stream_options")
@@ -270,7 +270,7 @@ func (g *Gateway) try(ctx context.Context, x *exchange) (got reply, err error) {
 		return got, fmt.Errorf("the backend answered %03d, which is not the status of a reply", res.StatusCode)
 	}
 	timer.Reset(g.cfg.Timeout)
-	if got = (reply{status: res.StatusCode, kind: res.Header.Get("Content-Type")}); x.stream != nil && got.status == http.StatusOK && isStream(got.kind) {
+	if got = (reply{status: res.StatusCode, kind: res.Header.Get("Content-Type")}); x.stream != nil && got.status == http.StatusOK && strings.HasPrefix(got.kind, "text/event-stream") {
 		got.body, err = x.stream.relay(res, timer, g.cfg.Timeout)
 		return got, err
 	}

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -35,8 +34,6 @@ func asStream(h http.Header) {
 // errBroken is wrapped by the error of a stream that ended too early, or whose agent disconnected. The call is not
 // sent again, because the agent has seen a part of the reply.
 var errBroken = errors.New("the stream ended early")
-
-func isStream(kind string) bool { return strings.HasPrefix(kind, "text/event-stream") }
 
 // relay forwards events as they arrive, except the last one, which finish sends once the call is recorded. It returns
 // the reply as if it had arrived in one piece.

@@ -28,14 +28,6 @@ func callerOf(r *http.Request) *caller {
 	return &caller{} // on a public route: nobody
 }
 
-// allow returns an error if the caller of a request may not use a route that declares these scopes.
-func allow(r *http.Request, scope access.Scope) error {
-	if err := callerOf(r).Allow(scope); err != nil {
-		return errStatus(http.StatusForbidden, err.Error())
-	}
-	return nil
-}
-
 // reserve reserves amounts of the caller's budget for the request.
 func (c *caller) reserve(ctx context.Context, amounts access.Amounts) error {
 	return budgetError(c.lease.Reserve(ctx, amounts))

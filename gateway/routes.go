@@ -107,8 +107,8 @@ func (g *Gateway) route(path string, m methods) {
 			writeError(w, errStatus(http.StatusMethodNotAllowed, "Method Not Allowed"))
 			return
 		}
-		if err := allow(r, to.scope); err != nil {
-			writeError(w, err)
+		if err := callerOf(r).Allow(to.scope); err != nil {
+			writeError(w, errStatus(http.StatusForbidden, err.Error()))
 			return
 		}
 		if g.cfg.Audit != nil && to.scope&^(access.Train|access.Admin) == 0 {

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -16,23 +17,19 @@ func (w *worker) sendHeartbeats(ctx context.Context) (stop func()) {
 	}
 	// The last attempt still needs heartbeats while the runner stops.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var beating sync.WaitGroup
+	beating.Go(func() {
 		ticker := time.NewTicker(interval)
 		defer ticker.Stop()
-		for {
-			if !w.beat(ctx) {
-				return
-			}
+		for w.beat(ctx) {
 			select {
 			case <-ticker.C:
 			case <-ctx.Done():
 				return
 			}
 		}
-	}()
-	return func() { cancel(); <-done }
+	})
+	return func() { cancel(); beating.Wait() }
 }
 
 // beat sends one heartbeat. The store answers with the attempt that the worker should be working on: another one, or

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,17 +26,15 @@ func (w *worker) run(ctx context.Context, drain <-chan struct{}, quota *rolloutQ
 	stop := w.sendHeartbeats(ctx)
 	defer stop()
 	claiming, cancel := context.WithCancel(ctx)
-	defer cancel()
-	drained := make(chan struct{})
-	go func() {
-		defer close(drained)
+	var draining sync.WaitGroup
+	draining.Go(func() {
 		select {
 		case <-drain:
 			cancel()
 		case <-claiming.Done():
 		}
-	}()
-	defer func() { cancel(); <-drained }()
+	})
+	defer func() { cancel(); draining.Wait() }()
 
 	for ctx.Err() == nil && quota.take() {
 		rollout, ok, err := w.claim(claiming)

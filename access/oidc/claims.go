@@ -64,9 +64,6 @@ func (c *Config) value(claims map[string]any) any {
 	return value
 }
 
-// hasGroups reports whether the claims contain the groups claim.
-func (c *Config) hasGroups(claims map[string]any) bool { return c.value(claims) != nil }
-
 // groups returns the groups of a token. The claim is a list, one name, or names separated by spaces.
 func (c *Config) groups(claims map[string]any) (groups []string) {
 	switch value := c.value(claims).(type) {

@@ -156,7 +156,7 @@ func (s *SignIn) finish(ctx context.Context, f flow, returned url.Values) (acces
 	if err := token.Claims(&claims); err != nil {
 		return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "the token of the identity provider: %w", err)
 	}
-	if !s.cfg.hasGroups(claims) {
+	if s.cfg.value(claims) == nil {
 		info, err := p.UserInfo(ctx, oauth2.StaticTokenSource(tokens))
 		if err != nil {
 			return access.Caller{}, unauthorized("the identity provider lists groups neither in its token nor at its UserInfo endpoint: %w", err)

@@ -75,8 +75,10 @@ func (o *Object) Raw(name string, value []byte) {
 
 // Dict appends an object as it is spelled; an empty one is {}.
 func (o *Object) Dict(name string, value []byte) {
-	o.Key(name)
-	*o = appendDict(*o, value)
+	if len(value) == 0 {
+		value = []byte("{}")
+	}
+	o.Raw(name, value)
 }
 
 // Value appends the JSON form of a value.
@@ -100,12 +102,11 @@ func (o *Object) NonEmpty(name, value string) {
 
 // NullString appends a string, or null unless it is valid.
 func (o *Object) NullString(name, value string, valid bool) {
-	o.Key(name)
 	if !valid {
-		*o = append(*o, "null"...)
+		o.Raw(name, nil)
 		return
 	}
-	*o = AppendString(*o, value)
+	o.String(name, value)
 }
 
 // Int appends an integer.
@@ -122,12 +123,11 @@ func (o *Object) Float(name string, value float64) {
 
 // NullFloat appends a number, or null unless it is valid.
 func (o *Object) NullFloat(name string, value float64, valid bool) {
-	o.Key(name)
 	if !valid {
-		*o = append(*o, "null"...)
+		o.Raw(name, nil)
 		return
 	}
-	*o = AppendFloat(*o, value)
+	o.Float(name, value)
 }
 
 // Bool appends a boolean.
@@ -140,14 +140,6 @@ func (o *Object) Bool(name string, value bool) {
 func AppendRaw[V ~[]byte](dst []byte, value V) []byte {
 	if len(value) == 0 {
 		return append(dst, "null"...)
-	}
-	return append(dst, value...)
-}
-
-// appendDict appends an object as it is spelled; an empty one is {}.
-func appendDict[V ~[]byte](dst []byte, value V) []byte {
-	if len(value) == 0 {
-		return append(dst, "{}"...)
 	}
 	return append(dst, value...)
 }
