@@ -18,6 +18,7 @@ import (
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/dataset"
+	"github.com/agl-go/agl/internal/homedir"
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
@@ -26,7 +27,7 @@ type enqueueCommand struct {
 
 	File         string                  `arg:"" help:"Task file, by its extension .jsonl, .csv or .parquet; - is JSON Lines from standard input."`
 	Mode         string                  `enum:"train,val,test,none" default:"none" help:"What the rollouts are for: train, val, test or none. Default: ${default}."`
-	Resources    string                  `type:"home" placeholder:"FILE" help:"Publish the resources of this JSON file, {} for an agent that uses none, and run with them."`
+	Resources    string                  `placeholder:"FILE|JSON" help:"Publish resources, the JSON in this file or the JSON itself, such as {} for an agent that uses none, and run with them."`
 	ResourcesID  string                  `placeholder:"ID" help:"The resources of the store to run with. Default: the latest."`
 	Timeout      time.Duration           `placeholder:"DURATION" help:"Time limit of an attempt. Default: none."`
 	Unresponsive time.Duration           `placeholder:"DURATION" help:"End an attempt that has sent no heartbeat for this long. Default: never."`
@@ -120,12 +121,18 @@ func (c *enqueueCommand) run(ctx context.Context, out *console.Console) (err err
 	return c.send(ctx, out, store, tasks)
 }
 
-// readResources reads the file of --resources, if there is one.
+// readResources reads --resources, if it is given.
 func (c *enqueueCommand) readResources() (resources agl.Resources, err error) {
 	if c.Resources == "" {
 		return nil, nil
 	}
-	data, err := os.ReadFile(c.Resources)
+	data := []byte(c.Resources)
+	if !strings.HasPrefix(c.Resources, "{") {
+		var path string
+		if path, err = homedir.Expand(c.Resources); err == nil {
+			data, err = os.ReadFile(path)
+		}
+	}
 	if err == nil {
 		err = rawjson.Unmarshal(data, &resources)
 	}
@@ -145,7 +152,7 @@ func (c *enqueueCommand) publish(ctx context.Context, out *console.Console, stor
 		return fmt.Errorf("--resources=%s: %w", c.Resources, c.Wrap(err))
 	}
 	c.ResourcesID = bundle.ResourcesID
-	return out.Summarize("published %s as %s", c.Resources, bundle.ResourcesID)
+	return out.Summarize("published the resources as %s", bundle.ResourcesID)
 }
 
 // checkResources refuses resources that the store does not have, and says that it has none: rollouts that are run without fail.
@@ -159,7 +166,7 @@ func (c *enqueueCommand) checkResources(ctx context.Context, out *console.Consol
 	}
 	_, err := store.GetLatestResources(ctx)
 	if errors.Is(err, agl.ErrNotFound) {
-		return out.Summarize("the store has no resources, and rollouts that are run without fail; publish some: --resources FILE, with {} in it for an agent that uses none")
+		return out.Summarize("the store has no resources, and rollouts that are run without fail; publish some: --resources FILE, or --resources {} for an agent that uses none")
 	}
 	return c.Wrap(err)
 }
