@@ -9,6 +9,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
+	"github.com/agl-go/agl/internal/backoff"
 )
 
 type statsCommand struct {
@@ -65,14 +66,10 @@ func (c *statsCommand) watch(ctx context.Context, out *console.Console, store ag
 	if err := c.line(out, &last); err != nil {
 		return err
 	}
-	tick := time.NewTicker(c.Every)
-	defer tick.Stop()
 	absence := absence{seen: true}
 	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
+		if err := backoff.Sleep(ctx, c.Every); err != nil {
+			return err
 		}
 		stats, err := store.Statistics(ctx)
 		if err != nil {

@@ -9,11 +9,11 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/proxy/record"
 )
 
@@ -116,11 +116,7 @@ func (w *writer) storeOrSpool(ctx context.Context, batch []*entry) {
 		if batch = w.spool.put(w.sendDirect(ctx, batch, delay > firstDelay)); len(batch) == 0 {
 			return
 		}
-		timer := time.NewTimer(delay)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if backoff.Sleep(ctx, delay) != nil {
 			for _, e := range batch {
 				w.lose(e, errClosed)
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/store/driver"
 )
 
@@ -49,14 +50,7 @@ const forgetEvery = 30 * time.Second
 
 // forget deletes expired records until ctx ends.
 func (d *Driver) forget(ctx context.Context) {
-	ticker := time.NewTicker(forgetEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
+	for backoff.Sleep(ctx, forgetEvery) == nil {
 		now := agl.Timestamp(math.Float64frombits(d.lastNow.Load()))
 		if now == 0 {
 			continue // nothing was written

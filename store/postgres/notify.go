@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/store/driver"
 )
@@ -186,27 +186,22 @@ func (l *listener) forward(ctx context.Context) {
 
 // listen keeps a listening connection until ctx ends.
 func (l *listener) listen(ctx context.Context) {
-	backoff := minBackoff
-	for {
+	delays := backoff.Exponential{First: minBackoff, Max: maxBackoff, Jitter: 0.5} // not all servers reconnect at the same moment
+	for failures := 0; ; failures++ {
 		start := time.Now()
 		err := l.listenOnce(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if time.Since(start) > maxBackoff {
-			backoff = minBackoff
+			failures = 0
 		}
+		delay := delays.Delay(failures)
 		l.config.Logger.WarnContext(ctx, "the connection for notifications is lost; until there is a new one, other servers' work is seen late",
-			"error", err, "retry_in", backoff)
-		// Jitter: not all servers reconnect at the same moment.
-		timer := time.NewTimer(backoff/2 + rand.N(backoff/2))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+			"error", err, "retry_in", delay)
+		if backoff.Sleep(ctx, delay) != nil {
 			return
 		}
-		backoff = min(2*backoff, maxBackoff)
 	}
 }
 
