@@ -243,13 +243,13 @@ func (r *rollout) metadata() jsontext.Value {
 	return o.End()
 }
 
-// withRecord returns the metadata with another record.
-func (r *rollout) withRecord(next recordV1) (jsontext.Value, error) {
+// withRecord returns the metadata of a rollout with another record.
+func withRecord(metadata jsontext.Value, next recordV1) (jsontext.Value, error) {
 	raw, err := json.Marshal(next)
 	if err != nil {
 		return nil, err
 	}
-	return rawjson.Set(r.Metadata, keyRecord, raw), nil
+	return rawjson.Set(metadata, keyRecord, raw), nil
 }
 
 // dataID returns the id of the rollout's task, as the terminal log shows it.
@@ -316,11 +316,11 @@ func groups(asked []creation) {
 
 // create returns the rollout for the store. Controllers send no heartbeats and end their rollouts themselves, so the
 // store must not end them.
-func (c *creation) create(runners bool) (agl.CreateRollout, error) {
+func (c *creation) create(runners bool) (out agl.CreateRollout, err error) {
 	const never = 10 * 365 * 24 * 3600 // seconds; null is the store's default
 	queued := runners && !c.agent
 	rec := recordV1{Version: 1, Config: c.config}
-	out := agl.CreateRollout{RolloutID: c.id, Start: !queued, EnqueueRollout: agl.EnqueueRollout{
+	out = agl.CreateRollout{RolloutID: c.id, Start: !queued, EnqueueRollout: agl.EnqueueRollout{
 		Input: c.input, Mode: agl.ModeVal, Config: &agl.RolloutConfig{MaxAttempts: 1},
 	}}
 	if c.train {
@@ -334,13 +334,9 @@ func (c *creation) create(runners bool) (agl.CreateRollout, error) {
 		rec.State = StateQueuing
 		out.Config.UnresponsiveSeconds = agl.Some[float64](never)
 	}
-	raw, err := json.Marshal(rec)
-	if err != nil {
-		return out, err
-	}
-	out.Metadata = rawjson.Set(c.metadata, keyRecord, raw)
-	if c.group != "" {
+	out.Metadata, err = withRecord(c.metadata, rec)
+	if err == nil && c.group != "" {
 		out.Metadata = rawjson.Set(out.Metadata, keyGroup, rawjson.AppendString(nil, c.group))
 	}
-	return out, nil
+	return out, err
 }

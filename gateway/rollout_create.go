@@ -84,7 +84,7 @@ func (g *Gateway) created(ctx context.Context, stored agl.AttemptedRollout, aske
 			return r, err
 		}
 		fresh.ID = id
-		if asked.Metadata, err = (&rollout{AttemptedRollout: agl.AttemptedRollout{Rollout: agl.Rollout{Metadata: asked.Metadata}}}).withRecord(fresh); err != nil {
+		if asked.Metadata, err = withRecord(asked.Metadata, fresh); err != nil {
 			return r, err
 		}
 		made, err := g.cfg.Store.CreateRollouts(ctx, agl.CreateRolloutsParams{Rollouts: []agl.CreateRollout{asked}})

@@ -52,7 +52,7 @@ func (g *Gateway) revise(ctx context.Context, r rollout, edit func(r *rollout) (
 			return r, err
 		}
 		p := agl.ReviseRolloutParams{RolloutID: r.storeID(), IfMetadata: r.Metadata, Status: c.status}
-		if p.Metadata, err = r.withRecord(c.record); err != nil {
+		if p.Metadata, err = withRecord(r.Metadata, c.record); err != nil {
 			return r, err
 		}
 		if c.number {
@@ -96,7 +96,7 @@ func (g *Gateway) succeed(ctx context.Context, r rollout, next string) (rollout,
 	for r.Successor == "" {
 		rec := r.recordV1
 		rec.Successor = next
-		metadata, err := r.withRecord(rec)
+		metadata, err := withRecord(r.Metadata, rec)
 		if err != nil {
 			return r, err
 		}

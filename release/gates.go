@@ -49,17 +49,6 @@ const (
 // is measured if a [Watcher] has a KL.
 const MetricKL = "kl"
 
-// defaultGuards are the guards of a release that names none.
-func defaultGuards() []Guard {
-	return []Guard{
-		{Metric: MetricErrors, Tolerance: 0.05},
-		{Metric: MetricFailedTools, Tolerance: 0.05},
-		{Metric: MetricRefusals, Tolerance: 0.05},
-		{Metric: MetricTokens, Tolerance: 0.5, Relative: true},
-		{Metric: MetricLatency, Tolerance: 1, Relative: true},
-	}
-}
-
 // Defaults returns the gates of a release that sets none.
 func Defaults() Gates { return Gates{}.withDefaults() }
 
@@ -68,7 +57,13 @@ func (g Gates) withDefaults() Gates {
 	g.MinSessions = cmp.Or(g.MinSessions, 50)
 	g.MaxSessions = cmp.Or(g.MaxSessions, 20_000)
 	if g.Guards == nil {
-		g.Guards = defaultGuards()
+		g.Guards = []Guard{
+			{Metric: MetricErrors, Tolerance: 0.05},
+			{Metric: MetricFailedTools, Tolerance: 0.05},
+			{Metric: MetricRefusals, Tolerance: 0.05},
+			{Metric: MetricTokens, Tolerance: 0.5, Relative: true},
+			{Metric: MetricLatency, Tolerance: 1, Relative: true},
+		}
 	}
 	return g
 }

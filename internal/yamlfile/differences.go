@@ -80,8 +80,8 @@ func inline(n *yaml.Node) string {
 			return "{" + strings.Join(parts, ", ") + "}"
 		}
 		return "[" + strings.Join(parts, ", ") + "]"
-	case yaml.AliasNode:
-		return inline(n.Alias)
+	case yaml.AliasNode: // of no file that was read
+		return "*" + n.Value
 	default:
 		return strings.ReplaceAll(n.Value, "\n", "\\n")
 	}
