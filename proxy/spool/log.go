@@ -157,7 +157,8 @@ func (l *Log) recoverSegment(number uint64, found func(ref Ref, record []byte) e
 		length := int(binary.LittleEndian.Uint32(content[at:]))
 		sum := binary.LittleEndian.Uint32(content[at+4:])
 		end := at + headerBytes + length
-		if length > maxRecordBytes || end > len(content) || crc32.Checksum(content[at+headerBytes:end], table) != sum {
+		// Zeros at the end of a file that had no time to be written are no records.
+		if length == 0 || length > maxRecordBytes || end > len(content) || crc32.Checksum(content[at+headerBytes:end], table) != sum {
 			break
 		}
 		s.pending++
@@ -195,14 +196,14 @@ func (l *Log) Next() (Ref, error) {
 	return Ref{segment: l.current.number, offset: l.current.size}, nil
 }
 
-// AppendAt adds all records or none, with one write and one sync. The records may refer to their own places: the error
-// is ErrMoved unless the first one gets the place at, which Next has returned. It is ErrFull when there is no room, or an
+// AppendAt adds all records, which must not be empty, or none, with one write and one sync. The records may refer to their
+// own places: the error is ErrMoved unless the first one gets the place at, which Next has returned. It is ErrFull when there is no room, or an
 // error of the disk.
 func (l *Log) AppendAt(at Ref, records [][]byte) ([]Ref, error) {
 	need := int64(0)
 	for _, r := range records {
-		if len(r) > maxRecordBytes {
-			return nil, fmt.Errorf("spool: a record of %d bytes is longer than the limit of %d", len(r), maxRecordBytes)
+		if len(r) == 0 || len(r) > maxRecordBytes {
+			return nil, fmt.Errorf("spool: a record of %d bytes, must have 1 to %d", len(r), maxRecordBytes)
 		}
 		need += headerBytes + int64(len(r))
 	}
