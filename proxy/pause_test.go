@@ -181,6 +181,29 @@ func TestPauseDrain(t *testing.T) {
 	})
 }
 
+// Who resumes the proxy while another caller waits for its calls to end is right: the engines are not paused afterwards.
+func TestResumeWhileDraining(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newPausable(t, func(c *proxy.Config) { c.Models[0].PauseURL, c.Models[0].ResumeURL = "/pause", "/resume" })
+		b.calls(1)
+		var draining sync.WaitGroup
+		draining.Go(func() {
+			began := time.Now()
+			if err := b.Pause(t.Context(), proxy.PauseDrain); !errors.Is(err, agl.ErrConflict) || time.Since(began) != time.Second {
+				t.Errorf("pause: after %v: %v", time.Since(began), err)
+			}
+		})
+		time.Sleep(time.Second)
+		b.resume()
+		draining.Wait()
+		b.expect(1, 0, 200)
+		if diff := cmp.Diff([]string{"POST http://a/resume"}, b.told); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
 func TestPauseAbort(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -429,8 +429,11 @@ func (h *Handler) paused(err error) (any, error) {
 	if _, engines := errors.AsType[*upstream.EnginesError](err); engines {
 		return nil, openai.NewError(http.StatusBadGateway, openai.APIError, "engines_failed", err.Error())
 	}
-	if agl.ErrorCode(err) == agl.CodeInvalid {
+	switch agl.ErrorCode(err) {
+	case agl.CodeInvalid:
 		return nil, invalid("invalid_mode", err)
+	case agl.CodeConflict:
+		return nil, openai.NewError(http.StatusConflict, openai.InvalidRequestError, "resumed", err.Error())
 	}
 	return nil, openai.NewError(http.StatusGatewayTimeout, openai.APIError, "still_running", err.Error())
 }

@@ -115,6 +115,8 @@ func codeOf(status int) agl.Code {
 		return agl.CodeUnauthorized
 	case http.StatusNotFound:
 		return agl.CodeNotFound
+	case http.StatusConflict:
+		return agl.CodeConflict
 	case http.StatusServiceUnavailable:
 		return agl.CodeUnavailable
 	default:

@@ -35,7 +35,7 @@ type gate struct {
 	mode    PauseMode             // empty while open
 	resumed chan struct{}         // closed when the gate opens or changes its mode; nil while open
 	inside  map[*passage]struct{} // calls that are at a backend
-	empty   []chan struct{}       // closed when inside is empty
+	empty   []chan struct{}       // closed when inside is empty, or the gate opens
 	held    int                   // calls that wait
 }
 
@@ -107,15 +107,20 @@ func (g *gate) leave(in *passage) {
 	defer g.mu.Unlock()
 	delete(g.inside, in)
 	if len(g.inside) == 0 {
-		for _, e := range g.empty {
-			close(e)
-		}
-		g.empty = nil
+		g.endWaits()
 	}
 }
 
+// endWaits ends the waits of those who have closed the gate.
+func (g *gate) endWaits() {
+	for _, e := range g.empty {
+		close(e)
+	}
+	g.empty = nil
+}
+
 // close closes the gate. If the mode waits for running calls, the channel is closed
-// once none is left, otherwise at once.
+// once none is left or the gate opens, otherwise at once.
 func (g *gate) close(mode PauseMode) <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -143,6 +148,7 @@ func (g *gate) open() {
 	if g.resumed != nil {
 		close(g.resumed)
 		g.mode, g.resumed = "", nil
+		g.endWaits()
 	}
 }
 

@@ -126,7 +126,8 @@ func (p *Pool) PauseState() PauseState { return p.gate.state() }
 // PauseHold. PauseDrain and PauseAbort return when no call is at a backend, or with
 // CodeUnavailable when ctx ends first; the proxy stays paused then. After that every
 // Model.PauseURL is requested; an *EnginesError tells which requests failed. A pause
-// of a paused proxy changes the mode.
+// of a paused proxy changes the mode. If the proxy is resumed meanwhile, the error is
+// CodeConflict, and no engine stays paused.
 func (p *Pool) Pause(ctx context.Context, mode PauseMode) error {
 	switch mode {
 	case "":
@@ -142,12 +143,19 @@ func (p *Pool) Pause(ctx context.Context, mode PauseMode) error {
 	case <-ctx.Done():
 		return agl.Errorf(agl.CodeUnavailable, "pause: %d calls are still running: %w", p.PauseState().Running, context.Cause(ctx))
 	}
+	p.posting.Lock()
+	defer p.posting.Unlock()
+	if p.PauseState().Mode == "" {
+		return agl.Errorf(agl.CodeConflict, "pause: the proxy was resumed before it was paused")
+	}
 	return p.engines.postAll(ctx, p.models.Load(), func(b *backend) *url.URL { return b.pause })
 }
 
 // Resume requests every Model.ResumeURL and then lets calls pass again, waiting
 // calls first. An *EnginesError tells which requests failed.
 func (p *Pool) Resume(ctx context.Context) error {
+	p.posting.Lock()
+	defer p.posting.Unlock()
 	err := p.engines.postAll(ctx, p.models.Load(), func(b *backend) *url.URL { return b.resume })
 	p.gate.open()
 	p.cfg.Logger.InfoContext(ctx, "resumed")
