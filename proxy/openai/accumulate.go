@@ -171,9 +171,9 @@ func join(members *[]keyed, name, quoted []byte) int {
 	return len(name) + len(inner)
 }
 
-// number reads the member index of the object at the start of raw; it is 0 if there is none.
-func number(raw []byte) int {
-	index, found := 0, false
+// number reads the member index of the object at the start of raw; it is absent if there is none.
+func number(raw []byte, absent int) int {
+	index, found := absent, false
 	rawjson.WalkMembers(raw, 0, func(m rawjson.Member) int {
 		end := rawjson.SkipValue(raw, m.ValueStart)
 		if end >= 0 && string(m.Name) == "index" {
@@ -191,7 +191,7 @@ func number(raw []byte) int {
 
 // choice returns the choice to which the object at the start of raw belongs.
 func (a *Accumulator) choice(raw []byte) *choice {
-	index := number(raw)
+	index := number(raw, 0)
 	for _, known := range a.choices {
 		if known.index == index {
 			return known
@@ -316,8 +316,11 @@ func (d *message) take(m rawjson.Member) int {
 	case rawjson.IsNull(m.Value):
 		return 0
 	case name == "tool_calls" && m.Value[0] == '[':
-		grown := 0
-		rawjson.EachElement(m.Value, func(value []byte) { grown += d.addCall(value) })
+		grown, i := 0, 0
+		rawjson.EachElement(m.Value, func(value []byte) {
+			grown += d.addCall(value, i)
+			i++
+		})
 		return grown
 	case m.Value[0] == '[':
 		return listOf(&d.lists, m.Name).add(m.Value)
@@ -328,8 +331,9 @@ func (d *message) take(m rawjson.Member) int {
 	}
 }
 
-func (d *message) addCall(raw []byte) int {
-	index := number(raw)
+// addCall adds an element of tool_calls. The calls of a whole message have no index: it is their place.
+func (d *message) addCall(raw []byte, place int) int {
+	index := number(raw, place)
 	var call *toolCall
 	for _, known := range d.calls {
 		if known.index == index {

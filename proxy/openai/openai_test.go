@@ -151,6 +151,20 @@ func TestAccumulator(t *testing.T) {
 	}
 }
 
+// Calls of one message that have no index, as in whole messages, are not joined.
+func TestAccumulateCallsWithoutIndex(t *testing.T) {
+	t.Parallel()
+	const calls = `"tool_calls":[{"id":"a","function":{"name":"f","arguments":"{}"}},{"id":"b","function":{"name":"g","arguments":"{}"}}]`
+	for _, member := range []string{"delta", "message"} {
+		var a openai.Accumulator
+		a.Add([]byte(`{"choices":[{"index":0,"` + member + `":{` + calls + `},"finish_reason":"tool_calls"}]}`))
+		want := `{"choices":[{"index":0,"message":{` + calls + `},"finish_reason":"tool_calls"}]}`
+		if diff := cmp.Diff(want, string(a.AppendJSON(nil))); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", member, diff)
+		}
+	}
+}
+
 // cutUp feeds a stream in pieces and returns its events.
 func cutUp(stream []byte, sizes func() int) [][]byte {
 	var e openai.Events
