@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -206,6 +207,18 @@ func TestBudgetOfTimeEndsRunningCall(t *testing.T) {
 type reader func(p []byte) (int, error)
 
 func (r reader) Read(p []byte) (int, error) { return r(p) }
+
+// A time that no time.Duration holds is a long one.
+func TestBudgetOfCenturies(t *testing.T) {
+	t.Parallel()
+	for _, seconds := range []float64{9_999_999_999, math.MaxFloat64} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newPausable(t, func(c *proxy.Config) { c.Control.Budget.Seconds = seconds })
+			b.calls(1)
+			b.expect(1, 0, 200)
+		})
+	}
+}
 
 // An empty reply that ends for its length has the form that the path and the
 // stream want.

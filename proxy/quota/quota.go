@@ -2,6 +2,7 @@ package quota
 
 import (
 	"container/list"
+	"math"
 	"sync"
 	"time"
 
@@ -140,7 +141,8 @@ func (a *Account) Deadline() (at time.Time, spent *SpentError) {
 	if a == nil || a.budget.Seconds == 0 {
 		return time.Time{}, nil
 	}
-	return a.attempt.first.Add(time.Duration(a.budget.Seconds * float64(time.Second))), a.budget.timeSpent()
+	const most = math.MaxInt64 / float64(time.Second) / 2 // of a time.Duration, by far
+	return a.attempt.first.Add(time.Duration(min(a.budget.Seconds, most) * float64(time.Second))), a.budget.timeSpent()
 }
 
 // LimitsTokens reports whether the budget limits tokens, so that they must be counted
