@@ -27,9 +27,14 @@ func forwarded(next http.Handler, trusted []netip.Prefix) http.Handler {
 func clientAddress(lists []string, last netip.Addr, trusted []netip.Prefix) netip.Addr {
 	hops := strings.Split(strings.Join(lists, ","), ",")
 	for _, hop := range slices.Backward(hops) {
-		address, err := netip.ParseAddr(strings.TrimSpace(hop))
+		hop = strings.TrimSpace(hop)
+		address, err := netip.ParseAddr(hop)
 		if err != nil {
-			return last
+			withPort, err := netip.ParseAddrPort(hop) // some proxies name the port, too
+			if err != nil {
+				return last
+			}
+			address = withPort.Addr()
 		}
 		last = address
 		if !isTrusted(trusted, address) {
