@@ -165,16 +165,17 @@ func (s *Sessions) lookup(ctx context.Context, text string) (Caller, error) {
 		return Caller{}, err
 	}
 	caller, err := kept.Caller.Caller()
-	if err == nil && (len(kept.Groups) > 0 || strings.HasPrefix(caller.Name, "oidc:")) { // versions before kept no groups
-		if caller.Scopes = s.grants.Of(kept.Groups...); caller.Scopes == 0 {
-			return Caller{}, errOver()
-		}
-	}
-	if err == nil && caller.KeyID != "" {
+	switch {
+	case err != nil:
+	case caller.KeyID != "":
 		if s.keys == nil {
 			return Caller{}, errOver()
 		}
 		caller, err = s.keys.find(ctx, caller.KeyID)
+	case len(kept.Groups) > 0 || strings.HasPrefix(caller.Name, "oidc:"): // versions before kept no groups
+		if caller.Scopes = s.grants.Of(kept.Groups...); caller.Scopes == 0 {
+			return Caller{}, errOver()
+		}
 	}
 	if until := kept.ExpireTime.Time(); err == nil && (caller.Expire.IsZero() || until.Before(caller.Expire)) {
 		caller.Expire = until

@@ -59,3 +59,28 @@ func TestSessionsHaveTheScopesOfTheirGroups(t *testing.T) {
 		t.Errorf("after signing out: %v", err)
 	}
 }
+
+// A key keeps its scopes in a session whatever its name is.
+func TestSessionsOfKeys(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	keys := access.NewKeys(store)
+	sessions := access.NewSessions(store, keys, "token", nil)
+	for _, name := range []string{"ci", "oidc:ci"} {
+		created, err := keys.Create(t.Context(), access.NewKey{Name: name, Scopes: access.Train})
+		if err != nil {
+			t.Fatal(err)
+		}
+		caller, err := keys.Check(t.Context(), created.Text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _, err := sessions.Begin(t.Context(), &caller)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := sessions.Check(t.Context(), text); err != nil || got.KeyID != created.ID || got.Scopes != access.Train {
+			t.Errorf("%s: got %+v, %v", name, got, err)
+		}
+	}
+}
