@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -204,4 +205,35 @@ func readAll(path string) (tasks agl.Tasks, err error) {
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	return r.Tasks()
+}
+
+// A scale is the number of digits behind the point. Without a limit a small file could take all memory, and a negative one
+// gives wrong numbers.
+func TestDecimalScale(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		scale      int
+		want, fail string
+	}{{18, `{"n":-0.000000000000000001}`, ""}, {-1, "", "scale -1"}, {math.MaxInt32, "", "row has more than"}} {
+		schema := parquet.NewSchema("row", parquet.Group{"n": parquet.Decimal(tt.scale, 18, parquet.Int64Type)})
+		var file bytes.Buffer
+		w := parquet.NewGenericWriter[any](&file, schema)
+		if _, err := w.WriteRows([]parquet.Row{{parquet.Int64Value(-1).Level(0, 0, 0)}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "decimal.parquet")
+		if err := os.WriteFile(path, file.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		tasks, err := readAll(path)
+		switch {
+		case tt.fail != "" && (!errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), tt.fail)):
+			t.Errorf("scale %d: %d tasks, error %v", tt.scale, len(tasks), err)
+		case tt.fail == "" && (err != nil || len(tasks) != 1 || string(tasks[0]) != tt.want):
+			t.Errorf("scale %d: %s, error %v", tt.scale, tasks, err)
+		}
+	}
 }

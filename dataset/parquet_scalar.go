@@ -171,6 +171,12 @@ func appendTime(t *format.TimeType) appendScalar {
 // appendDecimal appends unscaled integers with a decimal point before the last scale digits.
 func appendDecimal(scale int) appendScalar {
 	return func(dst []byte, v parquet.Value) ([]byte, error) {
+		switch {
+		case scale < 0:
+			return nil, fmt.Errorf("a decimal with the scale %d, must not be negative", scale)
+		case scale > MaxLine: // as many digits
+			return nil, errLongRow
+		}
 		unscaled := new(big.Int)
 		switch v.Kind() {
 		case parquet.Int32:
