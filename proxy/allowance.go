@@ -36,23 +36,6 @@ func (b *budgets) of(ctx context.Context, by *access.Caller) exchange.Allowance 
 	return &allowance{b, *by}
 }
 
-// price returns the highest price of the replicas of a model; nil if one of them has no price.
-func (b *budgets) price(model string) *upstream.Price {
-	var highest *upstream.Price
-	for _, m := range b.upstream.Models() {
-		switch {
-		case m.Name != model:
-		case m.Price == nil:
-			return nil
-		case highest == nil:
-			highest = &upstream.Price{Prompt: m.Price.Prompt, Completion: m.Price.Completion}
-		default:
-			highest.Prompt, highest.Completion = max(highest.Prompt, m.Price.Prompt), max(highest.Completion, m.Price.Completion)
-		}
-	}
-	return highest
-}
-
 // allowance is the budget of a caller.
 type allowance struct {
 	budgets *budgets
@@ -67,7 +50,7 @@ func (a *allowance) Reserve(ctx context.Context, model string, most exchange.Usa
 	if a.budgets.meter == nil {
 		return nil, openai.NewError(http.StatusForbidden, openai.PermissionError, "no_budgets", a.who(a.by.Limits != access.Limits{})+" has a budget, and this proxy has no store that counts it")
 	}
-	r := &reserved{allowance: a, price: a.budgets.price(model)}
+	r := &reserved{allowance: a, price: a.budgets.upstream.Price(model)}
 	if r.price == nil && max(a.by.Limits.MaxUSD, a.by.Project.MaxUSD) > 0 {
 		return nil, openai.NewError(http.StatusForbidden, openai.PermissionError, "no_price",
 			a.who(a.by.Limits.MaxUSD > 0)+" has a budget in dollars, and the model "+model+" has no price in the configuration of this proxy")

@@ -180,6 +180,14 @@ func TestBudgetOfCalls(t *testing.T) {
 		}
 		c.Retry.Attempts = 1
 	}
+	pinned := func(c *proxy.Config) {
+		price(c)
+		newest := c.Models[0]
+		newest.Price = &proxy.Price{Prompt: 1, Completion: 1}
+		c.Models[0].Resources = "rs-1"
+		c.Models = append(c.Models, newest)
+		c.Rollouts = &enqueued{resources: map[string]string{"r": "rs-1"}}
+	}
 	for _, test := range []struct {
 		name    string
 		limits  access.Limits
@@ -204,6 +212,8 @@ func TestBudgetOfCalls(t *testing.T) {
 		{"an earlier response, without a limit of tokens", access.Limits{MaxCalls: 1}, nil, answer(200, usedBody), "/v1/responses", `{"model":"m","input":"a","previous_response_id":"r"}`, 200, "", access.Amounts{Tokens: 8}, `"input":"a","previous_response_id":"r"}`},
 		{"no number", access.Limits{MaxTokens: 5000}, nil, answer(200, usedBody), "/v1/chat/completions", prompt + `,"max_tokens":-1}`, 400, "max_tokens: got -1, must be a number between 1 and", access.Amounts{}, ""},
 		{"dollars", access.Limits{MaxUSD: 0.01}, price, answer(200, usedBody), "/v1/chat/completions", prompt + `,"max_tokens":9}`, 200, "", access.Amounts{Tokens: 8, NanoUSD: 3*2000 + 5*10000}, ""},
+		{"dollars of a pinned version", access.Limits{MaxUSD: 0.01}, pinned, answer(200, usedBody), "/rollout/r/attempt/a/v1/chat/completions", prompt + `,"max_tokens":9}`, 200, "", access.Amounts{Tokens: 8, NanoUSD: 3*2000 + 5*10000}, ""},
+		{"dollars of no pinned version", access.Limits{MaxUSD: 0.01}, pinned, answer(200, usedBody), "/v1/chat/completions", prompt + `,"max_tokens":9}`, 200, "", access.Amounts{Tokens: 8, NanoUSD: 3*1000 + 5*1000}, ""},
 		{"too many dollars", access.Limits{MaxUSD: 0.001}, price, answer(200, usedBody), "/v1/chat/completions", prompt + `,"max_tokens":100}`, 429, "a budget of 0.001 dollars: 0.001 are left, running requests have reserved 0, and this request may need 0.001", access.Amounts{}, ""},
 		{"no price", access.Limits{MaxUSD: 1}, nil, answer(200, usedBody), "/v1/chat/completions", prompt + `}`, 403, "has no price", access.Amounts{}, ""},
 		{"no store that counts", access.Limits{MaxUSD: 1}, func(c *proxy.Config) { c.Budgets = nil }, answer(200, usedBody), "/v1/chat/completions", prompt + `}`, 403, "no store that counts", access.Amounts{}, ""},

@@ -96,6 +96,22 @@ func (p *Pool) Find(model string) error {
 	return err
 }
 
+// Price returns the highest price of the replicas of a [Request.Model]; nil if one of them has no price.
+func (p *Pool) Price(model string) *Price {
+	g := p.models.Load().groups[model]
+	if g == nil {
+		return nil
+	}
+	highest := &Price{}
+	for _, b := range g.replicas {
+		if b.Price == nil {
+			return nil
+		}
+		highest.Prompt, highest.Completion = max(highest.Prompt, b.Price.Prompt), max(highest.Completion, b.Price.Completion)
+	}
+	return highest
+}
+
 // Backend is the present state of a backend.
 type Backend struct {
 	Model   string
