@@ -6,6 +6,18 @@ import "github.com/agl-go/agl/proxy/openai"
 // forms into chat messages for the record; the span of the raw exchange keeps the reply
 // in its own form. What chat cannot express is kept as a content part.
 
+// instructions returns the member of a request that holds what stands before all messages, if the form has one.
+func (f Form) instructions() (name string, ok bool) {
+	switch f {
+	case Messages:
+		return "system", true
+	case Responses:
+		return "instructions", true
+	case Chat, Completion:
+	}
+	return "", false
+}
+
 // ChatMessages calls yield with each chat message that a member of a request holds: its messages,
 // prompt, input, system text or instructions. It reports false for a member that holds none. The
 // value must be valid JSON.
@@ -18,8 +30,9 @@ func ChatMessages(f Form, name string, value []byte, yield func(message []byte))
 	if each := listedMessages(f, name, yield); each != nil && value[0] == '[' {
 		return openai.Elements(value, each)
 	}
+	instructions, separate := f.instructions()
 	switch {
-	case name == "system" && f == Messages, name == "instructions" && f == Responses:
+	case separate && name == instructions:
 		say("system", value)
 	case name == "input" && f == Responses:
 		say("user", value)

@@ -223,8 +223,20 @@ func writeRequest(a *attrs, in *Input) {
 		written++
 		return promptPrefix(written - 1)
 	}
-	skip := checked.Skip(request)
 	message := func(raw []byte) { a.message(prefix(), raw) }
+	instructions, separate := in.Form.instructions()
+	instruct := func() { // Python's clients send instructions behind the messages
+		skip := checked.Skip(request)
+		rawjson.WalkMembers(request, rawjson.SkipSpace(request, 0), func(m rawjson.Member) int {
+			end := skip(m.ValueStart)
+			if string(m.Name) == instructions {
+				ChatMessages(in.Form, instructions, request[m.ValueStart:end:end], message)
+			}
+			return end
+		})
+		separate = false
+	}
+	skip := checked.Skip(request)
 	// A long history is walked once: its messages are written where they are found.
 	rawjson.WalkMembers(request, rawjson.SkipSpace(request, 0), func(m rawjson.Member) int {
 		name := string(m.Name)
@@ -233,7 +245,12 @@ func writeRequest(a *attrs, in *Input) {
 		}
 		end := skip(m.ValueStart)
 		value := request[m.ValueStart:end:end]
+		isInstructions := name == instructions && instructions != ""
+		if separate && (isInstructions || name == "messages" || name == "input") {
+			instruct()
+		}
 		switch {
+		case isInstructions:
 		case ChatMessages(in.Form, name, value, message):
 		case name == "tools":
 			i := 0

@@ -150,6 +150,27 @@ func TestCustomToolCalls(t *testing.T) {
 }
 
 // A reply that is an error or no reply of its API is not recorded as one, whatever its status.
+// Instructions are the first message, wherever a client writes them: Python's write them last.
+func TestInstructionsComeFirst(t *testing.T) {
+	t.Parallel()
+	var b Builder
+	for _, in := range []Input{
+		{Form: Responses, Request: []byte(`{"input":[{"role":"user","content":"hi"}],"model":"m","instructions":"be brief"}`)},
+		{Form: Responses, Request: []byte(`{"input":"hi","instructions":"be brief"}`)},
+		{Form: Messages, Request: []byte(`{"max_tokens":9,"messages":[{"role":"user","content":"hi"}],"system":"be brief"}`)},
+	} {
+		got := agl.Attributes(b.AppendAttributes(nil, &in, &Position{Name: "1"}))
+		for name, want := range map[string]string{
+			"gen_ai.prompt.0.role": "system", "gen_ai.prompt.0.content": "be brief",
+			"gen_ai.prompt.1.role": "user", "gen_ai.prompt.1.content": "hi", "gen_ai.prompt.2.role": "",
+		} {
+			if text, _ := got.GetString(name); text != want {
+				t.Errorf("%s: %s is %q, want %q", in.Request, name, text, want)
+			}
+		}
+	}
+}
+
 func TestRepliesThatAreNone(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
