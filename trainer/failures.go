@@ -40,7 +40,7 @@ func reasonOf(o agl.Outcome, timeout agl.Null[float64]) string {
 	if o.Kind == agl.OutcomeTimeout && timeout.Valid {
 		return fmt.Sprintf("timeout: the agent had not ended after %gs", timeout.V)
 	}
-	reason := reasonLine(o.Message)
+	reason := ReasonLine(o.Message)
 	if o.Kind == agl.OutcomeAgentError && reason != "" || strings.HasPrefix(reason, string(o.Kind)+": ") {
 		return reason
 	}
@@ -51,8 +51,9 @@ func reasonOf(o agl.Outcome, timeout agl.Null[float64]) string {
 // do exceptions whose message has several lines.
 var exception = regexp.MustCompile(`^(?:the agent ended with [^:]*: )?((?:[\w.$]*(?:Error|Exception)\b[^:]*:|panic: |Exception in thread ).*)`)
 
-// reasonLine is the last line that names an exception, or, without one, the last line.
-func reasonLine(text string) string {
+// ReasonLine is the line of an error's message that says what happened: the last one that names an exception or, without
+// one, the last one.
+func ReasonLine(text string) string {
 	for _, line := range slices.Backward(strings.Split(text, "\n")) {
 		if found := exception.FindStringSubmatch(strings.TrimRight(line, " \r")); found != nil {
 			return found[1]

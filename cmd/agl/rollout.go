@@ -11,6 +11,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/trainer"
 )
 
 // rolloutArg is the argument of a command about one rollout.
@@ -22,7 +23,7 @@ type rolloutArg struct {
 type rolloutFacts struct {
 	reward             agl.Null[float64]
 	prompt, completion int64
-	failure            string // the last line of its error; empty for none
+	failure            string // the line of its error that says what happened; empty for none
 }
 
 // factsOf reads the latest attempt of a rollout.
@@ -31,8 +32,7 @@ func factsOf(ctx context.Context, store agl.Store, r *agl.AttemptedRollout) (f r
 		return f, nil
 	}
 	if outcome, ok := r.Attempt.Outcome(); ok && outcome.Kind != agl.OutcomeOK {
-		message := strings.TrimSpace(outcome.Message)
-		f.failure = cmp.Or(strings.TrimSpace(message[strings.LastIndexByte(message, '\n')+1:]), string(outcome.Kind))
+		f.failure = cmp.Or(trainer.ReasonLine(outcome.Message), string(outcome.Kind))
 	}
 	f.reward = agl.Null[float64]{V: r.Attempt.Reward.V.Value, Valid: r.Attempt.Reward.Valid}
 	spans, err := attemptSpans(ctx, store, r.RolloutID, r.Attempt.AttemptID)
