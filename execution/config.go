@@ -181,6 +181,8 @@ func (c Config) validate() error {
 		if err := checkStoreURL(c.StoreURL); err != nil {
 			return agl.Errorf(agl.CodeInvalid, "execution: store URL: got %q, %w", redacted(c.StoreURL), err)
 		}
+	case c.Port == 0 && (c.ExternalStore || c.Role == RoleRunner):
+		return agl.Errorf(agl.CodeInvalid, "execution: port: got 0, must be that of the store's server, which this process does not start (%s)", EnvServerPort)
 	case !c.ExternalStore && c.Role != RoleRunner && c.Token == "" && !httpserver.Loopback(c.Host):
 		return agl.Errorf(agl.CodeInvalid,
 			"execution: host: got %q, which other machines can reach: set a token (%s) or listen on localhost", c.Host, EnvToken)
