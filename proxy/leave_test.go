@@ -2,10 +2,12 @@ package proxy_test
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 
 	"github.com/agl-go/agl"
@@ -67,5 +69,51 @@ func TestLeavesAtTheEnd(t *testing.T) {
 				closed(t, p)
 			})
 		})
+	}
+}
+
+// A stream is whole once the event that ends it has come, however its connection ends, and also if it does not for long.
+func TestBreaksOffAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	const stream = "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"
+	for name, body := range map[string]func(r *http.Request) io.Reader{
+		"with the last event": func(*http.Request) io.Reader {
+			return iotest.DataErrReader(io.MultiReader(strings.NewReader(stream), iotest.ErrReader(io.ErrUnexpectedEOF)))
+		},
+		"later": func(*http.Request) io.Reader {
+			return io.MultiReader(strings.NewReader(stream), iotest.ErrReader(io.ErrUnexpectedEOF))
+		},
+		"never": func(r *http.Request) io.Reader {
+			return io.MultiReader(strings.NewReader(stream), reader(func([]byte) (int, error) {
+				<-r.Context().Done()
+				return 0, r.Context().Err()
+			}))
+		},
+	} {
+		for _, path := range []string{attemptPath, strings.Replace(attemptPath, "/chat/completions", "/messages", 1)} {
+			t.Run(name+path, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					p, store := plugged(t, func(r *http.Request) (*http.Response, error) {
+						res := respond(200, http.Header{"Content-Type": {"text/event-stream"}}, "")
+						res.Body, res.ContentLength = io.NopCloser(body(r)), -1
+						return res, nil
+					}, nil, "backend")
+					r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(streamed(hello)))
+					w := httptest.NewRecorder()
+					if aborts(func() { p.ServeHTTP(w, r) }) {
+						t.Errorf("broken off after %s", w.Body)
+					}
+					if err := p.Flush(t.Context(), nil); err != nil {
+						t.Fatal(err)
+					}
+					calls := store.calls()
+					if len(calls) != 1 || calls[0].Status.Code != agl.StatusOK || attribute(t, &calls[0], record.AttrDelivered) != "true" {
+						t.Errorf("recorded as %+v", calls)
+					}
+					closed(t, p)
+				})
+			})
+		}
 	}
 }

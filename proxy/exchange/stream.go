@@ -197,7 +197,7 @@ func (s *eventRelay) end(err error) error {
 			return fault
 		}
 	}
-	if !errors.Is(err, io.EOF) {
+	if !errors.Is(err, io.EOF) && !s.done() { // after the event that ends a stream, it does not matter how the connection does
 		return err
 	}
 	if s.plan.Translated {
