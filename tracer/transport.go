@@ -17,6 +17,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/modelerror"
 	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/proxy/openai"
 	"github.com/agl-go/agl/proxy/record"
 )
 
@@ -232,7 +233,7 @@ func (c *modelCall) replyBytes() []byte {
 func (c *modelCall) outcome(err error) (modelReply, error) {
 	body := c.replyBytes()
 	switch {
-	case err != nil && !errors.Is(err, io.EOF):
+	case err != nil && !errors.Is(err, io.EOF) && (!c.streamed || !openai.CompleteStream(body)):
 		var reply modelReply
 		if c.streamed {
 			reply, _ = parseReply(c.form, body, true) // err is the better reason

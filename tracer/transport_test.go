@@ -116,6 +116,27 @@ func TestTransportClosedWhileRead(t *testing.T) {
 	}
 }
 
+// A stream is whole once the event that ends it has come, however its connection ends.
+func TestTransportBreaksOffAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	client, url := serve(t, &tracer.Transport{}, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, golden(t, "stream.reply"))
+		http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	ctx, open := start(t, newTracer(t, tracer.Config{Store: &spanStore{}}))
+	if _, _, err := post(ctx, t, client, url+"/v1/chat/completions", golden(t, "stream.request")); err == nil {
+		t.Error("the connection did not break")
+	}
+	if failure := tracer.ModelFailure(ctx); failure != nil {
+		t.Errorf("the call counts as failed: %v", failure)
+	}
+	if spans := end(t, open); len(spans) < 2 || spans[0].Status.Code != agl.StatusOK {
+		t.Errorf("recorded as %+v", spans)
+	}
+}
+
 func TestTransportRecords(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ name, contentType string }{
