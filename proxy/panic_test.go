@@ -62,3 +62,17 @@ func TestPanics(t *testing.T) {
 		})
 	}
 }
+
+// TestPanicsOfEngines: a transport that panics in a request to an engine does not end the process.
+func TestPanicsOfEngines(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := plugged(t, func(*http.Request) (*http.Response, error) { panic("boom") }, func(c *proxy.Config) {
+			c.Models[0].PauseURL, c.Models[0].HealthURL = "/pause", "/health"
+		}, "backend")
+		if err := p.Pause(t.Context(), proxy.PauseHold); err == nil || !strings.Contains(err.Error(), "panic: boom, at ") {
+			t.Errorf("pause: %v", err)
+		}
+		closed(t, p)
+	})
+}

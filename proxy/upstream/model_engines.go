@@ -39,7 +39,7 @@ func (e *engines) request(ctx context.Context, method string, at *url.URL, b *ba
 	if key != "" {
 		b.setKey(req.Header, key)
 	}
-	res, err := e.transport.RoundTrip(req)
+	res, err := roundTrip(e.transport, req)
 	if err != nil {
 		return err
 	}

@@ -114,13 +114,9 @@ func (r *Reply) roundTrip(req *Request, m *Message) (*http.Response, error) {
 	r.Sent = time.Now()
 	r.Tries++
 	r.backend.state.tries.Add(1)
-	var res *http.Response
-	err = panics.Catch(func() (err error) { // a transport may be of the program that embeds the proxy
-		res, err = r.pool.cfg.Transport.RoundTrip(r.backend.forward(r.ctx, req, m, key)) //nolint:bodyclose // Close does
-		return err
-	})
+	res, err := roundTrip(r.pool.cfg.Transport, r.backend.forward(r.ctx, req, m, key)) //nolint:bodyclose // Close does
 	if err != nil {
-		return nil, panics.Located(err)
+		return nil, err
 	}
 	if res.StatusCode < http.StatusOK || res.StatusCode > 599 { // 101, or none of HTTP's (RFC 9110, 15)
 		_ = res.Body.Close() // after 101 it is the connection, whose end cannot be waited for
@@ -128,6 +124,15 @@ func (r *Reply) roundTrip(req *Request, m *Message) (*http.Response, error) {
 	}
 	r.backend.redact(res, key)
 	return res, nil
+}
+
+// roundTrip sends a request, and makes an error of a panic: the transport may be of the program that embeds the proxy.
+func roundTrip(transport http.RoundTripper, req *http.Request) (res *http.Response, err error) {
+	err = panics.Catch(func() (err error) {
+		res, err = transport.RoundTrip(req)
+		return err
+	})
+	return res, panics.Located(err)
 }
 
 // enter waits until the proxy is not paused and admits the call to a backend. It uses
