@@ -114,7 +114,7 @@ func (r *Reply) roundTrip(req *Request, m *Message) (*http.Response, error) {
 	r.Sent = time.Now()
 	r.Tries++
 	r.backend.state.tries.Add(1)
-	res, err := roundTrip(r.pool.cfg.Transport, r.backend.forward(r.ctx, req, m, key)) //nolint:bodyclose // Close does
+	res, err := roundTrip(r.pool.cfg.Transport, r.backend.forward(r.ctx, req, m, key))
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func (r *Reply) roundTrip(req *Request, m *Message) (*http.Response, error) {
 // roundTrip sends a request, and makes an error of a panic: the transport may be of the program that embeds the proxy.
 func roundTrip(transport http.RoundTripper, req *http.Request) (res *http.Response, err error) {
 	err = panics.Catch(func() (err error) {
-		res, err = transport.RoundTrip(req)
+		res, err = transport.RoundTrip(req) //nolint:bodyclose // the caller does
 		return err
 	})
 	return res, panics.Located(err)
