@@ -2,6 +2,7 @@ package process
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -56,7 +57,20 @@ func (o *output) text() string {
 // maxQuoted is how much of standard error goes into an error.
 const maxQuoted = 2 << 10
 
+// maxThrown is how long the line may be that names an exception.
+const maxThrown = 500
+
+// thrown matches the line in which Node, Python and Java name an exception. Node writes its members behind it, which may be long.
+var thrown = regexp.MustCompile(`(?m)^[\w.$]*(?:Error|Exception)\b[^:\n]*:.*`)
+
+// excerpt returns the end of the stream, after the line that names an exception if that comes before it.
 func (o *output) excerpt() string {
 	b, _ := o.end()
-	return strings.TrimSpace(strings.ToValidUTF8(string(b[max(len(b)-maxQuoted, 0):]), "\uFFFD"))
+	cut := max(len(b)-maxQuoted, 0)
+	text := b[cut:]
+	if named := thrown.FindAll(b[:cut], -1); named != nil && !thrown.Match(text) {
+		last := named[len(named)-1]
+		text = slices.Concat(last[:min(len(last), maxThrown)], []byte("\n…\n"), text)
+	}
+	return strings.TrimSpace(strings.ToValidUTF8(string(text), "\uFFFD"))
 }

@@ -302,6 +302,16 @@ func TestFailedOutputIsRecorded(t *testing.T) {
 	}
 }
 
+// The error of a crash names the exception, although Node writes all its members behind it.
+func TestLongCrash(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	got := w.step(w.agent(shell(`exec >&2; echo started; echo 'APIError [AI_APIError]: no such tool'; head -c 9000 /dev/zero | tr '\0' ' '; echo '}'; exit 1`)), agl.EnqueueRollout{})
+	if !strings.Contains(got.message, "exit status 1: APIError [AI_APIError]: no such tool\n…\n") || !strings.HasSuffix(got.message, "}") || len(got.message) > 2300 {
+		t.Errorf("got %d bytes: %.200q", len(got.message), got.message)
+	}
+}
+
 func TestTimeLimits(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
