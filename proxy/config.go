@@ -204,9 +204,7 @@ func CheckPublicURL(given string) error {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	const mib = 1 << 20
 	c.MaxRequestBytes = cmp.Or(c.MaxRequestBytes, 64*mib)
 	c.MaxReplyBytes = cmp.Or(c.MaxReplyBytes, 64*mib)

@@ -160,7 +160,7 @@ func readEmission(body []byte, traceparent string) (agl.Span, error) {
 	if e.Exception != nil {
 		span.Status = agl.SpanStatus{Code: agl.StatusError, Description: agl.Some(e.Exception.Message)}
 	}
-	if !isSpanID(span.SpanID) {
+	if !spanIDForm.MatchString(span.SpanID) {
 		if span.SpanID != "" {
 			return agl.Span{}, fmt.Errorf("span_id: got %q, must be 16 hex digits", span.SpanID)
 		}
@@ -180,8 +180,6 @@ var (
 	traceparentForm = regexp.MustCompile(`^00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}$`)
 	spanIDForm      = regexp.MustCompile(`^[0-9a-f]{16}$`)
 )
-
-func isSpanID(id string) bool { return spanIDForm.MatchString(id) }
 
 func randomHex(n int) string {
 	id := make([]byte, n)

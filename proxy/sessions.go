@@ -350,7 +350,7 @@ func (p *Proxy) rlStart(r *http.Request, _ route, _ *session.Session) (int, any,
 func (p *Proxy) rlReward(r *http.Request, _ route, s *session.Session) (int, any, error) {
 	var body struct {
 		Reward        jsontext.Value `json:"reward"`
-		InteractionID *string        `json:"interaction_id"`
+		InteractionID string         `json:"interaction_id"`
 	}
 	if err := p.readSessionBody(r, &body); err != nil {
 		return 0, nil, err
@@ -359,11 +359,7 @@ func (p *Proxy) rlReward(r *http.Request, _ route, s *session.Session) (int, any
 	if err != nil {
 		return 0, nil, agl.Errorf(agl.CodeInvalid, "%w", err)
 	}
-	reward := agl.AddRewardParams{RolloutID: s.RolloutID, Rewards: []agl.Reward{{Name: "primary", Value: value}}}
-	if body.InteractionID != nil {
-		reward.Call = *body.InteractionID
-	}
-	_, err = p.addReward(r.Context(), reward)
+	_, err = p.addReward(r.Context(), agl.AddRewardParams{RolloutID: s.RolloutID, Rewards: []agl.Reward{{Name: "primary", Value: value}}, Call: body.InteractionID})
 	return http.StatusOK, map[string]string{"message": "success"}, err
 }
 

@@ -24,8 +24,8 @@ import (
 type sessionReward struct {
 	Value          jsontext.Value `json:"value"`
 	Dimensions     jsontext.Value `json:"dimensions"`
-	Call           *string        `json:"call"`
-	Turn           *string        `json:"turn"`
+	Call           string         `json:"call"`
+	Turn           string         `json:"turn"`
 	Source         string         `json:"source"`
 	Message        string         `json:"message"`
 	At             *agl.Timestamp `json:"at"`
@@ -42,13 +42,7 @@ func (r *sessionReward) params(rolloutID string) (agl.AddRewardParams, error) {
 	if err != nil {
 		return agl.AddRewardParams{}, agl.Errorf(agl.CodeInvalid, "%w", err)
 	}
-	p := agl.AddRewardParams{RolloutID: rolloutID, Rewards: rewards, Source: r.Source, Message: r.Message, IdempotencyKey: r.IdempotencyKey}
-	if r.Call != nil {
-		p.Call = *r.Call
-	}
-	if r.Turn != nil {
-		p.Turn = *r.Turn
-	}
+	p := agl.AddRewardParams{RolloutID: rolloutID, Rewards: rewards, Call: r.Call, Turn: r.Turn, Source: r.Source, Message: r.Message, IdempotencyKey: r.IdempotencyKey}
 	if r.At != nil {
 		p.Time = agl.Some(*r.At)
 	}
@@ -103,8 +97,8 @@ func sourceLabel(source string) string {
 // sessionEvent is the body of POST /v1/agl/event and /v1/agl/sessions/{id}/event.
 type sessionEvent struct {
 	Event          string         `json:"event"`
-	Call           *string        `json:"call"`
-	Turn           *string        `json:"turn"`
+	Call           string         `json:"call"`
+	Turn           string         `json:"turn"`
 	Message        string         `json:"message"`
 	At             *agl.Timestamp `json:"at"`
 	IdempotencyKey string         `json:"idempotency_key"`

@@ -79,10 +79,10 @@ func (c *call) settle() {
 		c.reserved.Settle(&Usage{})
 	case c.lost || !c.meter.given:
 		c.reserved.Settle(nil)
-	case c.meter.stream && !c.in.Delivered: // the backend may still generate, or has generated more than it counted
-		used.Completion = max(used.Completion, c.most.Completion)
-		c.reserved.Settle(&used)
 	default:
+		if c.meter.stream && !c.in.Delivered { // the backend may still generate, or has generated more than it counted
+			used.Completion = max(used.Completion, c.most.Completion)
+		}
 		c.reserved.Settle(&used)
 	}
 }

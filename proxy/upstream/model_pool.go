@@ -52,9 +52,7 @@ func (c Config) withDefaults() Config {
 	c.PauseQueue = cmp.Or(c.PauseQueue, 10_000)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, 10*time.Minute)
 	c.Retry, c.Health = c.Retry.withDefaults(), c.Health.withDefaults()
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
 

@@ -17,9 +17,10 @@ const minSecret = 8
 // asterisk, so that no length changes.
 func (b *backend) redact(res *http.Response, key string) {
 	var secrets [][]byte
+	longest := 0
 	add := func(text string) {
 		if len(text) >= minSecret {
-			secrets = append(secrets, []byte(text))
+			secrets, longest = append(secrets, []byte(text)), max(longest, len(text))
 		}
 	}
 	add(key)
@@ -37,10 +38,6 @@ func (b *backend) redact(res *http.Response, key string) {
 				values[i] = strings.ReplaceAll(values[i], string(s), strings.Repeat("*", len(s)))
 			}
 		}
-	}
-	longest := 0
-	for _, s := range secrets {
-		longest = max(longest, len(s))
 	}
 	res.Body = &redactedBody{body: res.Body, secrets: secrets, longest: longest}
 }
