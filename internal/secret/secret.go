@@ -2,6 +2,8 @@
 package secret
 
 import (
+	"errors"
+	"net/url"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -20,4 +22,13 @@ func Check(name, token string) error {
 		return agl.Errorf(agl.CodeInvalid, "%s: has a space at its beginning or end, which HTTP headers lose", name)
 	}
 	return nil
+}
+
+// ParseURL is url.Parse with an error that does not show the URL, which may hold a password.
+func ParseURL(raw string) (*url.URL, error) {
+	u, err := url.Parse(raw)
+	if wrong, ok := errors.AsType[*url.Error](err); ok {
+		return nil, wrong.Err
+	}
+	return u, err
 }

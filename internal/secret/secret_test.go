@@ -23,3 +23,15 @@ func TestCheck(t *testing.T) {
 		}
 	}
 }
+
+func TestParseURL(t *testing.T) {
+	t.Parallel()
+	if u, err := ParseURL("http://agl:s3cret@host:1/p"); err != nil || u.Host != "host:1" {
+		t.Errorf("got %v, %v", u, err)
+	}
+	for _, wrong := range []string{"http://agl:s3cret@host:x", "http://agl:s3%zz@host", "http://agl:s3cret@host\n", ":s3cret"} {
+		if u, err := ParseURL(wrong); err == nil || strings.Contains(err.Error(), "s3") {
+			t.Errorf("%q: got %v, %v", wrong, u, err)
+		}
+	}
+}

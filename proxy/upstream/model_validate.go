@@ -1,15 +1,14 @@
 package upstream
 
 import (
-	"net/url"
-
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/secret"
 )
 
 // CheckURL refuses what is not an absolute HTTP URL with CodeInvalid. The message
 // leaves out the URL's password.
 func CheckURL(field, raw string) error {
-	u, err := url.Parse(raw)
+	u, err := secret.ParseURL(raw)
 	if err != nil {
 		return agl.Errorf(agl.CodeInvalid, "%s: not a URL: %w", field, err)
 	}

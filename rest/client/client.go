@@ -24,6 +24,7 @@ import (
 	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/internal/secret"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
@@ -58,7 +59,7 @@ func New(config Config) (*Client, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	u, err := url.Parse(config.URL)
+	u, err := secret.ParseURL(config.URL)
 	if err != nil {
 		return nil, agl.Errorf(agl.CodeInvalid, "rest/client: URL: must be like http://127.0.0.1:4747: %w", err)
 	}

@@ -7,12 +7,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/bounds"
+	"github.com/agl-go/agl/internal/secret"
 	"github.com/agl-go/agl/tinker/engines"
 )
 
@@ -96,7 +96,7 @@ func (c Config) validate() error {
 
 // baseURL is the URL below which every call lies.
 func (c Config) baseURL() (string, error) {
-	u, err := url.Parse(c.URL)
+	u, err := secret.ParseURL(c.URL)
 	if err != nil {
 		return "", invalid("URL: must be like http://127.0.0.1:8000: %w", err)
 	}
