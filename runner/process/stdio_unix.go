@@ -13,6 +13,7 @@ const pipeSize = 64 << 10
 
 // copyErrors passes on standard error to its end in the background.
 func (k *kept) copyErrors() {
+	k.drainErrors = func() {}
 	conn, err := k.stderr.SyscallConn()
 	if err != nil {
 		return // it is closed
