@@ -190,6 +190,9 @@ func (l *limiter) release() {
 	l.wake()
 }
 
+// longestDebt is for how many minutes a call may overdraw the bucket of tokens: a backend may claim any number.
+const longestDebt = 60
+
 // charge charges the tokens of a call, which may overdraw the bucket.
 func (l *limiter) charge(tokens int64) {
 	l.mu.Lock()
@@ -197,8 +200,12 @@ func (l *limiter) charge(tokens int64) {
 	if l.tokens == nil {
 		return
 	}
+	burst := int64(l.tokens.Burst())
+	if tokens/longestDebt > burst {
+		tokens = longestDebt * burst
+	}
 	for now := time.Now(); tokens > 0; {
-		n := min(tokens, int64(l.tokens.Burst()))
+		n := min(tokens, burst)
 		l.tokens.ReserveN(now, int(n))
 		tokens -= n
 	}
