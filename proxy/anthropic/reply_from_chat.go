@@ -207,7 +207,7 @@ func (c *ChatReply) delta(to *openai.EventWriter, d *openai.ChatMessage) {
 			index = *call.Index
 		}
 		b := c.calls[index]
-		if b == nil {
+		if b == nil || call.Follows(b.id) {
 			b = &chatBlock{kind: "tool_use", id: orUnknown(call.ID), name: call.Function.Name}
 			if c.calls == nil {
 				c.calls = make(map[int]*chatBlock)

@@ -175,3 +175,17 @@ func TestSloppyReplies(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Some backends give all calls of a message the index 0.
+func TestCallsOfOneIndex(t *testing.T) {
+	t.Parallel()
+	call := func(id, arguments string) string {
+		return `{"id":"c","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"` + id + `","type":"function","function":{"name":"look","arguments":"` + arguments + `"}}]}}]}`
+	}
+	got := assembled(t, stream(t, &anthropic.ChatReply{}, call("t1", `{\"a\":1}`), call("t2", `{\"b\":2}`), `{"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}`, "[DONE]"))
+	for _, want := range []string{`"id":"t1"`, `"input":{"a":1}`, `"id":"t2"`, `"input":{"b":2}`} {
+		if !bytes.Contains(got, []byte(want)) {
+			t.Errorf("got %s, want %s in it", got, want)
+		}
+	}
+}

@@ -335,13 +335,13 @@ func (d *message) take(m rawjson.Member) int {
 func (d *message) addCall(raw []byte, place int) int {
 	index := number(raw, place)
 	var call *toolCall
-	for _, known := range d.calls {
+	for _, known := range slices.Backward(d.calls) {
 		if known.index == index {
 			call = known
 			break
 		}
 	}
-	if call == nil {
+	if call == nil || call.precedes(raw) {
 		call = &toolCall{index: index}
 		d.calls = append(d.calls, call)
 	}
@@ -356,6 +356,30 @@ func (d *message) addCall(raw []byte, place int) int {
 		}
 	})
 	return grown
+}
+
+// precedes reports whether a delta with the index of a call begins another one. See [ChatCall.Follows].
+func (c *toolCall) precedes(raw []byte) bool {
+	var begun []byte
+	for _, m := range c.members {
+		if string(m.name) == "id" {
+			begun = m.value
+		}
+	}
+	var delta ChatCall
+	rawjson.EachMember(raw, func(m rawjson.Member) {
+		switch string(m.Name) {
+		case "id":
+			delta.ID = m.Value
+		case "function":
+			rawjson.EachMember(m.Value, func(m rawjson.Member) {
+				if string(m.Name) == "name" {
+					delta.Function.Name = m.Value
+				}
+			})
+		}
+	})
+	return delta.Follows(begun)
 }
 
 // AppendJSON appends the completion.

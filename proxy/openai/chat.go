@@ -87,6 +87,13 @@ type ChatCall struct {
 	Function ChatFunction   `json:"function"`
 }
 
+// Follows reports whether a delta begins another call than the one that has begun under its index with an id: some backends
+// give all calls of a message the index 0. A name must come with the new id, because others give each delta of a call an id
+// of its own.
+func (c *ChatCall) Follows(begun jsontext.Value) bool {
+	return IsText(begun) && IsText(c.ID) && IsText(c.Function.Name) && !bytes.Equal(c.ID, begun)
+}
+
 // ChatFunction is a function that is offered, chosen or called.
 type ChatFunction struct {
 	Name        jsontext.Value `json:"name,omitzero"`

@@ -165,6 +165,36 @@ func TestAccumulateCallsWithoutIndex(t *testing.T) {
 	}
 }
 
+// Some backends give all calls of a message the index 0, and some give each delta of a call an id of its own.
+func TestAccumulateCallsOfOneIndex(t *testing.T) {
+	t.Parallel()
+	delta := func(call string) string {
+		return `{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,` + call + `}]}}]}`
+	}
+	for name, tt := range map[string]struct{ first, second, want string }{
+		"two calls": {
+			`"id":"a","function":{"name":"f","arguments":"{}"}`, `"id":"b","function":{"name":"f","arguments":"{\"x\":1}"}`,
+			`{"id":"a","function":{"name":"f","arguments":"{}"}},{"id":"b","function":{"name":"f","arguments":"{\"x\":1}"}}`,
+		},
+		"an id for each delta": {
+			`"id":"a","function":{"name":"f","arguments":"{"}`, `"id":"b","function":{"arguments":"}"}`,
+			`{"id":"b","function":{"name":"f","arguments":"{}"}}`,
+		},
+		"the same call": {
+			`"id":"a","function":{"name":"f","arguments":"{"}`, `"id":"a","function":{"arguments":"}"}`,
+			`{"id":"a","function":{"name":"f","arguments":"{}"}}`,
+		},
+	} {
+		var a openai.Accumulator
+		a.Add([]byte(delta(tt.first)))
+		a.Add([]byte(delta(tt.second)))
+		want := `{"choices":[{"index":0,"message":{"tool_calls":[` + tt.want + `]}}]}`
+		if diff := cmp.Diff(want, string(a.AppendJSON(nil))); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", name, diff)
+		}
+	}
+}
+
 // cutUp feeds a stream in pieces and returns its events.
 func cutUp(stream []byte, sizes func() int) [][]byte {
 	var e openai.Events

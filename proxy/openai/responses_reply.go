@@ -366,7 +366,7 @@ func (r *ResponseReply) delta(to *EventWriter, d *ChatMessage, logprobs jsontext
 			index = *c.Index
 		}
 		it := r.calls[index]
-		if it == nil {
+		if it == nil || c.Follows(it.call.CallID) {
 			it = r.callItem(&c)
 			r.calls[index] = it
 			r.begin(to, it)

@@ -252,6 +252,32 @@ func TestResponsesBrokenOff(t *testing.T) {
 	}
 }
 
+// Some backends give all calls of a message the index 0.
+func TestResponsesCallsOfOneIndex(t *testing.T) {
+	t.Parallel()
+	_, r, err := openai.ResponsesToChat([]byte(responsesRequest), options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := func(id, arguments string) string {
+		return `{"id":"c","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"` + id + `","type":"function","function":{"name":"look","arguments":"` + arguments + `"}}]}}]}`
+	}
+	var out []byte
+	for _, data := range []string{call("t1", `{\"a\":1}`), call("t2", `{\"b\":2}`), `{"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}`, "[DONE]"} {
+		if out, err = r.Event(out, []byte(data)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err = r.End(out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"call_id":"t1"`, `"arguments":"{\"a\":1}"`, `"call_id":"t2"`, `"arguments":"{\"b\":2}"`} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("got %s, want %s in it", out, want)
+		}
+	}
+}
+
 // FuzzResponses: whatever comes, nothing panics, and what comes out is JSON.
 func FuzzResponses(f *testing.F) {
 	f.Add([]byte(responsesRequest), []byte(responsesStreams[1].datas[2]))
