@@ -11,6 +11,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/httpserver"
+	"github.com/agl-go/agl/internal/secret"
 )
 
 // Role says which parts of a run a process runs.
@@ -97,7 +98,7 @@ func ConfigFromEnv(getenv func(string) string) (Config, error) {
 	}
 	if v := getenv(EnvStoreURL); v != "" {
 		if err := checkStoreURL(v); err != nil {
-			return Config{}, envError(EnvStoreURL, redacted(v), err.Error())
+			return Config{}, envError(EnvStoreURL, secret.RedactURL(v), err.Error())
 		}
 		if managed != "" && !c.ExternalStore {
 			return Config{}, envError(EnvManagedStore, managed,
@@ -140,15 +141,6 @@ func parseSwitch(v string) (on, ok bool) {
 	}
 }
 
-// redacted returns a URL without its password.
-func redacted(v string) string {
-	u, err := url.Parse(v)
-	if err != nil || u.Host == "" && strings.Contains(v, "@") { // which follows a password
-		return "(not a URL)"
-	}
-	return u.Redacted()
-}
-
 func checkStoreURL(v string) error {
 	u, err := url.Parse(v)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
@@ -179,7 +171,7 @@ func (c Config) validate() error {
 		return agl.Errorf(agl.CodeInvalid, "execution: port: got %d, must be 0 to 65535", c.Port)
 	case c.StoreURL != "":
 		if err := checkStoreURL(c.StoreURL); err != nil {
-			return agl.Errorf(agl.CodeInvalid, "execution: store URL: got %q, %w", redacted(c.StoreURL), err)
+			return agl.Errorf(agl.CodeInvalid, "execution: store URL: got %q, %w", secret.RedactURL(c.StoreURL), err)
 		}
 	case c.Port == 0 && (c.ExternalStore || c.Role == RoleRunner):
 		return agl.Errorf(agl.CodeInvalid, "execution: port: got 0, must be that of the store's server, which this process does not start (%s)", EnvServerPort)

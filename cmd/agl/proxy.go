@@ -181,7 +181,7 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 	}
 	defer func() { err = errors.Join(err, spans.Close()) }()
 	if err := checkStore(ctx, spans, log); err != nil {
-		return fmt.Errorf("--store: %s: %w", console.RedactURL(string(c.StoreURL)), err)
+		return fmt.Errorf("--store: %s: %w", secret.RedactURL(string(c.StoreURL)), err)
 	}
 	cfg := c.settings
 	backends := proxy.NewTransport()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/internal/secret"
 )
 
 type resourcesCommand struct {
@@ -101,7 +102,7 @@ func resourceText(r agl.Resource) (string, error) {
 	case agl.ProxyLLM:
 		llm = r.LLM
 	}
-	text := console.Printable(llm.Model) + " at " + console.Printable(console.RedactURL(llm.Endpoint))
+	text := console.Printable(llm.Model) + " at " + console.Printable(secret.RedactURL(llm.Endpoint))
 	if len(llm.SamplingParameters) == 0 || string(llm.SamplingParameters) == "{}" {
 		return text, nil
 	}

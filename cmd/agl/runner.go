@@ -18,6 +18,7 @@ import (
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/internal/secret"
 	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/runner"
 	"github.com/agl-go/agl/runner/process"
@@ -130,7 +131,7 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 	if err != nil {
 		return err
 	}
-	log.Info("runner takes rollouts", "store", console.RedactURL(public), "concurrency", c.Concurrency, "agent", strings.Join(c.agent(), " "))
+	log.Info("runner takes rollouts", "store", secret.RedactURL(public), "concurrency", c.Concurrency, "agent", strings.Join(c.agent(), " "))
 	if err := r.Run(ctx); err != nil {
 		if access.IsKey(to.Token) && agl.ErrorCode(err) == agl.CodeUnauthorized {
 			err = fmt.Errorf("%w\nmake another key for this runner with agl key create NAME --scope runner, and start it again", err)

@@ -12,10 +12,10 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
-	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/internal/httpserver"
+	"github.com/agl-go/agl/internal/secret"
 	"github.com/agl-go/agl/rest/client"
 )
 
@@ -54,7 +54,7 @@ func (f *modelKeys) open(ctx context.Context, log *slog.Logger) (keyStore, error
 		return keyStore{}, err
 	}
 	if err := askStore(ctx, store, log); err != nil {
-		return keyStore{}, errors.Join(fmt.Errorf("--store: %s: %w", console.RedactURL(string(f.Store)), err), store.Close())
+		return keyStore{}, errors.Join(fmt.Errorf("--store: %s: %w", secret.RedactURL(string(f.Store)), err), store.Close())
 	}
 	return keyStore{store.Keys(), store, store}, nil
 }

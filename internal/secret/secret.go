@@ -1,4 +1,5 @@
-// Package secret checks tokens and keys before they are used. It must not know whose they are.
+// Package secret checks tokens and keys before they are used, and keeps passwords of URLs out of messages. It must not know
+// whose they are.
 package secret
 
 import (
@@ -31,4 +32,16 @@ func ParseURL(raw string) (*url.URL, error) {
 		return nil, wrong.Err
 	}
 	return u, err
+}
+
+// RedactURL hides the password of a URL.
+func RedactURL(s string) string {
+	u, err := url.Parse(s)
+	switch {
+	case strings.Contains(s, "@") && (err != nil || u.Host == ""): // it follows a password
+		return "(not a URL)"
+	case err != nil:
+		return s
+	}
+	return u.Redacted()
 }

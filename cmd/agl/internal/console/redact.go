@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl/internal/secret"
 )
 
 // Redacted replaces a secret key in output.
@@ -70,7 +72,7 @@ func redactValue(name string, value jsontext.Value) (shown jsontext.Value, chang
 	if !strings.Contains(text, "@") {
 		return nil, false
 	}
-	shown, err := jsontext.AppendQuote(nil, RedactURL(text))
+	shown, err := jsontext.AppendQuote(nil, secret.RedactURL(text))
 	if err != nil {
 		return jsontext.Value(`"` + Redacted + `"`), true
 	}

@@ -2,7 +2,6 @@ package console
 
 import (
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -102,18 +101,6 @@ func Took(start, end agl.Null[agl.Timestamp], otherwise string) string {
 		return otherwise
 	}
 	return Duration(end.V.Sub(start.V))
-}
-
-// RedactURL hides the password of a URL.
-func RedactURL(s string) string {
-	u, err := url.Parse(s)
-	switch {
-	case strings.Contains(s, "@") && (err != nil || u.Host == ""): // it follows a password
-		return "(not a URL)"
-	case err != nil:
-		return s
-	}
-	return u.Redacted()
 }
 
 // maxBlock is the number of lines of a text that [Block] writes.

@@ -14,7 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/internal/secret"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/tinker/chat"
 )
@@ -59,7 +59,7 @@ func (d *Doctor) failedModel(ctx context.Context, check string, model proxy.Mode
 			}
 		}
 	}
-	d.Addf(check, Fail, remedy, "%s: %v", console.RedactURL(model.BaseURL), err)
+	d.Addf(check, Fail, remedy, "%s: %v", secret.RedactURL(model.BaseURL), err)
 }
 
 // refusalError is a response with a status other than 200.

@@ -15,6 +15,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/internal/httpserver"
+	"github.com/agl-go/agl/internal/secret"
 	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/rest/project"
 	"github.com/agl-go/agl/store"
@@ -25,7 +26,7 @@ import (
 // Store asks a store server for its statistics and for the runs that are under way there.
 func (d *Doctor) Store(ctx context.Context, url, token string) {
 	about, err := d.ask(ctx, url, token)
-	shown := console.RedactURL(url)
+	shown := secret.RedactURL(url)
 	switch {
 	case errors.Is(err, agl.ErrUnauthorized):
 		d.Addf("store", Fail, "set AGL_TOKEN to the token that the store was started with", "%s answers, but does not accept the token: %v", shown, err)

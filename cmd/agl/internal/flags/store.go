@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/internal/secret"
 	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/store"
@@ -203,7 +202,7 @@ func (f *Store) Wrap(err error) error {
 	if f.Token == "" && f.TokenFile == "" && !strings.Contains(string(f.StoreURL), "@") && agl.ErrorCode(err) == agl.CodeUnauthorized {
 		hint = "\ngive it by --token or AGL_TOKEN"
 	}
-	return fmt.Errorf("store %s: %w%s", console.RedactURL(string(f.StoreURL)), err, hint)
+	return fmt.Errorf("store %s: %w%s", secret.RedactURL(string(f.StoreURL)), err, hint)
 }
 
 // Wrap names the store in an error of a call to it.
@@ -226,10 +225,10 @@ type URL string
 func (u *URL) UnmarshalText(text []byte) error {
 	parsed, err := url.Parse(string(text))
 	if err != nil || parsed.Host == "" || (parsed.Scheme != "http" && parsed.Scheme != "https") {
-		return fmt.Errorf("got %q, must be an http or https URL such as http://localhost:4747", console.RedactURL(string(text)))
+		return fmt.Errorf("got %q, must be an http or https URL such as http://localhost:4747", secret.RedactURL(string(text)))
 	}
 	if strings.HasSuffix(strings.TrimRight(parsed.Path, "/"), "/v1/agl") {
-		return fmt.Errorf("got %q, must be the server's address without /v1/agl", console.RedactURL(string(text)))
+		return fmt.Errorf("got %q, must be the server's address without /v1/agl", secret.RedactURL(string(text)))
 	}
 	*u = URL(text)
 	return nil
@@ -251,7 +250,7 @@ type Model struct {
 func (m *Model) UnmarshalText(text []byte) error {
 	name, address, found := strings.Cut(string(text), "=")
 	if !found || name == "" || address == "" {
-		return fmt.Errorf("got %q, must be NAME=BACKEND_URL such as qwen=http://localhost:8000/v1", console.RedactURL(string(text)))
+		return fmt.Errorf("got %q, must be NAME=BACKEND_URL such as qwen=http://localhost:8000/v1", secret.RedactURL(string(text)))
 	}
 	m.Name = name
 	if err := m.URL.UnmarshalText([]byte(address)); err != nil {
