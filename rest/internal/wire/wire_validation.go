@@ -66,9 +66,9 @@ func ErrNoBody() error {
 	return invalid{kind: "missing", loc: []byte(`["body"]`), message: "Field required"}.err()
 }
 
-// ErrNotJSON rejects a body with a content type other than JSON.
+// ErrNotJSON rejects a body with a content type other than JSON, such as that of curl -d.
 func ErrNotJSON(body []byte) error {
-	const message = "Input should be a valid dictionary or object to extract fields from"
+	const message = "Input should be a valid dictionary or object to extract fields from: send it with the header Content-Type: application/json"
 	return invalid{kind: "model_attributes_type", loc: []byte(`["body"]`), message: message, input: quote(string(body))}.err()
 }
 
