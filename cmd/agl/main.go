@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
+
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/internal/terminal"
 )
@@ -18,6 +20,8 @@ const exitUsage = 2
 
 func main() {
 	hideSecrets()
+	// Garbage is collected before a container's memory ends. Where its limit cannot be read, there is none to respect.
+	_, _ = memlimit.Set()
 	code := make(chan int)
 	go func() { code <- mainCode(os.Args[1:], os.Stdout, os.Stderr) }()
 	os.Exit(<-code)

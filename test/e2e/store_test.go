@@ -21,15 +21,21 @@ func startStore(t *testing.T) (server *started, url string) {
 func startStoreOn(t *testing.T, database string, flags ...string) (server *started, url string) {
 	t.Helper()
 	server = startMerged(t, aglBinary, append([]string{"store", "--port", "0", "--db", database}, flags...), nil)
+	return server, server.awaitStore()
+}
+
+// awaitStore returns the URL at which a store listens.
+func (s *started) awaitStore() string {
+	s.t.Helper()
 	listening := regexp.MustCompile(`store listens.* url=(\S+)`)
 	deadline := time.After(longest)
 	for {
-		what, rest, ok := server.next(deadline, "the store to listen")
+		what, rest, ok := s.next(deadline, "the store to listen")
 		if !ok {
-			t.Fatalf("agl store ended: %v", server.seen)
+			s.t.Fatalf("agl store ended: %v", s.seen)
 		}
 		if m := listening.FindStringSubmatch(what + " " + rest); m != nil {
-			return server, m[1]
+			return m[1]
 		}
 	}
 }
