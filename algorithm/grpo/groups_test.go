@@ -13,6 +13,7 @@ import (
 	"github.com/agl-go/agl/algorithm/admission"
 	"github.com/agl-go/agl/algorithm/grpo"
 	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/store/memory/memorytest"
 )
 
 // TestMinViable: groups that the infrastructure failed are replaced, those whose agent failed count.
@@ -67,6 +68,51 @@ func TestGroupTimeout(t *testing.T) {
 		t.Errorf("step %+v, want a cancelled rollout", s)
 	}
 	noneLive(t, w)
+}
+
+// TestGroupTimeoutResumed: groups that are ready when a run is killed are trained on when it resumes, also those with a rollout that was cancelled.
+func TestGroupTimeoutResumed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		st, weights, out := memorytest.Open(t), t.TempDir(), t.TempDir()
+		var rec recorder
+		process := func(kill bool) error {
+			w := newWorld(t, weights, st)
+			w.workers = 40
+			cfg := w.config(out)
+			cfg.Steps, cfg.CheckpointEvery, cfg.Async = 2, 1, grpo.Async{MaxStaleness: 1, GroupTimeout: time.Minute}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			rec.attach(&cfg)
+			if kill {
+				cfg.Publisher = unhurried{w}
+				cfg.OnStep = func(grpo.StepReport) { cancel() }
+			}
+			hang := func(digit int32) task { return task{Digit: digit, Fault: "hang"} }
+			return w.run(ctx, t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, hang(1), hang(2), hang(3), hang(4))})
+		}
+		if err := process(true); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if err := process(false); err != nil {
+			t.Fatal(err)
+		}
+		page, err := st.QueryRollouts(t.Context(), agl.QueryRolloutsParams{})
+		if err != nil || len(page.Items) != 2*16 {
+			t.Errorf("%d rollouts (%v), want those of 2 steps", len(page.Items), err)
+		}
+		if s := rec.steps[len(rec.steps)-1]; s.Step != 2 || s.Masked[algorithm.Mask(agl.OutcomeCancelled)] != 4 {
+			t.Errorf("step %+v, want one cancelled rollout of each group", s)
+		}
+	})
+}
+
+// unhurried takes an hour to publish, in which the rollouts of the next step end.
+type unhurried struct{ *world }
+
+func (p unhurried) Publish(ctx context.Context, publication algorithm.Publication) error {
+	time.Sleep(time.Hour)
+	return p.world.Publish(ctx, publication)
 }
 
 // TestOversample: a group is complete without the rollout that hangs or that the infrastructure failed; nothing but the count of what was

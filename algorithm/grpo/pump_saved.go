@@ -35,7 +35,7 @@ func (p *pump) reread(ctx context.Context, groups []*liveGroup) (restart []*live
 		complete := false
 		if len(g.ids) > 0 {
 			page, err := p.store.QueryRollouts(ctx, agl.QueryRolloutsParams{
-				RolloutIDIn: g.ids, StatusIn: []agl.RolloutStatus{agl.RolloutSucceeded, agl.RolloutFailed},
+				RolloutIDIn: g.ids, StatusIn: []agl.RolloutStatus{agl.RolloutSucceeded, agl.RolloutFailed, agl.RolloutCancelled},
 			})
 			if err != nil {
 				return nil, fmt.Errorf("read rollouts of the checkpoint: %w", err)
