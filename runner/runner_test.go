@@ -251,20 +251,26 @@ func TestLateClaimIsGivenBack(t *testing.T) {
 		"in process": func(_ *testing.T, s *faultyStore) agl.Store { return s },
 		"over HTTP":  overHTTP,
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			s := openStore(t)
-			late := &lateStore{faultyStore: &faultyStore{Store: open(t, s)}, stop: cancel}
-			id := enqueue(t, s, agl.RolloutConfig{MaxAttempts: 1})
-			if err := newRunner(t, runner.Config{Store: late, Agent: agl.AgentFunc(done)}).Run(ctx); err != nil {
-				t.Fatal(err)
-			}
-			if rollout := get(t, s, id); rollout.Status != agl.RolloutQueuing || rollout.Attempt != nil {
-				t.Errorf("rollout is %s with attempt %v", rollout.Status, rollout.Attempt)
-			}
-		})
+		for how, drains := range map[string]bool{"stopped": false, "drained": true} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				t.Parallel()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				s := openStore(t)
+				late := &lateStore{faultyStore: &faultyStore{Store: open(t, s)}, stop: cancel}
+				id := enqueue(t, s, agl.RolloutConfig{MaxAttempts: 1})
+				r := newRunner(t, runner.Config{Store: late, Agent: agl.AgentFunc(done)})
+				if drains {
+					late.stop = r.Drain
+				}
+				if err := r.Run(ctx); err != nil {
+					t.Fatal(err)
+				}
+				if rollout := get(t, s, id); rollout.Status != agl.RolloutQueuing || rollout.Attempt != nil {
+					t.Errorf("rollout is %s with attempt %v", rollout.Status, rollout.Attempt)
+				}
+			})
+		}
 	}
 }
 

@@ -41,7 +41,7 @@ func (w *worker) run(ctx context.Context, drain <-chan struct{}, quota *rolloutQ
 		if err != nil || !ok {
 			return err
 		}
-		if ctx.Err() != nil && w.giveBack(ctx, rollout) {
+		if (ctx.Err() != nil || closed(drain)) && w.giveBack(ctx, rollout) {
 			return nil
 		}
 		if err := w.execute(ctx, rollout); err != nil {
@@ -54,6 +54,15 @@ func (w *worker) run(ctx context.Context, drain <-chan struct{}, quota *rolloutQ
 		}
 	}
 	return nil
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // claim waits for a rollout. It returns false when there will be none: ctx has

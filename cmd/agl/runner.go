@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
 	"os/user"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -32,17 +34,20 @@ type runnerCommand struct {
 	MaxRollouts int           `placeholder:"N" help:"Exit after this many rollouts. Default: when the queue is closed."`
 	Timeout     time.Duration `placeholder:"DURATION" help:"Time limit of an attempt, besides the rollout's own."`
 	Grace       time.Duration `default:"5s" help:"Time between SIGTERM and SIGKILL for an agent that must end."`
-	Cwd         string        `type:"home" default:"." placeholder:"DIR" help:"Working directory of the agent. Default: the current one."`
-	Workspace   bool          `help:"Give each attempt a fresh working directory, which is removed afterwards."`
-	Keep        bool          `help:"Do not remove the files of attempts."`
-	Keepalive   string        `default:"none" enum:"none,stdio" help:"stdio keeps processes: each gets a task as a line of JSON and answers with a line. Default: ${default}."`
-	Memory      flags.Size    `placeholder:"SIZE" help:"Bound each process's address space, such as 2GiB."`
-	Output      flags.Size    `default:"1MiB" help:"How much of each output stream of an attempt is kept."`
-	Env         []string      `sep:"none" placeholder:"NAME=VALUE" help:"One more variable for the agent; repeat it for several."`
-	AllowEnv    []string      `sep:"none" placeholder:"NAME" help:"Let resources name this variable of the runner as the model's API key (env:NAME); repeat it for several."`
-	AgentUser   string        `placeholder:"USER" help:"Run the agent as this user (a name, or UID:GID), who can read neither the runner's memory nor its files. The runner must be allowed to change users, as root is."`
-	ProxyToken  string        `env:"AGL_PROXY_TOKEN" placeholder:"TOKEN" help:"The LLM proxy's token. Default: the store's."`
-	Command     []string      `arg:"" passthrough:"partial" help:"The agent's program and its arguments, after --."`
+
+	DrainTimeout time.Duration `default:"10s" help:"On SIGTERM or SIGINT, let the agents that are running finish for at most this long. A second signal ends them at once."`
+
+	Cwd        string     `type:"home" default:"." placeholder:"DIR" help:"Working directory of the agent. Default: the current one."`
+	Workspace  bool       `help:"Give each attempt a fresh working directory, which is removed afterwards."`
+	Keep       bool       `help:"Do not remove the files of attempts."`
+	Keepalive  string     `default:"none" enum:"none,stdio" help:"stdio keeps processes: each gets a task as a line of JSON and answers with a line. Default: ${default}."`
+	Memory     flags.Size `placeholder:"SIZE" help:"Bound each process's address space, such as 2GiB."`
+	Output     flags.Size `default:"1MiB" help:"How much of each output stream of an attempt is kept."`
+	Env        []string   `sep:"none" placeholder:"NAME=VALUE" help:"One more variable for the agent; repeat it for several."`
+	AllowEnv   []string   `sep:"none" placeholder:"NAME" help:"Let resources name this variable of the runner as the model's API key (env:NAME); repeat it for several."`
+	AgentUser  string     `placeholder:"USER" help:"Run the agent as this user (a name, or UID:GID), who can read neither the runner's memory nor its files. The runner must be allowed to change users, as root is."`
+	ProxyToken string     `env:"AGL_PROXY_TOKEN" placeholder:"TOKEN" help:"The LLM proxy's token. Default: the store's."`
+	Command    []string   `arg:"" passthrough:"partial" help:"The agent's program and its arguments, after --."`
 }
 
 func (runnerCommand) Help() string {
@@ -61,6 +66,8 @@ func (c *runnerCommand) Validate() error {
 		return fmt.Errorf("--timeout=%s: must not be negative", c.Timeout)
 	case c.Grace <= 0:
 		return fmt.Errorf("--grace=%s: must be positive", c.Grace)
+	case c.DrainTimeout < 0:
+		return fmt.Errorf("--drain-timeout=%s: must not be negative", c.DrainTimeout)
 	}
 	for _, v := range c.Env {
 		if name, _, ok := strings.Cut(v, "="); !ok || name == "" {
@@ -132,7 +139,10 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 		return err
 	}
 	log.Info("runner takes rollouts", "store", secret.RedactURL(public), "concurrency", c.Concurrency, "agent", strings.Join(c.agent(), " "))
-	if err := r.Run(ctx); err != nil {
+	running, end := c.draining(ctx, r, log)
+	err = r.Run(running)
+	end()
+	if err != nil {
 		if access.IsKey(to.Token) && agl.ErrorCode(err) == agl.CodeUnauthorized {
 			err = fmt.Errorf("%w\nmake another key for this runner with agl key create NAME --scope runner, and start it again", err)
 		}
@@ -147,6 +157,30 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 	}
 	log.Info("runner has ended", "because", why)
 	return nil
+}
+
+// draining returns the context of agents, which ends DrainTimeout after ctx or at a second signal. When ctx ends, r takes no
+// further rollouts. The caller calls end when r has ended.
+func (c *runnerCommand) draining(ctx context.Context, r *runner.Runner, log *slog.Logger) (running context.Context, end func()) {
+	running, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		select {
+		case <-running.Done():
+			return
+		case <-ctx.Done():
+		}
+		r.Drain()
+		log.Info("draining: agents that are running may finish, a second signal ends them", "cause", context.Cause(ctx), "timeout", c.DrainTimeout)
+		patience, done := execution.CleanupContext(ctx, c.DrainTimeout)
+		defer done()
+		select {
+		case <-running.Done():
+		case <-patience.Done():
+			cancel(context.Cause(ctx))
+		}
+	})
+	return running, func() { cancel(nil); waiting.Wait() }
 }
 
 // agent returns the program and its arguments, without the -- before them.
