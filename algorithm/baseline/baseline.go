@@ -347,7 +347,7 @@ func (r *run) enqueue(ctx context.Context, task jsontext.Value, at position) err
 	}
 	for _, rollout := range queued {
 		r.rollouts.Go(func() {
-			err := panics.Catch(func() error { return r.follow(ctx, rollout.RolloutID, at) })
+			err := panics.Catch(func() error { return r.follow(ctx, rollout.RolloutID, taskHash(task), at) })
 			if err != nil {
 				r.stop(panics.Located(err)) // also of a panic of the adapter, or of OnTask
 			}
@@ -378,7 +378,7 @@ func (r *run) waitForRoom(ctx context.Context) error {
 }
 
 // follow waits for a rollout and reads it. If it fails it cancels the rollout.
-func (r *run) follow(ctx context.Context, id string, at position) error {
+func (r *run) follow(ctx context.Context, id, task string, at position) error {
 	episodes, err := algorithm.Await(ctx, r.store, r.cfg.Flusher, nil, []string{id})
 	if err != nil {
 		return errors.Join(err, algorithm.Cancel(ctx, r.store, []string{id}))
@@ -387,11 +387,11 @@ func (r *run) follow(ctx context.Context, id string, at position) error {
 	if err != nil {
 		return fmt.Errorf("read attempts of rollout %q: %w", id, err)
 	}
-	return r.finish(ctx, at, &episodes[0], attempts.Items)
+	return r.finish(ctx, task, at, &episodes[0], attempts.Items)
 }
 
-// finish records, counts and logs a finished rollout.
-func (r *run) finish(ctx context.Context, at position, e *algorithm.Episode, attempts []agl.Attempt) error {
+// finish records, counts and logs a finished rollout. One that was deleted meanwhile has no task of its own any more.
+func (r *run) finish(ctx context.Context, task string, at position, e *algorithm.Episode, attempts []agl.Attempt) error {
 	log := r.cfg.Logger.With("rollout_id", e.Rollout.RolloutID, "mode", string(at.mode))
 	triplets, err := r.cfg.Adapter.Adapt(e.Spans)
 	if err != nil {
@@ -403,7 +403,7 @@ func (r *run) finish(ctx context.Context, at position, e *algorithm.Episode, att
 	}
 	reward, mask := e.Score()
 	one := Finished{
-		Epoch: at.epoch, Mode: at.mode, Index: at.index, Task: taskHash(e.Rollout.Input), Resources: r.resources, Seed: agl.Some(r.cfg.Seed), RolloutID: e.Rollout.RolloutID,
+		Epoch: at.epoch, Mode: at.mode, Index: at.index, Task: task, Resources: r.resources, Seed: agl.Some(r.cfg.Seed), RolloutID: e.Rollout.RolloutID,
 		Attempts: len(attempts), Outcome: e.Outcome.Kind, Mask: mask, Spans: len(e.Spans), Triplets: len(triplets),
 	}
 	if mask == "" {

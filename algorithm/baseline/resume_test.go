@@ -1,6 +1,7 @@
 package baseline_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"strings"
@@ -63,4 +64,33 @@ func TestResumeRefusesOtherRun(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestResumeAfterDeletedRollout: a rollout that the store no longer had when it was read stands in the results with its task, and the run resumes.
+func TestResumeAfterDeletedRollout(t *testing.T) {
+	t.Parallel()
+	st := memorytest.Open(t)
+	serve(t, st, agent)
+	cfg := baseline.Config{RunConfig: algorithm.RunConfig{OutDir: t.TempDir()}}
+	input := agl.AlgorithmInput{Store: forgetful{st}, Train: numbers(1), InitialResources: resources()}
+	for range 2 {
+		b := newBaseline(t, cfg)
+		if err := b.Run(t.Context(), input); err != nil {
+			t.Fatal(err)
+		}
+		if n := b.Report().Train.Outcomes[agl.OutcomeCancelled]; n != 1 {
+			t.Errorf("%d rollouts are cancelled, want 1", n)
+		}
+	}
+}
+
+// forgetful deletes rollouts as they end.
+type forgetful struct{ agl.Store }
+
+func (f forgetful) WaitForRollouts(ctx context.Context, p agl.WaitForRolloutsParams) ([]agl.Rollout, error) {
+	ended, err := f.Store.WaitForRollouts(ctx, p)
+	for _, r := range ended {
+		err = errors.Join(err, f.DeleteRollout(ctx, agl.DeleteRolloutParams{RolloutID: r.RolloutID}))
+	}
+	return ended, err
 }
