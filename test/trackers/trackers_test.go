@@ -173,6 +173,9 @@ func TestMLflowServer(t *testing.T) {
 	for i := range 1500 { // more than a request takes
 		many[fmt.Sprintf("forms/%04d/pass_rate", i)] = 0.25
 	}
+	for _, odd := range []string{"forms//n", "forms/../n", "forms/2+2=4?/n", "forms/Ünïon: ½ of 三/n", "forms/" + strings.Repeat("x", 300) + "/n"} { // a server refuses them as they are
+		many[odd] = 0.25
+	}
 	first := open()
 	if err := first.Log(t.Context(), 1, many); err != nil {
 		t.Fatal(err)
@@ -200,7 +203,7 @@ func TestMLflowServer(t *testing.T) {
 			} `json:"run"`
 		}
 		ask(t, url+"/api/2.0/mlflow/runs/get?run_id="+run, &got)
-		if got.Run.Info.Status != status || got.Run.Info.RunName != "first" || len(got.Run.Data.Metrics) != 1502 || len(got.Run.Data.Params) != 2 {
+		if got.Run.Info.Status != status || got.Run.Info.RunName != "first" || len(got.Run.Data.Metrics) != 1507 || len(got.Run.Data.Params) != 2 {
 			t.Errorf("run %+v with %d metrics and params %v, want %s", got.Run.Info, len(got.Run.Data.Metrics), got.Run.Data.Params, status)
 		}
 		var history struct {

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 )
@@ -145,7 +147,7 @@ func (m *MLflow) Log(ctx context.Context, step int, values map[string]float64) e
 	now := time.Now().UnixMilli()
 	var list []mlflowMetric
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		list = append(list, mlflowMetric{name, values[name], now, step})
+		list = append(list, mlflowMetric{mlflowName(name), values[name], now, step})
 	}
 	for part := range slices.Chunk(list, mlflowBatch) {
 		if err := m.post(ctx, "runs/log-batch", map[string]any{"run_id": m.run, "metrics": part}, nil); err != nil {
@@ -153,6 +155,35 @@ func (m *MLflow) Log(ctx context.Context, step int, values map[string]float64) e
 		}
 	}
 	return nil
+}
+
+// mlflowName makes a name that MLflow takes: it refuses a whole batch for a name with other characters, one that is no path in its shortest
+// form, and one that is too long (mlflow/utils/validation.py). Names have parts that come from tasks and rewards.
+func mlflowName(name string) string {
+	const most = 250
+	parts := strings.Split(name, "/")
+	for i, part := range parts {
+		part = strings.Map(func(r rune) rune {
+			if unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("_.- ", r) {
+				return r
+			}
+			return '_'
+		}, part)
+		switch part {
+		case "":
+			part = "_"
+		case ".", "..":
+			part = strings.ReplaceAll(part, ".", "_")
+		}
+		parts[i] = part
+	}
+	if utf8.RuneCountInString(strings.Join(parts, "/")) > most {
+		for i, part := range parts {
+			runes := []rune(part)
+			parts[i] = string(runes[:min(len(runes), max(most/len(parts)-1, 1))])
+		}
+	}
+	return strings.Join(parts, "/")
 }
 
 // Close implements [Tracker].
