@@ -40,7 +40,7 @@ const (
 )
 
 // NewTensorBoard makes an event file in a folder, which it creates. When a run resumes, TensorBoard drops what earlier files in the
-// folder have for the first logged step and later ones.
+// folder have for the step of the first line, or the first logged one, and later ones.
 func NewTensorBoard(folder string) (*TensorBoard, error) {
 	if err := os.MkdirAll(folder, 0o750); err != nil {
 		return nil, fmt.Errorf("tensorboard: %w", err)
@@ -64,16 +64,25 @@ func NewTensorBoard(folder string) (*TensorBoard, error) {
 	return t, nil
 }
 
+// start says from which step on this file replaces earlier ones; only the first call does.
+func (t *TensorBoard) start(step int) error {
+	if t.started {
+		return nil
+	}
+	start := protowire.AppendTag(nil, sessionStatus, protowire.VarintType)
+	start = protowire.AppendVarint(start, sessionStart)
+	session := protowire.AppendTag(nil, eventSessionLog, protowire.BytesType)
+	if err := t.write(step, protowire.AppendBytes(session, start)); err != nil {
+		return err
+	}
+	t.started = true
+	return nil
+}
+
 // Log implements [Tracker].
 func (t *TensorBoard) Log(_ context.Context, step int, values map[string]float64) error {
-	if !t.started {
-		start := protowire.AppendTag(nil, sessionStatus, protowire.VarintType)
-		start = protowire.AppendVarint(start, sessionStart)
-		session := protowire.AppendTag(nil, eventSessionLog, protowire.BytesType)
-		if err := t.write(step, protowire.AppendBytes(session, start)); err != nil {
-			return err
-		}
-		t.started = true
+	if err := t.start(step); err != nil {
+		return err
 	}
 	var summary []byte
 	for _, name := range slices.Sorted(maps.Keys(values)) {

@@ -64,6 +64,9 @@ func (s *Set) Line(ctx context.Context, line []byte) {
 	defer cancel()
 	var errs []error
 	for _, t := range s.trackers {
+		if board, ok := t.(*TensorBoard); ok { // of the step of a validation beside, all but that validation stands in an earlier file
+			errs = append(errs, board.start(all[len(all)-1].Step))
+		}
 		for _, one := range all {
 			errs = append(errs, t.Log(ctx, one.Step, one.Values))
 		}

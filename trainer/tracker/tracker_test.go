@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/trainer/tracker"
@@ -89,6 +90,54 @@ func TestTensorBoardRecords(t *testing.T) {
 	}
 	if records != 3 {
 		t.Errorf("%d records, want the version, the start and a step", records)
+	}
+}
+
+// A validation of an earlier step in the first line of a run that resumes drops no numbers of that step.
+func TestTensorBoardResumedBeside(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	board, err := tracker.NewTensorBoard(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := tracker.NewSet(slog.New(slog.DiscardHandler), board)
+	for _, line := range []string{`{"step":6,"loss":1,"beside":{"step":5,"validation":{"pass_rate":0.5}}}`, `{"step":7,"loss":1}`} {
+		set.Line(t.Context(), []byte(line))
+	}
+	set.Close(t.Context(), nil)
+	files, err := filepath.Glob(filepath.Join(folder, "events.out.tfevents.*"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("files %v (%v), want 1", files, err)
+	}
+	data, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var steps []uint64
+	const fieldStep, fieldSession = 2, 7
+	for len(data) > 0 {
+		event := data[12 : 12+binary.LittleEndian.Uint64(data)]
+		data = data[16+len(event):]
+		var step uint64
+		session := false
+		for len(event) > 0 {
+			number, _, n := protowire.ConsumeField(event)
+			if n < 0 {
+				t.Fatal(protowire.ParseError(n))
+			}
+			if number == fieldStep {
+				step, _ = protowire.ConsumeVarint(event[protowire.SizeTag(number):])
+			}
+			session = session || number == fieldSession
+			event = event[n:]
+		}
+		if session {
+			steps = append(steps, step)
+		}
+	}
+	if !slices.Equal(steps, []uint64{6}) {
+		t.Errorf("sessions start with steps %v, want 6: what there is of 5 is kept", steps)
 	}
 }
 
