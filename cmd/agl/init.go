@@ -21,6 +21,7 @@ import (
 	"github.com/charmbracelet/x/term"
 
 	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/internal/homedir"
 	"github.com/agl-go/agl/internal/terminal"
 )
 
@@ -99,7 +100,9 @@ func (c *initCommand) ask(out *console.Console) error {
 	if err != nil {
 		return fmt.Errorf("init: no folder was named: %w", err)
 	}
-	c.Dir = cmp.Or(strings.TrimSpace(line), suggestedDir)
+	if c.Dir, err = homedir.Expand(cmp.Or(strings.TrimSpace(line), suggestedDir)); err != nil {
+		return fmt.Errorf("init: %w", err)
+	}
 	return nil
 }
 
