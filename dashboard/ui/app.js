@@ -35,7 +35,7 @@ function App() {
   const [help, setHelp] = useState(false);
   const main = useRef(null);
   const view = views.find((v) => v.path === (path[0] || ""));
-  const Page = view && (path[2] ? view.parts?.[path[2]] : path[1] ? view.detail : view.page);
+  const Page = view && (path[2] ? Object.hasOwn(view.parts || {}, path[2]) && view.parts[path[2]] : path[1] ? view.detail : view.page);
   useEffect(() => {
     document.title = (path.length ? path.join(" · ") : "Overview") + " – agl";
     main.current?.focus({ preventScroll: true });

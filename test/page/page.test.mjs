@@ -223,8 +223,14 @@ test("addresses that are wrong are answered, and long words break no page", asyn
   await page.getByText("There are only").waitFor();
   await page.getByRole("button", { name: "To the first page" }).click();
   await page.locator("tbody tr").first().waitFor();
-  await page.goto(base + "#/resources?offset=999999");
-  await page.getByText("There are only").waitFor();
+  for (const list of ["resources", "runs", "workers"]) {
+    await page.goto(base + `#/${list}?offset=999999`);
+    await page.getByText("There are only").waitFor();
+    await page.getByRole("button", { name: "To the first page" }).click();
+    await page.getByText("There are only").waitFor({ state: "hidden" });
+  }
+  await page.goto(base + `#/runs/${made.run}/constructor`);
+  await page.getByText("There is no such view.").waitFor();
   await page.goto(base + "#/rollouts/" + "x".repeat(1000));
   await page.getByText("There is no rollout xxx").waitFor();
   const [rollout] = await api("queues/rollouts/enqueue", { method: "POST", body: JSON.stringify({ rollouts: [{ input: "long words", metadata: { dropped: "x".repeat(1000) } }] }) });
@@ -502,6 +508,15 @@ test("hostile output does not run, and is shown as it is", async () => {
   await done();
 });
 
+test("joiners are left where they spell an emoji or a word, and are shown by their numbers elsewhere", async () => {
+  const written = "👩‍💻 🏳️‍🌈 می‌خواهم क्‍ष";
+  const [rollout] = await api("queues/rollouts/enqueue", { method: "POST", body: JSON.stringify({ rollouts: [{ input: written + " pay\u200dpal, ok\u061cno" }] }) });
+  const { page, done } = await open("rollouts/" + rollout.rollout_id);
+  await page.getByText(written + " pay⟨200D⟩pal, ok⟨061C⟩no").waitFor();
+  await api(`rollouts/${rollout.rollout_id}/cancel`, { method: "POST" });
+  await done();
+});
+
 test("attributes of any type are shown, and long names break no page", async () => {
   const { page, done } = await open("rollouts/" + made.typed, { width: 390 });
   await page.getByText("tools: [1,2]").waitFor();
@@ -549,6 +564,25 @@ test("a rating of a rollout, and of a call, is kept as a reward of a human, and 
   await api(`rollouts/${made.chat}/rewards`, { method: "POST", body: JSON.stringify({ value: 0.25, span: "0000000000000001", source: "judge", message: "<b>too vague</b>" }) });
   await page.locator(".reward", { hasText: "of call 1" }).getByText("<b>too vague</b>").waitFor();
   assert.equal((await api("rollouts/" + made.chat)).attempt.reward.value, 0.75); // that of the whole attempt
+  await done();
+});
+
+test("an attempt took as long as it was under way, and a rollout in the queue has not begun", async () => {
+  const post = (path, body) => api(path, { method: "POST", body: JSON.stringify(body) });
+  const [waiting] = await post("queues/rollouts/enqueue", { rollouts: [{ input: "waits" }] });
+  const first = await post("rollouts", { input: "tried twice" });
+  const path = "rollouts/" + first.rollout_id;
+  await post(`${path}/attempts/${first.attempt.attempt_id}`, { status: "failed" });
+  await post(path, { status: "requeuing" });
+  await post(path + "/attempts", {});
+  const { page, done } = await open("rollouts/" + waiting.rollout_id);
+  const took = (value) => page.locator(".facts div").filter({ hasText: "Took" }).filter({ hasText: value }).waitFor();
+  await took("–");
+  await page.goto(base + "#/" + path);
+  await took("running");
+  await page.getByRole("button", { name: "attempt 1" }).click();
+  await took(/\d m?s$/);
+  for (const r of [waiting, first]) await post(`rollouts/${r.rollout_id}/cancel`);
   await done();
 });
 

@@ -2,6 +2,9 @@
 import { useRef, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { useKeys } from "../hooks.js";
+import { setParams } from "../route.js";
+import { count } from "../lib/format.js";
+import { Empty } from "./basic.js";
 
 // Table shows items. columns are {name, cell(item), class?, sort?}; open(item) is what
 // Enter and a click on the row do.
@@ -45,3 +48,6 @@ export function Pages({ offset, limit, total, go }) {
     <button disabled=${offset + limit >= total} onClick=${() => go(offset + limit)}>Older</button>
   </nav>`;
 }
+
+// Beyond stands for a page that lies behind the end of a list: what was on it may be gone.
+export const Beyond = ({ total }) => html`<${Empty} title="There are only ${count(total)}."><button onClick=${() => setParams({ offset: "" })}>To the first page</button></${Empty}>`;

@@ -64,10 +64,23 @@ export function oneLine(value, most = 160) {
 
 // Characters that are not seen but change how others are shown: controls, zero-width
 // ones, and those that turn the direction of text.
-const hidden = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+const hidden = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+
+// Where a joiner is spelling: between the parts of an emoji, and in words of the scripts whose letters join.
+const emoji = { before: /\p{Extended_Pictographic}\ufe0f?$|\p{Emoji_Modifier}$/u, after: /^\p{Extended_Pictographic}/u };
+const cursive = /[\p{sc=Arab}\p{sc=Syrc}\p{sc=Mong}\p{sc=Nkoo}]/u;
+const brahmic = /[\p{sc=Deva}\p{sc=Beng}\p{sc=Guru}\p{sc=Gujr}\p{sc=Orya}\p{sc=Taml}\p{sc=Telu}\p{sc=Knda}\p{sc=Mlym}\p{sc=Sinh}\p{sc=Khmr}\p{sc=Mymr}]/u;
+
+function spelled(c, text, at) {
+  if (c !== "\u200c" && c !== "\u200d") return false;
+  const before = text.slice(Math.max(0, at - 3), at);
+  const after = text.slice(at + 1, at + 3);
+  if (c === "\u200d" && emoji.before.test(before) && emoji.after.test(after)) return true;
+  return [cursive, brahmic].some((script) => script.test(before.slice(-1)) && script.test(after.slice(0, 1)));
+}
 
 // visible replaces hidden characters by their numbers, so that a text cannot pass for
 // another one.
 export function visible(text) {
-  return String(text).replace(hidden, (c) => (c === "\r" ? "␍" : "⟨" + c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0") + "⟩"));
+  return String(text).replace(hidden, (c, at, all) => (c === "\r" ? "␍" : spelled(c, all, at) ? c : "⟨" + c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0") + "⟩"));
 }

@@ -4,10 +4,10 @@ import { html } from "../lib/html.js";
 import { find, get } from "../api.js";
 import { useQuery } from "../hooks.js";
 import { route, setParams } from "../route.js";
-import { count, oneLine, visible } from "../lib/format.js";
+import { oneLine, visible } from "../lib/format.js";
 import { Empty, Failure, JSONText, Loading, Text, Time } from "../components/basic.js";
 import { Difference, isPrompt, plain } from "../components/difference.js";
-import { Pages } from "../components/table.js";
+import { Beyond, Pages } from "../components/table.js";
 
 const limit = 50;
 
@@ -17,7 +17,7 @@ export function Resources() {
   const { data, error, reload } = useQuery((abort) => get("resources", { sort_by: "update_time", sort_order: "desc", limit, offset }, abort), [offset], (e) => e.kind === "resources");
   if (!data) return error ? html`<${Failure} error=${error} retry=${reload} />` : html`<${Loading} />`;
   if (data.total === 0) return html`<h1>Resources</h1><${Empty} title="Nothing was published yet."><p>Algorithms publish prompts and models. For agents that need one without an algorithm, post it to <code>v1/agl/resources</code>.</p></${Empty}>`;
-  if (data.items.length === 0) return html`<h1>Resources</h1><${Empty} title="There are only ${count(data.total)}."><button onClick=${() => setParams({ offset: "" })}>To the first page</button></${Empty}>`;
+  if (data.items.length === 0) return html`<h1>Resources</h1><${Beyond} total=${data.total} />`;
   const chosen = id || data.items[0].resources_id;
   return html`
     <h1>Resources</h1>

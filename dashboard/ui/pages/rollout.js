@@ -39,12 +39,19 @@ export function Rollout({ id }) {
 
 const Gone = ({ id }) => html`<${Empty} title="There is no rollout ${visible(id)}."><p>It may have been deleted, or belong to another store.</p><a href=${href(["rollouts"])}>To all rollouts</a></${Empty}>`;
 
+// took says how long an attempt was under way. An earlier one has an end of its own, and a rollout in the queue has not begun.
+function took(rollout, attempt) {
+  const end = attempt?.end_time ?? rollout.end_time;
+  if (end) return seconds(end - (attempt?.start_time ?? rollout.start_time));
+  return attempt ? "running" : "–";
+}
+
 function Facts({ rollout, attempt }) {
   const how = outcome(attempt);
   const facts = [
     ["Mode", rollout.mode || "–"],
     ["Started", html`<${Time} at=${rollout.start_time} /> <small>${dateTime(rollout.start_time)}</small>`],
-    ["Took", rollout.end_time ? seconds(rollout.end_time - (attempt?.start_time ?? rollout.start_time)) : "running"],
+    ["Took", took(rollout, attempt)],
     ["Worker", oneLine(attempt?.worker_id || "–")],
     ["Resources", rollout.resources_id ? html`<a class="mono" href=${href(["resources"], { id: rollout.resources_id })}>${oneLine(rollout.resources_id)}</a>` : "latest"],
     ...(how.kind ? [["Outcome", visible(how.kind)]] : []),

@@ -8,7 +8,7 @@ import { count, number, oneLine, plural, seconds } from "../lib/format.js";
 import { outcome } from "../lib/group.js";
 import { Empty, Failure, Loading, Status, Time } from "../components/basic.js";
 import { Choices, Entry, Pairs } from "../components/filters.js";
-import { Pages, Table } from "../components/table.js";
+import { Beyond, Pages, Table } from "../components/table.js";
 
 const limit = 50;
 const statuses = ["queuing", "preparing", "running", "requeuing", "succeeded", "failed", "cancelled"];
@@ -56,7 +56,7 @@ function List({ query, params, filtered }) {
   const { data, error, reload } = useQuery((abort) => get("rollouts", all, abort), [JSON.stringify(all)], (e) => ["rollout", "attempt", "spans"].includes(e.kind));
   return html`
     ${error && html`<${Failure} error=${error} retry=${reload} />`}
-    ${!data ? !error && html`<${Loading} />` : data.items.length === 0 && data.total > 0 ? html`<${Empty} title="There are only ${count(data.total)}."><button onClick=${() => setParams({ offset: "" })}>To the first page</button></${Empty}>` : data.items.length === 0 ? html`<${Nothing} filtered=${filtered} />` : html`
+    ${!data ? !error && html`<${Loading} />` : data.items.length === 0 && data.total > 0 ? html`<${Beyond} total=${data.total} />` : data.items.length === 0 ? html`<${Nothing} filtered=${filtered} />` : html`
       <${Table} label="Rollouts" columns=${columns} items=${data.items} id=${(r) => r.rollout_id} open=${(r) => go(["rollouts", r.rollout_id])}
         sort=${sort} onSort=${(s) => setParams({ sort: s.by, order: s.order, offset: "" })} />
       <${Pages} offset=${offset} limit=${limit} total=${data.total} go=${(o) => setParams({ offset: o || "" })} />`}`;

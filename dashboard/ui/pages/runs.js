@@ -8,7 +8,7 @@ import { columns, layout, trained } from "../lib/metrics.js";
 import { count, dateTime, number, oneLine, seconds, silent, visible } from "../lib/format.js";
 import { Chart } from "../components/chart.js";
 import { Empty, Failure, JSONText, Loading, Status, Text, Time } from "../components/basic.js";
-import { Pages, Table } from "../components/table.js";
+import { Beyond, Pages, Table } from "../components/table.js";
 
 const limit = 50;
 const list = (text) => (text ? text.split(",") : []);
@@ -39,7 +39,7 @@ export function Runs() {
   return html`
     <h1>Runs</h1>
     ${error && html`<${Failure} error=${error} retry=${reload} />`}
-    ${!data ? !error && html`<${Loading} />` : data.items.length === 0 ? html`<${Nothing} />` : html`
+    ${!data ? !error && html`<${Loading} />` : data.total === 0 ? html`<${Nothing} />` : data.items.length === 0 ? html`<${Beyond} total=${data.total} />` : html`
       ${chosen.length > 1 && html`<p><a href=${href(["runs", chosen[0]], { compare: chosen.slice(1).join(",") })}>Show ${chosen.length} runs over each other</a></p>`}
       <${Table} label="Runs" columns=${columns} items=${data.items} id=${(r) => r.run_id} open=${(r) => go(["runs", r.run_id])} />
       <${Pages} offset=${offset} limit=${limit} total=${data.total} go=${(o) => setParams({ offset: o || "" })} />`}`;

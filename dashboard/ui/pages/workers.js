@@ -5,7 +5,7 @@ import { useQuery } from "../hooks.js";
 import { go, href, route, setParams } from "../route.js";
 import { number, oneLine } from "../lib/format.js";
 import { Empty, Failure, Loading, Status, Time } from "../components/basic.js";
-import { Pages, Table } from "../components/table.js";
+import { Beyond, Pages, Table } from "../components/table.js";
 
 const limit = 100;
 
@@ -18,7 +18,7 @@ export function Workers() {
   return html`
     <h1>Workers</h1>
     ${error && html`<${Failure} error=${error} retry=${reload} />`}
-    ${data.total === 0 ? html`<${Empty} title="No worker has called yet."><p>Start one where the agent can run:</p><pre>agl runner -- python agent.py</pre></${Empty}>` : html`
+    ${data.total === 0 ? html`<${Empty} title="No worker has called yet."><p>Start one where the agent can run:</p><pre>agl runner -- python agent.py</pre></${Empty}>` : data.items.length === 0 ? html`<${Beyond} total=${data.total} />` : html`
       <${Table} label="Workers" columns=${columns} items=${data.items} id=${(w) => w.worker_id} open=${(w) => w.current_rollout_id && go(["rollouts", w.current_rollout_id])} sort=${sort} onSort=${(s) => setParams({ sort: s.by, order: s.order })} />
       <${Pages} offset=${offset} limit=${limit} total=${data.total} go=${(o) => setParams({ offset: o || "" })} />`}`;
 }
