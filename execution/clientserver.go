@@ -47,8 +47,8 @@ type ClientServer struct {
 	// Port. Execute closes it.
 	Listener net.Listener
 
-	// GracefulTimeout is how long runners may take to finish their rollouts once the queue is closed, and how long an
-	// algorithm may take to return. Default 10 s.
+	// GracefulTimeout is how long runners may take to finish their rollouts once the queue is closed or their process
+	// is told to end, and how long an algorithm may take to return. Default 10 s.
 	GracefulTimeout time.Duration
 	// InterruptTimeout is how long a child may take after SIGINT. Default 10 s.
 	InterruptTimeout time.Duration
@@ -155,9 +155,16 @@ func (c ClientServer) runRunners(ctx context.Context, parts Parts) (err error) {
 		return err
 	}
 	defer func() { err = joinClose(err, closeStore) }()
+	var before []stopStep
+	if c.LifelineFD == 0 { // else the process that started this one has waited for the rollouts
+		draining := make(chan struct{})
+		drain := sync.OnceFunc(func() { close(draining) })
+		store = &drainedStore{store, draining}
+		before = []stopStep{{name: "drain", do: func() error { drain(); return nil }, wait: c.GracefulTimeout}}
+	}
 	r := newRun(parts, store, 0, c.Logger)
 	for _, worker := range shareOf(parts.Runners, c.processes(parts), c.Process) {
-		r.startRunner(ctx, worker, c.GracefulTimeout)
+		r.startRunner(ctx, worker, c.GracefulTimeout, before...)
 	}
 	return r.supervise(ctx)
 }

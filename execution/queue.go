@@ -109,3 +109,39 @@ func (q *closableQueue) DequeueRollouts(ctx context.Context, p agl.DequeueRollou
 		pause.Stop()
 	}
 }
+
+// drainedStore is a store whose queue seems closed to runners from when draining is closed.
+type drainedStore struct {
+	agl.Store
+
+	draining <-chan struct{}
+}
+
+// DequeueRollouts implements agl.Store. What arrives as the drain begins is given back.
+func (s *drainedStore) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams) (agl.DequeueResult, error) {
+	if isClosed(s.draining) {
+		return agl.DequeueResult{Closed: true}, nil
+	}
+	if !s.Capabilities().ReturnClaims { // interrupting could lose what was claimed
+		return s.Store.DequeueRollouts(ctx, p)
+	}
+	waiting, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		select {
+		case <-s.draining:
+			cancel()
+		case <-waiting.Done():
+		}
+	})
+	got, err := s.Store.DequeueRollouts(waiting, p)
+	cancel()
+	watching.Wait()
+	if !isClosed(s.draining) || ctx.Err() != nil {
+		return got, err
+	}
+	if claims := agl.ClaimsOf(got.Rollouts...); len(claims) > 0 && s.ReturnClaims(ctx, agl.ReturnClaimsParams{Claims: claims}) != nil {
+		return got, err // so somebody has to run them
+	}
+	return agl.DequeueResult{Closed: true}, nil
+}
