@@ -71,13 +71,15 @@ func OneOfWith(owner string, own []Field, fields ...Field) Value {
 			return out
 		},
 		take: func(r *reader, n *yaml.Node, at string) {
+			before := len(r.mistakes)
 			belongs := func(name string) bool { return slices.ContainsFunc(own, func(f Field) bool { return f.name == name }) }
+			given := func(f Field) bool { return r.keys[below(at, f.name)] != nil }
 			chosen := slices.DeleteFunc(r.mapping(n, at, all, len(fields)), belongs)
 			switch {
 			case len(chosen) > 1:
 				r.failf(n, "%s: got %s, must be one of them", named(at), strings.Join(chosen, " and "))
 				return
-			case len(n.Content) == 0:
+			case len(chosen) == 0 && len(r.mistakes) == before && !slices.ContainsFunc(own, given):
 				r.failf(n, "%s: empty, must have one of the keys %s", named(at), allowed)
 				return
 			}

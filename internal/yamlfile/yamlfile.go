@@ -54,8 +54,11 @@ func (d Document) Read(root Value) error {
 		r.syntax(err, text)
 	default:
 		root.read(r, r.plain(document.Content[0]), "")
-		if dec.Decode(&another) == nil {
+		switch err := dec.Decode(&another); {
+		case err == nil:
 			r.failf(&another, "a second document; there must be one")
+		case !errors.Is(err, io.EOF):
+			r.syntax(err, text)
 		}
 	}
 	if len(r.mistakes) == 0 {

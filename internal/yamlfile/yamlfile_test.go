@@ -158,6 +158,7 @@ func TestMistakes(t *testing.T) {
 		"- 1":                           "f.yaml:1: the file: got a list, must be a mapping",
 		"null":                          "f.yaml:1: the file: got null, must be a mapping",
 		"{}\n---\n{}":                   "f.yaml:2: a second document; there must be one",
+		"{}\n---\na: [":                 "f.yaml:3: not YAML: did not find expected node content",
 		"txt: a":                        "f.yaml:1: txt: unknown, perhaps text is meant; there are address, bool, env, file, integer, items, json, list, number, one, path, prompt, seconds, secret, seed, short, size, small, text, time, url, word",
 		"short: {x: 1}":                 "f.yaml:1: short.x: unknown; there are as, name\nf.yaml:1: short.name: missing, which it needs",
 		"text: true":                    "f.yaml:1: text: got true, must be a text; put it in quotes",

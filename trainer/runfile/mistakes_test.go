@@ -105,6 +105,7 @@ func TestOneMistake(t *testing.T) {
 		agent + both + ask + tiny + "algorithm: {apo: {gradient_model: {model: m, api_key: env:X}}}":             "f:5: algorithm.apo.gradient_model.api_key: given without base_url, but the run's proxy needs none",
 		agent + both + ask + tiny + "algorithm: {apo: {gradient_model: m, budget: {dollars: 1}}}":                "f:5: apo: Budget.Dollars is 1, but both prices are 0, so it would never be spent",
 		agent + both + ask + tiny + "algorithm: {apo: {gradient_model: m, edit_prompts: [user.j2]}}":             `f:5: apo: EditPrompts: template: EditPrompts[0]:1: function "question" not defined`,
+		agent + data + base + "engine: {model: }\n":                                                              "f:4: engine: empty, must have one of the keys policy, tinker, command",
 		agent + data + base + "proxy: {}\n":                                                                      "f:4: proxy: there is no model: give models, or an engine that serves one",
 		agent + data + base + "proxy: {model: x, models: [{name: y, base_url: 'http://x'}]}":                     "f:4: proxy.model: got x, but models has none of that name",
 		agent + data + train + tiny + "proxy: {model: y, models: [{name: y, base_url: 'http://x'}]}":             "f:5: proxy.model: got y, a name in models, but it is the name of the engine's model, must be another",
