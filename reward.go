@@ -135,7 +135,8 @@ func rewardSpan(p *AddRewardParams) (Span, error) {
 	if span.Attributes, err = NewAttributes(attrs...); err != nil {
 		return Span{}, err
 	}
-	if p.Time.Valid && !(p.Time.V >= 0) {
+	const latest = 253_402_300_799 // the end of the year 9999: beyond it are milliseconds
+	if p.Time.Valid && !(p.Time.V >= 0 && p.Time.V <= latest) {
 		return Span{}, Errorf(CodeInvalid, "at: got %v, must be in Unix seconds", p.Time.V)
 	}
 	at := Some(p.Time.Or(TimestampOf(time.Now())))

@@ -143,7 +143,7 @@ func emitError(ctx context.Context, err error) *openai.Error {
 func readEmission(body []byte, traceparent string) (agl.Span, error) {
 	var e emission
 	if err := json.Unmarshal(body, &e, json.RejectUnknownMembers(true), jsontext.AllowInvalidUTF8(true)); err != nil {
-		return agl.Span{}, fmt.Errorf("body: %w; allowed are reward, rewards, message, object, exception and span_id", err)
+		return agl.Span{}, fmt.Errorf("body: %w; allowed are reward, rewards, message, object, exception and span_id", rawjson.Mistake(err))
 	}
 	name, attrs, err := e.attributes()
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/admin"
 	"github.com/agl-go/agl/proxy/exchange"
 	"github.com/agl-go/agl/proxy/openai"
@@ -266,7 +267,7 @@ func (p *Proxy) readSessionBody(r *http.Request, v any) error {
 		return nil
 	}
 	if err := json.Unmarshal(body, v, json.RejectUnknownMembers(true), jsontext.AllowInvalidUTF8(true)); err != nil {
-		return agl.Errorf(agl.CodeInvalid, "body: %w", err)
+		return agl.Errorf(agl.CodeInvalid, "body: %w", rawjson.Mistake(err))
 	}
 	return nil
 }

@@ -51,6 +51,17 @@ func TestSessionsRefuseRewards(t *testing.T) {
 	} {
 		l.call(t, path, body, 400)
 	}
+	for body, want := range map[string]string{
+		`{"value":1,"span":"x"}`:           `body: unknown member "span"`,
+		`{"value":1,"call":7}`:             `body: call: got a number, must be a string`,
+		`[1]`:                              `body: got a list, must be an object`,
+		`{"value":1,"at":1795963152000.5}`: `at: got 1.7959631520005e+12, must be in Unix seconds`,
+	} {
+		answer, _ := l.call(t, path, body, 400)
+		if got := answer["error"].(map[string]any)["message"]; got != want {
+			t.Errorf("%s: %q, want %q", body, got, want)
+		}
+	}
 	first, _ := l.call(t, path, `{"value":1,"idempotency_key":"k"}`, 200)
 	again, _ := l.call(t, path, `{"value":1,"idempotency_key":"k"}`, 200)
 	if first["span_id"] != again["span_id"] {

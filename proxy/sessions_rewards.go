@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/exchange"
 	"github.com/agl-go/agl/proxy/extract"
 	"github.com/agl-go/agl/proxy/session"
@@ -234,7 +235,7 @@ func (p *Proxy) rewardByProgram(ctx context.Context, said *extract.Session) erro
 		if value.Kind() == '0' {
 			r.Value = value
 		} else if err := json.Unmarshal(value, &r, json.RejectUnknownMembers(true)); err != nil {
-			return fmt.Errorf("the program wrote %.200s, must be a number, or an object with value or dimensions, and with call, turn, message and at as needed: %w", value, err)
+			return fmt.Errorf("the program wrote %.200s, must be a number, or an object with value or dimensions, and with call, turn, message and at as needed: %w", value, rawjson.Mistake(err))
 		}
 		if rewards[i], err = r.params(said.ID); err != nil {
 			return fmt.Errorf("the program wrote %.200s: %w", value, err)

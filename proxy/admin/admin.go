@@ -33,6 +33,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/httpserver"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/capture"
 	"github.com/agl-go/agl/proxy/exchange"
 	"github.com/agl-go/agl/proxy/openai"
@@ -330,7 +331,7 @@ func read(w http.ResponseWriter, r *http.Request, v any) error {
 		return openai.NewError(status, openai.InvalidRequestError, "unreadable_body", message)
 	}
 	if err := json.Unmarshal(body, v, json.RejectUnknownMembers(true)); err != nil {
-		return openai.NewError(http.StatusBadRequest, openai.InvalidRequestError, "invalid_body", "body: "+err.Error())
+		return openai.NewError(http.StatusBadRequest, openai.InvalidRequestError, "invalid_body", "body: "+rawjson.Mistake(err).Error())
 	}
 	return nil
 }

@@ -81,7 +81,7 @@ type Charge struct{ access.Charge }
 // UnmarshalJSONFrom rejects unknown members.
 func (c *Charge) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	if err := json.UnmarshalDecode(dec, &c.Charge, json.RejectUnknownMembers(true)); err != nil {
-		return agl.Errorf(agl.CodeInvalid, "body: %w", err)
+		return agl.Errorf(agl.CodeInvalid, "body: %w", rawjson.Mistake(err))
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func (d *Decoder) decode(doc []byte, v json.UnmarshalerFrom) error {
 // strict reads a body into what a pointer points to, and rejects unknown members. allowed lists the known ones.
 func strict(dec *jsontext.Decoder, into any, allowed string) error {
 	if err := json.UnmarshalDecode(dec, into, json.RejectUnknownMembers(true)); err != nil {
-		return agl.Errorf(agl.CodeInvalid, "body: %w; allowed: %s", err, allowed)
+		return agl.Errorf(agl.CodeInvalid, "body: %w; allowed: %s", rawjson.Mistake(err), allowed)
 	}
 	return nil
 }

@@ -1,0 +1,74 @@
+package rawjson
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Mistake words an error of decoding for the person who wrote the document: which member is wrong, and what it must be. The
+// JSON library names types of Go instead. An error that is not about a member or its type is returned as it is.
+func Mistake(err error) error {
+	at, ok := errors.AsType[*json.SemanticError](err)
+	if !ok {
+		return err
+	}
+	member := strings.Join(slices.Collect(at.JSONPointer.Tokens()), ".")
+	if errors.Is(at.Err, json.ErrUnknownName) {
+		return fmt.Errorf("unknown member %.100q", member)
+	}
+	got, want := kindOf(at.JSONKind), typeOf(at.GoType)
+	if at.Err != nil || got == "" || want == "" || got == want {
+		return err
+	}
+	if member == "" {
+		return fmt.Errorf("got %s, must be %s", got, want)
+	}
+	return fmt.Errorf("%.100s: got %s, must be %s", member, got, want)
+}
+
+func kindOf(kind jsontext.Kind) string {
+	switch kind {
+	case 'n':
+		return "null"
+	case 't', 'f':
+		return "a boolean"
+	case '"':
+		return "a string"
+	case '0':
+		return "a number"
+	case '{':
+		return "an object"
+	case '[':
+		return "a list"
+	}
+	return ""
+}
+
+// typeOf names the kind of JSON that a Go value is read from; "" if that is not known.
+func typeOf(t reflect.Type) string {
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == nil {
+		return ""
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return "a boolean"
+	case reflect.String:
+		return "a string"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	}
+	return ""
+}
