@@ -30,10 +30,22 @@ func (x *exchange) fail(err error) {
 	}
 }
 
-// cutOff logs that the client did not get the whole answer.
+// cutOff logs that the client did not get the whole answer, and why if that is the store's fault: the client is only told by
+// the broken connection.
 func (x *exchange) cutOff(err error) {
 	x.log.Debug("the answer was cut off", "path", x.request.URL.Path, "error", err)
 	x.status = statusClientGone
+	if isWriteError(err) || agl.IsContextError(err) {
+		return
+	}
+	switch code := agl.ErrorCode(err); code {
+	case agl.CodeInternal:
+		x.logFault(err)
+		x.status = http.StatusInternalServerError
+	case agl.CodeUnavailable, agl.CodeExhausted:
+		x.logRefusal(code, err)
+		x.status, _ = wire.StatusOf(code)
+	}
 }
 
 func (x *exchange) sendError(err error) error {
@@ -63,16 +75,41 @@ func (x *exchange) sendError(err error) error {
 	case status == http.StatusServiceUnavailable:
 		backoff.SetRetryAfter(x.Header(), retryAfter)
 	}
-	if (code == agl.CodeUnavailable || code == agl.CodeExhausted) && !x.drain.begun() {
-		x.refusals.warn(x.log, code, x.request.URL.Path, err)
+	if code == agl.CodeUnavailable || code == agl.CodeExhausted {
+		x.logRefusal(code, err)
 	}
 	return x.send(status, wire.AppendError(x.out, err))
 }
 
 // fault logs an internal error and answers with the id of its log line.
 func (x *exchange) fault(err error) error {
-	id := rand.Text()
-	x.log.Error("request failed", "request_id", id, "method", x.request.Method, "path", x.request.URL.Path, "error", err)
+	id := x.logFault(err)
 	x.Header()["X-Request-Id"] = []string{id}
 	return x.send(http.StatusInternalServerError, wire.AppendFault(x.out, id))
+}
+
+// logFault logs an internal error and returns the id of the log line.
+func (x *exchange) logFault(err error) (id string) {
+	id = rand.Text()
+	x.log.Error("request failed", "request_id", id, "method", x.request.Method, "path", x.request.URL.Path, "error", err)
+	return id
+}
+
+// logRefusal logs, now and then, that the store is away or full.
+func (x *exchange) logRefusal(code agl.Code, err error) {
+	if !x.drain.begun() {
+		x.refusals.warn(x.log, code, x.request.URL.Path, err)
+	}
+}
+
+// lastEvent logs the error that ends a stream of events, and returns it as an event. As in an answer, that of an internal error
+// contains only the id of its log line.
+func (x *exchange) lastEvent(err error) []byte {
+	switch code := agl.ErrorCode(err); code {
+	case agl.CodeInternal:
+		return wire.AppendErrorEvent(nil, wire.AppendFault(nil, x.logFault(err)))
+	case agl.CodeUnavailable, agl.CodeExhausted:
+		x.logRefusal(code, err)
+	}
+	return wire.AppendErrorEvent(nil, wire.AppendError(nil, err))
 }

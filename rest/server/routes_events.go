@@ -60,7 +60,7 @@ func (s events) stream(x *exchange) error {
 	var reading sync.WaitGroup
 	reading.Go(func() {
 		defer close(messages)
-		encodeEvents(ctx, changes, messages)
+		x.encodeEvents(ctx, changes, messages)
 	})
 	defer func() {
 		cancel()
@@ -80,7 +80,7 @@ func (s events) stream(x *exchange) error {
 			return nil
 		case <-check.C:
 			if err := x.auth.still(x); agl.ErrorCode(err) == agl.CodeUnauthorized {
-				return x.sendNow(wire.AppendEvent(nil, agl.Event{}, err))
+				return x.sendNow(x.lastEvent(err))
 			}
 			continue
 		case <-heartbeat.C:
@@ -99,12 +99,17 @@ func (s events) stream(x *exchange) error {
 }
 
 // encodeEvents sends events as messages until their stream or ctx ends.
-func encodeEvents(ctx context.Context, changes iter.Seq2[agl.Event, error], messages chan<- []byte) {
+func (x *exchange) encodeEvents(ctx context.Context, changes iter.Seq2[agl.Event, error], messages chan<- []byte) {
 	for event, err := range changes {
 		if agl.IsContextError(err) {
 			return
 		}
-		message := wire.AppendEvent(nil, event, err)
+		var message []byte
+		if err != nil {
+			message = x.lastEvent(err)
+		} else {
+			message = wire.AppendEvent(nil, event)
+		}
 		select {
 		case messages <- message:
 		case <-ctx.Done():

@@ -11,19 +11,20 @@ import (
 // errorEvent is the name of the event that ends a stream with an error.
 const errorEvent = "error"
 
-// AppendEvent appends an event as a server-sent event: its kind is the name, and its document is the data. The error
-// that ends a stream is an event, too.
-func AppendEvent(dst []byte, e agl.Event, err error) []byte {
-	if err != nil {
-		dst = append(dst, "event: "+errorEvent+"\ndata: "...)
-		return append(AppendError(dst, err), "\n\n"...)
-	}
+// AppendEvent appends an event as a server-sent event: its kind is the name, and its document is the data.
+func AppendEvent(dst []byte, e agl.Event) []byte {
 	dst = append(dst, "id: "...)
 	dst = append(dst, e.ID...)
 	dst = append(dst, "\nevent: "...)
 	dst = append(dst, e.Kind...)
 	dst = append(dst, "\ndata: "...)
 	return append(e.AppendJSON(dst), "\n\n"...)
+}
+
+// AppendErrorEvent appends the document of the error that ends a stream as an event.
+func AppendErrorEvent(dst, document []byte) []byte {
+	dst = append(dst, "event: "+errorEvent+"\ndata: "...)
+	return append(append(dst, document...), "\n\n"...)
 }
 
 // EventParser parses an event stream line by line.

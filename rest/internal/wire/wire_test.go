@@ -237,15 +237,15 @@ func TestEventsAgree(t *testing.T) {
 		}
 		return event, err
 	}
-	got, err := read(wire.AppendEvent(nil, *sent, nil))
+	got, err := read(wire.AppendEvent(nil, *sent))
 	if err != nil || got == nil || *got != *sent {
 		t.Errorf("got %+v, %v, want %+v", got, err, *sent)
 	}
-	if _, err := read(wire.AppendEvent(nil, agl.Event{}, agl.Errorf(agl.CodeUnavailable, "closed"))); !errors.Is(err, agl.ErrUnavailable) {
+	if _, err := read(wire.AppendErrorEvent(nil, wire.AppendError(nil, agl.Errorf(agl.CodeUnavailable, "closed")))); !errors.Is(err, agl.ErrUnavailable) {
 		t.Errorf("error is %v, want unavailable", err)
 	}
 	gone := agl.Errorf(agl.CodeUnauthorized, "the key is unknown, expired or revoked")
-	if _, err := read(wire.AppendEvent(nil, agl.Event{}, gone)); !errors.Is(err, agl.ErrUnauthorized) || err.Error() != gone.Error() {
+	if _, err := read(wire.AppendErrorEvent(nil, wire.AppendError(nil, gone))); !errors.Is(err, agl.ErrUnauthorized) || err.Error() != gone.Error() {
 		t.Errorf("error is %v, want %v", err, gone)
 	}
 }
