@@ -47,6 +47,8 @@ func failed(ctx context.Context, doing string, err error) error {
 		return agl.Errorf(agl.CodeInternal, "postgres: %s: %w", doing, err)
 	case pg.Code == codeReadOnly: // such as after a failover that has made it a standby
 		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: the database is a standby or read-only: %w", doing, err)
+	case pg.Code == codeUndefinedTable, pg.Code == codeNoSchema:
+		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: the database does not have the tables of agl: it is another one, or a backup is being restored: %w", doing, err)
 	case pg.Code == codeDiskFull:
 		return agl.Errorf(agl.CodeExhausted, "postgres: %s: the database's disk is full: %w", doing, err)
 	case pg.Code == codeIdle, pg.Code == codeLong:

@@ -66,12 +66,29 @@ const forgetLock = migrationLock + 1
 
 var errOther = errors.New("another server is deleting expired records")
 
+// forgetMost is the most records that one statement deletes. Many may have expired while no server ran, and a statement that
+// deletes all of them would not end before its timeout.
+const forgetMost = 10_000
+
 // forgetOld deletes the events and idempotency keys that have expired at now, unless
 // another server is doing so.
 func (d *Driver) forgetOld(ctx context.Context, now agl.Timestamp) error {
+	for {
+		more, err := d.forgetSome(ctx, now)
+		if errors.Is(err, errOther) {
+			return nil
+		}
+		if err != nil || !more {
+			return failed(ctx, "forget", err)
+		}
+	}
+}
+
+// forgetSome deletes up to forgetMost events and as many keys, and reports whether there may be more.
+func (d *Driver) forgetSome(ctx context.Context, now agl.Timestamp) (more bool, err error) {
 	bounded, cancel := d.config.bound(ctx)
 	defer cancel()
-	err := pgx.BeginFunc(bounded, d.search, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(bounded, d.search, func(tx pgx.Tx) error {
 		var free bool
 		if err := tx.QueryRow(bounded, `SELECT pg_try_advisory_xact_lock($1)`, forgetLock).Scan(&free); err != nil {
 			return err
@@ -80,26 +97,27 @@ func (d *Driver) forgetOld(ctx context.Context, now agl.Timestamp) error {
 			return errOther
 		}
 		// Ids grow with time, so the first event that has not expired ends the range.
-		var floor int64
-		err := tx.QueryRow(bounded, `SELECT GREATEST(s.event_floor, c.last - $1, COALESCE(
-				(SELECT e.id - 1 FROM events e WHERE e.at >= $2 ORDER BY e.id LIMIT 1), c.last))
-			FROM store s, event_counter c`, d.config.MaxEvents, float64(now.Add(-d.config.EventTTL))).Scan(&floor)
-		if err != nil {
+		var was, floor int64
+		err := tx.QueryRow(bounded, `SELECT s.event_floor, LEAST(s.event_floor + $3, GREATEST(s.event_floor, c.last - $1, COALESCE(
+				(SELECT e.id - 1 FROM events e WHERE e.at >= $2 ORDER BY e.id LIMIT 1), c.last)))
+			FROM store s, event_counter c`, d.config.MaxEvents, float64(now.Add(-d.config.EventTTL)), forgetMost).Scan(&was, &floor)
+		if err != nil || floor == was {
 			return err
 		}
-		deleted, err := tx.Exec(bounded, `DELETE FROM events WHERE id <= $1`, floor)
-		if err != nil || deleted.RowsAffected() == 0 {
+		more = floor == was+forgetMost
+		if _, err := tx.Exec(bounded, `DELETE FROM events WHERE id <= $1`, floor); err != nil {
 			return err
 		}
 		_, err = tx.Exec(bounded, `UPDATE store SET event_floor = $1`, floor)
 		return err
 	})
-	if errors.Is(err, errOther) {
-		return nil
+	if err != nil {
+		return false, err
 	}
-	if err == nil {
-		// A transaction of its own: it must hold no locks while it waits for a batch.
-		_, err = d.search.Exec(bounded, `DELETE FROM idempotency WHERE create_time < $1`, float64(now.Add(-d.config.IdempotencyTTL)))
-	}
-	return failed(ctx, "forget", err)
+	// A transaction of its own: it must hold no locks while it waits for a batch. It does not wait for the keys that another
+	// server deletes.
+	deleted, err := d.search.Exec(bounded, `DELETE FROM idempotency WHERE ctid = ANY(ARRAY(
+		SELECT ctid FROM idempotency WHERE create_time < $1 ORDER BY create_time LIMIT $2 FOR UPDATE SKIP LOCKED))`,
+		float64(now.Add(-d.config.IdempotencyTTL)), forgetMost)
+	return more || deleted.RowsAffected() == forgetMost, err
 }

@@ -287,6 +287,37 @@ func TestIdleTransaction(t *testing.T) {
 	}
 }
 
+// TestTablesAway has a database whose tables are not there, as after a failover to a server that does not have them yet, or
+// while a backup is restored: callers repeat their calls, and the server needs no restart when they are back.
+func TestTablesAway(t *testing.T) {
+	t.Parallel()
+	databaseURL := server.Database(t)
+	s := engine(t, postgres.Config{URL: databaseURL})
+	enqueue(t, s, agl.EnqueueRolloutsParams{Rollouts: numbered(1)})
+	ctx := t.Context()
+	for _, cut := range []bool{false, true} {
+		execute(t, databaseURL, `ALTER SCHEMA agl RENAME TO away`)
+		if cut {
+			execute(t, databaseURL, disconnect)
+		}
+		_, err := s.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{Rollouts: numbered(1)})
+		if !errors.Is(err, agl.ErrUnavailable) {
+			t.Errorf("enqueue: error %v, want CodeUnavailable", err)
+		}
+		if _, err := s.QueryRollouts(ctx, agl.QueryRolloutsParams{}); !errors.Is(err, agl.ErrUnavailable) {
+			t.Errorf("query: error %v, want CodeUnavailable", err)
+		}
+		if err := s.Ready(ctx); !errors.Is(err, agl.ErrUnavailable) {
+			t.Errorf("ready: error %v, want CodeUnavailable", err)
+		}
+		execute(t, databaseURL, `ALTER SCHEMA away RENAME TO agl`)
+		if err := s.Ready(ctx); err != nil {
+			t.Error(err)
+		}
+		enqueue(t, s, agl.EnqueueRolloutsParams{Rollouts: numbered(1)})
+	}
+}
+
 // disconnect ends the connections of others.
 const disconnect = `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
 
