@@ -49,10 +49,11 @@ const (
 	defaultRetentionCount = 10_000
 	// retentionInterval is the pause between two searches for records to remove.
 	retentionInterval = 10 * time.Second
-	// retentionPage is the number of records in one list, and retentionBatch the number that one transaction removes,
-	// so that other writes do not wait long.
+	// retentionPage is the number of records in one list. One transaction removes at most retentionBatch of them, and
+	// about retentionBytes of spans, so that other writes do not wait long, and the database ends it before its timeout.
 	retentionPage  = 4096
 	retentionBatch = 64
+	retentionBytes = 16 << 20
 )
 
 // rule holds the bounds of one kind of records.
@@ -94,6 +95,18 @@ func (r rule) beyond(list driver.OldestList, now agl.Timestamp) []driver.Oldest 
 	return list.Items
 }
 
+// batchOf returns how many of the records one transaction removes: at least one.
+func batchOf(records []driver.Oldest) int {
+	bytes := int64(0)
+	for i := range records {
+		bytes += records[i].SpanBytes
+		if i == retentionBatch || i > 0 && bytes > retentionBytes {
+			return i
+		}
+	}
+	return len(records)
+}
+
 // retain is the background goroutine that removes records beyond the bounds.
 func (s *Store) retain(ctx context.Context, rules []rule) {
 	for {
@@ -120,8 +133,10 @@ func (s *Store) enforce(ctx context.Context, r rule) error {
 			return err
 		}
 		removed, bytes := 0, int64(0)
-		for records := range slices.Chunk(r.beyond(list, agl.TimestampOf(s.clock.Now())), retentionBatch) {
-			c := &removeCommand{kind: r.kind, records: records}
+		for records := r.beyond(list, agl.TimestampOf(s.clock.Now())); len(records) > 0; {
+			n := batchOf(records)
+			c := &removeCommand{kind: r.kind, records: records[:n]}
+			records = records[n:]
 			if err := s.submit(ctx, c); err != nil {
 				return err
 			}

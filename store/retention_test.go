@@ -156,6 +156,69 @@ func TestRetainLeavesTheReopened(t *testing.T) {
 	})
 }
 
+// fat is a driver whose finished rollouts hold 5 MiB of spans each, and whose transactions remove what removed says.
+type fat struct {
+	driver.Driver
+
+	removed []int
+}
+
+func (f *fat) Oldest(ctx context.Context, kind driver.Removable, limit int) (driver.OldestList, error) {
+	list, err := f.Driver.Oldest(ctx, kind, limit)
+	if kind == driver.RemovableSpans || kind == driver.RemovableRollouts {
+		for i := range list.Items {
+			list.Items[i].SpanBytes = 5 << 20
+		}
+	}
+	return list, err
+}
+
+func (f *fat) Begin(ctx context.Context) (driver.Tx, error) {
+	tx, err := f.Driver.Begin(ctx)
+	return fatTx{tx, f}, err
+}
+
+type fatTx struct {
+	driver.Tx
+
+	driver *fat
+}
+
+func (t fatTx) Apply(ctx context.Context, c *driver.Changes) error {
+	if n := len(c.EvictedRollouts) + len(c.DeletedRollouts); n > 0 {
+		t.driver.removed = append(t.driver.removed, n)
+	}
+	return t.Tx.Apply(ctx, c)
+}
+
+// TestRetainFatRollouts has rollouts with so many spans that a database cannot delete those of many in one transaction before
+// its statement timeout.
+func TestRetainFatRollouts(t *testing.T) {
+	t.Parallel()
+	for name, retention := range map[string]store.Retention{
+		"spans": {Spans: store.SpanBound{Age: time.Minute}}, "rollouts": {Rollouts: store.Bound{Age: time.Minute}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := &fat{Driver: newMemory(t, storetest.OpenParams{})}
+				s := openWith(t, store.Config{Driver: d, Retention: retention})
+				defer closeStore(t, s)
+				for range 8 {
+					r := start(t, s, 0, 0)
+					addSpan(t, s, &r, "a")
+					setRollout(t, s, r.RolloutID, agl.RolloutSucceeded)
+				}
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				if got := fmt.Sprint(d.removed); got != "[3 3 2]" {
+					t.Errorf("transactions removed %s rollouts, want [3 3 2]: at most 16 MiB of spans each", got)
+				}
+			})
+		})
+	}
+}
+
 func TestRetainRollouts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -168,7 +168,7 @@ type OldestList struct {
 type Oldest struct {
 	ID        string // of the rollout, worker or bundle
 	Time      agl.Timestamp
-	SpanBytes int64 // only RemovableSpans has it
+	SpanBytes int64 // of a rollout: the size of the payloads of its stored spans
 }
 
 // LastContact is the time by which workers are ordered for retention.

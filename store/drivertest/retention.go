@@ -141,7 +141,15 @@ func testOldestRollouts(d *harness) {
 	})
 	d.wantOldest(driver.RemovableRollouts, 9, "b@10 c@20 a@30", 3)
 	d.wantOldest(driver.RemovableRollouts, 2, "b@10 c@20", 3)
+	spanBytes := func() (sizes []int64) {
+		for _, item := range d.oldest(driver.RemovableRollouts, 9).Items {
+			sizes = append(sizes, item.SpanBytes)
+		}
+		return sizes
+	}
+	equal(d, "bytes", fmt.Sprint(spanBytes()), fmt.Sprint([]int{len(spanOf(a, "x", 1).Payload), 0, 0}))
 	d.apply(driver.Changes{EvictedRollouts: []string{"b"}})
+	equal(d, "bytes", fmt.Sprint(spanBytes()), "[0 0 0]")
 	d.wantOldest(driver.RemovableRollouts, 9, "b@10 c@20 a@30", 3)
 	d.apply(driver.Changes{Rollouts: changed(rollout("b", agl.RolloutRequeuing)), DeletedRollouts: []string{"c"}})
 	d.wantOldest(driver.RemovableRollouts, 9, "a@30", 1)

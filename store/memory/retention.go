@@ -25,7 +25,7 @@ func (d *Driver) Oldest(_ context.Context, kind driver.Removable, limit int) (dr
 	case driver.RemovableRollouts:
 		for _, r := range d.ordered {
 			if r.cur.Status.Finished() {
-				list.add(driver.Oldest{ID: r.cur.RolloutID, Time: r.cur.EndTime.V})
+				list.add(driver.Oldest{ID: r.cur.RolloutID, Time: r.cur.EndTime.V, SpanBytes: r.bytes})
 			}
 		}
 	case driver.RemovableWorkers:

@@ -46,7 +46,11 @@ func (d *Driver) Oldest(ctx context.Context, kind driver.Removable, limit int) (
 			})
 		}
 		queries.Queue(`SELECT count(*) FROM (` + removable(kind) + `) x`).QueryRow(func(row pgx.Row) error { return row.Scan(&out.Count) })
-		queries.Queue(`SELECT id, at, bytes FROM (`+removable(kind)+`) x ORDER BY at, n LIMIT $1`, limit).Query(func(rows pgx.Rows) error {
+		bytes := `bytes`
+		if kind == driver.RemovableRollouts { // of the listed ones alone
+			bytes = `(SELECT COALESCE(sum(a.span_bytes), 0)::bigint FROM attempts a WHERE a.rollout_id = y.id)`
+		}
+		queries.Queue(`SELECT id, at, `+bytes+` FROM (SELECT id, at, bytes, n FROM (`+removable(kind)+`) x ORDER BY at, n LIMIT $1) y ORDER BY at, n`, limit).Query(func(rows pgx.Rows) error {
 			return collect(rows, nil, func(r *row) error {
 				out.Items = append(out.Items, driver.Oldest{ID: r.text(), Time: agl.Timestamp(r.nullTime().V), SpanBytes: r.int8()})
 				return nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strconv"
 
 	"github.com/agl-go/agl/store/driver"
 )
@@ -16,6 +17,9 @@ const finished = "('failed', 'succeeded', 'cancelled')"
 const unused = ` FROM resources AS u WHERE u.resources_id IS NOT (SELECT latest_resources FROM state) AND u.resources_id NOT IN
 	(SELECT r.resources_id FROM rollouts AS r WHERE r.status NOT IN ` + finished + ` AND r.resources_id IS NOT NULL)`
 
+// heldBytes is the size of the spans of a rollout that holds some.
+const heldBytes = `(SELECT sum(a.span_bytes) FROM attempts AS a WHERE a.rollout = r.ordinal)`
+
 // Oldest implements driver.Driver.
 func (d *Driver) Oldest(ctx context.Context, kind driver.Removable, limit int) (out driver.OldestList, err error) {
 	err = d.readers.snapshot(ctx, func(c *conn) error {
@@ -26,13 +30,13 @@ func (d *Driver) Oldest(ctx context.Context, kind driver.Removable, limit int) (
 				return err
 			}
 			out.SpanBytes = s.spanBytes
-			return oldestOf(ctx, c, &out, limit, " FROM rollouts AS r WHERE r.holds = 1 AND r.status IN "+finished, `r.rollout_id, r.end_time,
-				(SELECT sum(a.span_bytes) FROM attempts AS a WHERE a.rollout = r.ordinal)`, "r.end_time, r.ordinal")
+			return oldestOf(ctx, c, &out, limit, " FROM rollouts AS r WHERE r.holds = 1 AND r.status IN "+finished, "r.rollout_id, r.end_time, "+heldBytes,
+				"r.end_time, r.ordinal")
 		case driver.RemovableRollouts:
 			// The index is sorted by end time for each value of holds.
-			for _, holds := range []string{"0", "1"} {
-				if err := oldestOf(ctx, c, &out, limit, " FROM rollouts AS r WHERE r.holds = "+holds+" AND r.status IN "+finished,
-					"r.rollout_id, r.end_time, 0", "r.end_time, r.ordinal"); err != nil {
+			for holds, bytes := range []string{"0", heldBytes} {
+				if err := oldestOf(ctx, c, &out, limit, " FROM rollouts AS r WHERE r.holds = "+strconv.Itoa(holds)+" AND r.status IN "+finished,
+					"r.rollout_id, r.end_time, "+bytes, "r.end_time, r.ordinal"); err != nil {
 					return err
 				}
 			}
