@@ -25,8 +25,15 @@ type listing[T any] struct {
 	paging *agl.Paging                  // of the query; read returns the items that it selects
 	read   func() (agl.Page[T], error)  // queries the store
 	one    func([]byte, *T) []byte      // appends an item
-	after  func(last *T)                // makes read begin after an item
+	after  *position[T]                 // makes read begin after an item
 	key    func(h *maphash.Hash, it *T) // hashes the identity of an item, for orders that may change
+}
+
+// position is the place of a list from which it is read on.
+type position[T any] struct {
+	id    func(it *T) string
+	after func(id string)                    // makes read begin after the item; "" is where the query begins
+	there func(ids []string) (string, error) // returns the last of the items that exists, "" if none does
 }
 
 func appendTo[T any, P interface {
@@ -90,13 +97,19 @@ func itemsIn(bytes, items int) int {
 }
 
 // behind returns a function that reads the items after a page by the last item, so that changes to the list do not
-// move them.
+// move them. If that item is deleted meanwhile, it reads on after the last one of the page that is left.
 func (l *listing[T]) behind(page agl.Page[T], offset, most int) func(int) ([]T, int, error) {
 	total, read, sent := page.Total, len(page.Items), len(page.Items)
+	var ids []string // of the last page that was not empty
 	last := func(items []T) {
-		if len(items) > 0 {
-			l.after(&items[len(items)-1])
+		if len(items) == 0 {
+			return
 		}
+		ids = ids[:0]
+		for i := range items {
+			ids = append(ids, l.after.id(&items[i]))
+		}
+		l.after.after(ids[len(ids)-1])
 	}
 	last(page.Items)
 	l.paging.Offset = 0
@@ -106,6 +119,18 @@ func (l *listing[T]) behind(page agl.Page[T], offset, most int) func(int) ([]T, 
 		}
 		l.paging.Limit = min(itemsIn(bytes, read), most-sent)
 		later, err := l.read()
+		if ended := err == nil && len(later.Items) == 0 && offset+sent < total; ended || agl.ErrorCode(err) == agl.CodeInvalid {
+			id, lookup := l.after.there(ids)
+			switch {
+			case lookup != nil:
+				return nil, 0, lookup
+			case id == "" && (sent > len(ids) || offset > 0): // which of those before are left is not known
+				return nil, 0, agl.Errorf(agl.CodeUnavailable, "what was read of the list last is deleted; read it again")
+			case id != ids[len(ids)-1]:
+				l.after.after(id)
+				later, err = l.read()
+			}
+		}
 		if err != nil {
 			return nil, 0, err
 		}

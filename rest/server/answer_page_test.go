@@ -24,6 +24,7 @@ import (
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/internal/memnet"
 	"github.com/agl-go/agl/rest/server"
+	"github.com/agl-go/agl/store/memory/memorytest"
 )
 
 // manyItems is a store whose lists have so many items of 100 KB.
@@ -200,6 +201,70 @@ func (m *moving) QueryRollouts(_ context.Context, p agl.QueryRolloutsParams) (ag
 	m.reads++
 	m.move(m)
 	return page, nil
+}
+
+// deleting is a store that deletes the last rollouts of the first page that is read.
+type deleting struct {
+	agl.Store
+
+	most    int
+	pages   int
+	deleted []string
+}
+
+func (d *deleting) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (agl.Page[agl.AttemptedRollout], error) {
+	page, err := d.Store.QueryRollouts(ctx, p)
+	if d.pages++; d.pages > 1 || err != nil {
+		return page, err
+	}
+	for _, r := range page.Items[max(len(page.Items)-d.most, 0):] {
+		if _, err := d.CancelRollout(ctx, agl.CancelRolloutParams{RolloutID: r.RolloutID}); err != nil {
+			return page, err
+		}
+		if err := d.DeleteRollout(ctx, agl.DeleteRolloutParams{RolloutID: r.RolloutID}); err != nil {
+			return page, err
+		}
+		d.deleted = append(d.deleted, r.RolloutID)
+	}
+	return page, nil
+}
+
+// A list goes on although the rollout after which it has to be read on is deleted while it is sent.
+func TestListsWhoseLastItemIsDeleted(t *testing.T) {
+	t.Parallel()
+	for order, most := range map[string]int{"": 2, "&limit=299": 1000, "&sort_by=start_time": 2, "&sort_by=start_time&sort_order=desc": 1000} {
+		t.Run(order, func(t *testing.T) {
+			t.Parallel()
+			d := &deleting{Store: memorytest.Open(t), most: most}
+			inputs := make([]string, 300)
+			for i := range inputs {
+				inputs[i] = strconv.Itoa(i)
+			}
+			want := enqueue(t, d, inputs...)
+			if strings.HasPrefix(order, "&limit") {
+				want = want[:299]
+			}
+			if strings.HasSuffix(order, "desc") { // all have the same start time, so that the order by creation remains
+				slices.Sort(want)
+			}
+			w := ask(t, newServer(t, server.Config{Store: d}), "GET", "/v1/agl/rollouts?limit=-1"+order, "")
+			var got struct {
+				Items []agl.Rollout `json:"items"`
+				Total int           `json:"total"`
+			}
+			decode(t, w.Body.Bytes(), &got)
+			ids := make([]string, len(got.Items))
+			for i := range got.Items {
+				ids[i] = got.Items[i].RolloutID
+			}
+			if strings.HasSuffix(order, "desc") {
+				slices.Sort(ids)
+			}
+			if !slices.Equal(ids, want) || got.Total != len(inputs) || len(d.deleted) < 2 {
+				t.Errorf("got %d rollouts of %d, want the %d that were there when the list began; %.300s", len(ids), got.Total, len(want), w.Body)
+			}
+		})
+	}
 }
 
 // Rollouts that are there all the time are in the answer, and once, whatever comes, goes or changes

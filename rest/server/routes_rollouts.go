@@ -1,8 +1,11 @@
 package server
 
 import (
+	"cmp"
+	"context"
 	"hash/maphash"
 	"net/http"
+	"slices"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
@@ -42,11 +45,31 @@ func (s rollouts) query(x *exchange) error {
 		one:    appendTo[agl.AttemptedRollout],
 	}
 	if p.SortBy == "" || p.SortBy == "start_time" {
-		l.after = func(last *agl.AttemptedRollout) { p.After = last.RolloutID }
+		given := p.After
+		l.after = &position[agl.AttemptedRollout]{
+			id:    func(r *agl.AttemptedRollout) string { return r.RolloutID },
+			after: func(id string) { p.After = cmp.Or(id, given) },
+			there: func(ids []string) (string, error) { return s.lastOf(x.context(), ids) },
+		}
 	} else {
 		l.key = func(h *maphash.Hash, r *agl.AttemptedRollout) { _, _ = h.WriteString(r.RolloutID) }
 	}
 	return l.answer(x)
+}
+
+// lastOf returns the last of the rollouts that exists, "" if none does.
+func (s rollouts) lastOf(ctx context.Context, ids []string) (string, error) {
+	page, err := s.store.QueryRollouts(ctx, agl.QueryRolloutsParams{RolloutIDIn: ids, Paging: agl.Paging{Limit: -1}})
+	there := make(map[string]bool, len(page.Items))
+	for i := range page.Items {
+		there[page.Items[i].RolloutID] = true
+	}
+	for _, id := range slices.Backward(ids) {
+		if there[id] {
+			return id, err
+		}
+	}
+	return "", err
 }
 
 // find searches rollouts by what no index holds.
