@@ -83,6 +83,8 @@ function App() {
 function SignIn() {
   const [value, setValue] = useState("");
   const [failure, setFailure] = useState("");
+  const field = useRef(null);
+  useEffect(() => field.current.focus({ preventScroll: true }), []); // browsers heed autofocus only while nothing else has the focus
   const submit = async (event) => {
     event.preventDefault();
     try {
@@ -96,7 +98,7 @@ function SignIn() {
     ${lapsed.value && html`<p class="notice" role="alert">Your sign-in has ended: its key has expired or was revoked, or the session is over. Sign in to go on where you were.</p>`}
     ${session.value?.methods.includes("oidc") && html`<p><a class="button" href=${oidcLogin} onClick=${keepAddress}>Sign in with your organisation</a></p>`}
     <p>This store asks for a key. It is the value of <code>AGL_TOKEN</code> with which the store was started, or a key that its operator made for you.</p>
-    <label>Key <input type="password" autocomplete="current-password" value=${value} onInput=${(e) => setValue(e.target.value)} required autofocus /></label>
+    <label>Key <input type="password" autocomplete="current-password" value=${value} onInput=${(e) => setValue(e.target.value)} required ref=${field} /></label>
     ${failure && html`<p role="alert">${failure}</p>`}
     <button type="submit">Sign in</button>
   </form>`;

@@ -48,8 +48,9 @@ for (const [name, view] of Object.entries(views)) {
 
 test("a reader without a key signs in", async () => {
   const { page, done } = await open("rollouts", { key: "" });
-  await page.getByLabel("Key").fill("wrong");
-  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByLabel("Key").and(page.locator(":focus")).waitFor(); // whoever types at once types the key
+  await page.keyboard.type("wrong");
+  await page.keyboard.press("Enter");
   await page.getByText("did not accept this key").waitFor();
   await page.getByLabel("Key").fill(token);
   await page.getByRole("button", { name: "Sign in" }).click();
@@ -422,6 +423,19 @@ test("the conversation shows what is new in each call, in order", async () => {
   assert.deepEqual(await coloured("advantage"), ["q2 advantage 0.5", "n3 advantage -2", "q0 advantage 0"]);
   await page.getByText("trained on in step 7, advantage -1.5").waitFor();
   assert.equal(await page.locator("img.picture").evaluate((e) => e.naturalWidth), 1);
+  await done();
+});
+
+test("a reader whose language has a comma before decimals does not take them for thousands", async () => {
+  const post = (path, body) => api(path, { method: "POST", body: JSON.stringify(body) });
+  await post("runs", { run_id: "ru-decimals", name: "decimals" });
+  await post("runs/ru-decimals/metrics", [{ step: 1, values: { loss: 1.234, kl: 1234 } }, { step: 2, values: { loss: 2.5e-9, kl: -0.5 } }]);
+  const { page, done } = await open("runs/ru-decimals", { locale: "de-DE" });
+  const step = (n) => page.getByRole("region", { name: "Steps of the run" }).getByRole("row").filter({ has: page.getByRole("link", { name: n, exact: true }) });
+  await step("1").getByText("1,234", { exact: true }).waitFor();
+  await step("1").getByText("1.234", { exact: true }).waitFor();
+  await step("2").getByText("2.5e-9", { exact: true }).waitFor();
+  await step("2").getByText("-0,5", { exact: true }).waitFor();
   await done();
 });
 

@@ -46,11 +46,15 @@ export const count = (n) => (known(n) ? grouped.format(n) : "–");
 
 export const plural = (n, noun) => count(n) + " " + noun + (n === 1 ? "" : "s");
 
-// number shows a measurement with up to four significant digits.
+const measured = new Intl.NumberFormat(undefined, { maximumSignificantDigits: 4 });
+
+// number shows a measurement with up to four significant digits. Those that are neither huge nor tiny are written as the reader's language does: 1.234 is
+// a thousand in some.
 export function number(x) {
   if (!known(x)) return "–";
-  if (Number.isInteger(x) && Math.abs(x) < 1e15) return grouped.format(x);
-  return Number(x.toPrecision(4)).toString();
+  const size = Math.abs(x);
+  if (Number.isInteger(x) && size < 1e15) return grouped.format(x);
+  return size >= 1e-6 && size < 1e15 ? measured.format(x) : Number(x.toPrecision(4)).toString();
 }
 
 // oneLine is the beginning of a value, for a table's cell.
