@@ -152,6 +152,19 @@ export async function* spans(rolloutID, attemptID, abort) {
   }
 }
 
+const silence = 45_000; // ms without even a heartbeat, of which the store sends one each 15 s: the connection is gone, and nobody has told
+
+// heard reads the next part of a stream.
+async function heard(reader) {
+  let timer = 0;
+  const silent = new Promise((_, fail) => (timer = setTimeout(() => fail(new APIError(0, "the store's stream of events is silent")), silence)));
+  try {
+    return await Promise.race([reader.read(), silent]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 // events yields the changes of the store after the event since, until abort. A new
 // stream begins with the event "reset", since what happened before is not told, and one that
 // goes on with "resumed". Each half second in which there were too many changes to tell is a reset, too.
@@ -162,7 +175,7 @@ export async function* events(since, abort) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
-    const { value, done } = await reader.read();
+    const { value, done } = await heard(reader);
     if (done) return;
     const blocks = (rest + value).split("\n\n");
     rest = blocks.pop();

@@ -692,11 +692,13 @@ test("two versions of resources are compared", async () => {
   await done();
 });
 
-test("the store's end and its return are seen", async (t) => {
+// between is a server between the page and the store; what arrives for lost() does not reach the page.
+async function between(t, lost = () => false) {
   const server = createServer((request, response) => {
     const upstream = forward(new URL(request.url, base), { method: request.method, headers: request.headers, agent: false }, (answer) => {
       response.writeHead(answer.statusCode, answer.headers);
-      answer.pipe(response);
+      answer.on("data", (data) => lost(request) || response.write(data));
+      answer.on("end", () => response.end());
     });
     upstream.on("error", () => response.destroy());
     response.on("close", () => upstream.destroy());
@@ -704,6 +706,27 @@ test("the store's end and its return are seen", async (t) => {
   });
   t.after(() => (server.closeAllConnections(), server.close()));
   const port = await new Promise((ready) => server.listen(0, "127.0.0.1", () => ready(server.address().port)));
+  return { server, port };
+}
+
+test("a stream of events that has become silent is opened again", async (t) => {
+  let away = false;
+  const { port } = await between(t, (request) => away && request.url.includes("/events"));
+  const { page, done } = await open("workers", { address: `http://127.0.0.1:${port}/` });
+  await page.clock.install();
+  await page.reload();
+  await page.getByText("live", { exact: true }).waitFor();
+  away = true;
+  const again = page.waitForRequest((r) => r.url().includes("/events"));
+  await page.clock.fastForward(60_000);
+  away = false;
+  await again;
+  await page.getByText("live", { exact: true }).waitFor();
+  await done();
+});
+
+test("the store's end and its return are seen", async (t) => {
+  const { server, port } = await between(t);
   const { page } = await open("workers", { address: `http://127.0.0.1:${port}/` });
   await page.getByRole("table").waitFor();
   await page.getByText("live", { exact: true }).waitFor();
