@@ -22,8 +22,8 @@ type Gates struct {
 	// MaxSessions is the number of sessions, of both arms, after which a release without enough evidence is rolled
 	// back. Default 20,000.
 	MaxSessions int `json:"max_sessions"`
-	// Guards are metrics that must not get worse. Nil is those of [Defaults].
-	Guards []Guard `json:"guards"`
+	// Guards are metrics that must not get worse. Nil is those of [Defaults]; JSON leaves it out, since [] is none.
+	Guards []Guard `json:"guards,omitzero"`
 }
 
 // Guard bounds how much greater the candidate's mean of a metric may be.

@@ -3,8 +3,11 @@ package release_test
 import (
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl/release"
 )
@@ -163,5 +166,21 @@ func TestVerdictWithoutRewards(t *testing.T) {
 	gates := release.Defaults()
 	if got, want := gates.Decide(&release.Evidence{}).Reason, "0 sessions of the candidate; the difference of the reward is unknown, as both versions need rewards of two sessions at least"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A proposal that says nothing about guards gets the default ones, also when it was sent as JSON; one that says there are none gets
+// none.
+func TestGuardsInJSON(t *testing.T) {
+	t.Parallel()
+	for name, guards := range map[string][]release.Guard{"nil": nil, "none": {}, "one": {{Metric: "refunds", Tolerance: 0.1}}} {
+		sent, err := json.Marshal(release.Gates{Guards: guards})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got release.Gates
+		if err := json.Unmarshal(sent, &got); err != nil || !reflect.DeepEqual(got.Guards, guards) {
+			t.Errorf("%s: %#v became %#v, by %s (%v)", name, guards, got.Guards, sent, err)
+		}
 	}
 }
