@@ -21,7 +21,7 @@ const (
 )
 
 // Retry calls f until it returns anything but ErrRetry. The pauses grow and are random, so that two servers that
-// collided once do not collide again. After 13 calls, about half a second, it returns ErrUnavailable. The pauses are
+// collided once do not collide again. After 13 calls, about half a second if f does not wait itself, it returns ErrUnavailable. The pauses are
 // real time: a test's manual clock would never end them.
 func Retry(f func() error) error {
 	for n := 0; ; n++ {
