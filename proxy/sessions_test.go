@@ -129,7 +129,7 @@ func TestSessionsByHeader(t *testing.T) {
 	if other == ids[0] {
 		t.Errorf("two sessions share rollout %s", other)
 	}
-	l.call(t, completions, hello, 200, "X-Agl-Session", "chat-1", "X-Agl-Done", "true")
+	l.call(t, completions, hello, 200, "X-Agl-Session", "chat-1", "X-Agl-User", "ada", "X-Agl-Done", "true")
 	if why := l.awaitEnd(t, ids[0]); why != "header" {
 		t.Errorf("ended by %q", why)
 	}

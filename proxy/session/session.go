@@ -103,6 +103,7 @@ type Session struct {
 	Models map[string]string
 
 	name    string
+	place   string // in Manager.byName
 	idle    time.Duration
 	last    time.Time // when a call last began or ended
 	running int
@@ -121,9 +122,9 @@ type Manager struct {
 	slots  chan struct{} // holds a token for each session that is being ended in the background
 
 	mu        sync.Mutex
-	byName    map[string]*Session
+	byName    map[string]*Session // by place
 	byRollout map[string]*Session
-	starting  map[string]chan struct{} // names whose rollouts are being started
+	starting  map[string]chan struct{} // places whose sessions' rollouts are being started
 	adopted   bool
 }
 
@@ -182,7 +183,7 @@ func (m *Manager) Create(ctx context.Context, p NewSession) (s *Session, key str
 	}
 	secret := cmp.Or(p.Key, strings.ToLower(rand.Text()+rand.Text()))
 	name := keyName(secret)
-	if old := m.named(name); old != nil {
+	if old := m.keyed(name); old != nil {
 		if err := m.End(ctx, old, EndCall); err != nil && !errors.Is(err, agl.ErrIllegalState) {
 			return nil, "", err
 		}
@@ -196,25 +197,38 @@ func (m *Manager) Create(ctx context.Context, p NewSession) (s *Session, key str
 	return s, KeyPrefix + s.RolloutID + "." + secret, nil
 }
 
+const keyNamePrefix = "key:"
+
 func keyName(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
-	return "key:" + hex.EncodeToString(sum[:])
+	return keyNamePrefix + hex.EncodeToString(sum[:])
 }
 
-func (m *Manager) named(name string) *Session {
+// placeOf returns what an open session is found by: a key alone, or a name and a user. Programs that count the chats of each
+// user give two users the same name.
+func placeOf(name, user string) string {
+	if strings.HasPrefix(name, keyNamePrefix) {
+		return name
+	}
+	return name + "\x00" + user
+}
+
+// keyed returns the open session with the name of a key.
+func (m *Manager) keyed(name string) *Session {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.byName[name]
+	return m.byName[placeOf(name, "")]
 }
 
-// Named returns the open session of a name, and starts one if there is none. user and consent
-// go into the metadata of a session that it starts.
+// Named returns the open session of a name and a user, and starts one if there is none. user and
+// consent go into the metadata of a session that it starts.
 func (m *Manager) Named(ctx context.Context, name, user, consent string) (*Session, error) {
+	place := placeOf(name, user)
 	for {
 		m.mu.Lock()
-		s, busy := m.byName[name], m.starting[name]
+		s, busy := m.byName[place], m.starting[place]
 		if s == nil && busy == nil {
-			m.starting[name] = make(chan struct{})
+			m.starting[place] = make(chan struct{})
 		}
 		m.mu.Unlock()
 		switch {
@@ -230,8 +244,8 @@ func (m *Manager) Named(ctx context.Context, name, user, consent string) (*Sessi
 		}
 		s, err := m.continued(ctx, name, user, consent)
 		m.mu.Lock()
-		close(m.starting[name])
-		delete(m.starting, name)
+		close(m.starting[place])
+		delete(m.starting, place)
 		m.mu.Unlock()
 		return s, err
 	}
@@ -420,8 +434,10 @@ func (m *Manager) add(r *agl.AttemptedRollout) (*Session, error) {
 		}
 		return s, nil
 	}
+	user, _ := agl.Attributes(r.Metadata).GetString(MetadataUser)
 	s := &Session{
-		RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, ResourcesID: r.ResourcesID.V, name: name, idle: m.config.IdleTimeout, last: time.Now(),
+		RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, ResourcesID: r.ResourcesID.V, name: name, place: placeOf(name, user),
+		idle: m.config.IdleTimeout, last: time.Now(),
 	}
 	if seconds, ok := agl.Attributes(r.Metadata).GetFloat(metadataIdle); ok && seconds > 0 {
 		s.idle = time.Duration(min(seconds, 1e9) * float64(time.Second))
@@ -432,7 +448,7 @@ func (m *Manager) add(r *agl.AttemptedRollout) (*Session, error) {
 		}
 	}
 	m.byRollout[s.RolloutID] = s
-	m.byName[s.name] = s
+	m.byName[s.place] = s
 	return s, nil
 }
 
@@ -450,7 +466,7 @@ func (m *Manager) ByKey(ctx context.Context, key string) (s *Session, found bool
 	if key == "" {
 		return nil, false, nil
 	}
-	if s := m.named(keyName(key)); s != nil { // a key that its owner has chosen
+	if s := m.keyed(keyName(key)); s != nil { // a key that its owner has chosen
 		return s, true, nil
 	}
 	rest, ours := strings.CutPrefix(key, KeyPrefix)
@@ -548,8 +564,8 @@ func (m *Manager) Enter(s *Session) (leave func(last bool), ok bool) {
 // another one. The caller holds the lock.
 func (m *Manager) close(s *Session, why string) {
 	s.end = cmp.Or(s.end, why)
-	if m.byName[s.name] == s {
-		delete(m.byName, s.name)
+	if m.byName[s.place] == s {
+		delete(m.byName, s.place)
 	}
 }
 

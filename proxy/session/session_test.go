@@ -93,6 +93,45 @@ func TestUnreadable(t *testing.T) {
 	})
 }
 
+// Two users with the same name of a session have a session each, also at a proxy that finds them in the store.
+func TestNamesOfUsers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memorytest.Open(t)
+		one := open(t, session.Config{Store: store, IdleTimeout: time.Hour})
+		users := []string{"ada", "bob", ""}
+		sessions := map[string]*session.Session{}
+		for _, user := range users {
+			s, err := one.Named(t.Context(), "chat-1", user, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			sessions[user] = s
+		}
+		if err := one.End(t.Context(), sessions["ada"], session.EndCall); err != nil {
+			t.Fatal(err)
+		}
+		other := open(t, session.Config{Store: store, IdleTimeout: time.Hour})
+		synctest.Wait()
+		for _, m := range []*session.Manager{one, other} {
+			again := map[string]bool{}
+			for _, user := range users {
+				s, err := m.Named(t.Context(), "chat-1", user, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				again[s.RolloutID] = true
+				if same := s.RolloutID == sessions[user].RolloutID; same != (user != "ada") {
+					t.Errorf("%q: got %s, had %s", user, s.RolloutID, sessions[user].RolloutID)
+				}
+			}
+			if len(again) != len(users) {
+				t.Errorf("%d users have %d sessions", len(users), len(again))
+			}
+		}
+	})
+}
+
 // An end that the store does not take is repeated until it does.
 func TestEndIsRepeated(t *testing.T) {
 	t.Parallel()
