@@ -12,7 +12,7 @@ import (
 
 // Filter selects the rollouts to learn from. Its zero value takes all whose tokens are known, with and without a reward.
 type Filter struct {
-	// MinReward rejects rollouts with a lower reward, and those without one.
+	// MinReward rejects rollouts with a lower reward, and those without one, such as those whose agent failed before it gave one.
 	MinReward agl.Null[float64]
 	// Best takes this many rollouts of each task, those with the highest rewards and, of equal ones, the earliest; zero
 	// takes all. Rollouts without a reward are rejected. Without MinReward the best may still be failures: then tasks whose
@@ -44,6 +44,7 @@ type candidate struct {
 	sampled  []adapter.Trajectory
 	position int
 	failed   bool // the agent failed
+	given    bool // the reward was given, and is not the 0 of an agent that failed
 }
 
 // selector applies a filter to rollouts that are added one by one.
@@ -75,7 +76,7 @@ func (s *selector) add(e *algorithm.Episode) {
 		s.rewards += c.reward.V
 		s.rewarded++
 	}
-	if least := s.filter.MinReward; least.Valid && c.reward.V < least.V {
+	if least := s.filter.MinReward; least.Valid && (c.reward.V < least.V || !c.given) {
 		s.selected.Rejected++
 		return
 	}
@@ -94,7 +95,7 @@ func (s *selector) candidate(e *algorithm.Episode) (c candidate, mask algorithm.
 	s.coverage = append(s.coverage, coverage)
 	c = candidate{
 		task: string(e.Rollout.Input), id: e.Rollout.RolloutID, position: s.selected.Rollouts,
-		failed: e.Outcome.Kind == agl.OutcomeAgentError,
+		failed: e.Outcome.Kind == agl.OutcomeAgentError, given: merged.Reward.Valid,
 	}
 	if e.Attempt != nil {
 		c.attempt = e.Attempt.AttemptID

@@ -49,14 +49,15 @@ func TestBest(t *testing.T) {
 		rewards map[string][]float64 // by task; failed is an agent that did
 		kept    map[string]int       // by task
 	}{
-		"varied":            {Filter{Best: 2}, map[string][]float64{"1": {0, 0.2, 1, 0.1}}, map[string]int{"1": 2}},
-		"all failures":      {Filter{Best: 1}, map[string][]float64{"1": {0, 0, 0}, "2": {0, 1}}, map[string]int{"2": 1}},
-		"one alone":         {Filter{Best: 1}, map[string][]float64{"1": {0}}, map[string]int{}},
-		"all agents failed": {Filter{Best: 1}, map[string][]float64{"1": {failed, failed}}, map[string]int{}},
-		"failed and bad":    {Filter{Best: 1}, map[string][]float64{"1": {failed, 0}}, map[string]int{}},
-		"failed and good":   {Filter{Best: 2}, map[string][]float64{"1": {failed, 1}}, map[string]int{"1": 1}},
-		"failed beats":      {Filter{Best: 2}, map[string][]float64{"1": {failed, -3}}, map[string]int{"1": 1}},
-		"all good enough":   {Filter{Best: 1, MinReward: agl.Some(1.0)}, map[string][]float64{"1": {1, 1}, "2": {1}, "3": {0}}, map[string]int{"1": 1, "2": 1}},
+		"varied":              {Filter{Best: 2}, map[string][]float64{"1": {0, 0.2, 1, 0.1}}, map[string]int{"1": 2}},
+		"all failures":        {Filter{Best: 1}, map[string][]float64{"1": {0, 0, 0}, "2": {0, 1}}, map[string]int{"2": 1}},
+		"one alone":           {Filter{Best: 1}, map[string][]float64{"1": {0}}, map[string]int{}},
+		"all agents failed":   {Filter{Best: 1}, map[string][]float64{"1": {failed, failed}}, map[string]int{}},
+		"failed and bad":      {Filter{Best: 1}, map[string][]float64{"1": {failed, 0}}, map[string]int{}},
+		"failed and good":     {Filter{Best: 2}, map[string][]float64{"1": {failed, 1}}, map[string]int{"1": 1}},
+		"failed beats":        {Filter{Best: 2}, map[string][]float64{"1": {failed, -3}}, map[string]int{"1": 1}},
+		"failed, 0 is enough": {Filter{MinReward: agl.Some(0.0)}, map[string][]float64{"1": {failed, 0, -3}}, map[string]int{"1": 1}},
+		"all good enough":     {Filter{Best: 1, MinReward: agl.Some(1.0)}, map[string][]float64{"1": {1, 1}, "2": {1}, "3": {0}}, map[string]int{"1": 1, "2": 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
