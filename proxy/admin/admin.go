@@ -24,6 +24,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -364,12 +365,16 @@ func flushError(err error) error {
 	}
 }
 
-// redacted hides the secrets of models.
+// parameter is a parameter of a query, and its first group the name.
+var parameter = regexp.MustCompile(`([^&=]+=)?[^&]+`)
+
+// redacted hides the secrets of models, which queries may have, too.
 func redacted(models []upstream.Model) []upstream.Model {
 	for i := range models {
 		m := &models[i]
 		for _, at := range []*string{&m.BaseURL, &m.HealthURL, &m.PauseURL, &m.ResumeURL} {
 			if u, err := url.Parse(*at); err == nil && *at != "" {
+				u.RawQuery = parameter.ReplaceAllString(u.RawQuery, "${1}xxxxx")
 				*at = u.Redacted()
 			}
 		}
