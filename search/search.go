@@ -84,11 +84,21 @@ func Find(ctx context.Context, store agl.Store, p Params) (Result, error) {
 	out := Result{Items: []agl.AttemptedRollout{}, Next: p.After}
 	query := p.Filters
 	query.Paging = agl.Paging{Limit: pageSize, SortBy: "start_time", Order: agl.Descending}
+	var last []string // the rollouts of the page before
 	for {
 		query.After = out.Next
 		page, err := store.QueryRollouts(ctx, query)
+		if last != nil && agl.ErrorCode(err) == agl.CodeInvalid { // that behind which it goes on was deleted
+			if out.Next, err = lastOf(ctx, store, last, query.Paging); err == nil {
+				continue
+			}
+		}
 		if err != nil {
 			return Result{}, err
+		}
+		last = last[:0]
+		for i := range page.Items {
+			last = append(last, page.Items[i].RolloutID)
 		}
 		for i := range page.Items {
 			if len(out.Items) == limit || out.Looked > 0 && time.Now().After(until) {
@@ -109,6 +119,20 @@ func Find(ctx context.Context, store agl.Store, p Params) (Result, error) {
 			out.Next = ""
 			return out, nil
 		}
+	}
+}
+
+// lastOf returns the last of some rollouts that still exists.
+func lastOf(ctx context.Context, store agl.Store, ids []string, order agl.Paging) (string, error) {
+	order.Limit = -1
+	page, err := store.QueryRollouts(ctx, agl.QueryRolloutsParams{RolloutIDIn: ids, Paging: order})
+	switch n := len(page.Items); {
+	case err != nil:
+		return "", err
+	case n == 0:
+		return "", agl.Errorf(agl.CodeUnavailable, "the rollouts that were examined last are deleted; search again")
+	default:
+		return page.Items[n-1].RolloutID, nil
 	}
 }
 

@@ -1,6 +1,7 @@
 package search_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -115,6 +116,52 @@ func TestFindGoesOn(t *testing.T) {
 		}
 		if inputs(items) != inputs(all.Items) || looked != 5 {
 			t.Errorf("%+v: found %q of %d, want %q of 5", p, inputs(items), looked, inputs(all.Items))
+		}
+	}
+}
+
+// deleting is a store that deletes the last rollouts of the first page that is read.
+type deleting struct {
+	agl.Store
+
+	most, pages int
+}
+
+func (d *deleting) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (agl.Page[agl.AttemptedRollout], error) {
+	page, err := d.Store.QueryRollouts(ctx, p)
+	if d.pages++; d.pages > 1 || err != nil {
+		return page, err
+	}
+	for _, r := range page.Items[len(page.Items)-d.most:] {
+		if _, err := d.CancelRollout(ctx, agl.CancelRolloutParams{RolloutID: r.RolloutID}); err != nil {
+			return page, err
+		}
+		if err := d.DeleteRollout(ctx, agl.DeleteRolloutParams{RolloutID: r.RolloutID}); err != nil {
+			return page, err
+		}
+	}
+	return page, nil
+}
+
+// A search goes on although the rollout that it has examined last is deleted.
+func TestFindAmongDeletions(t *testing.T) {
+	t.Parallel()
+	for deleted, code := range map[int]agl.Code{0: "", 1: "", 150: "", 200: agl.CodeUnavailable} {
+		d := &deleting{Store: memorytest.Open(t), most: deleted}
+		rollouts := make([]agl.EnqueueRollout, 300)
+		for i := range rollouts {
+			rollouts[i].Input = jsontext.Value(fmt.Sprint(i))
+		}
+		queued, err := d.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: rollouts})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := search.Find(t.Context(), d, search.Params{Limit: search.MaxLimit, TimeLimit: time.Hour})
+		if agl.ErrorCode(err) != code {
+			t.Errorf("%d deleted: error %v, want code %q", deleted, err, code)
+		}
+		if code == "" && (len(found.Items) != len(queued) || found.Looked != len(queued) || found.Next != "") {
+			t.Errorf("%d deleted: found %d, looked at %d, next %q, want %d", deleted, len(found.Items), found.Looked, found.Next, len(queued))
 		}
 	}
 }
