@@ -90,7 +90,8 @@ func (s Style) calls(text string) (calls []chat.FunctionCall, ok bool) {
 	return nil, false
 }
 
-// readCall reads an object with a name and arguments at the start of text. The arguments stay as they are written.
+// readCall reads an object with a name and arguments at the start of text. The arguments, an object or text that holds one,
+// stay as they are written: a template that takes objects renders no other ones in the next prompt.
 func readCall(text, arguments string) (call chat.FunctionCall, rest string, ok bool) {
 	dec := jsontext.NewDecoder(strings.NewReader(text))
 	v, err := dec.ReadValue()
@@ -111,6 +112,9 @@ func readCall(text, arguments string) (call chat.FunctionCall, rest string, ok b
 		call.Arguments = string(args)
 	case '"':
 		if err := json.Unmarshal(args, &call.Arguments); err != nil {
+			return call, "", false
+		}
+		if inner := jsontext.Value(call.Arguments); inner.Kind() != '{' || !inner.IsValid() {
 			return call, "", false
 		}
 	default:
