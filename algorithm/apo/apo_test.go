@@ -135,13 +135,15 @@ func TestUselessModels(t *testing.T) {
 	for name, tt := range map[string]struct {
 		critique, edit string
 		calls, refused int // of each edit
+		cutOff         bool
 	}{
-		"no critique":    {" \n", "never asked", 3, 0},
-		"empty edit":     {"bad", "```\n\n```", 4, 3},
-		"lost":           {"bad", "Here you are: think!", 4, 3},
-		"unknown field":  {"bad", "{question} {answer}", 4, 3},
-		"a lonely brace": {"bad", "{question} {", 4, 3},
-		"the same":       {"bad", "```text\n" + apotest.Slope().Seed[0].Prompt + "\n```", 2, 0},
+		"no critique":    {" \n", "never asked", 3, 0, false},
+		"empty edit":     {"bad", "```\n\n```", 4, 3, false},
+		"lost":           {"bad", "Here you are: think!", 4, 3, false},
+		"unknown field":  {"bad", "{question} {answer}", 4, 3, false},
+		"a lonely brace": {"bad", "{question} {", 4, 3, false},
+		"cut off":        {"bad", "```\n" + apotest.Slope().Seed[0].Prompt + " Thi", 4, 3, true},
+		"the same":       {"bad", "```text\n" + apotest.Slope().Seed[0].Prompt + "\n```", 2, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -151,7 +153,7 @@ func TestUselessModels(t *testing.T) {
 				if strings.HasPrefix(r.Messages[0].Content, "CRITIQUE") {
 					return apo.Reply{Text: tt.critique}, nil
 				}
-				return apo.Reply{Text: tt.edit}, nil
+				return apo.Reply{Text: tt.edit, CutOff: tt.cutOff}, nil
 			})
 			r := search(t, w, cfg)
 			edits := cfg.BeamWidth * cfg.BranchFactor

@@ -123,7 +123,11 @@ func (p *proposal) edit(ctx context.Context, critique string) (string, error) {
 			}
 		}
 		text := clean(done.Text)
-		if data.Refused = refusal(p.old, text); data.Refused == "" {
+		data.Refused = refusal(p.old, text)
+		if done.CutOff {
+			data.Refused = "it was cut off at the token limit"
+		}
+		if data.Refused == "" {
 			return text, nil
 		}
 		p.refused++

@@ -98,6 +98,7 @@ type chatReply struct {
 		Message struct {
 			Content agl.Null[string] `json:"content"`
 		} `json:"message"`
+		FinishReason agl.Null[string] `json:"finish_reason"`
 	} `json:"choices"`
 	Usage Usage `json:"usage"`
 }
@@ -171,6 +172,7 @@ func (e *Endpoint) post(ctx context.Context, body []byte) (reply Reply, after ti
 	}
 	if len(answer.Choices) > 0 {
 		reply.Text = answer.Choices[0].Message.Content.V
+		reply.CutOff = answer.Choices[0].FinishReason.V == "length"
 	}
 	if reply.Usage = answer.Usage; reply.Usage == (Usage{}) {
 		reply.Usage = Usage{PromptTokens: estimateTokens(len(body)), CompletionTokens: estimateTokens(len(reply.Text))}

@@ -102,6 +102,10 @@ func TestEndpoint(t *testing.T) {
 	if diff := cmp.Diff(apo.Reply{Text: "hi", Usage: apo.Usage{PromptTokens: 3, CompletionTokens: 1}}, reply); diff != "" {
 		t.Errorf("reply (-want +got):\n%s", diff)
 	}
+	cut := &answers{list: []answer{{status: 200, body: strings.Replace(good, `"hi"}`, `"hi"},"finish_reason":"length"`, 1)}}}
+	if reply, err = ask(t.Context(), t, cut, apo.EndpointConfig{}, 1); err != nil || !reply.CutOff {
+		t.Errorf("cut off %t, %v; want a reply that is cut off", reply.CutOff, err)
+	}
 	want := `{"model":"m","messages":[{"role":"user","content":"hello"}],"temperature":0,"seed":5}`
 	if a.bodies[0] != want || a.keys[0] != "Bearer key" {
 		t.Errorf("asked %s with %q, want %s", a.bodies[0], a.keys[0], want)

@@ -34,6 +34,8 @@ type Message struct {
 type Reply struct {
 	Text  string `json:"text"`
 	Usage Usage  `json:"usage"`
+	// CutOff says that the text ends at the model's token limit. It is no edit then.
+	CutOff bool `json:"cut_off,omitzero"`
 }
 
 // Usage is the number of tokens of a call.
