@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
+	"time"
 )
 
 const (
@@ -30,6 +32,39 @@ type arriving struct {
 	mu      sync.Mutex
 	held    int64            // bytes
 	clients map[string]int64 // bytes by client address
+	bodies  map[*timedBody]struct{}
+	hurried atomic.Bool // the server shuts down
+}
+
+// await sets the deadline of a body that is arriving.
+func (a *arriving) await(b *timedBody, deadline time.Time) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if last := time.Now().Add(lastPause); a.hurried.Load() && last.Before(deadline) {
+		deadline = last
+	}
+	err := b.conn.SetReadDeadline(deadline)
+	if err == nil {
+		a.bodies[b] = struct{}{}
+	}
+	return err
+}
+
+// forget leaves the deadline of a body to the caller.
+func (a *arriving) forget(b *timedBody) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.bodies, b)
+}
+
+// hurry is called when the server shuts down.
+func (a *arriving) hurry() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.hurried.Store(true)
+	for b := range a.bodies {
+		_ = b.conn.SetReadDeadline(time.Now().Add(lastPause)) // a closed connection needs none
+	}
 }
 
 // hold counts n more bytes of a client, unless that exceeds a limit.

@@ -31,6 +31,9 @@ const (
 	unreadStep  = 1 << 20
 	// The deadline is moved once per bodyStep bytes.
 	bodyStep = 4 * bodyRate
+	// Once the server shuts down, a body of which nothing arrives for lastPause does not get through: its client may be gone,
+	// and the others wait for the end.
+	lastPause = time.Second
 )
 
 // New returns a server for handler that logs to log. Headers, bodies and idle connections have deadlines; a handler may take
@@ -43,21 +46,23 @@ const (
 // [os.ErrDeadlineExceeded], to be answered with 408. When bodies that are still arriving
 // hold too much memory, it fails with [ErrBusy]; see [BodyStatus].
 func New(handler http.Handler, log *slog.Logger, trusted ...netip.Prefix) *http.Server {
-	return &http.Server{
-		Handler:           forwarded(limitBody(handler), trusted),
+	all := &arriving{clients: map[string]int64{}, bodies: map[*timedBody]struct{}{}}
+	server := &http.Server{
+		Handler:           forwarded(all.limit(handler), trusted),
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
+	server.RegisterOnShutdown(all.hurry)
+	return server
 }
 
-// limitBody gives every request's body a deadline, and counts its memory while it arrives.
-func limitBody(next http.Handler) http.Handler {
-	all := &arriving{clients: map[string]int64{}}
+// limit gives every request's body a deadline, and counts its memory while it arrives.
+func (a *arriving) limit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body := &timedBody{ReadCloser: r.Body, conn: http.NewResponseController(w), start: time.Now(), arriving: all, remote: r.RemoteAddr}
-		if r.Body == http.NoBody || body.conn.SetReadDeadline(body.start.Add(bodyTimeout)) != nil {
+		body := &timedBody{ReadCloser: r.Body, conn: http.NewResponseController(w), start: time.Now(), arriving: a, remote: r.RemoteAddr}
+		if r.Body == http.NoBody || a.await(body, body.start.Add(bodyTimeout)) != nil {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -73,6 +78,7 @@ func limitBody(next http.Handler) http.Handler {
 // taken here. A client that awaits 100 Continue sends nothing when it gets another answer.
 func (b *timedBody) end(r *http.Request) {
 	left := !b.done && !b.failed
+	b.arriving.forget(b)
 	b.release()
 	awaits := b.received == 0 && r.Header.Get("Expect") != ""
 	end := time.Now().Add(unreadBody)
@@ -110,16 +116,17 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	switch {
 	case errors.Is(err, io.EOF):
 		// From here on net/http reads ahead only to notice that the client has left.
+		b.arriving.forget(b)
 		_ = b.conn.SetReadDeadline(time.Time{}) // a closed connection needs none
 		b.release()
 		return n, err
-	case b.received-b.extended >= bodyStep:
+	case b.received-b.extended >= bodyStep || err == nil && b.arriving.hurried.Load():
 		b.extended = b.received
 		deadline := b.start.Add(bodyTimeout + time.Duration(b.received/bodyRate)*time.Second)
 		if silent := time.Now().Add(bodyTimeout); silent.Before(deadline) {
 			deadline = silent
 		}
-		_ = b.conn.SetReadDeadline(deadline) // as above
+		_ = b.arriving.await(b, deadline) // as above
 	}
 	if err == nil {
 		err = b.hold(b.received)

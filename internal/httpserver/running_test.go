@@ -52,6 +52,61 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
+// A client that has stopped in the middle of its body does not hold back the end of the server, and one that goes on is answered.
+func TestShutdownDuringBodies(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		sent   int // bytes, every half second
+		status int
+		took   time.Duration
+	}{
+		"stopped":    {0, http.StatusRequestTimeout, time.Second},
+		"slow":       {10, http.StatusOK, 5 * time.Second},
+		"at its end": {100, http.StatusOK, 500 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				listener := memnet.Listen()
+				server := httpserver.Start(listener, http.HandlerFunc(readBody), slog.New(slog.DiscardHandler))
+				conn, err := listener.Dial(t.Context(), "", "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				const length = 101
+				if _, err := io.WriteString(conn, post(length)+"1"); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				start, ended := time.Now(), make(chan error, 1)
+				go func() {
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					defer cancel()
+					ended <- server.Shutdown(ctx)
+				}()
+				for left := length - 1; tc.sent > 0 && left > 0; left -= tc.sent {
+					time.Sleep(500 * time.Millisecond)
+					if _, err := conn.Write(make([]byte, tc.sent)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer answer.Body.Close()
+				if took := time.Since(start); answer.StatusCode != tc.status || took != tc.took {
+					t.Errorf("answered %s after %s, want %d after %s", answer.Status, took, tc.status, tc.took)
+				}
+				if err := <-ended; err != nil {
+					t.Errorf("shutdown returned %v", err)
+				}
+			})
+		})
+	}
+}
+
 func TestServerThatFails(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
