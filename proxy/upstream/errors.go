@@ -34,7 +34,8 @@ func notHTTP(err error) bool {
 // brokeOff reports whether err says that a connection, which was there, has ended.
 func brokeOff(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || ok && (op.Op == "read" || op.Op == "write" || op.Op == "readfrom")
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || ok && (op.Op == "read" || op.Op == "write" || op.Op == "readfrom") ||
+		err != nil && (strings.HasPrefix(err.Error(), "http2: ") || strings.HasPrefix(err.Error(), "stream error: ")) // net/http exports no type of either
 }
 
 // refusal returns the error of a call that the agent may repeat after wait.

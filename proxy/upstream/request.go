@@ -21,6 +21,8 @@ func NewTransport() *http.Transport {
 		IdleConnTimeout:     90 * time.Second,
 		DisableCompression:  true, // replies are parsed, and backends are near
 		ForceAttemptHTTP2:   true,
+		// All calls share a connection of HTTP/2. Without pings, those of many minutes would wait for a dead one.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 	}
 }
 
