@@ -135,6 +135,9 @@ type EnqueueRollout struct {
 	Metadata    jsontext.Value // an object; nil is {}
 }
 
+// MetadataGateway begins the names in the metadata of rollouts of the API of Agent-lightning v1.0 (package gateway).
+const MetadataGateway = "agl.gateway"
+
 func (c *RolloutConfig) members(w *wireForm) *wireForm {
 	nullNumber(w, "timeout_seconds", &c.TimeoutSeconds)
 	nullNumber(w, "unresponsive_seconds", &c.UnresponsiveSeconds)

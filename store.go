@@ -28,7 +28,8 @@ type Store interface {
 	// EnqueueRollouts appends rollouts to the queue, in order. A null resources id
 	// becomes the id of the latest resources. Other ids are not checked.
 	EnqueueRollouts(ctx context.Context, p EnqueueRolloutsParams) ([]Rollout, error)
-	// StartRollout creates a rollout with its first attempt, bypassing the queue.
+	// StartRollout creates a rollout with its first attempt, bypassing the queue. Names that begin with MetadataGateway are
+	// CodeInvalid: who may start a rollout to do its task may not give controllers of that API work.
 	StartRollout(ctx context.Context, p StartRolloutParams) (AttemptedRollout, error)
 	// CreateRollouts creates rollouts under ids that the caller has chosen, in one commit and in order. A rollout that
 	// exists stays as it is and is returned, so the call can be repeated. Optional.

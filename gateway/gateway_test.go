@@ -362,6 +362,41 @@ func awaitTotal(c *client, total int) {
 	}
 }
 
+// Clients of the store can write any metadata. What they write there as the gateway's keeps neither it nor its log from
+// working, and a number far ahead does not make the log as long.
+func TestForgedMetadata(t *testing.T) {
+	t.Parallel()
+	s := memorytest.Open(t)
+	forge := func() {
+		const record = `{"version":1,"config":{}}`
+		for _, metadata := range []string{`{"agl.gateway":5}`, `{"agl.gateway":{}}`, `{"agl.gateway.number":50000000}`, `{"agl.gateway":` + record + `,"agl.gateway.number":50000000}`} {
+			made, err := s.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{{Metadata: jsontext.Value(metadata)}}})
+			if err == nil {
+				_, err = s.CancelRollout(t.Context(), agl.CancelRolloutParams{RolloutID: made[0].RolloutID})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	forge()
+	c := open(t, gateway.Config{Store: s}) // finds them
+	forge()                                // is told of them
+	c.create("a")
+	c.finish("a")
+	if got := len(elements(c.must("GET", "/api/rollouts?state_in=failed&state_in=succeeded", ""))); got != 3 {
+		t.Errorf("%d rollouts are listed, want a and the two that have a record", got)
+	}
+	for logged := 0; logged < 3 && t.Context().Err() == nil; {
+		log := c.must("GET", "/api/rollouts/terminal", "")
+		items, _ := rawjson.Get(log, "items")
+		logged = len(elements(items))
+		if total, _ := rawjson.Get(log, "total_terminal"); len(total) > 1 {
+			t.Fatalf("the log has %s entries", total)
+		}
+	}
+}
+
 func TestCancelled(t *testing.T) {
 	t.Parallel()
 	s := memorytest.Open(t)

@@ -90,10 +90,10 @@ func statusesOf(states []State) []agl.RolloutStatus {
 
 const (
 	// keyRecord is the member of a rollout's metadata, and of a span, that holds what only this API knows.
-	keyRecord = "agl.gateway"
+	keyRecord = agl.MetadataGateway
 	// keyNumber is the member of a rollout's metadata with its number in the terminal log, and the name of the
 	// sequence that issues the numbers.
-	keyNumber = "agl.gateway.number"
+	keyNumber = agl.MetadataGateway + ".number"
 	// keyGroup is the member of a rollout's metadata that is the same for siblings.
 	keyGroup = "agl.group"
 )
@@ -125,18 +125,16 @@ type rollout struct {
 	recordV1
 }
 
-// rolloutOf reads a rollout of the store. ok is false for rollouts that were not created by this API.
-func rolloutOf(stored agl.AttemptedRollout) (r rollout, ok bool, err error) {
+// rolloutOf reads a rollout of the store. ok is false for rollouts that were not created by this API, also for one whose
+// metadata a client has given another record.
+func rolloutOf(stored agl.AttemptedRollout) (r rollout, ok bool) {
 	raw, found := rawjson.Get(stored.Metadata, keyRecord)
-	if !found {
-		return r, false, nil
+	if !found || rawjson.Unmarshal(raw, &r.recordV1) != nil || r.Config == nil {
+		return rollout{}, false
 	}
 	r.AttemptedRollout = stored
-	if err := rawjson.Unmarshal(raw, &r.recordV1); err != nil {
-		return r, false, agl.Errorf(agl.CodeInternal, "rollout %q: its metadata %s does not decode: %w", stored.RolloutID, keyRecord, err)
-	}
 	r.Config = bytes.Clone(r.Config)
-	return r, true, nil
+	return r, true
 }
 
 // id returns the id in this API.

@@ -58,13 +58,11 @@ func (g *Gateway) createRollouts(w http.ResponseWriter, r *http.Request) error {
 
 // created returns the rollout that a creation made or found. If it found a deleted rollout, another one takes over
 // the id.
-func (g *Gateway) created(ctx context.Context, stored agl.AttemptedRollout, asked agl.CreateRollout) (rollout, error) {
+func (g *Gateway) created(ctx context.Context, stored agl.AttemptedRollout, asked agl.CreateRollout) (_ rollout, err error) {
 	id := asked.RolloutID
 	for n := 2; ; n++ {
-		r, ok, err := rolloutOf(stored)
+		r, ok := rolloutOf(stored)
 		switch {
-		case err != nil:
-			return r, err
 		case !ok:
 			return r, errStatus(http.StatusUnprocessableEntity, "rollout_id: "+id+" is the id of a rollout that was not created by this API; choose another")
 		case r.DeletedAt == 0:

@@ -31,10 +31,7 @@ func (g *Gateway) listTerminal(w http.ResponseWriter, r *http.Request) error {
 	}
 	var items [][]byte
 	for _, id := range ids {
-		one, ok, err := rolloutOf(found[id])
-		if err != nil {
-			return err
-		}
+		one, ok := rolloutOf(found[id])
 		if !ok || one.DeletedAt != 0 {
 			continue
 		}
@@ -92,10 +89,7 @@ func (g *Gateway) listRollouts(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		one, ok, err := rolloutOf(*stored)
-		if err != nil {
-			return err
-		}
+		one, ok := rolloutOf(*stored)
 		if ok && one.DeletedAt == 0 && !one.ofRunners() && slices.Contains(states, one.status().state) {
 			matches = append(matches, one.appendJSON(nil))
 		}

@@ -40,12 +40,11 @@ func (g *Gateway) rolloutStatuses(w http.ResponseWriter, r *http.Request) error 
 			continue
 		}
 		done[id] = struct{}{}
-		one, ok, err := rolloutOf(found[id])
-		if err == nil && (!ok || one.DeletedAt != 0) {
-			one, err = g.find(r.Context(), id)
-		}
-		if err != nil {
-			return err
+		one, ok := rolloutOf(found[id])
+		if !ok || one.DeletedAt != 0 {
+			if one, err = g.find(r.Context(), id); err != nil {
+				return err
+			}
 		}
 		o.AnyKey(id)
 		o = one.appendStatus(o)

@@ -23,10 +23,8 @@ func (g *Gateway) find(ctx context.Context, id string) (rollout, error) {
 		if err != nil {
 			return rollout{}, err
 		}
-		r, ok, err := rolloutOf(stored)
+		r, ok := rolloutOf(stored)
 		switch {
-		case err != nil:
-			return r, err
 		case !ok || r.DeletedAt != 0 && r.Successor == "":
 			return r, errNoRollout(id)
 		case r.DeletedAt == 0:
@@ -62,10 +60,10 @@ func (g *Gateway) revise(ctx context.Context, r rollout, edit func(r *rollout) (
 		switch agl.ErrorCode(err) {
 		case "":
 			if c.number {
-				g.terminal.add(&stored.Rollout)
+				g.terminal.add(number(&stored.Rollout), stored.RolloutID)
 			}
-			r, _, err = rolloutOf(stored)
-			return r, err
+			r, _ = rolloutOf(stored)
+			return r, nil
 		case agl.CodeConflict:
 			r, err = g.again(ctx, r)
 		}
@@ -87,8 +85,11 @@ func (g *Gateway) again(ctx context.Context, r rollout) (rollout, error) {
 	if err != nil {
 		return r, err
 	}
-	r, _, err = rolloutOf(stored)
-	return r, err
+	r, ok := rolloutOf(stored)
+	if !ok {
+		return r, errNoRollout(stored.RolloutID)
+	}
+	return r, nil
 }
 
 // succeed stores which rollout takes over the id of a deleted one.

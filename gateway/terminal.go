@@ -25,6 +25,8 @@ type terminal struct {
 	// gaps is the number of empty ids that may belong to rollouts that are not known yet.
 	gaps  int
 	known map[string]struct{}
+	// issued is above the numbers that the store had issued when it was asked last.
+	issued int
 	// changed is closed and replaced when the log grows.
 	changed chan struct{}
 }
@@ -92,11 +94,17 @@ func (t *terminal) scan(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if number(&stored.Rollout) > 0 {
-			t.add(&stored.Rollout)
-		} else if _, found := rawjson.Get(stored.Metadata, keyRecord); found {
+		if _, ok := rolloutOf(*stored); !ok {
+			continue
+		}
+		n, err := t.numberOf(ctx, &stored.Rollout)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
 			late = append(late, *stored)
 		}
+		t.add(n, stored.RolloutID)
 	}
 	slices.SortFunc(late, func(a, b agl.AttemptedRollout) int { return cmp.Compare(a.EndTime.V, b.EndTime.V) })
 	for _, stored := range late {
@@ -118,10 +126,18 @@ func (t *terminal) scan(ctx context.Context) error {
 // include adds a rollout that has ended, and gives it a number if it has none because no controller of this API ended
 // it.
 func (t *terminal) include(ctx context.Context, stored agl.AttemptedRollout) error {
-	for number(&stored.Rollout) == 0 {
-		r, ok, err := rolloutOf(stored)
-		if err != nil || !ok || r.DeletedAt != 0 || !r.Status.Finished() {
+	for {
+		r, ok := rolloutOf(stored)
+		if !ok {
+			return nil
+		}
+		n, err := t.numberOf(ctx, &stored.Rollout)
+		if err != nil || n > 0 {
+			t.add(n, stored.RolloutID)
 			return err
+		}
+		if r.DeletedAt != 0 || !r.Status.Finished() {
+			return nil
 		}
 		stored, err = t.store.ReviseRollout(ctx, agl.ReviseRolloutParams{
 			RolloutID: r.storeID(), IfMetadata: r.Metadata, Metadata: r.Metadata, NumberKey: keyNumber, NumberMin: t.next(),
@@ -136,23 +152,46 @@ func (t *terminal) include(ctx context.Context, stored agl.AttemptedRollout) err
 			return err
 		}
 	}
-	t.add(&stored.Rollout)
-	return nil
 }
 
-// number returns the number of a rollout in the log; 0 if it has none.
+// number returns the number in the metadata of a rollout; 0 if there is none.
 func number(r *agl.Rollout) int {
 	raw, _ := rawjson.Get(r.Metadata, keyNumber)
 	n, err := strconv.Atoi(string(raw))
-	if err != nil {
+	if err != nil || n < 0 {
 		return 0
 	}
 	return n
 }
 
-// add adds a rollout that has a number.
-func (t *terminal) add(r *agl.Rollout) {
+// maxAhead is how far a number may be ahead of the log before the store is asked whether it has issued it.
+const maxAhead = 1000
+
+// numberOf returns the number of a rollout in the log; 0 if it has none. Clients of the store can write metadata, and the log is
+// as long as its greatest number, so it takes a number that is far ahead from the store only.
+func (t *terminal) numberOf(ctx context.Context, r *agl.Rollout) (int, error) {
 	n := number(r)
+	t.mu.Lock()
+	plausible := n < max(t.issued, len(t.ids)+maxAhead)
+	t.mu.Unlock()
+	if plausible {
+		return n, nil
+	}
+	// This issues a number, which stays unused.
+	next, err := t.store.ReserveSequenceIDs(ctx, agl.ReserveSequenceIDsParams{RolloutID: keyNumber})
+	if err != nil {
+		return 0, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.issued = int(next); n >= t.issued {
+		return 0, nil
+	}
+	return n, nil
+}
+
+// add adds a rollout with its number; 0 adds none.
+func (t *terminal) add(n int, rolloutID string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for len(t.ids) < n {
@@ -160,8 +199,8 @@ func (t *terminal) add(r *agl.Rollout) {
 		t.gaps++
 	}
 	if n > 0 && t.ids[n-1] == "" {
-		t.ids[n-1] = r.RolloutID
-		t.known[r.RolloutID] = struct{}{}
+		t.ids[n-1] = rolloutID
+		t.known[rolloutID] = struct{}{}
 		t.gaps = max(t.gaps-1, 0)
 		close(t.changed)
 		t.changed = make(chan struct{})

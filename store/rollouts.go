@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -186,6 +187,11 @@ func (s *Store) StartRollout(ctx context.Context, p agl.StartRolloutParams) (agl
 		r, err := newRollout(&p.EnqueueRollout)
 		if err != nil {
 			return agl.AttemptedRollout{}, err
+		}
+		for name := range rawjson.Members(r.Metadata) {
+			if strings.HasPrefix(rawjson.UnquoteName(name), agl.MetadataGateway) {
+				return agl.AttemptedRollout{}, agl.Errorf(agl.CodeInvalid, "metadata: got %.100q, and names that begin with %s are for rollouts of the API of Agent-lightning v1.0", rawjson.UnquoteName(name), agl.MetadataGateway)
+			}
 		}
 		key := newKey("start_rollout", p.IdempotencyKey, nil, func(dst []byte) []byte {
 			return append(p.AppendJSON(dst), p.WorkerID.V...)

@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"errors"
+
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
@@ -9,6 +11,7 @@ import (
 func lifecycleTests(a *area) {
 	a.test("a rollout from queue to success", testSuccess)
 	a.test("start makes rollout and attempt at one moment", testStart)
+	a.test("start makes no rollout of the v1.0 API", testStartGateway)
 	a.test("retry on failure until max attempts", testRetry)
 	a.test("span makes a preparing attempt run", testSpanRuns)
 	a.test("span on a queued rollout", testSpanQueued)
@@ -44,6 +47,16 @@ func testSuccess(h *harness) {
 	equal(h, "attempt has an end time", done.EndTime.Valid, true)
 	h.wantStatus(r.RolloutID, agl.RolloutSucceeded, agl.AttemptSucceeded)
 	h.wantEmptyQueue()
+}
+
+// testStartGateway passes names with which the gateway marks its rollouts, whose jobs controllers run.
+func testStartGateway(h *harness) {
+	for _, metadata := range []string{`{"agl.gateway":{}}`, `{"a":1,"agl.gatew\u0061y.number":1}`} {
+		err := errorOf(h.Store.StartRollout(h.ctx, agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Metadata: jsontext.Value(metadata)}}))
+		if !errors.Is(err, agl.ErrInvalid) {
+			h.Errorf("%s: got %v, want ErrInvalid", metadata, err)
+		}
+	}
 }
 
 func testStart(h *harness) {
