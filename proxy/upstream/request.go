@@ -15,6 +15,7 @@ import (
 // for many calls to few hosts.
 func NewTransport() *http.Transport {
 	return &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         keepingEarlyReplies((&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext),
 		TLSHandshakeTimeout: 10 * time.Second,
 		MaxIdleConnsPerHost: 1024, // opening a connection costs more than keeping it

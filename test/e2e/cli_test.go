@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -218,6 +219,25 @@ func TestProxyRecordsAndDrains(t *testing.T) {
 	}
 }
 
+// A model is called through the HTTP proxy that the environment names, unless NO_PROXY names the model.
+func TestProxyBehindAnHTTPProxy(t *testing.T) {
+	t.Parallel()
+	_, storeURL := startStore(t)
+	company := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "asked for %s", r.URL) }))
+	t.Cleanup(company.Close)
+	for bypassed, want := range map[string]string{
+		"":              "asked for http://model.invalid/v1/chat/completions",
+		"model.invalid": "backend_unreachable",
+	} {
+		_, url := startProxyIn(t, []string{"HTTP_PROXY=" + company.URL, "NO_PROXY=" + bypassed, "no_proxy="}, storeURL, "http://model.invalid/v1")
+		begun, done := post(t, url+"/v1/chat/completions", `{"model":"m","messages":[]}`)
+		<-begun
+		if a := <-done; a.err != nil || !strings.Contains(a.body, want) {
+			t.Errorf("NO_PROXY=%s: got %+v, want %s", bypassed, a, want)
+		}
+	}
+}
+
 // silentModel is a model server that never answers while the test runs.
 func silentModel(t *testing.T) string {
 	t.Helper()
@@ -278,7 +298,13 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 // startProxy runs agl proxy before a model called m.
 func startProxy(t *testing.T, storeURL, modelURL string, flags ...string) (gateway *started, url string) {
 	t.Helper()
-	gateway = startMerged(t, aglBinary, append([]string{"proxy", "--store", storeURL, "--model", "m=" + modelURL}, flags...), nil)
+	return startProxyIn(t, nil, storeURL, modelURL, flags...)
+}
+
+// startProxyIn starts a proxy with further environment variables.
+func startProxyIn(t *testing.T, env []string, storeURL, modelURL string, flags ...string) (gateway *started, url string) {
+	t.Helper()
+	gateway = startMerged(t, aglBinary, append([]string{"proxy", "--store", storeURL, "--model", "m=" + modelURL}, flags...), env)
 	listening := regexp.MustCompile(`LLM proxy listens.* url=(\S+)`)
 	for deadline := time.After(longest); ; {
 		what, rest, ok := gateway.next(deadline, "the proxy to listen")
