@@ -144,6 +144,9 @@ func checks() []string {
 			WHERE s.n > 0 AND s.n > COALESCE(q.last, 0)`,
 		`SELECT 'resources ' || s.latest_resources, 'they are the latest, but do not exist'
 			FROM store s WHERE s.latest_resources IS NOT NULL AND NOT EXISTS (SELECT FROM resources u WHERE u.resources_id = s.latest_resources)`,
+		// driver.UnfinishedImport
+		`SELECT 'import ' || id, 'the database holds a part of an export; run agl db import with that export again'
+			FROM documents WHERE kind = 'import' AND id = 'unfinished'`,
 		`SELECT 'event log', 'its newest event is ' || e.n || ', but the last number given is ' || c.last
 			FROM (SELECT max(id) AS n FROM events) e, event_counter c WHERE e.n > c.last`,
 	}

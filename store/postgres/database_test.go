@@ -275,6 +275,7 @@ func TestCheck(t *testing.T) {
 		{"worker stats", `UPDATE agl.workers SET heartbeat_stats = '['`, "the heartbeat_stats of worker w is not a JSON"},
 		{"rollout metadata", `UPDATE agl.rollouts SET metadata = '{'`, "the metadata of rollout"},
 		{"document", `UPDATE agl.documents SET body = '[1]'`, "the body of run r does not match its checksum; `agl db check` lists what is damaged; lost: the document"},
+		{"import", `UPDATE agl.documents SET kind = 'import', id = 'unfinished'`, "import unfinished: the database holds a part of an export"},
 		{"idempotency", `UPDATE agl.idempotency SET made = '["x"]'`, "does not decode"},
 		{"events", `UPDATE agl.event_counter SET last = 0`, "but the last number given is 0"},
 	} {

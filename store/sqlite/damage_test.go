@@ -125,6 +125,7 @@ func TestCheck(t *testing.T) {
 		{"holds", "UPDATE rollouts SET holds = 0", "rollout done: its mark of having spans"},
 		{"document", "UPDATE documents SET body = '[1]'", "run r: its checksum does not match; the document is lost"},
 		{"document version", "UPDATE documents SET version = 0", "run r: its version is 0"},
+		{"import", "UPDATE documents SET kind = 'import', id = 'unfinished'", "import unfinished: the database holds a part of an export"},
 		{"key", "UPDATE keys SET made = '{'", "idempotency record op k: "},
 		{"events", "UPDATE events SET events = '[' WHERE first = 1", "events from 1 on: "},
 		{"gap", "UPDATE events SET first = 9 WHERE first = 2", "events from 9 on: some of them"},

@@ -276,6 +276,10 @@ func (k *checker) consistency(ctx context.Context) error {
 			`SELECT bucket FROM rollout_buckets AS b WHERE rollouts <> (SELECT count(*) FROM rollouts AS r WHERE r.ordinal BETWEEN b.bucket << 10 AND (b.bucket << 10) + 1023)`,
 			"rollouts of bucket ", "their count does not add up, pages of them may be wrong",
 		},
+		{
+			`SELECT id FROM documents WHERE kind = 'import' AND id = 'unfinished'`, // driver.UnfinishedImport
+			"import ", "the database holds a part of an export; run agl db import with that export again",
+		},
 	} {
 		err := k.c.query(ctx, rule.sql, nil, func(r row) error {
 			id := r.text(0)
