@@ -51,8 +51,8 @@ type Config struct {
 	// stops; 0 is 3 s.
 	GracePeriod time.Duration
 	// ReportTimeout is how long each request about an attempt (for its resources,
-	// spans, flush and report) is retried while the server is unavailable; 0 is 1
-	// minute.
+	// spans, flush and report) is retried while the server is unavailable; 0 is
+	// MaxOutage, but at least 1 minute.
 	ReportTimeout time.Duration
 	// Flusher is called before an attempt is reported whose resources name a proxy, so that all its model calls are
 	// stored. Nil asks each of these proxies by POST /admin/attempts/flush. A proxy without that path is another
@@ -76,7 +76,7 @@ func (c Config) withDefaults() Config {
 	c.MaxOutage = cmp.Or(c.MaxOutage, 5*time.Minute)
 	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, 10*time.Second)
 	c.GracePeriod = cmp.Or(c.GracePeriod, 3*time.Second)
-	c.ReportTimeout = cmp.Or(c.ReportTimeout, time.Minute)
+	c.ReportTimeout = cmp.Or(c.ReportTimeout, max(c.MaxOutage, time.Minute))
 	if c.WorkerPrefix == "" {
 		host, err := os.Hostname()
 		if err != nil || host == "" {

@@ -337,6 +337,29 @@ func TestReportSurvivesAnOutage(t *testing.T) {
 	})
 }
 
+// The result of an attempt that ends while the store is away is not lost as long as the runner waits for the store.
+func TestLongOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t)
+		var back time.Time
+		away := func() error {
+			if time.Now().Before(back) {
+				return agl.Errorf(agl.CodeUnavailable, "away")
+			}
+			return nil
+		}
+		s.addSpans = func(agl.AddSpansParams) error { return away() }
+		s.updateAttempt = func(agl.UpdateAttemptParams) error { return away() }
+		id := enqueue(t, s, agl.RolloutConfig{})
+		runOne(t, runner.Config{Store: s, Agent: agl.AgentFunc(func(context.Context, agl.Task) (agl.Result, error) {
+			back = time.Now().Add(4 * time.Minute)
+			return agl.RewardResult(1), nil
+		})})
+		checkEnd(t, s, id, agl.RolloutSucceeded, agl.AttemptSucceeded, agl.OutcomeOK)
+	})
+}
+
 // slowReports is a store whose answers to reports of an end take some time.
 type slowReports struct{ agl.Store }
 
