@@ -59,7 +59,7 @@ function App() {
     return () => clearTimeout(timer);
   }, []);
   useKeys({
-    ...Object.fromEntries(views.map((v) => [v.key, () => go(v.path ? [v.path] : [])])),
+    ...Object.fromEntries(views.map((v) => [v.key, () => (setHelp(false), go(v.path ? [v.path] : []))])),
     "?": () => setHelp(!help),
     Escape: () => (help ? setHelp(false) : document.activeElement?.blur()),
     "/": () => document.querySelector("input[type=search]")?.focus(),

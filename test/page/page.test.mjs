@@ -230,6 +230,10 @@ test("addresses that are wrong are answered, and long words break no page", asyn
     await page.getByRole("button", { name: "To the first page" }).click();
     await page.getByText("There are only").waitFor({ state: "hidden" });
   }
+  for (const offset of ["-5", "1.5", "1e30", "x"]) {
+    await page.goto(base + `#/rollouts?offset=${offset}`);
+    await page.locator("tbody tr").first().waitFor();
+  }
   await page.goto(base + `#/runs/${made.run}/constructor`);
   await page.getByText("There is no such view.").waitFor();
   await page.goto(base + "#/rollouts/" + "x".repeat(1000));
@@ -633,6 +637,11 @@ test("rows are walked by keys", async () => {
     await help.waitFor({ state: "hidden" });
     assert.equal(await page.evaluate(() => document.activeElement.tagName), "MAIN"); // as before
   }
+  await page.keyboard.press("?");
+  await help.waitFor();
+  await page.keyboard.press("2");
+  await page.getByRole("heading", { name: "Rollouts" }).waitFor();
+  await help.waitFor({ state: "hidden" });
   await done();
 });
 

@@ -49,5 +49,11 @@ export function Pages({ offset, limit, total, go }) {
   </nav>`;
 }
 
+// offsetOf reads where a page of a list begins from the parameters of its address.
+export function offsetOf(params) {
+  const offset = Number(params.offset);
+  return Number.isSafeInteger(offset) && offset > 0 ? offset : 0;
+}
+
 // Beyond stands for a page that lies behind the end of a list: what was on it may be gone.
 export const Beyond = ({ total }) => html`<${Empty} title="There are only ${count(total)}."><button onClick=${() => setParams({ offset: "" })}>To the first page</button></${Empty}>`;

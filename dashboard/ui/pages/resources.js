@@ -7,13 +7,13 @@ import { route, setParams } from "../route.js";
 import { oneLine, visible } from "../lib/format.js";
 import { Empty, Failure, JSONText, Loading, Text, Time } from "../components/basic.js";
 import { Difference, isPrompt, plain } from "../components/difference.js";
-import { Beyond, Pages } from "../components/table.js";
+import { Beyond, Pages, offsetOf } from "../components/table.js";
 
 const limit = 50;
 
 export function Resources() {
-  const { id, other, offset: at } = route.value.params;
-  const offset = Number(at) || 0;
+  const { id, other } = route.value.params;
+  const offset = offsetOf(route.value.params);
   const { data, error, reload } = useQuery((abort) => get("resources", { sort_by: "update_time", sort_order: "desc", limit, offset }, abort), [offset], (e) => e.kind === "resources");
   if (!data) return error ? html`<${Failure} error=${error} retry=${reload} />` : html`<${Loading} />`;
   if (data.total === 0) return html`<h1>Resources</h1><${Empty} title="Nothing was published yet."><p>Algorithms publish prompts and models. For agents that need one without an algorithm, post it to <code>v1/agl/resources</code>.</p></${Empty}>`;

@@ -8,7 +8,7 @@ import { count, number, oneLine, plural, seconds } from "../lib/format.js";
 import { outcome } from "../lib/group.js";
 import { Empty, Failure, Loading, Status, Time } from "../components/basic.js";
 import { Choices, Entry, Pairs } from "../components/filters.js";
-import { Beyond, Pages, Table } from "../components/table.js";
+import { Beyond, Pages, Table, offsetOf } from "../components/table.js";
 
 const limit = 50;
 const statuses = ["queuing", "preparing", "running", "requeuing", "succeeded", "failed", "cancelled"];
@@ -50,7 +50,7 @@ export function Rollouts() {
 }
 
 function List({ query, params, filtered }) {
-  const offset = Number(params.offset) || 0;
+  const offset = offsetOf(params);
   const sort = { by: params.sort || "start_time", order: params.order || "desc" };
   const all = { ...query, filter_logic: "and", sort_by: sort.by, sort_order: sort.order, limit, offset };
   const { data, error, reload } = useQuery((abort) => get("rollouts", all, abort), [JSON.stringify(all)], (e) => ["rollout", "attempt", "spans"].includes(e.kind));

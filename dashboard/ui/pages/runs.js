@@ -8,7 +8,7 @@ import { columns, layout, trained } from "../lib/metrics.js";
 import { count, dateTime, number, oneLine, seconds, silent, visible } from "../lib/format.js";
 import { Chart } from "../components/chart.js";
 import { Empty, Failure, JSONText, Loading, Status, Text, Time } from "../components/basic.js";
-import { Beyond, Pages, Table } from "../components/table.js";
+import { Beyond, Pages, Table, offsetOf } from "../components/table.js";
 
 const limit = 50;
 const list = (text) => (text ? text.split(",") : []);
@@ -18,8 +18,8 @@ const reward = (r) => r.metrics["validation/pass_rate"] ?? r.metrics["validation
 const RunStatus = ({ run }) => html`<${Status} value=${run.status} />${silent(run) && html` <small>${silent(run)}</small>`}`;
 
 export function Runs() {
-  const { offset: at, compare } = route.value.params;
-  const offset = Number(at) || 0;
+  const { compare } = route.value.params;
+  const offset = offsetOf(route.value.params);
   const chosen = list(compare);
   const { data, error, reload } = useQuery((abort) => get("runs", { limit, offset }, abort), [offset], isRun);
   const toggle = (id) => setParams({ compare: (chosen.includes(id) ? chosen.filter((c) => c !== id) : [...chosen, id]).join(",") });

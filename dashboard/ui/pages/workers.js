@@ -5,13 +5,13 @@ import { useQuery } from "../hooks.js";
 import { go, href, route, setParams } from "../route.js";
 import { number, oneLine } from "../lib/format.js";
 import { Empty, Failure, Loading, Status, Time } from "../components/basic.js";
-import { Beyond, Pages, Table } from "../components/table.js";
+import { Beyond, Pages, Table, offsetOf } from "../components/table.js";
 
 const limit = 100;
 
 export function Workers() {
-  const { offset: at, sort: by = "last_heartbeat_time", order = "desc" } = route.value.params;
-  const offset = Number(at) || 0;
+  const { sort: by = "last_heartbeat_time", order = "desc" } = route.value.params;
+  const offset = offsetOf(route.value.params);
   const sort = { by, order };
   const { data, error, reload } = useQuery((abort) => get("workers", { sort_by: by, sort_order: order, limit, offset }, abort), [by, order, offset], (e) => e.kind === "worker" || e.kind === "attempt");
   if (!data) return error ? html`<${Failure} error=${error} retry=${reload} />` : html`<${Loading} />`;
