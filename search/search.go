@@ -89,7 +89,11 @@ func Find(ctx context.Context, store agl.Store, p Params) (Result, error) {
 		query.After = out.Next
 		page, err := store.QueryRollouts(ctx, query)
 		if last != nil && agl.ErrorCode(err) == agl.CodeInvalid { // that behind which it goes on was deleted
-			if out.Next, err = lastOf(ctx, store, last, query.Paging); err == nil {
+			switch next, lost := lastOf(ctx, store, last, query.Paging); {
+			case lost != nil:
+				err = lost
+			case next != out.Next:
+				out.Next = next
 				continue
 			}
 		}
