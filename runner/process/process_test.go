@@ -146,6 +146,8 @@ func TestResults(t *testing.T) {
 		"reward":                         {`echo '{"reward": 0.7}' >$AGL_RESULT_FILE`, agl.OutcomeOK, "[{primary 0.7}]", ""},
 		"rewards in order":               {`echo '{"rewards": {"b": 1, "a": 0.3}}' >$AGL_RESULT_FILE`, agl.OutcomeOK, "[{b 1} {a 0.3}]", ""},
 		"error":                          {`echo '{"error": "no key"}' >$AGL_RESULT_FILE`, agl.OutcomeAgentError, "[]", "the agent reports: no key"},
+		"an empty error":                 {`echo '{"error": ""}'`, agl.OutcomeAgentError, "[]", "the agent reports: the agent gives no reason"},
+		"no error":                       {`echo '{"error": "", "reward": 1}'`, agl.OutcomeOK, "[{primary 1}]", ""},
 		"exit wins over result":          {`echo '{"reward": 1}' >$AGL_RESULT_FILE; exit 1`, agl.OutcomeAgentError, "[]", "exit status 1"},
 		"error wins over reward":         {`echo '{"reward": 1, "error": "x"}' >$AGL_RESULT_FILE`, agl.OutcomeAgentError, "[]", "reports: x"},
 		"last line":                      {`echo '{"reward": 9}'; echo '{"reward": 0.5, "note": "x"}'; echo`, agl.OutcomeOK, "[{primary 0.5}]", ""},

@@ -171,6 +171,9 @@ func parseResult(object []byte) (result, error) {
 			return result{}, err
 		}
 	}
+	if r.given && len(r.rewards) == 0 && r.err == "" {
+		r.err = "the agent gives no reason" // such as str(AssertionError())
+	}
 	return r, nil
 }
 
