@@ -152,7 +152,7 @@ func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
 		kong.Name("agl"),
 		kong.Description("Trains AI agents: a task queue and trace store in the middle, agents on one side, learning algorithms on the other."),
 		kong.Vars{
-			"order": "", "releaseshare": strconv.FormatFloat(release.DefaultShare, 'g', -1, 64),
+			"order": "", "tokenfor": "", "releaseshare": strconv.FormatFloat(release.DefaultShare, 'g', -1, 64),
 			"rolloutStatuses": commaList(agl.RolloutStatuses()), "workerStatuses": commaList(agl.WorkerStatuses()), "attemptStatuses": commaList(agl.AttemptStatuses()),
 			"database": store.DefaultDSN, "runfile": defaultFile, "gatewayModel": gateway.DefaultModel,
 		},

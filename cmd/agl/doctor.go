@@ -19,15 +19,16 @@ import (
 type doctorCommand struct {
 	flags.Trust
 
-	File     string        `arg:"" optional:"" help:"A run file. Default: ${runfile}, if there is one; otherwise only the store, the ports and --model are checked."`
-	StoreURL flags.URL     `name:"store" placeholder:"URL" help:"Base URL of the store. Default: where the file keeps the run; without a file AGL_STORE_URL, or http://localhost:4747."`
-	Token    flags.Token   `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token."`
-	Model    []flags.Model `sep:"none" placeholder:"NAME=URL" help:"One more model to check, and the base URL of its backend; repeat it for several."`
-	APIKey   string        `name:"api-key" env:"AGL_PROXY_API_KEY" placeholder:"KEY" help:"Key sent to the backends of --model, or env:NAME."`
-	TextOnly bool          `help:"Do not ask these backends for token ids and log-probabilities."`
-	Timeout  time.Duration `default:"30s" help:"How long a store or a model may take to answer. Default: ${default}."`
-	JSON     bool          `name:"json" help:"Print the result as one JSON object."`
-	From     string        `type:"home" placeholder:"DIR" help:"Then run the first task once, with the weights that the run in this folder has trained, as agl train --dry-run does."`
+	File      string        `arg:"" optional:"" help:"A run file. Default: ${runfile}, if there is one; otherwise only the store, the ports and --model are checked."`
+	StoreURL  flags.URL     `name:"store" placeholder:"URL" help:"Base URL of the store. Default: where the file keeps the run; without a file AGL_STORE_URL, or http://localhost:4747."`
+	Token     flags.Token   `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token."`
+	TokenFile string        `type:"home" env:"AGL_TOKEN_FILE" placeholder:"FILE" help:"In place of --token, for a store that no file names: a file with the token."`
+	Model     []flags.Model `sep:"none" placeholder:"NAME=URL" help:"One more model to check, and the base URL of its backend; repeat it for several."`
+	APIKey    string        `name:"api-key" env:"AGL_PROXY_API_KEY" placeholder:"KEY" help:"Key sent to the backends of --model, or env:NAME."`
+	TextOnly  bool          `help:"Do not ask these backends for token ids and log-probabilities."`
+	Timeout   time.Duration `default:"30s" help:"How long a store or a model may take to answer. Default: ${default}."`
+	JSON      bool          `name:"json" help:"Print the result as one JSON object."`
+	From      string        `type:"home" placeholder:"DIR" help:"Then run the first task once, with the weights that the run in this folder has trained, as agl train --dry-run does."`
 }
 
 func (doctorCommand) Help() string {
@@ -65,18 +66,8 @@ func (c *doctorCommand) run(ctx context.Context, out *console.Console) error {
 	for _, m := range c.Model {
 		d.Model(ctx, "model "+m.Name, proxy.Model{Name: m.Name, BaseURL: string(m.URL), APIKey: c.APIKey, TextOnly: c.TextOnly})
 	}
-	switch elsewhere := os.Getenv("AGL_STORE_URL"); {
-	case c.StoreURL != "":
-		d.Store(ctx, string(c.StoreURL), string(c.Token))
-	case c.File == "" && elsewhere != "":
-		var named flags.URL
-		if err := named.UnmarshalText([]byte(elsewhere)); err != nil {
-			d.Addf("store", doctor.Fail, "change AGL_STORE_URL, or give --store", "AGL_STORE_URL: %v", err)
-			break
-		}
-		d.Store(ctx, elsewhere, string(c.Token))
-	case c.File == "":
-		d.Defaults(ctx)
+	if err := c.checkStore(ctx, d); err != nil {
+		return err
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -97,6 +88,31 @@ func (c *doctorCommand) run(ctx context.Context, out *console.Console) error {
 	}
 	try := trainCommand{Trust: c.Trust, File: c.File, DryRun: true, From: c.From, Log: flags.Log{LogLevel: flags.LogLevel(slog.LevelWarn)}}
 	return try.run(ctx, out)
+}
+
+// checkStore checks a store that no file names.
+func (c *doctorCommand) checkStore(ctx context.Context, d *doctor.Doctor) error {
+	elsewhere := os.Getenv("AGL_STORE_URL")
+	at := flags.Store{StoreURL: c.StoreURL, Token: c.Token, TokenFile: c.TokenFile, Trust: c.Trust}
+	if c.StoreURL == "" && c.File != "" {
+		return nil
+	}
+	if c.StoreURL == "" && elsewhere != "" {
+		if err := at.StoreURL.UnmarshalText([]byte(elsewhere)); err != nil {
+			d.Addf("store", doctor.Fail, "change AGL_STORE_URL, or give --store", "AGL_STORE_URL: %v", err)
+			return nil
+		}
+	}
+	to, err := at.Config()
+	switch {
+	case err != nil:
+		return err
+	case to.URL == "":
+		d.Defaults(ctx, to)
+	default:
+		d.Store(ctx, to)
+	}
+	return nil
 }
 
 // checkFile checks a run file and, if it has no mistakes, what it names.

@@ -210,6 +210,8 @@ func TestDoctorStore(t *testing.T) {
 	}, got)
 	got, _ = examine(t, "--store="+url, "--token=wrong")
 	like(t, []string{"FAIL store: " + url + " answers, but does not accept the token: … → set AGL_TOKEN to the token that the store was started with"}, got)
+	got, _ = examine(t, "--store="+url, "--token-file="+put(t, dir, "token", "right\n"))
+	like(t, []string{"ok store: " + url + " answers and accepts the token; it holds 0 rollouts"}, got)
 	got, _ = examine(t, "--store=http://127.0.0.1:1")
 	like(t, []string{"FAIL store: http://127.0.0.1:1: … → start one there with agl store, or name another"}, got)
 }

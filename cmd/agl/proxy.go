@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/execution"
@@ -28,12 +29,10 @@ import (
 
 type proxyCommand struct {
 	flags.Listen `set:"port=0"`
-	flags.Trust
-	flags.Log `set:"logLevel=info"`
+	flags.Store  `set:"tokenfor= The routes under /admin require it, too."`
+	flags.Log    `set:"logLevel=info"`
 
 	Config   string            `type:"home" placeholder:"FILE" help:"Read the models and everything else from this YAML file, and reload it on SIGHUP and when it changes. Its settings override the other flags."`
-	StoreURL flags.URL         `name:"store" default:"http://localhost:4747" env:"AGL_STORE_URL" help:"Base URL of the store that takes the recorded calls."`
-	Token    flags.Token       `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token. The routes under /admin require it, too."`
 	Keys     bool              `name:"require-keys" help:"Require a key of every call: one that agl key create has made at the store, an attempt's, or the token."`
 	Model    []flags.Model     `sep:"none" placeholder:"NAME=URL" help:"A model that agents may ask for and the base URL of its backend; repeat it for several, the same name again adds a replica."`
 	APIKey   flags.Token       `name:"api-key" env:"AGL_PROXY_API_KEY" placeholder:"KEY" help:"Key sent to the backends, or env:NAME. Default: the agent's own is passed on."`
@@ -171,11 +170,12 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 	}
 	warnUnset(log, c.settings.Models)
 	// The proxy retries by itself, and must know at once that the store is unavailable.
-	settings, err := c.TLS()
+	to, err := c.Store.Config()
 	if err != nil {
 		return err
 	}
-	spans, err := client.New(client.Config{URL: string(c.StoreURL), Token: string(c.Token), TLS: settings, Logger: log, RetryTimeout: -1})
+	to.Logger, to.RetryTimeout = log, -1
+	spans, err := client.New(to)
 	if err != nil {
 		return err
 	}
@@ -185,9 +185,9 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 	}
 	cfg := c.settings
 	backends := proxy.NewTransport()
-	backends.TLSClientConfig = settings
+	backends.TLSClientConfig = to.TLS
 	cfg.Transport = backends
-	cfg.Spans, cfg.Rollouts, cfg.Token, cfg.LookupEnv, cfg.Logger = spans, spans, string(c.Token), os.LookupEnv, log
+	cfg.Spans, cfg.Rollouts, cfg.Token, cfg.LookupEnv, cfg.Logger = spans, spans, to.Token, os.LookupEnv, log
 	cfg.Access, cfg.Budgets, cfg.Audit, cfg.RequireKeys = spans.Keys(), spans, spans, c.Keys
 	cfg.AllowEnv = c.AllowEnv
 	cfg.Failed = newThrottle(log)
@@ -223,8 +223,12 @@ func checkStore(ctx context.Context, store *client.Client, log *slog.Logger) err
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	if _, err := store.WhoAmI(ctx); errors.Is(err, agl.ErrUnauthorized) {
-		log.ErrorContext(ctx, "the store refuses the token of the proxy (--token or AGL_TOKEN); records of calls wait until it is accepted", "error", err)
+	who, err := store.WhoAmI(ctx)
+	switch {
+	case errors.Is(err, agl.ErrUnauthorized):
+		log.ErrorContext(ctx, "the store refuses the token of the proxy (--token, AGL_TOKEN or --token-file); records of calls wait until it is accepted", "error", err)
+	case err == nil && who.Allow(access.Runner|access.Train) != nil:
+		log.ErrorContext(ctx, "the token of the proxy does not suffice: it learns of no revoked attempt and no budget", "error", who.Allow(access.Runner|access.Train))
 	}
 	return nil
 }

@@ -17,8 +17,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/proxytest"
+	"github.com/agl-go/agl/rest/client"
 )
 
 // A configuration file is read again when it has changed and on SIGHUP, and a
@@ -116,6 +118,43 @@ func TestSpoolThatCannotBeWritten(t *testing.T) {
 }
 
 // The program serves what its configuration file says.
+// The store is asked with the token in a file.
+func TestProxyTokenFile(t *testing.T) {
+	t.Parallel()
+	store, stop, err := startServer("store", "--port=0", "--db=memory:", "--token=right")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	c, err := client.New(client.Config{URL: store, Token: "right"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	key, err := c.CreateKey(t.Context(), access.NewKey{Name: "app", Scopes: access.Live})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := put(t, t.TempDir(), "token", "right\n")
+	url, stop, err := startServer("proxy", "--store="+store, "--token-file="+file, "--port=0", "--require-keys", "--model=m=http://127.0.0.1:1/v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/v1/models", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+key.Text)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _ = resp.Body.Close(); resp.StatusCode != http.StatusOK {
+		t.Errorf("got %s, want 200: the proxy has the store's answer about the key", resp.Status)
+	}
+}
+
 func TestProxyConfig(t *testing.T) {
 	t.Parallel()
 	backend := proxytest.NewServer(proxytest.VLLM(func(prompt string, _ int) string { return "re: " + prompt }))

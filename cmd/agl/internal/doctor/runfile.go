@@ -15,6 +15,7 @@ import (
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/dataset"
 	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/trainer/job"
 	"github.com/agl-go/agl/trainer/output"
@@ -173,7 +174,7 @@ func (d *Doctor) storage(ctx context.Context, f *runfile.File) {
 	}
 	switch {
 	case f.Store.URL != "":
-		d.Store(ctx, f.Store.URL, token)
+		d.Store(ctx, client.Config{URL: f.Store.URL, Token: token})
 	case f.Store.Database != "":
 		d.database(ctx, f.Store.Database)
 	default:

@@ -24,9 +24,9 @@ import (
 )
 
 // Store asks a store server for its statistics and for the runs that are under way there.
-func (d *Doctor) Store(ctx context.Context, url, token string) {
-	about, err := d.ask(ctx, url, token)
-	shown := secret.RedactURL(url)
+func (d *Doctor) Store(ctx context.Context, to client.Config) {
+	about, err := d.ask(ctx, to)
+	shown := secret.RedactURL(to.URL)
 	switch {
 	case errors.Is(err, agl.ErrUnauthorized):
 		d.Addf("store", Fail, "set AGL_TOKEN to the token that the store was started with", "%s answers, but does not accept the token: %v", shown, err)
@@ -36,7 +36,7 @@ func (d *Doctor) Store(ctx context.Context, url, token string) {
 		d.Addf("store", Fail, "start one there with agl store, or name another", "%s: %v", shown, err)
 	default:
 		d.Addf("store", OK, "", "%s answers and accepts the token; it holds %s", shown, console.Count(about.stats.TotalRollouts, "rollout"))
-		d.underWay(url, about)
+		d.underWay(to.URL, about)
 	}
 }
 
@@ -85,10 +85,11 @@ type storeInfo struct {
 }
 
 // ask asks a store for its health, which needs no token, and for the rest, which may need one.
-func (d *Doctor) ask(ctx context.Context, url, token string) (about storeInfo, err error) {
+func (d *Doctor) ask(ctx context.Context, to client.Config) (about storeInfo, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
-	client, err := client.New(client.Config{URL: url, Token: token, TLS: d.cfg.TLS, RetryTimeout: -1})
+	to.TLS, to.RetryTimeout = d.cfg.TLS, -1
+	client, err := client.New(to)
 	if err != nil {
 		return storeInfo{}, err
 	}
@@ -113,10 +114,11 @@ const (
 	proxyAddress    = "127.0.0.1:4748"
 )
 
-// Defaults checks the store and the ports that commands use by default.
-func (d *Doctor) Defaults(ctx context.Context) {
-	if _, err := d.ask(ctx, defaultStoreURL, d.cfg.Token); err == nil || errors.Is(err, agl.ErrUnauthorized) {
-		d.Store(ctx, defaultStoreURL, d.cfg.Token)
+// Defaults checks the store and the ports that commands use by default. to has the token of the store.
+func (d *Doctor) Defaults(ctx context.Context, to client.Config) {
+	to.URL = defaultStoreURL
+	if _, err := d.ask(ctx, to); err == nil || errors.Is(err, agl.ErrUnauthorized) {
+		d.Store(ctx, to)
 	} else {
 		d.Addf("store", Warn, "agl store starts one; agl train needs none, it starts its own", "there is none at %s", defaultStoreURL)
 		d.port(ctx, "port of agl store", storeAddress, Warn)

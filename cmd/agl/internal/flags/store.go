@@ -22,10 +22,10 @@ import (
 	"github.com/agl-go/agl/trainer/keys"
 )
 
-// Store has the flags of a command that uses a store server.
+// Store has the flags of a command that uses a store server. The variable tokenfor is empty, or says what else the token is for.
 type Store struct {
 	StoreURL URL   `name:"store" default:"http://localhost:4747" env:"AGL_STORE_URL" help:"Base URL of the store."`
-	Token    Token `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token."`
+	Token    Token `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token.${tokenfor}"`
 
 	TokenFile string `type:"home" env:"AGL_TOKEN_FILE" placeholder:"FILE" help:"In place of --token: a file with the token, which is read again every ten seconds."`
 
