@@ -97,6 +97,23 @@ class Serve(unittest.TestCase):
         self.assertEqual(done.stderr.count('{"reward": 9}'), 6)
         self.assertIn("Traceback", done.stderr)
 
+    def test_an_error_counts_whatever_the_handler_returns(self) -> None:
+        replies, done = self.kept(
+            """
+            import agl_go
+
+            def handle(task):
+                agl_go.error("gave up") if task == "error" else agl_go.emit_reward(0.5)
+                return 1
+
+            agl_go.serve(handle)
+            """,
+            "error", "emit",
+        )  # fmt: skip
+        self.assertEqual(replies, [{"attempt_id": "at-0"}, {"attempt_id": "at-1"}], done.stderr)
+        self.assertEqual(json.loads(self.result(0).read_text()), {"error": "gave up", "reward": 1.0})
+        self.assertEqual(json.loads(self.result(1).read_text()), {"reward": 1.0})
+
     def test_standard_input_is_empty(self) -> None:
         replies, done = self.kept(
             """
