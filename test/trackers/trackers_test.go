@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/trainer/tracker"
 )
 
@@ -40,7 +41,7 @@ func TestTensorBoardReads(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, step := range process {
-			if err := board.Log(t.Context(), step, map[string]float64{"loss": float64(step) + 0.5*float64(len(process)), "drift/kl": -0.25}); err != nil {
+			if err := board.Log(t.Context(), []agl.RunMetrics{{Step: step, Values: map[string]float64{"loss": float64(step) + 0.5*float64(len(process)), "drift/kl": -0.25}}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -177,7 +178,7 @@ func TestMLflowServer(t *testing.T) {
 		many[odd] = 0.25
 	}
 	first := open()
-	if err := first.Log(t.Context(), 1, many); err != nil {
+	if err := first.Log(t.Context(), []agl.RunMetrics{{Step: 1, Values: many}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := first.Close(t.Context(), context.Canceled); err != nil {
@@ -216,7 +217,7 @@ func TestMLflowServer(t *testing.T) {
 	}
 	check("KILLED", 1)
 	second := open() // goes on
-	if err := second.Log(t.Context(), 2, map[string]float64{"loss": 0.25}); err != nil {
+	if err := second.Log(t.Context(), []agl.RunMetrics{{Step: 2, Values: map[string]float64{"loss": 0.25}}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := second.Close(t.Context(), nil); err != nil {

@@ -18,6 +18,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/agl-go/agl"
 )
 
 // MLflowConfig configures [NewMLflow]. URL and Experiment are required.
@@ -143,11 +145,13 @@ type mlflowMetric struct {
 }
 
 // Log implements [Tracker].
-func (m *MLflow) Log(ctx context.Context, step int, values map[string]float64) error {
+func (m *MLflow) Log(ctx context.Context, line []agl.RunMetrics) error {
 	now := time.Now().UnixMilli()
 	var list []mlflowMetric
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		list = append(list, mlflowMetric{mlflowName(name), values[name], now, step})
+	for _, one := range line {
+		for _, name := range slices.Sorted(maps.Keys(one.Values)) {
+			list = append(list, mlflowMetric{mlflowName(name), one.Values[name], now, one.Step})
+		}
 	}
 	for part := range slices.Chunk(list, mlflowBatch) {
 		if err := m.post(ctx, "runs/log-batch", map[string]any{"run_id": m.run, "metrics": part}, nil); err != nil {

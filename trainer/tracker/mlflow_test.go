@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/trainer/tracker"
 )
 
@@ -45,7 +46,7 @@ func TestMLflowNames(t *testing.T) {
 	for _, name := range given {
 		values[name] = 1
 	}
-	if err := m.Log(t.Context(), 1, values); err != nil {
+	if err := m.Log(t.Context(), []agl.RunMetrics{{Step: 1, Values: values}}); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"drift/kl", "forms/__/n", "forms/_/n", "forms/2_2_4_/n", "forms/a/_/n", "forms/" + strings.Repeat("x", 82) + "/n", "forms/Ünïon 1.5-b_c/n"}

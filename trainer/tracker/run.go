@@ -144,8 +144,8 @@ func (r *Run) Heartbeat(ctx context.Context, logger *slog.Logger) {
 func (r *Run) ID() string { return r.started.RunID }
 
 // Log implements [Tracker].
-func (r *Run) Log(ctx context.Context, step int, values map[string]float64) error {
-	_, err := r.runs.AddRunMetrics(ctx, agl.AddRunMetricsParams{RunID: r.ID(), Metrics: []agl.RunMetrics{{Step: step, Values: values}}})
+func (r *Run) Log(ctx context.Context, line []agl.RunMetrics) error {
+	_, err := r.runs.AddRunMetrics(ctx, agl.AddRunMetricsParams{RunID: r.ID(), Metrics: line})
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
 	}

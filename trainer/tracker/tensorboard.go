@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/agl-go/agl"
 )
 
 // TensorBoard writes an event file: TFRecords of tensorflow.Event messages (tensorflow/core/util/event.proto, and
@@ -64,11 +66,8 @@ func NewTensorBoard(folder string) (*TensorBoard, error) {
 	return t, nil
 }
 
-// start says from which step on this file replaces earlier ones; only the first call does.
+// start says from which step on this file replaces earlier ones.
 func (t *TensorBoard) start(step int) error {
-	if t.started {
-		return nil
-	}
 	start := protowire.AppendTag(nil, sessionStatus, protowire.VarintType)
 	start = protowire.AppendVarint(start, sessionStart)
 	session := protowire.AppendTag(nil, eventSessionLog, protowire.BytesType)
@@ -80,21 +79,32 @@ func (t *TensorBoard) start(step int) error {
 }
 
 // Log implements [Tracker].
-func (t *TensorBoard) Log(_ context.Context, step int, values map[string]float64) error {
-	if err := t.start(step); err != nil {
-		return err
+func (t *TensorBoard) Log(_ context.Context, line []agl.RunMetrics) error {
+	if !t.started {
+		if err := t.start(line[len(line)-1].Step); err != nil { // of an earlier step, all but these metrics stands in an earlier file
+			return err
+		}
 	}
+	for _, one := range line {
+		if err := t.log(one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *TensorBoard) log(one agl.RunMetrics) error {
 	var summary []byte
-	for _, name := range slices.Sorted(maps.Keys(values)) {
+	for _, name := range slices.Sorted(maps.Keys(one.Values)) {
 		value := protowire.AppendTag(nil, valueTag, protowire.BytesType)
 		value = protowire.AppendString(value, name)
 		value = protowire.AppendTag(value, valueSimple, protowire.Fixed32Type)
-		value = protowire.AppendFixed32(value, math.Float32bits(float32(values[name])))
+		value = protowire.AppendFixed32(value, math.Float32bits(float32(one.Values[name])))
 		summary = protowire.AppendTag(summary, summaryValue, protowire.BytesType)
 		summary = protowire.AppendBytes(summary, value)
 	}
 	event := protowire.AppendTag(nil, eventSummary, protowire.BytesType)
-	return t.write(step, protowire.AppendBytes(event, summary))
+	return t.write(one.Step, protowire.AppendBytes(event, summary))
 }
 
 // Close implements [Tracker].

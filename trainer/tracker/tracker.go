@@ -19,13 +19,14 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
 )
 
 // Tracker takes the metrics of a run. Its methods are called one at a time.
 type Tracker interface {
-	// Log takes the metrics of a step, by name.
-	Log(ctx context.Context, step int, values map[string]float64) error
+	// Log takes the metrics of a line, the last ones of its own step, others of an earlier step.
+	Log(ctx context.Context, line []agl.RunMetrics) error
 	// Close ends the run; failed is its error, nil if it succeeded.
 	Close(ctx context.Context, failed error) error
 }
@@ -62,14 +63,9 @@ func (s *Set) Line(ctx context.Context, line []byte) {
 	defer s.mu.Unlock()
 	ctx, cancel := execution.CleanupContext(ctx, lineTime)
 	defer cancel()
-	var errs []error
-	for _, t := range s.trackers {
-		if board, ok := t.(*TensorBoard); ok { // of the step of a validation beside, all but that validation stands in an earlier file
-			errs = append(errs, board.start(all[len(all)-1].Step))
-		}
-		for _, one := range all {
-			errs = append(errs, t.Log(ctx, one.Step, one.Values))
-		}
+	errs := make([]error, len(s.trackers))
+	for i, t := range s.trackers {
+		errs[i] = t.Log(ctx, all)
 	}
 	err = errors.Join(errs...)
 	if err != nil && !s.failing {
@@ -102,17 +98,11 @@ func isForced(ctx context.Context) bool {
 // errNoStep says that a line has neither a step nor a round.
 var errNoStep = errors.New("the line has neither a step nor a round")
 
-// Numbers are the numbers of a step or a round, by name.
-type Numbers struct {
-	Step   int
-	Values map[string]float64
-}
-
 // Flatten returns the step or the round of a line and its other numbers. The numbers of an object in it are named by the path to them, with
 // slashes, such as validation/pass_rate, and so are those of a list, by index. The line of a validation before the first step has the
 // validation and its time alone: nothing was trained yet. A validation of an earlier step that ran beside training comes first, as numbers of
 // that step.
-func Flatten(line []byte) (all []Numbers, err error) {
+func Flatten(line []byte) (all []agl.RunMetrics, err error) {
 	var doc map[string]any
 	if err := json.Unmarshal(line, &doc); err != nil {
 		return nil, fmt.Errorf("read a line of metrics: %w", err)
@@ -131,7 +121,7 @@ func Flatten(line []byte) (all []Numbers, err error) {
 }
 
 // numbersOf takes the step or the round from a document; it is false if there is neither.
-func numbersOf(doc map[string]any) (one Numbers, ok bool) {
+func numbersOf(doc map[string]any) (one agl.RunMetrics, ok bool) {
 	name := "step"
 	number, ok := doc[name].(float64)
 	if !ok {
@@ -139,13 +129,13 @@ func numbersOf(doc map[string]any) (one Numbers, ok bool) {
 		number, ok = doc[name].(float64)
 	}
 	if !ok {
-		return Numbers{}, false
+		return agl.RunMetrics{}, false
 	}
 	delete(doc, name)
 	if _, validated := doc["validation"]; number == 0 && validated {
 		doc = map[string]any{"validation": doc["validation"], "seconds": doc["seconds"]}
 	}
-	one = Numbers{int(number), map[string]float64{}}
+	one = agl.RunMetrics{Step: int(number), Values: map[string]float64{}}
 	flatten(one.Values, "", doc)
 	return one, true
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/trainer/tracker"
 )
@@ -25,22 +26,22 @@ func TestFlatten(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		line string
-		want []tracker.Numbers
+		want []agl.RunMetrics
 	}{
 		{
 			`{"step":3,"loss":-0.5,"resources_id":"rs","drift":{"kl":0.25,"ratio":[1,2]},"forms":{"plus":{"n":4}},"ok":true,"validation":null}`,
-			[]tracker.Numbers{{3, map[string]float64{"loss": -0.5, "drift/kl": 0.25, "drift/ratio/0": 1, "drift/ratio/1": 2, "forms/plus/n": 4}}},
+			[]agl.RunMetrics{{Step: 3, Values: map[string]float64{"loss": -0.5, "drift/kl": 0.25, "drift/ratio/0": 1, "drift/ratio/1": 2, "forms/plus/n": 4}}},
 		},
-		{`{"round":2}`, []tracker.Numbers{{2, map[string]float64{}}}},
+		{`{"round":2}`, []agl.RunMetrics{{Step: 2, Values: map[string]float64{}}}},
 		// Before the first step there are no numbers of training.
 		{
 			`{"step":0,"reward_mean":0,"loss":0,"seconds":{"validate":1.5},"validation":{"pass_rate":0.25}}`,
-			[]tracker.Numbers{{0, map[string]float64{"seconds/validate": 1.5, "validation/pass_rate": 0.25}}},
+			[]agl.RunMetrics{{Step: 0, Values: map[string]float64{"seconds/validate": 1.5, "validation/pass_rate": 0.25}}},
 		},
 		// A validation that ran beside training is that of its step.
 		{
 			`{"step":7,"loss":1,"beside":{"step":5,"validation":{"pass_rate":0.5},"seconds":2},"validation":{"pass_rate":0.75}}`,
-			[]tracker.Numbers{{5, map[string]float64{"validation/pass_rate": 0.5}}, {7, map[string]float64{"loss": 1, "validation/pass_rate": 0.75}}},
+			[]agl.RunMetrics{{Step: 5, Values: map[string]float64{"validation/pass_rate": 0.5}}, {Step: 7, Values: map[string]float64{"loss": 1, "validation/pass_rate": 0.75}}},
 		},
 	} {
 		got, err := tracker.Flatten([]byte(tc.line))
@@ -64,7 +65,7 @@ func TestTensorBoardRecords(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(board.Log(t.Context(), 1, map[string]float64{"loss": 0.5}), board.Close(t.Context(), nil)); err != nil {
+		if err := errors.Join(board.Log(t.Context(), []agl.RunMetrics{{Step: 1, Values: map[string]float64{"loss": 0.5}}}), board.Close(t.Context(), nil)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -144,7 +145,7 @@ func TestTensorBoardResumedBeside(t *testing.T) {
 // failing is a tracker that is away.
 type failing struct{ calls int }
 
-func (f *failing) Log(context.Context, int, map[string]float64) error {
+func (f *failing) Log(context.Context, []agl.RunMetrics) error {
 	f.calls++
 	return errors.New("the server is away")
 }
@@ -169,9 +170,9 @@ func TestSetReportsOnce(t *testing.T) {
 // patient is a tracker that has what it was given before its context ended.
 type patient struct{ steps []int }
 
-func (p *patient) Log(ctx context.Context, step int, _ map[string]float64) error {
+func (p *patient) Log(ctx context.Context, line []agl.RunMetrics) error {
 	if ctx.Err() == nil {
-		p.steps = append(p.steps, step)
+		p.steps = append(p.steps, line[0].Step)
 	}
 	return ctx.Err()
 }
