@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -122,14 +123,13 @@ func (projectArchiveCommand) Help() string {
 }
 
 func (c *projectArchiveCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
-	for _, name := range c.Projects {
+	var failed []error
+	for _, name := range c.Projects { // each that can be, whatever is wrong with another
 		p, err := store.ArchiveProject(ctx, client.ArchiveProjectParams{Name: name, Undo: c.Undo, Force: c.Force})
-		if err != nil {
-			return err
+		if err == nil {
+			err = out.Printf("%s  %s\n", p.Name, projectState(&p))
 		}
-		if err := out.Printf("%s  %s\n", p.Name, projectState(&p)); err != nil {
-			return err
-		}
+		failed = append(failed, err)
 	}
-	return nil
+	return errors.Join(failed...)
 }
