@@ -82,6 +82,9 @@ func (c *exportCommand) use(ctx context.Context, out *console.Console, store agl
 type exportCounts struct {
 	rows, attempts                       int
 	masked, unfinished, evicted, without int // without: calls that lack tokens
+
+	unreadable int
+	why        error // the first of them could not be read
 }
 
 // String describes the export in a line.
@@ -96,6 +99,7 @@ func (n *exportCounts) String(what string) string {
 		what  string
 	}{
 		{n.masked, "masked"}, {n.unfinished, "not ended"}, {n.evicted, "with evicted spans"},
+		{n.unreadable, fmt.Sprintf("that cannot be read (%v)", n.why)},
 	} {
 		if reason.count > 0 {
 			left = append(left, fmt.Sprintf("%d %s", reason.count, reason.what))
@@ -214,6 +218,11 @@ func (c *exportCommand) each(
 			return c.Wrap(err)
 		}
 		made, err := take(r, spans)
+		if errors.Is(err, agl.ErrInvalid) {
+			counts.unreadable++
+			counts.why = cmp.Or(counts.why, err)
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("rollout %q, attempt %q: %w", r.RolloutID, r.Attempt.AttemptID, err)
 		}

@@ -61,6 +61,17 @@ func calls(ts *testscript.TestScript, _ bool, _ []string) {
 	}
 }
 
+// broken puts a rollout into the store whose reward is no number.
+func broken(ts *testscript.TestScript, _ bool, _ []string) {
+	store := dial(ts)
+	r, err := store.StartRollout(context.Background(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: jsontext.Value("1")}})
+	ts.Check(err)
+	addSpans(ts, store, r, testSpan{id: "a", name: agl.SpanAnnotation, attrs: []agl.Attr{{Key: "reward", Value: "high"}}})
+	status := agl.AttemptSucceeded
+	_, err = store.UpdateAttempt(context.Background(), agl.UpdateAttemptParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, Status: &status})
+	ts.Check(err)
+}
+
 // talk puts a rollout into the store in which an agent calls a model twice, and a tool
 // in between; proxy and tracer have recorded both calls. Its id is $TALK.
 func talk(ts *testscript.TestScript, _ bool, _ []string) {

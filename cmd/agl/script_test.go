@@ -89,7 +89,7 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env) error) {
 			return setup(env)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"code": code, "serve": serve, "seed": seed, "chain": chain, "tasks": tasks, "models": models, "keyed": keyed, "calls": calls, "rows": checkRows, "many": many, "talk": talk, "request": request, "refused": refused, "shutdown": stopServers,
+			"code": code, "serve": serve, "seed": seed, "chain": chain, "tasks": tasks, "models": models, "keyed": keyed, "calls": calls, "broken": broken, "rows": checkRows, "many": many, "talk": talk, "request": request, "refused": refused, "shutdown": stopServers,
 		},
 		RequireUniqueNames: true,
 	})
