@@ -214,12 +214,12 @@ func (l *liveFeeder) read(ctx context.Context, rollouts []agl.CollectedRollout, 
 		if s.mask == "" && len(s.sequences) == 0 { // nothing is learned from it, so it must not move the baseline
 			s.mask = algorithm.MaskNoTokens
 		}
-		if s.mask == "" {
-			s.expected = l.expect(labelsOf(&r.Rollout.Rollout).Kind, s.score())
-		}
 		if s.mask == algorithm.MaskVersion || s.mask == "" && l.age(s) > l.cfg.Live.MaxStaleness {
 			s.mask = algorithm.MaskStale // a version that is not known is older than any that is kept
 			b.stale++
+		}
+		if s.mask == "" {
+			s.expected = l.expect(labelsOf(&r.Rollout.Rollout).Kind, s.score())
 		}
 		samples[i] = s
 	}

@@ -5,10 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
@@ -77,7 +82,13 @@ func (p *firstPublish) Publish(ctx context.Context, publication algorithm.Public
 }
 
 // learnLive trains a model that a service calls, and returns the reports.
-func learnLive(t *testing.T, s *store.Store, model *engine.Engine, dir string, steps int, live grpo.Live) (reports []grpo.StepReport) {
+func learnLive(t *testing.T, s *store.Store, model *engine.Engine, dir string, steps int, live grpo.Live) []grpo.StepReport {
+	t.Helper()
+	return learnLiveFrom(t, spell, s, model, dir, steps, live)
+}
+
+// learnLiveFrom is learnLive with another agent.
+func learnLiveFrom(t *testing.T, agent agl.AgentFunc, s *store.Store, model *engine.Engine, dir string, steps int, live grpo.Live) (reports []grpo.StepReport) {
 	t.Helper()
 	collector, err := collect.New(collect.Config{Store: s})
 	if err != nil {
@@ -124,7 +135,7 @@ func learnLive(t *testing.T, s *store.Store, model *engine.Engine, dir string, s
 		}
 		return err
 	})
-	run, err := trainer.New(trainer.Config{Agent: agl.AgentFunc(spell), Algorithm: beside, Store: s, Proxy: llm, Runners: 4})
+	run, err := trainer.New(trainer.Config{Agent: agent, Algorithm: beside, Store: s, Proxy: llm, Runners: 4})
 	if err == nil {
 		err = run.Fit(t.Context())
 	}
@@ -249,6 +260,56 @@ func TestLiveSilent(t *testing.T) {
 	}
 	if masked != len(others) {
 		t.Errorf("%d rollouts were masked, want %d", masked, len(others))
+	}
+}
+
+// Rollouts of weights that are too old teach nothing: neither the model nor the baseline.
+func TestLiveStale(t *testing.T) {
+	t.Parallel()
+	s := memorytest.Open(t)
+	dir := t.TempDir()
+	old := make(chan struct{}) // closed when the weights that have answered the slow rollouts are old
+	slow := func(ctx context.Context, task agl.Task) (agl.Result, error) {
+		result, err := spell(ctx, task)
+		if string(task.Rollout.Input) == `"slow"` {
+			<-old
+		}
+		return result, err
+	}
+	var read atomic.Int32
+	allow := func(ctx context.Context, s agl.Store, _ agl.AttemptedRollout) (bool, error) {
+		var err error
+		switch read.Add(1) {
+		case 1:
+			_, err = s.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{Rollouts: slices.Repeat([]agl.EnqueueRollout{{Input: []byte(`"slow"`), Metadata: []byte(`{"agl.kind":"say"}`)}}, 2)})
+		case 200:
+			close(old)
+		}
+		return true, err
+	}
+	learned, stale := 0, 0
+	const steps = 16
+	for _, r := range learnLiveFrom(t, slow, s, newSpeller(t), dir, steps, grpo.Live{MaxStaleness: 1, Allow: allow}) {
+		learned, stale = learned+len(r.Learned), stale+r.Stale
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "checkpoints", fmt.Sprintf("checkpoint-%08d.json", steps)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var checkpoint struct {
+		Own struct {
+			Source struct {
+				All struct {
+					N int `json:"n"`
+				} `json:"all"`
+			} `json:"source"`
+		} `json:"state"`
+	}
+	if err := json.Unmarshal(data, &checkpoint); err != nil {
+		t.Fatal(err)
+	}
+	if n := checkpoint.Own.Source.All.N; stale == 0 || n != learned {
+		t.Errorf("the baseline is of %d rollouts, want the %d that count; %d were stale", n, learned, stale)
 	}
 }
 
