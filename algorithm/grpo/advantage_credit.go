@@ -18,8 +18,8 @@ const (
 	CreditTrajectory Credit = "trajectory"
 	// CreditTurn gives the tokens of each call the advantage of the rewards that
 	// followed it. The reward rₖ of call k is the sum of those that the agent emitted
-	// after call k began and before call k+1 did, and call t of rollout i has the
-	// reward-to-go
+	// after call k began and before call k+1 did, and of those that name it (see
+	// [agl.AddReward]), and call t of rollout i has the reward-to-go
 	//
 	//	Gᵢₜ = Σₖ₌ₜ γ^(k−t) · rᵢₖ,   Âᵢₜ = (Gᵢₜ − mean Gₜ)/(std Gₜ + 1e-4)
 	//
@@ -49,17 +49,38 @@ func turnsOf(spans []agl.Span, sequences []adapter.Trajectory, discount float64,
 		if err != nil {
 			return nil, err
 		}
-		// A reward belongs to the last call with a smaller sequence id: a late reward may have the
-		// id of the call after it. A reward before all calls belongs to none.
-		at, _ := slices.BinarySearchFunc(turns, spans[i].SequenceID, func(t turn, id int64) int { return cmp.Compare(t.id, id) })
-		if reward := dimensionOf(rewards, dimension); reward.Valid && at > 0 {
-			turns[at-1].togo += reward.V
+		if reward := dimensionOf(rewards, dimension); reward.Valid {
+			if at := rewarded(turns, sequences, &spans[i]); at >= 0 {
+				turns[at].togo += reward.V
+			}
 		}
 	}
 	for t := len(turns) - 2; t >= 0; t-- {
 		turns[t].togo += discount * turns[t+1].togo
 	}
 	return turns, nil
+}
+
+// rewarded returns the index of the call that a reward belongs to, -1 if there is none. If the reward names no call, that is the
+// last one with a smaller sequence id: a late reward may have the id of the call after it.
+func rewarded(turns []turn, sequences []adapter.Trajectory, span *agl.Span) int {
+	named := false
+	is := func(attribute, id string) bool {
+		text, _ := span.Attributes.GetString(attribute)
+		named = named || text != ""
+		return text != "" && text == id
+	}
+	for i, t := range slices.Backward(turns) {
+		reply := sequences[t.sequence].Replies[t.reply]
+		if is(agl.AttrRewardCall, reply.ResponseID.V) || is(agl.AttrRewardSpan, reply.SpanID) || is(agl.AttrRewardTurn, reply.Turn) {
+			return i
+		}
+	}
+	if named {
+		return -1
+	}
+	at, _ := slices.BinarySearchFunc(turns, span.SequenceID, func(t turn, id int64) int { return cmp.Compare(t.id, id) })
+	return at - 1
 }
 
 // finalDimension returns a dimension of the final reward, and the names of all its dimensions.

@@ -3,6 +3,7 @@ package grpo
 import (
 	"math"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -53,6 +54,29 @@ func TestTurns(t *testing.T) {
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(turn{})); diff != "" {
 			t.Errorf("discount %v (-want +got):\n%s", discount, diff)
 		}
+	}
+}
+
+// A reward that names a call belongs to that call, whenever it comes, and to none if the call is not one of the model in training.
+func TestTurnsOfNamedCalls(t *testing.T) {
+	t.Parallel()
+	named := func(attribute, id string, value float64) agl.Span {
+		s := rewardSpan(t, 9, value)
+		s.Attributes = agl.Attributes(strings.TrimSuffix(string(s.Attributes), "}") + `,"` + attribute + `":"` + id + `"}`)
+		return s
+	}
+	first, second := replyAt(2, 1, 2), replyAt(6, 3, 4)
+	first.ResponseID, first.SpanID, second.Turn = agl.Some("a"), "s", "t"
+	spans := []agl.Span{
+		named(agl.AttrRewardCall, "a", 1), named(agl.AttrRewardSpan, "s", 2), named(agl.AttrRewardTurn, "t", 4),
+		named(agl.AttrRewardCall, "of a judge", 100), rewardSpan(t, 9, 8),
+	}
+	got, err := turnsOf(spans, []adapter.Trajectory{{Replies: []adapter.Reply{first, second}}}, 1, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]turn{{0, 0, 2, 15}, {0, 1, 6, 12}}, got, cmp.AllowUnexported(turn{})); diff != "" {
+		t.Error(diff)
 	}
 }
 
