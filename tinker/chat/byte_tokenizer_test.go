@@ -71,7 +71,7 @@ func TestBytesStop(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := newChoice(Bytes{}, NewRoleMarks(Bytes{}), ids, make([]float32, len(ids)), false, []string{"zzz", c.stop})
+		r := newChoice(Bytes{}, NewRoleMarks(Bytes{}).Stream(), ids, make([]float32, len(ids)), false, []string{"zzz", c.stop})
 		if diff := cmp.Diff(ids[:c.tokens], r.tokens); diff != "" || r.message.Content != c.content || len(r.logprobs) != c.tokens {
 			t.Errorf("%q until %q: %q, tokens (-want +got):\n%s", c.text, c.stop, r.message.Content, diff)
 		}

@@ -16,7 +16,7 @@ type sampledChoice struct {
 
 // newChoice reads a sampled sequence. stops are the request's stop strings: the reply ends with the token that completes the
 // first of them, and its content before the string.
-func newChoice(tok Tokenizer, ren Renderer, tokens []int32, logprobs []float32, stopped bool, stops []string) sampledChoice {
+func newChoice(tok Tokenizer, stream Stream, tokens []int32, logprobs []float32, stopped bool, stops []string) sampledChoice {
 	c := sampledChoice{finish: "length", tokens: tokens, logprobs: logprobs}
 	n := tinker.FirstStop(tok.Decode, tokens, stops)
 	if n >= 0 {
@@ -25,7 +25,7 @@ func newChoice(tok Tokenizer, ren Renderer, tokens []int32, logprobs []float32, 
 	if n >= 0 || stopped {
 		c.finish = "stop"
 	}
-	c.message = ReadAll(ren.Stream(), c.tokens)
+	c.message = ReadAll(stream, c.tokens)
 	if n >= 0 {
 		c.message.Content = before(c.message.Content, stops)
 	}

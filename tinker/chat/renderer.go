@@ -135,6 +135,20 @@ func ReadAll(s Stream, ids []int32) Message {
 	return Message{Role: "assistant", Content: all.Content, Reasoning: all.Reasoning, ToolCalls: all.ToolCalls}
 }
 
+// PromptReader is a [Renderer] that must know the prompt of a reply to read it: whether the prompt has begun its reasoning, for example.
+type PromptReader interface {
+	// StreamAfter reads a reply to a prompt that the renderer made.
+	StreamAfter(prompt []int32) Stream
+}
+
+// streamAfter reads a reply to a prompt.
+func streamAfter(r Renderer, prompt []int32) Stream {
+	if reader, ok := r.(PromptReader); ok {
+		return reader.StreamAfter(prompt)
+	}
+	return r.Stream()
+}
+
 // Rememberer is a [Renderer] that must know what was sampled, so that the prompts of later turns begin with the same ids.
 type Rememberer interface {
 	// Remember takes a prompt that the renderer made, and the reply that was sampled, with its stop token. It copies what

@@ -189,7 +189,7 @@ func TestNewChoice(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := newChoice(bytesTokenizer{}, c.format, ids, make([]float32, len(ids)), c.stopped, c.stops)
+			r := newChoice(bytesTokenizer{}, c.format.Stream(), ids, make([]float32, len(ids)), c.stopped, c.stops)
 			if r.message.Content != c.content || r.finish != c.finish || len(r.tokens) != c.tokens || len(r.logprobs) != c.tokens {
 				t.Errorf("content %q, finish %q, %d tokens; want %q, %q, %d", r.message.Content, r.finish, len(r.tokens), c.content, c.finish, c.tokens)
 			}

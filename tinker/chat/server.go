@@ -217,7 +217,7 @@ func (s *Server) complete(ctx context.Context, req *request) (*result, *apiError
 		if memory, ok := s.cfg.Renderer.(Rememberer); ok {
 			memory.Remember(prompt, seq.Tokens)
 		}
-		res.choices = append(res.choices, newChoice(s.cfg.Tokenizer, s.cfg.Renderer, seq.Tokens, seq.Logprobs, seq.StopReason == tinker.StopToken, req.Stop))
+		res.choices = append(res.choices, newChoice(s.cfg.Tokenizer, streamAfter(s.cfg.Renderer, prompt), seq.Tokens, seq.Logprobs, seq.StopReason == tinker.StopToken, req.Stop))
 	}
 	return res, nil
 }

@@ -14,7 +14,7 @@ func writeStream(w http.ResponseWriter, res *result, ren Renderer) error {
 	for i, r := range res.choices {
 		e.send(i, deltaBody{Role: "assistant", Content: new("")}, nil, "")
 		calls := 0
-		for _, p := range r.parts(ren.Stream()) {
+		for _, p := range r.parts(streamAfter(ren, res.prompt)) {
 			e.send(i, deltaBody{Content: &p.Content, Reasoning: p.Reasoning, ToolCalls: callDeltas(p.ToolCalls, calls)}, &p, "")
 			calls += len(p.ToolCalls)
 		}

@@ -28,7 +28,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Model is the chat format of a model. It implements [chat.Renderer] and [chat.Rememberer], and is safe for concurrent use.
+// Model is the chat format of a model. It implements [chat.Renderer], [chat.PromptReader] and [chat.Rememberer], and is safe for concurrent use.
 type Model struct {
 	tok      *tokenizer.Tokenizer
 	template *Template
@@ -114,14 +114,25 @@ func (m *Model) Style() Style { return m.style }
 // Stop implements [chat.Renderer].
 func (m *Model) Stop() []int32 { return slices.Sorted(maps.Keys(m.stops)) }
 
-// Stream implements [chat.Renderer].
-func (m *Model) Stream() chat.Stream {
+// Stream implements [chat.Renderer]. It reads replies to prompts without Variables; [Model.StreamAfter] reads any.
+func (m *Model) Stream() chat.Stream { return m.stream(m.opensReasoning) }
+
+// StreamAfter implements [chat.PromptReader]. Variables such as enable_thinking decide whether the template begins the reasoning.
+func (m *Model) StreamAfter(prompt []int32) chat.Stream {
+	const end = 16 // tokens: enough for the tag and the newlines after it
+	return m.stream(m.thinks && opens(m.tok.Decode(prompt[max(len(prompt)-end, 0):])))
+}
+
+func (m *Model) stream(reasoning bool) *stream {
 	s := &stream{style: m.style, thinks: m.thinks, stops: m.stops, decoder: m.tok.NewDecoder(false)}
-	if m.opensReasoning {
+	if reasoning {
 		s.state = inReasoning
 	}
 	return s
 }
+
+// opens reports whether a prompt begins the reasoning of the reply.
+func opens(prompt string) bool { return strings.HasSuffix(strings.TrimRight(prompt, "\n"), thinkBegin) }
 
 // Remember implements [chat.Rememberer].
 func (m *Model) Remember(prompt, reply []int32) { m.turns.add(m.tok, prompt, reply) }

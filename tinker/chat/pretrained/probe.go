@@ -38,7 +38,7 @@ func (m *Model) probe() error {
 	if err != nil {
 		return err
 	}
-	m.opensReasoning = strings.HasSuffix(strings.TrimRight(asking, "\n"), thinkBegin)
+	m.opensReasoning = opens(asking)
 	m.thinks = m.thinks || m.opensReasoning
 
 	parts := chat.Message{Raw: jsontext.Value(`{"role":"user","content":[{"type":"text","text":"` + probeUser + `"}]}`)}

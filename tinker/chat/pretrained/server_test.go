@@ -139,6 +139,44 @@ func TestServerStreams(t *testing.T) {
 	}
 }
 
+// Variables of a request decide whether the prompt begins the reasoning, and so where the reply begins.
+func TestServerReasoningByVariables(t *testing.T) {
+	t.Parallel()
+	const always, asked = "<think>\n{% if enable_thinking is false %}\n</think>\n\n{% endif %}", "{% if enable_thinking %}<think>\n{% endif %}{# </think> #}"
+	const thought = "hm\n</think>\n\nYes.<|im_end|>"
+	for _, c := range []struct{ begin, variables, reply, reasoning, content string }{
+		{always, "null", thought, "hm", "Yes."},
+		{always, `{"enable_thinking":true}`, "hm<|im_end|>", "hm", ""},
+		{always, `{"enable_thinking":false}`, "Yes.<|im_end|>", "", "Yes."},
+		{asked, "null", "Yes.<|im_end|>", "", "Yes."},
+		{asked, `{"enable_thinking":true}`, thought, "hm", "Yes."},
+	} {
+		template := "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>" + c.begin + "{% endif %}"
+		s, _ := serve(t, model(t, template, Config{}), c.reply)
+		for _, streamed := range []string{"false", "true"} {
+			answer := post(s, `{"model":"m","messages":[{"role":"user","content":"Hi"}],"chat_template_kwargs":`+c.variables+`,"stream":`+streamed+"}")
+			var reasoning, content string
+			for line := range strings.SplitSeq(answer, "\n\n") {
+				data := strings.TrimPrefix(line, "data: ")
+				if data == "" || data == "[DONE]" {
+					continue
+				}
+				var part struct {
+					Choices []wireChoice `json:"choices"`
+				}
+				if err := json.Unmarshal([]byte(data), &part); err != nil {
+					t.Fatal(err)
+				}
+				reasoning += part.Choices[0].Message.Reasoning + part.Choices[0].Delta.Reasoning
+				content += part.Choices[0].Message.Content + part.Choices[0].Delta.Content
+			}
+			if reasoning != c.reasoning || content != c.content {
+				t.Errorf("%q with %s, streamed %s: %q is %q and %q, want %q and %q", c.begin, c.variables, streamed, c.reply, reasoning, content, c.reasoning, c.content)
+			}
+		}
+	}
+}
+
 // Variables of a request reach the template.
 func TestServerVariables(t *testing.T) {
 	t.Parallel()
