@@ -188,6 +188,9 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 	backends.TLSClientConfig = to.TLS
 	cfg.Transport = backends
 	cfg.Spans, cfg.Rollouts, cfg.Token, cfg.LookupEnv, cfg.Logger = spans, spans, to.Token, os.LookupEnv, log
+	if to.TokenFile != "" {
+		cfg.Token = spans.Token()
+	}
 	cfg.Access, cfg.Budgets, cfg.Audit, cfg.RequireKeys = spans.Keys(), spans, spans, c.Keys
 	cfg.AllowEnv = c.AllowEnv
 	cfg.Failed = newThrottle(log)

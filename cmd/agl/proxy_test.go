@@ -118,7 +118,7 @@ func TestSpoolThatCannotBeWritten(t *testing.T) {
 }
 
 // The program serves what its configuration file says.
-// The store is asked with the token in a file.
+// The store is asked with the token in a file, which is the proxy's own, too.
 func TestProxyTokenFile(t *testing.T) {
 	t.Parallel()
 	store, stop, err := startServer("store", "--port=0", "--db=memory:", "--token=right")
@@ -141,17 +141,30 @@ func TestProxyTokenFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/v1/models", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+key.Text)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _ = resp.Body.Close(); resp.StatusCode != http.StatusOK {
-		t.Errorf("got %s, want 200: the proxy has the store's answer about the key", resp.Status)
+	for _, asked := range []struct {
+		path, token string
+		status      int
+	}{
+		{"/v1/models", key.Text, http.StatusOK}, // the proxy has the store's answer about the key
+		{"/v1/models", "right", http.StatusOK},
+		{"/admin/models", "right", http.StatusOK},
+		{"/admin/models", "wrong", http.StatusUnauthorized},
+		{"/admin/models", "", http.StatusUnauthorized},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+asked.path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if asked.token != "" {
+			req.Header.Set("Authorization", "Bearer "+asked.token)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _ = resp.Body.Close(); resp.StatusCode != asked.status {
+			t.Errorf("%s with the token %q: got %s, want %d", asked.path, asked.token, resp.Status, asked.status)
+		}
 	}
 }
 

@@ -97,6 +97,14 @@ func (c *Client) authorize() string {
 	return c.authorization
 }
 
+// Token returns the token that requests have now, without that of a URL's user; empty for none.
+func (c *Client) Token() string {
+	if c.tokenFile != nil {
+		return c.tokenFile.current()
+	}
+	return c.config.Token
+}
+
 // Close releases idle connections. Later calls fail with agl.ErrUnavailable; calls in progress end with their contexts.
 func (c *Client) Close() error {
 	c.closed.Store(true)
