@@ -138,6 +138,10 @@ type EnqueueRollout struct {
 // MetadataGateway begins the names in the metadata of rollouts of the API of Agent-lightning v1.0 (package gateway).
 const MetadataGateway = "agl.gateway"
 
+// MetadataSession is the key of a rollout's metadata with the name of the live session that it is, and begins the names of what
+// else a proxy keeps there about the session.
+const MetadataSession = "agl.session"
+
 func (c *RolloutConfig) members(w *wireForm) *wireForm {
 	nullNumber(w, "timeout_seconds", &c.TimeoutSeconds)
 	nullNumber(w, "unresponsive_seconds", &c.UnresponsiveSeconds)

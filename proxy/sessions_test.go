@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -463,6 +464,14 @@ func TestSessionsNeedKeys(t *testing.T) {
 	reward := fmt.Sprintf("/v1/agl/sessions/%v/reward", started["session_id"])
 	l.call(t, reward, `{"value":1}`, 200, "Authorization", texts[access.Ingest])
 	l.call(t, reward, `{"value":1}`, 401)
+
+	// A name that a key would have gives nobody a key, which would not have the limits of the caller's.
+	const secret = "a key that nobody gave me"
+	name := fmt.Sprintf("key:%x", sha256.Sum256([]byte(secret)))
+	if _, rollout := l.call(t, completions, hello, 200, "Authorization", texts[access.Live], "X-Agl-Session", name); rollout != "" {
+		t.Errorf("the call is in rollout %s, want none", rollout)
+	}
+	l.call(t, completions, hello, 401, "Authorization", "Bearer "+secret)
 }
 
 // While the store is away, live calls pass and are not recorded.

@@ -40,7 +40,7 @@ import (
 
 // The keys of a session's metadata in the rollout, and of its end in the attempt.
 const (
-	MetadataSession = "agl.session" // the session's name
+	MetadataSession = agl.MetadataSession // the session's name
 	MetadataUser    = "agl.user"
 	MetadataConsent = "consent"         // whether its data may be used for training, in the program's words
 	MetadataEnd     = "agl.session_end" // EndCall, EndHeader or EndIdle
@@ -223,6 +223,9 @@ func (m *Manager) keyed(name string) *Session {
 // Named returns the open session of a name and a user, and starts one if there is none. user and
 // consent go into the metadata of a session that it starts.
 func (m *Manager) Named(ctx context.Context, name, user, consent string) (*Session, error) {
+	if strings.HasPrefix(name, keyNamePrefix) && len(name) == len(keyName("")) { // whoever knows the key could use the session
+		return nil, agl.Errorf(agl.CodeInvalid, "session: got %q, which is the name of a session that has a key", name)
+	}
 	place := placeOf(name, user)
 	for {
 		m.mu.Lock()

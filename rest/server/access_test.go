@@ -88,6 +88,33 @@ func TestEveryRouteHasItsScope(t *testing.T) {
 	}
 }
 
+// A key that may only do its own work makes no rollout that proxies would take for a session of theirs.
+func TestSessionsAreMadeByProxies(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	keys := access.NewKeys(store)
+	api, err := New(Config{Store: store, Token: "s3cret", Keys: keys})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for scope, want := range map[access.Scope]int{access.Live: http.StatusBadRequest, access.Runner: http.StatusCreated, access.Live | access.Train: http.StatusCreated} {
+		created, err := keys.Create(t.Context(), access.NewKey{Name: "app", Scopes: scope})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for metadata, want := range map[string]int{`{"agl.session":"key:ab"}`: want, `{"agl.session_m\u006fdels":{"a":"b"}}`: want, `{"agl.user":"ada"}`: http.StatusCreated} {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/agl/rollouts", strings.NewReader(`{"input":1,"metadata":`+metadata+`}`))
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("Authorization", "Bearer "+created.Text)
+			w := httptest.NewRecorder()
+			api.ServeHTTP(w, r)
+			if w.Code != want {
+				t.Errorf("%s with (%s): got %d %s, want %d", metadata, scope, w.Code, w.Body, want)
+			}
+		}
+	}
+}
+
 // A stream of events ends when the key of who reads it is revoked or expires, and says why.
 func TestEventsEndWithTheKey(t *testing.T) {
 	t.Parallel()

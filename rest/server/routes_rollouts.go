@@ -6,9 +6,11 @@ import (
 	"hash/maphash"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/rest/internal/wire"
 	"github.com/agl-go/agl/search"
 )
@@ -26,6 +28,14 @@ func (s rollouts) start(x *exchange) error {
 	p := agl.StartRolloutParams{IdempotencyKey: x.idempotencyKey()}
 	if err := x.decode(wire.StartRollout(&p), bodyRequired); err != nil {
 		return err
+	}
+	if x.caller.Scopes&(access.Runner|access.Train|access.Admin) == 0 {
+		for name := range rawjson.Members(p.Metadata) {
+			if name := rawjson.UnquoteName(name); strings.HasPrefix(name, agl.MetadataSession) {
+				// A proxy would take the rollout for a session of its own, with a key without the limits of the caller's.
+				return agl.Errorf(agl.CodeInvalid, "metadata: got %.100q, which proxies set: begin a session at a proxy, or use a key with the scope runner or train", name)
+			}
+		}
 	}
 	if err := x.reserve(access.Amounts{Rollouts: 1}); err != nil {
 		return err
