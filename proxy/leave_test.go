@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy/record"
@@ -100,9 +101,12 @@ func TestBreaksOffAfterTheEnd(t *testing.T) {
 						return res, nil
 					}, nil, "backend")
 					r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(streamed(hello)))
-					w := httptest.NewRecorder()
+					w, start := httptest.NewRecorder(), time.Now()
 					if aborts(func() { p.ServeHTTP(w, r) }) {
 						t.Errorf("broken off after %s", w.Body)
+					}
+					if took := time.Since(start); took > 5*time.Second {
+						t.Errorf("the agent waited for %s", took)
 					}
 					if err := p.Flush(t.Context(), nil); err != nil {
 						t.Fatal(err)

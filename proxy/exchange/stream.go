@@ -71,7 +71,10 @@ func relayStream(ctx context.Context, r *relay) error {
 				return err
 			}
 		}
-		ended = ended || fault == nil && s.done()
+		if fault == nil && s.done() {
+			ended = true
+			r.reply.EndSoon()
+		}
 		switch {
 		case ended && ctx.Err() != nil: // many clients close the connection after that event
 			return nil

@@ -16,6 +16,8 @@ import (
 var (
 	errIdle    = errors.New("the backend sent nothing for too long")
 	errAborted = errors.New("the call was aborted: the model is being updated")
+
+	errComplete = errors.New("the reply is complete, but its connection stays open")
 )
 
 // statusError is a status that no reply has.

@@ -42,6 +42,7 @@ type Reply struct {
 	ctx        context.Context //nolint:containedctx // that of Send, as http.Request has it: the reply is read under it
 	cancel     context.CancelCauseFunc
 	idle       *idleTimeout // nil before the first request
+	ending     *time.Timer  // nil before EndSoon
 	body       io.ReadCloser
 	buffer     *[]byte    // memory of Buffered
 	passage    *passage   // through the gate; nil outside
@@ -127,12 +128,24 @@ func (r *Reply) Free() {
 	r.buffer, r.Buffered = nil, nil
 }
 
+// EndSoon is called when the body is complete by its own rules. Some backends keep its connection open: the body ends then,
+// and that is not held against the backend.
+func (r *Reply) EndSoon() {
+	const soon = time.Second // for the end that lets the connection serve another request
+	if r.ending == nil {
+		r.ending = time.AfterFunc(soon, func() { r.cancel(errComplete) })
+	}
+}
+
 // Close ends the call. Its tokens are charged to the limits of the backend.
 func (r *Reply) Close(tokens int64) {
 	r.leave(tokens)
 	r.closeBody()
 	if r.idle != nil {
 		r.idle.stop()
+	}
+	if r.ending != nil {
+		r.ending.Stop()
 	}
 	r.cancel(nil)
 }
