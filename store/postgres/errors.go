@@ -42,7 +42,7 @@ func failed(ctx context.Context, doing string, err error) error {
 	pg, answered := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case !answered && lost(err):
-		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: the database is away: %w", doing, err)
+		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: the database is away: %w", doing, cause(err))
 	case !answered:
 		return agl.Errorf(agl.CodeInternal, "postgres: %s: %w", doing, err)
 	case pg.Code == codeReadOnly: // such as after a failover that has made it a standby
@@ -63,6 +63,21 @@ func failed(ctx context.Context, doing string, err error) error {
 		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: %w", doing, err)
 	}
 	return agl.Errorf(agl.CodeInternal, "postgres: %s: %w", doing, err)
+}
+
+// cause returns what is wrong with a connection, without the user, the database and the addresses: callers who have not even
+// shown a key get this error.
+func cause(err error) error {
+	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
+		return errors.New(lookup.Err)
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Err
+	}
+	if connecting, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return connecting.Unwrap()
+	}
+	return err
 }
 
 // batchFailed is failed for a batch. Errors after which the batch can run again wrap
