@@ -208,7 +208,7 @@ func driftOf(data []tinker.Datum, proximal [][]float32, loss tinker.Loss) Drift 
 			}
 			p := float64(current[i])
 			away := p - float64(sampler[i])
-			ratio := math.Exp(away)
+			ratio := min(math.Exp(away), math.MaxFloat32) // finite, for JSON: some engines write -9999 for no probability
 			ratios = append(ratios, ratio)
 			d.Entropy -= p
 			d.KL += ratio - away - 1

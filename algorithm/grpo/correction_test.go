@@ -111,6 +111,10 @@ func TestDrift(t *testing.T) {
 			}
 		}
 	}
+	far := tinker.Datum{Weights: []float32{1}, Logprobs: []float32{-9999}}
+	if got := driftOf([]tinker.Datum{far}, [][]float32{{-1}}, tinker.Loss{}); !(got.KL > 1e30) || math.IsInf(got.KL, 0) || math.IsInf(got.Ratio[4], 0) {
+		t.Errorf("far apart: %+v, want large finite numbers", got)
+	}
 	if got := driftOf(nil, nil, tinker.Loss{}); got != (Drift{}) {
 		t.Errorf("no data: %+v", got)
 	}
