@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/format"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/dataset"
@@ -228,6 +229,37 @@ func TestParquet(t *testing.T) {
 	_, err = read(t, path, dataset.Options{Columns: []dataset.Column{{Name: "none"}}})
 	if !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), `there is no column "none", only ["id" "big"`) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// half is the type of half-precision numbers.
+type half struct{ parquet.Type }
+
+func (half) LogicalType() *format.LogicalType {
+	return &format.LogicalType{Value: new(format.Float16Type)}
+}
+
+func TestParquetHalfPrecision(t *testing.T) {
+	t.Parallel()
+	var file bytes.Buffer
+	column := parquet.Leaf(half{parquet.FixedLenByteArrayType(2)})
+	w := parquet.NewWriter(&file, parquet.NewSchema("t", parquet.Group{"g": parquet.Group{"raw": parquet.Leaf(parquet.FixedLenByteArrayType(2)), "h": column}}))
+	for _, bits := range []string{"\x00\x3e", "\x00\xc0", "\x01\x00", "\xff\x7b", "\x00\x7c", "\x00\x7e"} {
+		value := parquet.FixedLenByteArrayValue([]byte(bits))
+		if _, err := w.WriteRows([]parquet.Row{{value.Level(0, 0, 0), value.Level(0, 0, 1)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := read(t, write(t, "t.parquet", file.String()), dataset.Options{})
+	want := []string{
+		`{"g":{"h":1.5,"raw":"AD4="}}`, `{"g":{"h":-2,"raw":"AMA="}}`, `{"g":{"h":5.9604645e-08,"raw":"AQA="}}`, `{"g":{"h":65504,"raw":"/3s="}}`,
+		`{"g":{"h":"Infinity","raw":"AHw="}}`, `{"g":{"h":"NaN","raw":"AH4="}}`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }
 

@@ -80,9 +80,10 @@ func (s *source) openParquet() (*parquet.File, *parquetPlan, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	halves := halfPrecision(file)
 	plan := &parquetPlan{batch: max(1, min(rowsAtOnce, int(valuesAtOnce/max(longestRow, 1))))}
 	for i, c := range wanted {
-		plan.fields = append(plan.fields, newParquetField(file.Root().Columns()[index[i]], c.As, 0, 0))
+		plan.fields = append(plan.fields, newParquetField(file.Root().Columns()[index[i]], c.As, 0, 0, halves))
 	}
 	return file, plan, nil
 }
@@ -161,8 +162,20 @@ const (
 	shapeMap                 // of the group's only child's entries
 )
 
+// halfPrecision reports which of the columns hold half-precision numbers. The type of a [parquet.Column] does not say it.
+func halfPrecision(file *parquet.File) []bool {
+	var halves []bool
+	for _, element := range file.Metadata().Schema {
+		if element.Type.Valid { // a column, not a group
+			_, half := element.LogicalType.Value.(*format.Float16Type)
+			halves = append(halves, half)
+		}
+	}
+	return halves
+}
+
 // newParquetField plans a column. definition and repetition are the levels of the node above it.
-func newParquetField(c *parquet.Column, as string, definition, repetition int) *parquetField {
+func newParquetField(c *parquet.Column, as string, definition, repetition int, halves []bool) *parquetField {
 	f := &parquetField{name: as, optional: c.Optional(), repeated: c.Repeated()}
 	if f.optional || f.repeated {
 		definition++
@@ -173,11 +186,13 @@ func newParquetField(c *parquet.Column, as string, definition, repetition int) *
 	f.definition, f.repetition = definition, repetition
 	if c.Leaf() {
 		f.leaf, f.last = c.Index(), c.Index()
-		f.scalar = scalarOf(c)
+		if f.scalar = scalarOf(c); halves[f.leaf] {
+			f.scalar = appendHalf
+		}
 		return f
 	}
 	for _, child := range c.Columns() {
-		f.children = append(f.children, newParquetField(child, child.Name(), definition, repetition))
+		f.children = append(f.children, newParquetField(child, child.Name(), definition, repetition, halves))
 	}
 	if len(f.children) > 0 {
 		f.leaf, f.last = f.children[0].leaf, f.children[len(f.children)-1].last

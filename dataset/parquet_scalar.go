@@ -49,8 +49,6 @@ func scalarOf(c *parquet.Column) appendScalar {
 			}
 		case *format.NullType:
 			return func(dst []byte, _ parquet.Value) ([]byte, error) { return append(dst, "null"...), nil }
-		case *format.Float16Type:
-			return appendHalf
 		}
 	}
 	return appendPhysical
