@@ -342,9 +342,10 @@ func TestLongOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t)
-		var back time.Time
+		var back atomic.Pointer[time.Time]
+		back.Store(new(time.Now()))
 		away := func() error {
-			if time.Now().Before(back) {
+			if time.Now().Before(*back.Load()) {
 				return agl.Errorf(agl.CodeUnavailable, "away")
 			}
 			return nil
@@ -353,7 +354,7 @@ func TestLongOutage(t *testing.T) {
 		s.updateAttempt = func(agl.UpdateAttemptParams) error { return away() }
 		id := enqueue(t, s, agl.RolloutConfig{})
 		runOne(t, runner.Config{Store: s, Agent: agl.AgentFunc(func(context.Context, agl.Task) (agl.Result, error) {
-			back = time.Now().Add(4 * time.Minute)
+			back.Store(new(time.Now().Add(4 * time.Minute)))
 			return agl.RewardResult(1), nil
 		})})
 		checkEnd(t, s, id, agl.RolloutSucceeded, agl.AttemptSucceeded, agl.OutcomeOK)
