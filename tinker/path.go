@@ -53,10 +53,16 @@ func ParsePath(s string) (Path, error) {
 	return p, nil
 }
 
-// ValidateName reports a checkpoint or snapshot name that is not [A-Za-z0-9_-]+, with code agl.CodeInvalid.
+// maxName is the most characters of a name. Engines keep what has it in a file with a name that is somewhat longer.
+const maxName = 200
+
+// ValidateName reports a checkpoint or snapshot name that is not [A-Za-z0-9_-]+ or too long, with code agl.CodeInvalid.
 func ValidateName(name string) error {
 	if !validName(name) {
-		return invalid("name: %q is not of the form [A-Za-z0-9_-]+", name)
+		return invalid("name: %.300q is not of the form [A-Za-z0-9_-]+", name)
+	}
+	if len(name) > maxName {
+		return invalid("name: %.20q… has %d characters, must have at most %d", name, len(name), maxName)
 	}
 	return nil
 }

@@ -148,6 +148,15 @@ func TestPath(t *testing.T) {
 	}
 }
 
+func TestValidateName(t *testing.T) {
+	t.Parallel()
+	for name, valid := range map[string]bool{"step-1_a": true, "": false, "a/b": false, "é": false, strings.Repeat("x", maxName): true, strings.Repeat("x", maxName+1): false} {
+		if err := ValidateName(name); (err == nil) != valid || err != nil && !errors.Is(err, agl.ErrInvalid) {
+			t.Errorf("%q: %v, want it to be valid: %t", name, err, valid)
+		}
+	}
+}
+
 func FuzzParsePath(f *testing.F) {
 	f.Add("tinker://m/weights/a")
 	f.Add("tinker://m/a")

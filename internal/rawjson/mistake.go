@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -22,14 +23,23 @@ func Mistake(err error) error {
 	if errors.Is(at.Err, json.ErrUnknownName) {
 		return fmt.Errorf("unknown member %.100q", member)
 	}
-	got, want := kindOf(at.JSONKind), typeOf(at.GoType)
-	if at.Err != nil || got == "" || want == "" || got == want {
+	var mistake error
+	switch got, want := kindOf(at.JSONKind), typeOf(at.GoType); {
+	case at.JSONKind == '0' && errors.Is(at.Err, strconv.ErrSyntax):
+		mistake = fmt.Errorf("got %.50s, must be a whole number", at.JSONValue)
+	case at.JSONKind == '0' && errors.Is(at.Err, strconv.ErrRange):
+		mistake = fmt.Errorf("got %.50s, is out of range", at.JSONValue)
+	case at.Err != nil && member != "":
+		mistake = at.Err
+	case at.Err != nil || got == "" || want == "" || got == want:
 		return err
+	default:
+		mistake = fmt.Errorf("got %s, must be %s", got, want)
 	}
 	if member == "" {
-		return fmt.Errorf("got %s, must be %s", got, want)
+		return mistake
 	}
-	return fmt.Errorf("%.100s: got %s, must be %s", member, got, want)
+	return fmt.Errorf("%.100s: %w", member, mistake)
 }
 
 func kindOf(kind jsontext.Kind) string {

@@ -2,6 +2,7 @@ package rawjson_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json"
@@ -9,6 +10,17 @@ import (
 
 	"github.com/agl-go/agl/internal/rawjson"
 )
+
+// part reads a string with the decoder that it is given.
+type part string
+
+func (p *part) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	err := json.UnmarshalDecode(dec, (*string)(p))
+	if err == nil && strings.HasSuffix(string(*p), "!") {
+		err = errors.New("no mark is allowed")
+	}
+	return err
+}
 
 func TestMistake(t *testing.T) {
 	t.Parallel()
@@ -20,6 +32,10 @@ func TestMistake(t *testing.T) {
 		`{"wait":"long"}`:          "wait: got a string, must be a number",
 		`{"scopes":{}}`:            "scopes: got an object, must be a list",
 		`{"scopes":["read",true]}`: "scopes.1: got a boolean, must be a string",
+		`{"limits":{"rate":1.5}}`:  "limits.rate: got 1.5, must be a whole number",
+		`{"limits":{"rate":1e30}}`: "limits.rate: got 1e30, must be a whole number",
+		`{"limits":{"rate":99999999999999999999}}`: "limits.rate: got 99999999999999999999, is out of range",
+		`{"parts":["a","b!"]}`:                     "parts.1: no mark is allowed",
 	} {
 		var into struct {
 			User   string   `json:"user"`
@@ -28,6 +44,7 @@ func TestMistake(t *testing.T) {
 			Limits struct {
 				Rate int `json:"rate"`
 			} `json:"limits"`
+			Parts []part `json:"parts"`
 		}
 		if err := rawjson.Mistake(json.Unmarshal([]byte(body), &into, json.RejectUnknownMembers(true))); err == nil || err.Error() != want {
 			t.Errorf("%s: got %v, want %s", body, err, want)

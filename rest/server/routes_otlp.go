@@ -35,7 +35,7 @@ func newOTLPReceiver(store agl.Store) (*otlpReceiver, error) {
 // open reads the body of a request.
 func (t *otlpReceiver) open(x *exchange) (otlp.Encoding, error) {
 	media, _, _ := strings.Cut(x.request.Header.Get("Content-Type"), ";")
-	media = strings.TrimSpace(media)
+	media = strings.ToLower(strings.TrimSpace(media)) // RFC 9110 §8.3.1
 	encoding := otlp.Protobuf
 	switch media {
 	case otlp.ContentTypeProtobuf:

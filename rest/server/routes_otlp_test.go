@@ -75,6 +75,7 @@ func TestTraces(t *testing.T) {
 		answerType, want        string
 	}{
 		{"empty", protobuf, "", nil, 200, protobuf, ""},
+		{"type in capitals", "Application/X-Protobuf; charset=x", "", nil, 200, protobuf, ""},
 		{"other type", "text/plain", "x", nil, 400, protobuf, "Unsupported Content-Type 'text/plain', expected 'application/x-protobuf'"},
 		{"no type", "", "x", nil, 400, protobuf, "Unsupported Content-Type ''"},
 		{"garbage", protobuf, "\x0a\xff", nil, 400, protobuf, "Unable to parse OTLP traces payload: "},

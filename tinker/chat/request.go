@@ -94,7 +94,7 @@ func decodeRequest(body []byte) (*request, *apiError) {
 	}
 	r := new(request)
 	if err := json.Unmarshal(body, r); err != nil {
-		return nil, badRequest("", "", "the request body is not a chat completion request: %v", err)
+		return nil, badRequest("", "", "the request body is not a chat completion request: %v", rawjson.Mistake(err))
 	}
 	return r, r.validate()
 }

@@ -169,6 +169,7 @@ func TestErrors(t *testing.T) {
 		sampler     error
 		status      int
 		param, code string
+		says        string
 	}{
 		{name: "not json", body: `{`, status: 400},
 		{name: "no model", body: `{"messages":[{"role":"user","content":"1"}]}`, status: 400, param: "model", code: "missing_required_parameter"},
@@ -177,7 +178,9 @@ func TestErrors(t *testing.T) {
 		{name: "unknown role", body: `{"model":"policy","messages":[{"role":"system","content":"1"}]}`, status: 400, param: "messages", code: "invalid_value"},
 		{name: "foreign character", body: `{"model":"policy","messages":[{"role":"user","content":"é"}]}`, status: 400, param: "messages", code: "invalid_value"},
 		{name: "mark in user text", body: `{"model":"policy","messages":[{"role":"user","content":"▼"}]}`, status: 400, param: "messages", code: "invalid_value"},
-		{name: "image part", body: `{"model":"policy","messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, status: 400},
+		{name: "image part", body: `{"model":"policy","messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, status: 400, says: `content: part 0 has type "image_url"; only text is supported`},
+		{name: "number for text", body: `{"model":"policy","messages":[{"role":"user","content":7}]}`, status: 400, says: ": content: got a number, must be a string"},
+		{name: "seed", body: `{` + question + `,"seed":99999999999999999999}`, status: 400, says: ": seed: got 99999999999999999999, is out of range"},
 		{name: "too long", body: `{"model":"policy","messages":[{"role":"user","content":"` + long + `"}]}`, status: 400, param: "messages", code: "context_length_exceeded"},
 		{name: "tools", body: `{` + question + `,"tools":[{"type":"function"}]}`, status: 400, param: "messages", code: "invalid_value"},
 		{name: "temperature", body: `{` + question + `,"temperature":3}`, status: 400, param: "temperature", code: "invalid_value"},
@@ -209,8 +212,8 @@ func TestErrors(t *testing.T) {
 				}
 				return *s
 			}
-			if w.Code != c.status || deref(body.Error.Param) != c.param || deref(body.Error.Code) != c.code || body.Error.Message == "" {
-				t.Errorf("status %d, body %s; want %d, param %q, code %q", w.Code, w.Body, c.status, c.param, c.code)
+			if w.Code != c.status || deref(body.Error.Param) != c.param || deref(body.Error.Code) != c.code || body.Error.Message == "" || !strings.HasSuffix(body.Error.Message, c.says) {
+				t.Errorf("status %d, body %s; want %d, param %q, code %q, %q", w.Code, w.Body, c.status, c.param, c.code, c.says)
 			}
 		})
 	}
