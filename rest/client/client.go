@@ -72,7 +72,7 @@ func New(config Config) (*Client, error) {
 	if config.Transport == nil {
 		config.Transport = newTransport(config.TLS)
 	}
-	c := &Client{config: config, http: http.Client{Transport: config.Transport}, begun: new(atomic.Bool)}
+	c := &Client{config: config, http: http.Client{Transport: config.Transport, CheckRedirect: sameMethod}, begun: new(atomic.Bool)}
 	switch password, given := u.User.Password(); {
 	case config.TokenFile != "":
 		if c.tokenFile, err = openTokenFile(config.TokenFile, config.Logger); err != nil {
@@ -310,6 +310,10 @@ func (c *Client) open(ctx context.Context, op operation) (res *http.Response, as
 		return res, 0, nil
 	}
 	defer res.Body.Close()
+	if location := res.Header.Get("Location"); res.StatusCode < http.StatusBadRequest && location != "" {
+		return nil, 0, agl.Errorf(agl.CodeInvalid, "%s: the store's server redirects %s requests (%d) to %.200q: use the URL of the store there",
+			op.name, op.method, res.StatusCode, location)
+	}
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxErrorBytes))
 	if err != nil {
 		return nil, 0, c.unreachable(op.name, err)
@@ -319,6 +323,15 @@ func (c *Client) open(ctx context.Context, op operation) (res *http.Response, as
 		return nil, backoff.RetryAfter(res.Header, time.Now()), &repeatable{err: err}
 	}
 	return nil, 0, err
+}
+
+// sameMethod follows redirects, but not those that turn a POST into a GET, as from http to https: another route would answer.
+func sameMethod(next *http.Request, via []*http.Request) error {
+	const most = 10 // as in net/http
+	if next.Method != via[0].Method || len(via) >= most {
+		return http.ErrUseLastResponse
+	}
+	return nil
 }
 
 // unreachable returns the error of a request that got no answer. A certificate that is refused by the first request is

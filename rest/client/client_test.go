@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -64,6 +65,42 @@ func TestClientTellsCause(t *testing.T) {
 	} {
 		if err := call(); !errors.Is(err, context.Canceled) || !errors.Is(err, cause) {
 			t.Errorf("%s: error is %v, want the context's with its cause", name, err)
+		}
+	}
+}
+
+// TestRedirect pins that a redirect which turns a POST into a GET is told, and that others are followed.
+func TestRedirect(t *testing.T) {
+	t.Parallel()
+	api := newServer(t, server.Config{Store: memorytest.Open(t)})
+	for _, tc := range []struct {
+		status    int
+		loop      bool
+		get, post error
+	}{
+		{http.StatusMovedPermanently, false, nil, agl.ErrInvalid},
+		{http.StatusFound, false, nil, agl.ErrInvalid},
+		{http.StatusPermanentRedirect, false, nil, nil},
+		{http.StatusPermanentRedirect, true, agl.ErrInvalid, agl.ErrInvalid},
+	} {
+		c, err := client.New(client.Config{URL: "http://here", Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			w := httptest.NewRecorder()
+			if tc.loop || r.URL.Host == "here" {
+				http.Redirect(w, r, "http://there"+r.URL.Path, tc.status)
+			} else {
+				api.ServeHTTP(w, r)
+			}
+			return w.Result(), nil
+		})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Statistics(t.Context()); !errors.Is(err, tc.get) {
+			t.Errorf("%+v: error of GET is %v", tc, err)
+		}
+		_, err = c.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: []agl.EnqueueRollout{{}}})
+		if !errors.Is(err, tc.post) || err != nil && !strings.Contains(err.Error(), `to "http://there/`) {
+			t.Errorf("%+v: error of POST is %v", tc, err)
 		}
 	}
 }
