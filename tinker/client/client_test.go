@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http/httptest"
 	"strings"
 	"sync"
@@ -122,6 +123,83 @@ func TestRetryFor(t *testing.T) {
 			}
 		})
 	}
+}
+
+// messages are the warnings of a log.
+type messages struct {
+	slog.Handler
+
+	mu   sync.Mutex
+	list []string
+}
+
+func (m *messages) Enabled(context.Context, slog.Level) bool { return true }
+
+func (m *messages) Handle(_ context.Context, r slog.Record) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r.Level >= slog.LevelWarn {
+		m.list = append(m.list, r.Message)
+	}
+	return nil
+}
+
+// An outage is told, and lasts for RetryFor although each call ends sooner.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := seen{fault: func(string) tinkertest.Fault { return tinkertest.Refuse }}
+		var log messages
+		w := newWorld(t, "", client.Config{RetryFor: 2 * time.Minute, Logger: slog.New(&log)}, server.Config{}, s.hear)
+		defer w.close(t)
+		try := func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+			defer cancel()
+			_, err := w.client.Capabilities(ctx)
+			return err
+		}
+		begin, err := time.Now(), try()
+		for tries := 1; errors.Is(err, context.DeadlineExceeded) && tries < 10; tries++ {
+			err = try()
+		}
+		if took := time.Since(begin); !errors.Is(err, agl.ErrExhausted) || took < 2*time.Minute || took > 3*time.Minute {
+			t.Errorf("%v after %v", err, took)
+		}
+		if n := len(log.list); n < 3 || n > 6 {
+			t.Errorf("%d warnings, want one each half minute: %q", n, log.list)
+		}
+		// What failed long ago is another outage.
+		time.Sleep(2 * time.Minute)
+		if err := try(); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		s.mu.Lock()
+		s.fault = nil
+		s.mu.Unlock()
+		if err := try(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A call that takes long is told once.
+func TestSlowCall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		s := seen{fault: func(path string) tinkertest.Fault {
+			if path == wire.RetrieveFuture && time.Since(begin) < 5*time.Minute {
+				return tinkertest.Pending
+			}
+			return tinkertest.None
+		}}
+		var log messages
+		w := newWorld(t, "", client.Config{Logger: slog.New(&log)}, server.Config{}, s.hear)
+		defer w.close(t)
+		if _, err := w.client.CreateModel(t.Context(), tinker.CreateModelParams{}); err != nil || len(log.list) != 1 {
+			t.Errorf("%v, warnings %q", err, log.list)
+		}
+	})
 }
 
 // A call that ends with its context may have run: the model is in doubt until a checkpoint is loaded.

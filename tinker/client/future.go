@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -20,6 +21,9 @@ type outcome struct {
 	taken   bool // the server accepted the submit, and its sequence id with it
 	inDoubt bool // the call may have run although there is an error
 }
+
+// slowCall is the time after which a call without a result is a warning. Samples may take long.
+const slowCall = time.Minute
 
 // maxResubmits bounds how often a call whose result is gone is submitted again.
 const maxResubmits = 3
@@ -58,7 +62,11 @@ func (t *transport) again(ctx context.Context, c *submitted) error {
 	}
 	c.taken = true
 	var s wire.Submitted
-	if err := json.Unmarshal(rep.body, &s); err != nil || s.RequestID == "" {
+	if err := rep.read(c.path, &s); err != nil {
+		c.inDoubt = true
+		return err
+	}
+	if s.RequestID == "" {
 		c.inDoubt = true
 		return agl.Errorf(agl.CodeInternal, "client: %s: the response %.100q names no future", c.path, rep.body)
 	}
@@ -114,11 +122,13 @@ func (t *transport) result(ctx context.Context, call request, s wire.Submitted) 
 		path: wire.RetrieveFuture, message: wire.RetrieveFutureRequest{RequestID: s.RequestID}, accept: call.accept, retryFor: call.retryFor,
 	}
 	var f retries
+	begun, slow := time.Now(), false
 	for polls := 0; ; polls++ {
 		asked := time.Now()
 		rep, done, err := t.poll(ctx, r, call.path)
 		switch {
 		case done:
+			t.answered(r.path)
 			return rep, err
 		case err != nil:
 			if err := f.wait(ctx, t, r, rep, err); err != nil {
@@ -127,6 +137,12 @@ func (t *transport) result(ctx context.Context, call request, s wire.Submitted) 
 			continue
 		}
 		f = retries{}
+		t.answered(r.path)
+		if !slow && time.Since(begun) >= slowCall && call.path != wire.Sample {
+			slow = true
+			t.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "client: the engine has not finished a call, and is waited for", slog.Duration("timeout", t.cfg.CallTimeout),
+				slog.Any("error", agl.Errorf(agl.CodeUnavailable, "%s has no result after %s", call.path, time.Since(begun).Round(time.Second))))
+		}
 		// A server that answers at once instead of holding the request is asked less and less often.
 		pause := backoff.Exponential{First: minBackoff, Max: time.Second}.Delay(polls)
 		if err := backoff.Sleep(ctx, pause-time.Since(asked)); err != nil {

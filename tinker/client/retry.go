@@ -19,7 +19,40 @@ const (
 	maxBackoff = 30 * time.Second
 	// maxFaults bounds the answers 500 to one request: some servers answer 500 to what they will never accept.
 	maxFaults = 5
+	// outageGap is the time without a failure after which an outage is over, whether or not a request has succeeded.
+	outageGap = 2 * maxBackoff
+	// An outage is a warning from tellAfter on, every tellEvery.
+	tellAfter = time.Second
+	tellEvery = 30 * time.Second
 )
+
+// outage is a row of failures of a path, of whichever calls: each of them may end, with its agent for example, before Config.RetryFor
+// has passed.
+type outage struct{ since, last, told time.Time }
+
+// failed records a failure of a path. It returns when the outage began, and whether it is time to tell.
+func (t *transport) failed(path string) (since time.Time, tell bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	o := t.outages[path]
+	if now.Sub(o.last) > outageGap {
+		o = outage{since: now}
+	}
+	o.last = now
+	if tell = now.Sub(o.since) >= tellAfter && now.Sub(o.told) >= tellEvery; tell {
+		o.told = now
+	}
+	t.outages[path] = o
+	return o.since, tell
+}
+
+// answered ends the outage of a path.
+func (t *transport) answered(path string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.outages, path)
+}
 
 // retries paces the retries of one request.
 type retries struct {
@@ -30,9 +63,12 @@ type retries struct {
 
 // wait sleeps before the next try. It returns the cause if there is no next try.
 func (f *retries) wait(ctx context.Context, t *transport, r request, rep reply, cause error) error {
-	now := time.Now()
+	since, tell := t.failed(r.path)
 	if f.since.IsZero() {
-		f.since = now
+		f.since = time.Now()
+	}
+	if since.After(f.since) {
+		since = f.since
 	}
 	if rep.status == http.StatusInternalServerError {
 		f.faults++
@@ -41,13 +77,18 @@ func (f *retries) wait(ctx context.Context, t *transport, r request, rep reply, 
 	if r.retryFor > 0 {
 		limit = min(limit, r.retryFor)
 	}
-	if limit < 0 || now.Sub(f.since) >= limit || f.faults >= maxFaults {
+	if limit < 0 || time.Since(since) >= limit || f.faults >= maxFaults {
 		return cause
 	}
 	pause := backoff.Exponential{First: minBackoff, Max: maxBackoff, Jitter: 0.5}.Delay(f.tries)
 	pause = max(pause, min(rep.retryAfter, maxBackoff))
 	f.tries++
-	t.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "client: retry", slog.String("path", r.path), slog.Duration("backoff", pause), slog.Any("error", cause))
+	level := slog.LevelDebug
+	if tell {
+		level = slog.LevelWarn
+	}
+	t.cfg.Logger.LogAttrs(ctx, level, "client: a request to the engine failed and is retried",
+		slog.String("path", r.path), slog.Duration("retry_for", limit), slog.Duration("backoff", pause), slog.Any("error", cause))
 	return backoff.Sleep(ctx, pause)
 }
 
@@ -58,6 +99,7 @@ func (t *transport) exchange(ctx context.Context, r request) (rep reply, inDoubt
 	for {
 		rep, err := t.send(ctx, r)
 		if err == nil && rep.status/100 == 2 {
+			t.answered(r.path)
 			return rep, false, nil
 		}
 		safe := false // the server cannot have run the request
@@ -87,6 +129,7 @@ func (t *transport) exchange(ctx context.Context, r request) (rep reply, inDoubt
 			inDoubt = true
 			err = rep.problem(r.path)
 		default:
+			t.answered(r.path)
 			// The server refused the request. If the answer to an earlier try was lost, that try may be the reason.
 			inDoubt = inDoubt && (rep.status == http.StatusConflict || rep.status == http.StatusNotFound)
 			return rep, inDoubt, rep.problem(r.path)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,6 +30,9 @@ type transport struct {
 	// encoding is the engines.Encoding of forward_backward and of results: Auto until the server has shown what it takes.
 	encoding atomic.Value
 	begun    atomic.Bool // a request has ended otherwise than by a refused certificate
+
+	mu      sync.Mutex
+	outages map[string]outage // by path
 }
 
 func newTransport(cfg Config) (*transport, error) {
@@ -40,7 +44,7 @@ func newTransport(cfg Config) (*transport, error) {
 	if err != nil {
 		return nil, invalid("%w", err)
 	}
-	t := &transport{cfg: cfg, base: base, http: http.Client{Transport: cfg.Transport}, zstd: encoder}
+	t := &transport{cfg: cfg, base: base, http: http.Client{Transport: cfg.Transport}, zstd: encoder, outages: map[string]outage{}}
 	t.encoding.Store(cfg.Encoding)
 	return t, nil
 }

@@ -1,7 +1,10 @@
 package wire
 
 import (
+	"errors"
+
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/tinker"
@@ -12,12 +15,21 @@ const maxMessages = 1 << 20
 
 func errTooMany() error { return invalid("more than %d messages in one", maxMessages) }
 
-// DecodeJSON reads a message that is not too large once it is decoded.
+// DecodeJSON reads a message that is not too large once it is decoded. A null in a vector of numbers, which some servers send in place of
+// NaN, is an error.
 func DecodeJSON(body []byte, message any) error {
 	if rawjson.More(body, maxMessages) {
 		return errTooMany()
 	}
-	return json.Unmarshal(body, message)
+	return json.Unmarshal(body, message, json.WithUnmarshalers(json.UnmarshalFromFunc(noNull)))
+}
+
+// noNull refuses null as a number.
+func noNull(dec *jsontext.Decoder, _ *float32) error {
+	if dec.PeekKind() == jsontext.KindNull {
+		return invalid("null is not a number; is it a NaN?")
+	}
+	return errors.ErrUnsupported
 }
 
 // The messages that have two encodings. The media type is [ProtobufType], or any other for JSON. Input that cannot be decoded

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -305,7 +306,9 @@ func TestSampleResultRejects(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ body, want string }{
 		{`{"sequences":[]}`, "0 sequences; 1 were asked for"},
-		{`{"sequences":[{"stop_reason":"stop","tokens":[1],"logprobs":null}]}`, "1 tokens and 0 logprobs"},
+		{`{"sequences":[{"stop_reason":"stop","tokens":[1],"logprobs":null}]}`, "sequence 0 has no logprobs"},
+		{`{"sequences":[{"stop_reason":"stop","tokens":[1,2],"logprobs":[-1]}]}`, "2 tokens and 1 logprobs"},
+		{`{"sequences":[{"stop_reason":"stop","tokens":[1,2],"logprobs":[-1,null]}]}`, "null is not a number"},
 		{`{"sequences":[{"stop_reason":"eos","tokens":[],"logprobs":[]}]}`, `stop_reason "eos"`},
 	} {
 		if _, err := DecodeSampleResult(JSONType, []byte(c.body), tinker.SampleParams{}); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
@@ -321,6 +324,19 @@ func TestNotFinite(t *testing.T) {
 	o.Logprobs[0] = []float32{float32(math.NaN()), 0}
 	if b, err := EncodeForwardResult(JSONType, o); err == nil {
 		t.Errorf("%s", b)
+	}
+}
+
+// Some servers write null in place of NaN, which is no 0.
+func TestNullIsNoNumber(t *testing.T) {
+	t.Parallel()
+	p := tinker.ForwardParams{Data: []tinker.Datum{{Targets: []int32{1, 2}}}}
+	const output = `{"loss_fn_outputs":[{"logprobs":{"data":[-1,%s],"shape":null},"elementwise_loss":{"data":[1,0]}}],"metrics":{}}`
+	for value, want := range map[string]bool{"-2": true, "null": false} {
+		res, err := DecodeForwardResult(JSONType, fmt.Appendf(nil, output, value), p)
+		if want != (err == nil) || err != nil && !strings.Contains(err.Error(), "/loss_fn_outputs/0/logprobs/data/1") {
+			t.Errorf("%s: %v, %v", value, res, err)
+		}
 	}
 }
 

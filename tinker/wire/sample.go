@@ -191,6 +191,9 @@ func (r sampleJSON) result(p tinker.SampleParams) (tinker.SampleResult, error) {
 	}
 	out := tinker.SampleResult{Sequences: make([]tinker.Sequence, len(r.Sequences))}
 	for i, s := range r.Sequences {
+		if len(s.Logprobs) == 0 && len(s.Tokens) > 0 {
+			return tinker.SampleResult{}, invalid("result: sequence %d has no logprobs: the engine must return the log-probability of each token that it samples", i)
+		}
 		if len(s.Tokens) != len(s.Logprobs) {
 			return tinker.SampleResult{}, invalid("result: sequence %d has %d tokens and %d logprobs", i, len(s.Tokens), len(s.Logprobs))
 		}
