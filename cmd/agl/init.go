@@ -45,6 +45,8 @@ type starter struct {
 	File     string // of the agent
 	Needs    string // the program that runs it
 	Agent    string // the run file's lines that start it
+	Timeout  string // of an attempt, with the time that the program takes to start
+	Build    string // compiles it before the first run, for all processes at once
 }
 
 // templateLive is the service that learns from its users.
@@ -56,10 +58,10 @@ const keptAgent = "  # The program is kept running: a line with a task in, a lin
 // starters returns the languages.
 func starters() map[string]starter {
 	return map[string]starter{
-		"python":     {"Python", "agent.py", "Python", "  command: [python3, agent.py]\n" + keptAgent},
-		"typescript": {"TypeScript", "agent.ts", "Node 22.18 or later", "  command: [node, agent.ts]\n" + keptAgent},
-		"go":         {"Go", "agent.go", "Go", "  command: [go, run, agent.go]\n" + keptAgent},
-		"shell":      {"shell", "agent.sh", "curl", "  # Started once for each attempt; what it needs is in its environment.\n  command: [sh, agent.sh]\n"},
+		"python":     {"Python", "agent.py", "Python", "  command: [python3, agent.py]\n" + keptAgent, "60s", ""},
+		"typescript": {"TypeScript", "agent.ts", "Node 22.18 or later", "  command: [node, agent.ts]\n" + keptAgent, "60s", ""},
+		"go":         {"Go", "agent.go", "Go", "  command: [go, run, agent.go]\n" + keptAgent, "5m", "go build agent.go"},
+		"shell":      {"shell", "agent.sh", "curl", "  # Started once for each attempt; what it needs is in its environment.\n  command: [sh, agent.sh]\n", "60s", ""},
 	}
 }
 
@@ -124,6 +126,9 @@ func (c *initCommand) run(_ context.Context, out *console.Console) error {
 		names[i] = f.name
 	}
 	next := programName() + " train agl.yaml"
+	if build := starters()[c.Template].Build; build != "" {
+		next = build + " && " + next
+	}
 	if c.Template == templateLive {
 		next = programName() + " train live.yaml, and python3 shop.py and python3 customers.py beside it"
 	}
