@@ -24,7 +24,7 @@ type doctorCommand struct {
 	Token     flags.Token   `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token."`
 	TokenFile string        `type:"home" env:"AGL_TOKEN_FILE" placeholder:"FILE" help:"In place of --token, for a store that no file names: a file with the token."`
 	Model     []flags.Model `sep:"none" placeholder:"NAME=URL" help:"One more model to check, and the base URL of its backend; repeat it for several."`
-	APIKey    string        `name:"api-key" env:"AGL_PROXY_API_KEY" placeholder:"KEY" help:"Key sent to the backends of --model, or env:NAME."`
+	APIKey    flags.Token   `name:"api-key" env:"AGL_PROXY_API_KEY" placeholder:"KEY" help:"Key sent to the backends of --model, or env:NAME."`
 	TextOnly  bool          `help:"Do not ask these backends for token ids and log-probabilities."`
 	Timeout   time.Duration `default:"30s" help:"How long a store or a model may take to answer. Default: ${default}."`
 	JSON      bool          `name:"json" help:"Print the result as one JSON object."`
@@ -64,7 +64,7 @@ func (c *doctorCommand) run(ctx context.Context, out *console.Console) error {
 		c.checkFile(ctx, d)
 	}
 	for _, m := range c.Model {
-		d.Model(ctx, "model "+m.Name, proxy.Model{Name: m.Name, BaseURL: string(m.URL), APIKey: c.APIKey, TextOnly: c.TextOnly})
+		d.Model(ctx, "model "+m.Name, proxy.Model{Name: m.Name, BaseURL: string(m.URL), APIKey: string(c.APIKey), TextOnly: c.TextOnly})
 	}
 	if err := c.checkStore(ctx, d); err != nil {
 		return err

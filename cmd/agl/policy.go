@@ -35,10 +35,10 @@ type policyServeCommand struct {
 	modelKeys
 	flags.Log `set:"logLevel=info"`
 
-	APIKey    string `name:"api-key" env:"TINKER_API_KEY" placeholder:"KEY" help:"Require this key of every request, as X-API-Key or as a bearer token."`
-	Model     string `type:"path" placeholder:"DIRECTORY" help:"Serve the model that agl policy create wrote here. Default: a model of the sizes below, with random weights drawn from the seed of each create_model."`
-	Dir       string `type:"path" placeholder:"DIRECTORY" help:"Keep checkpoints and sampler snapshots here, so that a later server can use them. Default: with --model, there; else in memory."`
-	MaxModels int    `default:"64" help:"Refuse more models in training than this."`
+	APIKey    flags.Token `name:"api-key" env:"TINKER_API_KEY" placeholder:"KEY" help:"Require this key of every request, as X-API-Key or as a bearer token."`
+	Model     string      `type:"path" placeholder:"DIRECTORY" help:"Serve the model that agl policy create wrote here. Default: a model of the sizes below, with random weights drawn from the seed of each create_model."`
+	Dir       string      `type:"path" placeholder:"DIRECTORY" help:"Keep checkpoints and sampler snapshots here, so that a later server can use them. Default: with --model, there; else in memory."`
+	MaxModels int         `default:"64" help:"Refuse more models in training than this."`
 	policydir.Sizes
 
 	model  policydir.Model
@@ -93,7 +93,7 @@ func (c *policyServeCommand) run(ctx context.Context, out *console.Console) (err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
 	failed := newThrottle(log)
-	cfg := server.Config{Service: c.engine, APIKey: c.APIKey, Access: from.keys, Audit: from.audit, Failed: failed, MaxModels: c.MaxModels, Logger: log}
+	cfg := server.Config{Service: c.engine, APIKey: string(c.APIKey), Access: from.keys, Audit: from.audit, Failed: failed, MaxModels: c.MaxModels, Logger: log}
 	tokenizer, err := c.model.Tokenizer()
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (c *policyServeCommand) run(ctx context.Context, out *console.Console) (err
 	defer func() { err = errors.Join(err, handler.Close()) }()
 	mux := http.NewServeMux()
 	mux.Handle("/", handler)
-	mux.Handle("/v1/", guard(access.Guard{Key: c.APIKey, Keys: from.keys, Failed: failed}, chats))
+	mux.Handle("/v1/", guard(access.Guard{Key: string(c.APIKey), Keys: from.keys, Failed: failed}, chats))
 	programs, err := ofPrograms(mux, c.APIKey != "" || from.keys != nil)
 	if err != nil {
 		return err

@@ -37,17 +37,17 @@ type runnerCommand struct {
 
 	DrainTimeout time.Duration `default:"10s" help:"On SIGTERM or SIGINT, let the agents that are running finish for at most this long. A second signal ends them at once."`
 
-	Cwd        string     `type:"home" default:"." placeholder:"DIR" help:"Working directory of the agent. Default: the current one."`
-	Workspace  bool       `help:"Give each attempt a fresh working directory, which is removed afterwards."`
-	Keep       bool       `help:"Do not remove the files of attempts."`
-	Keepalive  string     `default:"none" enum:"none,stdio" help:"stdio keeps processes: each gets a task as a line of JSON and answers with a line. Default: ${default}."`
-	Memory     flags.Size `placeholder:"SIZE" help:"Bound each process's address space, such as 2GiB."`
-	Output     flags.Size `default:"1MiB" help:"How much of each output stream of an attempt is kept."`
-	Env        []string   `sep:"none" placeholder:"NAME=VALUE" help:"One more variable for the agent; repeat it for several."`
-	AllowEnv   []string   `sep:"none" placeholder:"NAME" help:"Let resources name this variable of the runner as the model's API key (env:NAME); repeat it for several."`
-	AgentUser  string     `placeholder:"USER" help:"Run the agent as this user (a name, or UID:GID), who can read neither the runner's memory nor its files. The runner must be allowed to change users, as root is."`
-	ProxyToken string     `env:"AGL_PROXY_TOKEN" placeholder:"TOKEN" help:"The LLM proxy's token. Default: the store's."`
-	Command    []string   `arg:"" passthrough:"partial" help:"The agent's program and its arguments, after --."`
+	Cwd        string      `type:"home" default:"." placeholder:"DIR" help:"Working directory of the agent. Default: the current one."`
+	Workspace  bool        `help:"Give each attempt a fresh working directory, which is removed afterwards."`
+	Keep       bool        `help:"Do not remove the files of attempts."`
+	Keepalive  string      `default:"none" enum:"none,stdio" help:"stdio keeps processes: each gets a task as a line of JSON and answers with a line. Default: ${default}."`
+	Memory     flags.Size  `placeholder:"SIZE" help:"Bound each process's address space, such as 2GiB."`
+	Output     flags.Size  `default:"1MiB" help:"How much of each output stream of an attempt is kept."`
+	Env        []string    `sep:"none" placeholder:"NAME=VALUE" help:"One more variable for the agent; repeat it for several."`
+	AllowEnv   []string    `sep:"none" placeholder:"NAME" help:"Let resources name this variable of the runner as the model's API key (env:NAME); repeat it for several."`
+	AgentUser  string      `placeholder:"USER" help:"Run the agent as this user (a name, or UID:GID), who can read neither the runner's memory nor its files. The runner must be allowed to change users, as root is."`
+	ProxyToken flags.Token `env:"AGL_PROXY_TOKEN" placeholder:"TOKEN" help:"The LLM proxy's token. Default: the store's."`
+	Command    []string    `arg:"" passthrough:"partial" help:"The agent's program and its arguments, after --."`
 }
 
 func (runnerCommand) Help() string {
@@ -133,7 +133,7 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 		HTTPClient: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: to.TLS}},
 		Store:      store, Agent: agent, Workers: c.Concurrency, MaxRollouts: c.MaxRollouts, Logger: log,
 		// The grace period of the program ends before that of the runner.
-		GracePeriod: c.Grace + time.Second, ProxyToken: cmp.Or(c.ProxyToken, to.Token),
+		GracePeriod: c.Grace + time.Second, ProxyToken: cmp.Or(string(c.ProxyToken), to.Token),
 	})
 	if err != nil {
 		return err

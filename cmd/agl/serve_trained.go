@@ -17,8 +17,8 @@ type serveCommand struct {
 	modelKeys
 	flags.Log `set:"logLevel=info"`
 
-	Run    string `arg:"" type:"existingdir" placeholder:"DIR" help:"The output folder of a run that has trained weights (grpo, sft)."`
-	APIKey string `name:"api-key" env:"AGL_SERVE_API_KEY" placeholder:"KEY" help:"Require this key of every request, as a bearer token."`
+	Run    string      `arg:"" type:"existingdir" placeholder:"DIR" help:"The output folder of a run that has trained weights (grpo, sft)."`
+	APIKey flags.Token `name:"api-key" env:"AGL_SERVE_API_KEY" placeholder:"KEY" help:"Require this key of every request, as a bearer token."`
 }
 
 func (serveCommand) Help() string {
@@ -55,7 +55,7 @@ func (c *serveCommand) run(ctx context.Context, out *console.Console) (err error
 		return errors.Join(err, listener.Close())
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/v1/", guard(access.Guard{Key: c.APIKey, Keys: from.keys, Failed: newThrottle(log)}, trained.Handler))
+	mux.Handle("/v1/", guard(access.Guard{Key: string(c.APIKey), Keys: from.keys, Failed: newThrottle(log)}, trained.Handler))
 	handler, err := ofPrograms(mux, c.APIKey != "" || from.keys != nil)
 	if err != nil {
 		return errors.Join(err, listener.Close())

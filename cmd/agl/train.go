@@ -82,6 +82,9 @@ func (c *trainCommand) Validate() error {
 		if err == nil {
 			err = errors.Join(probe.Close(), os.Remove(probe.Name()))
 		}
+		if info, statErr := os.Stat(c.Summary); statErr == nil && info.IsDir() {
+			err = errors.New("it is a folder")
+		}
 		if err != nil {
 			return fmt.Errorf("--summary=%s: must be a file in a folder that exists and can be written to: %w", c.Summary, err)
 		}
