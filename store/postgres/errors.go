@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -57,10 +58,12 @@ func failed(ctx context.Context, doing string, err error) error {
 		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: it took longer than the statement timeout: %w", doing, err)
 	}
 	switch pg.Code[:2] {
-	case "08", "28", "3D", "40", "53", "55", "57", "58":
-		// Connection, login, unknown database, conflicting transaction, resources, object
-		// state, operator intervention, system error.
-		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: %w", doing, err)
+	case "28", "3D": // login, unknown database: PostgreSQL's text names the user and the database
+		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: the database refuses the login of this server (SQLSTATE %s)", doing, pg.Code)
+	case "08", "40", "53", "55", "57", "58":
+		// Connection, conflicting transaction, resources, object state, operator intervention,
+		// system error.
+		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: %w", doing, pg)
 	}
 	return agl.Errorf(agl.CodeInternal, "postgres: %s: %w", doing, err)
 }
@@ -74,8 +77,26 @@ func cause(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err
 	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return errors.New("its certificate is not trusted")
+	}
 	if connecting, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		return connecting.Unwrap()
+		return innermost(connecting)
+	}
+	return err
+}
+
+// innermost returns what an error, or the last of several, began with.
+func innermost(err error) error {
+	switch wrapping := err.(type) { //nolint:errorlint // it unwraps
+	case interface{ Unwrap() error }:
+		if inner := wrapping.Unwrap(); inner != nil {
+			return innermost(inner)
+		}
+	case interface{ Unwrap() []error }:
+		if inner := wrapping.Unwrap(); len(inner) > 0 {
+			return innermost(inner[len(inner)-1])
+		}
 	}
 	return err
 }

@@ -1,12 +1,15 @@
 package postgres
 
 import (
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/agl-go/agl"
 )
@@ -34,5 +37,53 @@ func TestNoAddressInErrors(t *testing.T) {
 		if agl.ErrorCode(got) != agl.CodeUnavailable || got.Error() != "postgres: read: the database is away: "+want {
 			t.Errorf("%v:\n got %v\nwant %s", err, got, want)
 		}
+	}
+}
+
+// A database that answers, and lets nobody in, is not named either.
+func TestNoNamesInErrorsOfLogins(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewTLSServer(nil)
+	t.Cleanup(web.Close)
+	for name, c := range map[string]struct {
+		answer  func(conn net.Conn)
+		sslmode string
+		want    string
+	}{
+		"a wrong password": {refuse("28P01", `password authentication failed for user "bob"`), "disable", "the database refuses the login of this server (SQLSTATE 28P01)"},
+		"no such database": {refuse("3D000", `database "inner" does not exist`), "disable", "the database refuses the login of this server (SQLSTATE 3D000)"},
+		"too many":         {refuse("53300", "sorry, too many clients already"), "disable", "FATAL: sorry, too many clients already (SQLSTATE 53300)"},
+		"no TLS":           {func(conn net.Conn) { _, _ = conn.Write([]byte("N")) }, "require", "the database is away: server refused TLS connection"},
+		"a foreign CA":     {func(conn net.Conn) { _, _ = conn.Write([]byte("S")); _ = tls.Server(conn, web.TLS).Handshake() }, "verify-full", "the database is away: its certificate is not trusted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer listener.Close()
+			go func() {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				defer conn.Close()
+				_, _ = conn.Read(make([]byte, 1024)) // the request for TLS, or the login
+				c.answer(conn)
+			}()
+			_, err = pgconn.Connect(t.Context(), "postgres://bob:pw@"+listener.Addr().String()+"/inner?sslmode="+c.sslmode)
+			if got := failed(t.Context(), "read", err); agl.ErrorCode(got) != agl.CodeUnavailable || got.Error() != "postgres: read: "+c.want {
+				t.Errorf("%v:\n got %v\nwant %s", err, got, c.want)
+			}
+		})
+	}
+}
+
+// refuse answers a login with an error.
+func refuse(code, message string) func(conn net.Conn) {
+	return func(conn net.Conn) {
+		answer, _ := (&pgproto3.ErrorResponse{Severity: "FATAL", Code: code, Message: message}).Encode(nil)
+		_, _ = conn.Write(answer)
 	}
 }
