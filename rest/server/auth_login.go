@@ -96,7 +96,10 @@ func (l *login) begin(x *exchange) error {
 	if err := x.decode(&body, bodyRequired); err != nil {
 		return err
 	}
-	if err := l.auth.identifyBy(x, strings.TrimSpace(body.Key)); err != nil {
+	if l.auth.kind(body.Key) == asSigned { // a session would not end when the token's groups lose their scopes
+		return agl.Errorf(agl.CodeInvalid, "key: got a JWT, which cannot begin a session: send it with each request, or sign in with a key")
+	}
+	if err := l.auth.identifyBy(x, body.Key); err != nil {
 		return err
 	}
 	identity := x.caller.Identity()

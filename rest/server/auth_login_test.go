@@ -117,6 +117,10 @@ func TestSignInByKey(t *testing.T) {
 			t.Errorf("%s %s: %d %s, want %d", c.method, c.path, status, body, c.want)
 		}
 	}
+	// A session does not make another one, that would outlive it; nor does a client certificate.
+	if status, body := site.ask(t, browser, "POST", "/v1/agl/login", `{"key":" "}`); status != 400 {
+		t.Errorf("sign in again without a key: %d %s", status, body)
+	}
 	if status, body := site.ask(t, browser, "POST", "/v1/agl/logout", "{}"); status != 200 {
 		t.Errorf("sign out: %d %s", status, body)
 	}
@@ -436,6 +440,9 @@ func TestMachineTokens(t *testing.T) {
 	}
 	if status, body := site.ask(t, http.DefaultClient, "POST", enqueues, one, "Authorization", "Bearer "+site.provider.MachineToken(t, "ana")); status != 403 {
 		t.Errorf("a machine that may read: %d %s", status, body)
+	}
+	if status, body := site.ask(t, http.DefaultClient, "POST", "/v1/agl/login", `{"key":"`+token+`"}`); status != 400 || !strings.Contains(body, "JWT") {
+		t.Errorf("a machine's token signs in: %d %s", status, body)
 	}
 	parts := strings.Split(token, ".")
 	const none, invented = "eyJhbGciOiJub25lIn0", "eyJhbGciOiJSUzI1NiIsImtpZCI6ImludmVudGVkIn0"
