@@ -39,7 +39,7 @@ func (g *Gateway) admit(by *caller) error {
 	case !ok:
 		return nil
 	case broken.Wait > 0:
-		return errStatus(http.StatusTooManyRequests, broken.Error())
+		return errStatus(http.StatusTooManyRequests, broken.Error()).after(broken.Wait)
 	default:
 		return errStatus(http.StatusForbidden, broken.Error())
 	}

@@ -113,11 +113,23 @@ func TestBudgets(t *testing.T) {
 		if w.Code != tc.want || w.Code == http.StatusTooManyRequests && !strings.Contains(w.Body.String(), "has a budget of 100 tokens") {
 			t.Errorf("%s: %d %s, want %d", tc.what, w.Code, w.Body, tc.want)
 		}
+		if got := w.Header().Get("X-Should-Retry"); (got == "false") != (tc.want == http.StatusTooManyRequests) {
+			t.Errorf("%s: X-Should-Retry is %q", tc.what, got)
+		}
 		for spent(caller.ID).Reserved != (access.Amounts{}) {
 			runtime.Gosched() // until the meter has told
 		}
 		if got := spent(caller.ID).Spent.Tokens; got != tc.tokens {
 			t.Errorf("%s: %d tokens are spent, want %d", tc.what, got, tc.tokens)
+		}
+	}
+	once, err := keys.Create(t.Context(), access.NewKey{Name: "once", Scopes: access.Train, Rules: access.Rules{CallsPerMinute: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int{200, 429} {
+		if w := send(once.Text, "POST", chat, body); w.Code != want || (w.Header().Get("Retry-After") == "") != (want == 200) {
+			t.Errorf("a call each minute: %d %s, Retry-After %q", w.Code, w.Body, w.Header().Get("Retry-After"))
 		}
 	}
 	large := create(access.Limits{MaxTokens: 100_000})

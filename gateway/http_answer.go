@@ -2,9 +2,11 @@ package gateway
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
@@ -33,6 +35,7 @@ type statusError struct {
 	status int
 	body   []byte
 	text   string
+	header http.Header // of the answer; may be nil
 }
 
 func (e *statusError) Error() string { return e.text }
@@ -41,7 +44,14 @@ func (e *statusError) Error() string { return e.text }
 func errStatus(status int, text string) *statusError {
 	o := rawjson.NewObject(nil)
 	o.String("detail", text)
-	return &statusError{status, o.End(), text}
+	return &statusError{status: status, body: o.End(), text: text}
+}
+
+// after asks clients to repeat the request after a time.
+func (e *statusError) after(wait time.Duration) *statusError {
+	e.header = http.Header{}
+	backoff.SetRetryAfter(e.header, wait)
+	return e
 }
 
 func errorStatus(err error) int {
@@ -62,14 +72,14 @@ func errorStatus(err error) int {
 
 func writeError(w http.ResponseWriter, err error) {
 	if e, ok := errors.AsType[*access.ThrottledError](err); ok {
-		backoff.SetRetryAfter(w.Header(), e.Wait)
-		err = errStatus(http.StatusTooManyRequests, e.Error())
+		err = errStatus(http.StatusTooManyRequests, e.Error()).after(e.Wait)
 	}
 	answer, ok := errors.AsType[*statusError](err)
 	if !ok {
 		if answer = errStatus(errorStatus(err), err.Error()); answer.status == http.StatusServiceUnavailable {
-			w.Header()["Retry-After"] = []string{"1"}
+			answer = answer.after(time.Second)
 		}
 	}
+	maps.Copy(w.Header(), answer.header)
 	writeJSON(w, answer.status, answer.body)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/agl-go/agl/access"
 )
@@ -36,7 +37,12 @@ func (c *caller) reserve(ctx context.Context, amounts access.Amounts) error {
 // budgetError turns an error of a budget without room into the answer to the request.
 func budgetError(err error) error {
 	if spent, ok := errors.AsType[*access.BudgetError](err); ok {
-		return errStatus(http.StatusTooManyRequests, spent.Error())
+		refused := errStatus(http.StatusTooManyRequests, spent.Error())
+		if spent.Fits() { // once running requests have settled, there may be room
+			return refused.after(time.Second)
+		}
+		refused.header = http.Header{"X-Should-Retry": {"false"}} // OpenAI's and Anthropic's clients obey it
+		return refused
 	}
 	return err
 }

@@ -234,5 +234,5 @@ func (c *checker) errProblems() error {
 	if len(c.problems) == 0 {
 		return nil
 	}
-	return &statusError{http.StatusUnprocessableEntity, c.detail(), "the request is not valid"}
+	return &statusError{status: http.StatusUnprocessableEntity, body: c.detail(), text: "the request is not valid"}
 }
