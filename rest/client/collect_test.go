@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -79,6 +80,17 @@ func TestCollect(t *testing.T) {
 	}
 	if _, err := c.Collect(t.Context(), agl.CollectParams{Since: "nonsense"}); agl.ErrorCode(err) != agl.CodeInvalid {
 		t.Errorf("a wrong cursor: got %v", err)
+	}
+	misspelt, err := http.NewRequestWithContext(t.Context(), http.MethodGet, api.URL+"/v1/agl/collect?mode=train", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(misspelt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _ = answer.Body.Close(); answer.StatusCode != http.StatusBadRequest {
+		t.Errorf("a misspelt filter: %s", answer.Status)
 	}
 	bare, err := server.New(server.Config{Store: store})
 	if err != nil {

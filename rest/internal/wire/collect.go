@@ -27,7 +27,8 @@ func NewCollectQuery(p agl.CollectParams) *CollectQuery {
 // Query returns the query string's parameters.
 func (q *CollectQuery) Query() Query {
 	p := &q.Params
-	return Query{members: members{
+	// Strict: a filter that is misspelt would hand out what must not be learned from.
+	return Query{strict: true, members: members{
 		{"since", &p.Since, optional},
 		{"min", &p.Min, optional},
 		{"max", &p.Max, optional},

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -18,6 +19,7 @@ type Query struct {
 	members
 	paging *agl.Paging // nil if the result has no pages
 	sortBy string      // the default of paging.SortBy
+	strict bool        // unknown parameters are refused
 }
 
 // QueryRollouts returns the parameters of a query of rollouts.
@@ -166,6 +168,8 @@ func (q Query) parse(query string) (doc []byte, err error) {
 		last := given[len(given)-1]
 		m := q.find(name)
 		switch {
+		case m == nil && q.strict:
+			return nil, ErrDetail(http.StatusBadRequest, fmt.Sprintf("query: there is no parameter %.100q", name))
 		case m == nil:
 		case m.isList():
 			writeList(&body, m, given, rawjson.AppendString[string])
