@@ -114,7 +114,7 @@ type Config struct {
 	Audit access.Teller
 	// Budgets reserves and spends the budgets of keys; nil refuses keys that have a budget.
 	Budgets access.Charger
-	// Project has the budget of calls without a key of the store; nil is unlimited.
+	// Project has the budget of calls without a key of the store, also those of the judge; nil is unlimited.
 	Project *access.ProjectLimits
 	// RequireKeys requires a key or the Token of every call, even without a KeySecret.
 	RequireKeys bool

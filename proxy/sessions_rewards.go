@@ -295,7 +295,7 @@ func (p *Proxy) ask(ctx context.Context, body []byte) (reply []byte, err error) 
 	}
 	r.Header.Set("Content-Type", "application/json")
 	w := &replyBuffer{header: http.Header{}, status: http.StatusOK}
-	p.exchange.Serve(ctx, w, r, exchange.Origin{Path: path, Cancel: cancel, Admit: p.rules.admit(route{path: path})})
+	p.exchange.Serve(ctx, w, r, exchange.Origin{Path: path, Cancel: cancel, Admit: p.rules.admit(route{path: path}), Allowance: p.budgets.of(ctx, nil)})
 	if w.status != http.StatusOK {
 		return nil, fmt.Errorf("the model's server answered %d: %.300s", w.status, w.body.Bytes())
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/extract"
 	"github.com/agl-go/agl/proxy/proxytest"
@@ -204,6 +205,27 @@ func TestSessionsAreRewardedAtTheirEnd(t *testing.T) {
 	}
 	if text := l.metrics(t); !strings.Contains(text, `agl_proxy_rewards_total{source="program"} 4`) || !strings.Contains(text, `agl_proxy_rewards_total{source="judge"} 2`) {
 		t.Errorf("the metrics are %s", text)
+	}
+}
+
+// What the judge asks counts for the budget of the proxy's project: one in dollars refuses a judge without a price.
+func TestJudgeHasTheBudgetOfTheProject(t *testing.T) {
+	t.Parallel()
+	var log lines
+	store := memorytest.Open(t)
+	limits := access.NewProjectLimits(func(context.Context) (access.Limits, error) { return access.Limits{MaxUSD: 1}, nil })
+	judge := serve(t, proxytest.VLLM(func(string, int) string { return "1" }))
+	l := startLive(t, store, func(c *proxy.Config) {
+		c.Models[0].Price = &proxy.Price{Prompt: 1, Completion: 1}
+		c.Models = append(c.Models, proxy.Model{Name: "judge", BaseURL: judge.BaseURL()})
+		c.Sessions.Judge = &extract.Judge{Model: "judge", Prompt: "{next}"}
+		c.Budgets, c.Project = access.NewProjectKeys(store, limits), limits
+		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	id, _ := l.talk(t, "s", "hi", "thanks")
+	l.awaitEnd(t, id)
+	if asked := judge.Requests(); len(asked) > 0 || !strings.Contains(log.String(), "the model judge has no price") {
+		t.Errorf("the judge was asked %d times, and the log says %s", len(asked), log.String())
 	}
 }
 
