@@ -43,9 +43,6 @@ func (s *source) readParquet(yield func(jsontext.Value, error) bool) {
 		return
 	}
 	for _, group := range file.RowGroups() {
-		if group.NumRows() == 0 {
-			continue
-		}
 		for value, err := range groupRows(group, plan) {
 			if err != nil {
 				give(nil, agl.Errorf(agl.CodeInvalid, "%s: row %d: %w", s.path, row+1, err))
@@ -64,11 +61,7 @@ func (s *source) openParquet() (*parquet.File, *parquetPlan, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("read dataset: %w", err)
 	}
-	file, err := parquet.OpenFile(s.file, info.Size(), parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
-	if err != nil {
-		return nil, nil, agl.Errorf(agl.CodeInvalid, "%s: not a valid Parquet file: %w", s.path, err)
-	}
-	longestRow, err := checkPages(file, s.file)
+	file, longestRow, err := openPlain(s.file, info.Size())
 	if err != nil {
 		return nil, nil, agl.Errorf(agl.CodeInvalid, "%s: not a valid Parquet file: %w", s.path, err)
 	}

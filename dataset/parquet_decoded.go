@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/parquet-go/parquet-go/format"
 )
@@ -39,7 +40,7 @@ func (c *column) addPage(header *format.PageHeader, page []byte) error {
 		return c.addData(int64(header.DataPageHeader.V.NumValues), header.DataPageHeader.V.Encoding, page, [2]int{-1, -1})
 	case header.DataPageHeaderV2.Valid:
 		v2 := &header.DataPageHeaderV2.V
-		return c.addData(int64(v2.NumValues), v2.Encoding, page, [2]int{int(v2.RepetitionLevelsByteLength), int(v2.DefinitionLevelsByteLength)})
+		return c.addData(int64(v2.NumValues), v2.Encoding, page, lengthsOf(v2))
 	}
 	return nil // an index, which is not read
 }
@@ -50,25 +51,12 @@ func (c *column) addData(n int64, encoding format.Encoding, page []byte, lengths
 	if n < 0 || n > maxValues {
 		return fmt.Errorf("a page has %d values, more than %d", n, maxValues)
 	}
+	levels, values, err := c.split(page, lengths)
+	if err != nil {
+		return err
+	}
 	size := int64(0)
-	for i, most := range [...]int{c.repetition, c.definition} {
-		length := lengths[i]
-		if length < 0 && most == 0 {
-			continue
-		}
-		if length < 0 {
-			const prefix = 4
-			if len(page) < prefix {
-				return errPageCut
-			}
-			length = int(binary.LittleEndian.Uint32(page))
-			page = page[prefix:]
-		}
-		if length > len(page) {
-			return errPageCut
-		}
-		levels := page[:length]
-		page = page[length:]
+	for i, most := range c.most() {
 		if most == 0 {
 			continue
 		}
@@ -76,7 +64,7 @@ func (c *column) addData(n int64, encoding format.Encoding, page []byte, lengths
 		if i == 0 {
 			visit = c.addLevels(n)
 		}
-		if _, err := runs(levels, bits.Len(uint(most)), visit); err != nil {
+		if _, err := runs(levels[i], bits.Len(uint(most)), visit); err != nil {
 			return err
 		}
 		size += n
@@ -84,9 +72,76 @@ func (c *column) addData(n int64, encoding format.Encoding, page []byte, lengths
 	if c.repetition == 0 {
 		c.longestRow = 1
 	}
-	values, err := c.valuesSize(encoding, n, page)
-	c.page = max(c.page, size+values)
+	valuesSize, err := c.valuesSize(encoding, n, values)
+	c.page = max(c.page, size+valuesSize)
 	return err
+}
+
+// most returns the largest levels of both kinds.
+func (c *column) most() [2]int { return [...]int{c.repetition, c.definition} }
+
+// split returns the two kinds of levels of a data page, and the values behind them.
+func (c *column) split(page []byte, lengths [2]int) (levels [2][]byte, values []byte, err error) {
+	for i, most := range c.most() {
+		length := lengths[i]
+		if length < 0 && most == 0 {
+			continue
+		}
+		if length < 0 {
+			const prefix = 4
+			if len(page) < prefix {
+				return levels, nil, errPageCut
+			}
+			length = int(binary.LittleEndian.Uint32(page))
+			page = page[prefix:]
+		}
+		if length > len(page) {
+			return levels, nil, errPageCut
+		}
+		levels[i], page = page[:length], page[length:]
+	}
+	return levels, page, nil
+}
+
+// plainBooleans returns a page of booleans without runs, and other pages as they are.
+func (c *column) plainBooleans(header *format.PageHeader, page []byte) ([]byte, error) {
+	encoding, lengths := (*format.Encoding)(nil), [2]int{-1, -1}
+	switch {
+	case header.DataPageHeader.Valid:
+		encoding = &header.DataPageHeader.V.Encoding
+	case header.DataPageHeaderV2.Valid:
+		v2 := &header.DataPageHeaderV2.V
+		encoding, lengths = &v2.Encoding, lengthsOf(v2)
+	}
+	if c.kind != format.Boolean || encoding == nil || *encoding != format.RLE {
+		return page, nil
+	}
+	_, values, err := c.split(page, lengths)
+	if err != nil {
+		return nil, err
+	}
+	const prefix = 4
+	if len(values) < prefix {
+		return nil, errPageCut
+	}
+	plain, at := slices.Clone(page[:len(page)-len(values)]), 0
+	if _, err := runs(values[prefix:], 1, func(count int64, value uint64) {
+		for range count {
+			if at%8 == 0 {
+				plain = append(plain, 0)
+			}
+			plain[len(plain)-1] |= byte(value << (at % 8))
+			at++
+		}
+	}); err != nil {
+		return nil, err
+	}
+	*encoding = format.Plain
+	return plain, nil
+}
+
+func lengthsOf(v2 *format.DataPageHeaderV2) [2]int {
+	return [...]int{int(v2.RepetitionLevelsByteLength), int(v2.DefinitionLevelsByteLength)}
 }
 
 // addLevels returns a function that counts the values of rows from the first n repetition levels.
@@ -122,15 +177,6 @@ func (c *column) valuesSize(encoding format.Encoding, n int64, data []byte) (siz
 			return 0, err
 		}
 		size = n * word
-	case format.RLE: // booleans
-		const prefix = 4
-		if len(data) < prefix {
-			return 0, errPageCut
-		}
-		if n, err = runs(data[prefix:], 1, func(int64, uint64) {}); err != nil {
-			return 0, err
-		}
-		size = n
 	case format.DeltaBinaryPacked:
 		n, _, err = deltaHeader(data)
 		size = n * word

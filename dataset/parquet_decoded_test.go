@@ -90,7 +90,6 @@ func TestSmallPagesOfManyValues(t *testing.T) {
 		"packed values of no bits":  {format.RLEDictionary, append([]byte{0}, binary.AppendUvarint(nil, 1<<31|1)...), "runs of more than"},
 		"wide values":               {format.RLEDictionary, []byte{200, 2, 0}, "200 bits"},
 		"a cut run":                 {format.RLEDictionary, []byte{8, 3, 0}, "ends too early"},
-		"booleans":                  {format.RLE, append([]byte{9, 0, 0, 0}, append(binary.AppendUvarint(nil, 1<<31), 0)...), "runs of more than"},
 		"numbers":                   {format.DeltaBinaryPacked, packed(many, 0), "1073741824 values"},
 		"texts":                     {format.DeltaLengthByteArray, packed(many, 0), "1073741824 values"},
 		"long texts":                {format.DeltaLengthByteArray, packed([]byte{2}, append(binary.AppendVarint(nil, 1<<30), 0, 0, 0, 0, 0)...), "the values of a page have 2147483664 bytes"},

@@ -3,10 +3,14 @@ package dataset
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
+	"slices"
 
 	"github.com/andybalholm/brotli"
 	"github.com/klauspost/compress/snappy"
@@ -24,38 +28,55 @@ const maxPage = 4 * MaxLine
 // maxGroup bounds the sum of the largest pages of all columns of a row group, which are decoded at the same time.
 const maxGroup = 8 * maxPage
 
-// checkPages rejects a file with a page that is larger than maxPage or than its header says, compressed or decoded.
-// The library decodes whole pages, so without this check a few kilobytes could take all memory. It returns the number
-// of values in the longest row.
-func checkPages(file *parquet.File, r io.ReaderAt) (longestRow int64, err error) {
-	leaves := leavesOf(file.Root(), nil)
-	checker := pageChecker{r: r}
-	for g, group := range file.Metadata().RowGroups {
-		if group.NumRows == 0 {
-			continue // pyarrow gives it no data page; rows does not read it either
-		}
+// openPlain checks all pages of a file and returns the same file without compression: its pages are decompressed as
+// they are read. It rejects a page that is larger than maxPage or than its header says, compressed or decoded: the
+// library decodes whole pages, so without this check a few kilobytes could take all memory. And of LZ4 pages that are
+// hardly smaller than what is in them, the library (0.32.0) gives what was in its memory before; its booleans in runs
+// are wrong unless it wrote them itself. longestRow is the number of values in the longest row.
+func openPlain(r io.ReaderAt, size int64) (file *parquet.File, longestRow int64, err error) {
+	packed, err := openFile(r, size)
+	if err != nil {
+		return nil, 0, err
+	}
+	metadata := packed.Metadata()
+	leaves := leavesOf(packed.Root(), nil)
+	plain := &plainFile{size: int64(len(magic))}
+	// pyarrow gives a row group without rows no data page.
+	metadata.RowGroups = slices.DeleteFunc(metadata.RowGroups, func(g format.RowGroup) bool { return g.NumRows == 0 })
+	for g := range metadata.RowGroups {
+		group := &metadata.RowGroups[g]
 		size, row := int64(0), int64(0)
 		for i := range group.Columns {
-			chunk := &group.Columns[i].MetaData
 			if i >= len(leaves) {
-				return 0, fmt.Errorf("row group %d has %d columns, the schema has %d", g, len(group.Columns), len(leaves))
+				return nil, 0, fmt.Errorf("row group %d has %d columns, the schema has %d", g, len(group.Columns), len(leaves))
 			}
+			chunk := &group.Columns[i].MetaData
 			c := column{kind: chunk.Type, repetition: leaves[i].MaxRepetitionLevel(), definition: leaves[i].MaxDefinitionLevel()}
-			if err := checker.check(chunk, &c); err != nil {
-				return 0, fmt.Errorf("row group %d, column %d: %w", g, i, err)
+			if err := plain.add(r, chunk, &c); err != nil {
+				return nil, 0, fmt.Errorf("row group %d, column %d: %w", g, i, err)
 			}
 			size += c.dictionary + c.page
 			row += c.longestRow
 		}
 		if size > maxGroup {
-			return 0, fmt.Errorf("row group %d: the pages of its columns have %d bytes, more than %d", g, size, maxGroup)
+			return nil, 0, fmt.Errorf("row group %d: the pages of its columns have %d bytes, more than %d", g, size, maxGroup)
 		}
 		if row > maxRowValues {
-			return 0, fmt.Errorf("row group %d: a row has %d values, more than %d", g, row, maxRowValues)
+			return nil, 0, fmt.Errorf("row group %d: a row has %d values, more than %d", g, row, maxRowValues)
 		}
 		longestRow = max(longestRow, row)
 	}
-	return longestRow, nil
+	footer, err := thrift.Marshal(new(thrift.CompactProtocol), metadata)
+	if err != nil {
+		return nil, 0, err
+	}
+	plain.footer = append(binary.LittleEndian.AppendUint32(footer, uint32(len(footer))), magic...)
+	file, err = openFile(plain, plain.size+int64(len(plain.footer)))
+	return file, longestRow, err
+}
+
+func openFile(r io.ReaderAt, size int64) (*parquet.File, error) {
+	return parquet.OpenFile(r, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
 }
 
 // leavesOf appends the columns that have values, in the order of their chunks.
@@ -69,49 +90,150 @@ func leavesOf(c *parquet.Column, leaves []*parquet.Column) []*parquet.Column {
 	return leaves
 }
 
-// pageChecker reads pages into one buffer.
-type pageChecker struct {
-	r    io.ReaderAt
-	page bytes.Buffer
+const magic = "PAR1"
+
+// plainFile is a Parquet file whose pages are not compressed.
+type plainFile struct {
+	chunks []*plainChunk
+	size   int64 // of all before the footer
+	footer []byte
 }
 
-// check adds the pages of a chunk to its column.
-func (p *pageChecker) check(chunk *format.ColumnMetaData, c *column) error {
-	at := chunk.DataPageOffset
-	if first := chunk.DictionaryPageOffset; first > 0 && first < at {
-		at = first
+// plainChunk reads the pages of a column chunk from the file that has them. The library reads them in order.
+type plainChunk struct {
+	r       io.ReaderAt
+	levels  column // of which only the kind and the levels are used
+	codec   format.CompressionCodec
+	first   int64 // the offset of the first page in r
+	end     int64
+	at      int64 // the offset in the plain file
+	length  int64
+	next    int64 // the offset of the next page in r
+	page    []byte
+	pageAt  int64 // the offset of page in the plain file
+	scratch bytes.Buffer
+}
+
+// add adds a chunk after the last one, and its pages to its column.
+func (f *plainFile) add(r io.ReaderAt, chunk *format.ColumnMetaData, c *column) error {
+	first := chunk.DataPageOffset
+	if dictionary := chunk.DictionaryPageOffset; dictionary > 0 && dictionary < first {
+		first = dictionary
 	}
-	end := at + chunk.TotalCompressedSize
-	protocol := new(thrift.CompactProtocol)
-	for at < end {
-		counted := &countingReader{r: io.NewSectionReader(p.r, at, end-at)}
-		buffered := bufio.NewReader(counted)
-		var header format.PageHeader
-		if err := thrift.NewDecoder(protocol.NewReader(buffered)).Decode(&header); err != nil {
-			return fmt.Errorf("page header: %w", err)
-		}
-		if header.UncompressedPageSize > maxPage || header.CompressedPageSize > maxPage {
-			return fmt.Errorf("a page has %d bytes, more than %d", max(header.UncompressedPageSize, header.CompressedPageSize), maxPage)
-		}
-		if header.CompressedPageSize < 0 || header.UncompressedPageSize < 0 {
-			return errors.New("a page has a negative size")
-		}
-		at += counted.n - int64(buffered.Buffered())
-		if err := p.inflate(chunk.Codec, &header, io.NewSectionReader(p.r, at, int64(header.CompressedPageSize))); err != nil {
+	p := &plainChunk{r: r, levels: *c, codec: chunk.Codec, first: first, end: first + chunk.TotalCompressedSize, at: f.size}
+	chunk.Codec, chunk.DictionaryPageOffset, chunk.DataPageOffset = format.Uncompressed, 0, 0
+	for p.reset(); p.next < p.end; {
+		header, page, err := p.read()
+		if err != nil {
 			return err
 		}
-		if err := c.addPage(&header, p.page.Bytes()); err != nil {
+		switch {
+		case header.Type == format.DictionaryPage && chunk.DataPageOffset == 0:
+			chunk.DictionaryPageOffset = p.pageAt
+		case chunk.DataPageOffset == 0:
+			chunk.DataPageOffset = p.pageAt
+		}
+		if err := c.addPage(header, page); err != nil {
 			return err
 		}
-		at += int64(header.CompressedPageSize)
 	}
+	p.length = p.pageAt + int64(len(p.page)) - p.at
+	p.page = nil
+	chunk.TotalCompressedSize, chunk.TotalUncompressedSize = p.length, p.length
+	f.chunks = append(f.chunks, p)
+	f.size += p.length
 	return nil
 }
 
-// inflate decompresses a page into the buffer, and rejects one that is larger than its header says; the library would
-// decode it all the same.
-func (p *pageChecker) inflate(codec format.CompressionCodec, header *format.PageHeader, page io.Reader) error {
-	p.page.Reset()
+// ReadAt implements [io.ReaderAt]. Only one goroutine may use it at a time.
+func (f *plainFile) ReadAt(p []byte, at int64) (n int, err error) {
+	for n < len(p) {
+		var part []byte
+		switch off := at + int64(n); {
+		case off < int64(len(magic)):
+			part = []byte(magic)[off:]
+		case off >= f.size+int64(len(f.footer)):
+			return n, io.EOF
+		case off >= f.size:
+			part = f.footer[off-f.size:]
+		default:
+			i, found := slices.BinarySearchFunc(f.chunks, off, func(c *plainChunk, off int64) int { return cmp.Compare(c.at, off) })
+			if !found {
+				i--
+			}
+			for ; off >= f.chunks[i].at+f.chunks[i].length; i++ { // of no page
+			}
+			if part, err = f.chunks[i].from(off); err != nil {
+				return n, err
+			}
+		}
+		n += copy(p[n:], part)
+	}
+	return n, nil
+}
+
+// from returns the bytes at an offset of the plain file that are in one page.
+func (p *plainChunk) from(off int64) ([]byte, error) {
+	if off < p.pageAt || p.page == nil {
+		p.reset()
+	}
+	for off >= p.pageAt+int64(len(p.page)) {
+		if _, _, err := p.read(); err != nil {
+			return nil, err
+		}
+	}
+	return p.page[off-p.pageAt:], nil
+}
+
+func (p *plainChunk) reset() { p.next, p.page, p.pageAt = p.first, nil, p.at }
+
+// read reads the next page, and returns its header and what is behind it.
+func (p *plainChunk) read() (*format.PageHeader, []byte, error) {
+	counted := &countingReader{r: io.NewSectionReader(p.r, p.next, p.end-p.next)}
+	buffered := bufio.NewReader(counted)
+	header := new(format.PageHeader)
+	protocol := new(thrift.CompactProtocol)
+	if err := thrift.NewDecoder(protocol.NewReader(buffered)).Decode(header); err != nil {
+		return nil, nil, fmt.Errorf("page header: %w", err)
+	}
+	if header.UncompressedPageSize > maxPage || header.CompressedPageSize > maxPage {
+		return nil, nil, fmt.Errorf("a page has %d bytes, more than %d", max(header.UncompressedPageSize, header.CompressedPageSize), maxPage)
+	}
+	if header.CompressedPageSize < 0 || header.UncompressedPageSize < 0 {
+		return nil, nil, errors.New("a page has a negative size")
+	}
+	at := p.next + counted.n - int64(buffered.Buffered())
+	p.next = at + int64(header.CompressedPageSize)
+	if header.CRC != 0 {
+		sum := crc32.NewIEEE()
+		if _, err := io.Copy(sum, io.NewSectionReader(p.r, at, int64(header.CompressedPageSize))); err != nil {
+			return nil, nil, err
+		}
+		if sum.Sum32() != uint32(header.CRC) {
+			return nil, nil, errors.New("the checksum of a page is wrong")
+		}
+	}
+	if err := p.inflate(header, io.NewSectionReader(p.r, at, int64(header.CompressedPageSize))); err != nil {
+		return nil, nil, err
+	}
+	page, err := p.levels.plainBooleans(header, p.scratch.Bytes())
+	if err != nil {
+		return nil, nil, err
+	}
+	header.CRC, header.CompressedPageSize, header.UncompressedPageSize = 0, int32(len(page)), int32(len(page))
+	head, err := thrift.Marshal(protocol, header)
+	if err != nil {
+		return nil, nil, err
+	}
+	p.pageAt += int64(len(p.page))
+	p.page = append(append(p.page[:0], head...), page...)
+	return header, p.page[len(head):], nil
+}
+
+// inflate decompresses a page into the buffer, and rejects one that is larger than its header says.
+func (p *plainChunk) inflate(header *format.PageHeader, page io.Reader) error {
+	codec := p.codec
+	p.scratch.Reset()
 	most := int64(header.UncompressedPageSize)
 	if v2 := header.DataPageHeaderV2; v2.Valid {
 		levels := int64(v2.V.RepetitionLevelsByteLength) + int64(v2.V.DefinitionLevelsByteLength)
@@ -121,12 +243,12 @@ func (p *pageChecker) inflate(codec format.CompressionCodec, header *format.Page
 		if compressed := v2.V.IsCompressed; compressed.Valid && !compressed.V {
 			codec = format.Uncompressed
 		}
-		if _, err := io.CopyN(&p.page, page, levels); err != nil { // not compressed
+		if _, err := io.CopyN(&p.scratch, page, levels); err != nil { // not compressed
 			return fmt.Errorf("levels of a page: %w", err)
 		}
 		most -= levels
 	}
-	size, err := inflate(&p.page, codec, page, most)
+	size, err := inflate(&p.scratch, codec, page, most)
 	if err != nil {
 		return fmt.Errorf("a page cannot be decompressed: %w", err)
 	}
@@ -166,7 +288,7 @@ func inflate(to *bytes.Buffer, codec format.CompressionCodec, page io.Reader, mo
 		}
 		to.Grow(int(most))
 		out := to.AvailableBuffer()[:most]
-		// A block that does not fit is an error. So is a damaged one, which the library would retry for ever.
+		// A block that does not fit is an error.
 		var n int
 		if codec == format.Snappy {
 			out, err = snappy.Decode(out, block)

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -195,6 +198,81 @@ func TestManyPages(t *testing.T) {
 		if err != nil || len(tasks) != len(rows) {
 			t.Errorf("version %d: %d tasks, error %v", version, len(tasks), err)
 		}
+	}
+}
+
+// testdata/arrow.parquet was written by pyarrow 26.0.1 with LZ4 and data pages of version 2, which have booleans in runs.
+func TestPagesOfArrow(t *testing.T) {
+	t.Parallel()
+	tasks, err := readAll("testdata/arrow.parquet")
+	if err != nil || len(tasks) != 100 {
+		t.Fatalf("%d tasks, error %v", len(tasks), err)
+	}
+	ok := func(i int) string {
+		if i%7 == 3 {
+			return "null"
+		}
+		return strconv.FormatBool(i*i%11 < 6)
+	}
+	for i, task := range tasks {
+		var flags []string
+		for j := range i % 4 {
+			flags = append(flags, ok(i+j))
+		}
+		n := uint64(i) * 0x9E3779B97F4A7C15 << 1 >> 1
+		want := fmt.Sprintf(`{"n":%d,"ok":%s,"flags":[%s]}`, n, ok(i), strings.Join(flags, ","))
+		if string(task) != want {
+			t.Errorf("row %d: %s, want %s", i, task, want)
+		}
+	}
+}
+
+// LZ4 pages that are larger than what is in them are read as they are.
+func TestIncompressible(t *testing.T) {
+	t.Parallel()
+	type row struct {
+		N int64 `parquet:"n,optional,lz4"`
+	}
+	rows, random := make([]row, 1500), rand.New(rand.NewPCG(1, 2))
+	for i := range rows {
+		rows[i].N = 1 + random.Int64N(math.MaxInt64)
+	}
+	for version := 1; version <= 2; version++ {
+		path := filepath.Join(t.TempDir(), "numbers.parquet")
+		if err := parquet.WriteFile(path, rows, parquet.DataPageVersion(version)); err != nil {
+			t.Fatal(err)
+		}
+		tasks, err := readAll(path)
+		if err != nil || len(tasks) != len(rows) {
+			t.Fatalf("version %d: %d tasks, error %v", version, len(tasks), err)
+		}
+		for i, task := range tasks {
+			if want := fmt.Sprintf(`{"n":%d}`, rows[i].N); string(task) != want {
+				t.Fatalf("version %d, row %d: %s, want %s", version, i, task, want)
+			}
+		}
+	}
+}
+
+// A page that is not the one that was written is refused.
+func TestPageChecksum(t *testing.T) {
+	t.Parallel()
+	type row struct {
+		Text string `parquet:"text"`
+	}
+	path := filepath.Join(t.TempDir(), "changed.parquet")
+	if err := parquet.WriteFile(path, []row{{"a first text"}, {"a second text"}}); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, bytes.Replace(data, []byte("a first texta"), []byte("a worst texta"), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if tasks, err := readAll(path); !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), "the checksum of a page is wrong") || len(tasks) > 0 {
+		t.Errorf("%d tasks, error %v", len(tasks), err)
 	}
 }
 
