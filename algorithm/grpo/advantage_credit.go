@@ -3,6 +3,7 @@ package grpo
 import (
 	"cmp"
 	"slices"
+	"strconv"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
@@ -18,8 +19,9 @@ const (
 	CreditTrajectory Credit = "trajectory"
 	// CreditTurn gives the tokens of each call the advantage of the rewards that
 	// followed it. The reward rₖ of call k is the sum of those that the agent emitted
-	// after call k began and before call k+1 did, and of those that name it (see
-	// [agl.AddReward]), and call t of rollout i has the reward-to-go
+	// after call k began and before call k+1 did, and of the one that was added for it (see [agl.AddReward]): of
+	// several, that with the highest priority, and of these the last. One that was added for the whole rollout is
+	// the last call's. Call t of rollout i has the reward-to-go
 	//
 	//	Gᵢₜ = Σₖ₌ₜ γ^(k−t) · rᵢₖ,   Âᵢₜ = (Gᵢₜ − mean Gₜ)/(std Gₜ + 1e-4)
 	//
@@ -44,15 +46,26 @@ func turnsOf(spans []agl.Span, sequences []adapter.Trajectory, discount float64,
 		}
 	}
 	slices.SortStableFunc(turns, func(a, b turn) int { return cmp.Compare(a.id, b.id) })
+	added := map[int]addedReward{} // by the index of the call that they name; -1 is the whole rollout
 	for i := range spans {
 		rewards, err := adapter.Rewards(&spans[i])
 		if err != nil {
 			return nil, err
 		}
-		if reward := dimensionOf(rewards, dimension); reward.Valid {
-			if at := rewarded(turns, sequences, &spans[i]); at >= 0 {
-				turns[at].togo += reward.V
-			}
+		reward := dimensionOf(rewards, dimension)
+		switch at, named := rewarded(turns, sequences, &spans[i]); {
+		case !reward.Valid || at < 0:
+		case !adapter.IsPosted(&spans[i]):
+			turns[at].togo += reward.V
+		case named:
+			added[at] = added[at].or(at, reward.V, &spans[i])
+		default:
+			added[-1] = added[-1].or(at, reward.V, &spans[i])
+		}
+	}
+	for of := -1; of < len(turns); of++ { // in order, for the same bits
+		if r := added[of]; r.there {
+			turns[r.at].togo += r.value
 		}
 	}
 	for t := len(turns) - 2; t >= 0; t-- {
@@ -61,10 +74,26 @@ func turnsOf(spans []agl.Span, sequences []adapter.Trajectory, discount float64,
 	return turns, nil
 }
 
-// rewarded returns the index of the call that a reward belongs to, -1 if there is none. If the reward names no call, that is the
-// last one with a smaller sequence id: a late reward may have the id of the call after it.
-func rewarded(turns []turn, sequences []adapter.Trajectory, span *agl.Span) int {
-	named := false
+// addedReward is the reward that counts of those that were added for a call, or for the whole rollout. The zero value is none.
+type addedReward struct {
+	there           bool
+	at              int // the call
+	value, priority float64
+}
+
+// or returns a reward of a call, which came later, unless the one before it has a higher priority.
+func (r addedReward) or(at int, value float64, span *agl.Span) addedReward {
+	raw, _ := span.Attributes.Get(agl.AttrRewardPriority)
+	priority, _ := strconv.ParseFloat(string(raw), 64)
+	if r.there && r.priority > priority {
+		return r
+	}
+	return addedReward{true, at, value, priority}
+}
+
+// rewarded returns the index of the call that a reward belongs to, -1 if there is none, and whether the reward names it. If it names none,
+// that is the last one with a smaller sequence id: a late reward may have the id of the call after it.
+func rewarded(turns []turn, sequences []adapter.Trajectory, span *agl.Span) (at int, named bool) {
 	is := func(attribute, id string) bool {
 		text, _ := span.Attributes.GetString(attribute)
 		named = named || text != ""
@@ -73,14 +102,14 @@ func rewarded(turns []turn, sequences []adapter.Trajectory, span *agl.Span) int 
 	for i, t := range slices.Backward(turns) {
 		reply := sequences[t.sequence].Replies[t.reply]
 		if is(agl.AttrRewardCall, reply.ResponseID.V) || is(agl.AttrRewardSpan, reply.SpanID) || is(agl.AttrRewardTurn, reply.Turn) {
-			return i
+			return i, true
 		}
 	}
 	if named {
-		return -1
+		return -1, true
 	}
-	at, _ := slices.BinarySearchFunc(turns, span.SequenceID, func(t turn, id int64) int { return cmp.Compare(t.id, id) })
-	return at - 1
+	at, _ = slices.BinarySearchFunc(turns, span.SequenceID, func(t turn, id int64) int { return cmp.Compare(t.id, id) })
+	return at - 1, false
 }
 
 // finalDimension returns a dimension of the final reward, and the names of all its dimensions.

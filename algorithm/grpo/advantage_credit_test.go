@@ -80,6 +80,32 @@ func TestTurnsOfNamedCalls(t *testing.T) {
 	}
 }
 
+// Of several rewards that were added for a call, or for the whole rollout, the one with the highest priority counts, and among these the
+// last. It comes on top of what the agent emitted.
+func TestTurnsOfAddedRewards(t *testing.T) {
+	t.Parallel()
+	added := func(value float64, priority, call string) agl.Span {
+		s := rewardSpan(t, 9, value)
+		s.Attributes = agl.Attributes(strings.TrimSuffix(string(s.Attributes), "}") + `,"` + agl.AttrRewardPriority + `":` + priority + call + `}`)
+		return s
+	}
+	const ofFirst = `,"` + agl.AttrRewardCall + `":"a"`
+	first, second := replyAt(2, 1, 2), replyAt(6, 3, 4)
+	first.ResponseID = agl.Some("a")
+	spans := []agl.Span{
+		rewardSpan(t, 3, 0.5),
+		added(1, "30", ofFirst), added(0.25, "30", ofFirst), added(-1, "0", ofFirst), // a user has changed the verdict; a judge comes late
+		added(-1, "40", ""), added(8, "40", ""), added(4, "30", ""),
+	}
+	got, err := turnsOf(spans, []adapter.Trajectory{{Replies: []adapter.Reply{first, second}}}, 0.5, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]turn{{0, 0, 2, 4.75}, {0, 1, 6, 8}}, got, cmp.AllowUnexported(turn{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // Calls are compared with those at their position in the rollouts that got so far.
 func TestCreditTurns(t *testing.T) {
 	t.Parallel()
