@@ -183,7 +183,7 @@ func TestServerVariables(t *testing.T) {
 	m := model(t, hermes, Config{})
 	s, client := serve(t, m, "ok<|im_end|>")
 	post(s, ask+`,"chat_template_kwargs":{"enable_thinking":false}}`)
-	if text := m.Tokenizer().Decode(client.prompt); !strings.HasSuffix(text, "</think>") {
+	if text := m.Tokenizer().Decode(client.prompt); !strings.HasSuffix(text, "</think>\n\n") {
 		t.Errorf("%q", text)
 	}
 }

@@ -34,47 +34,52 @@ func (s *addedSet) add(text string, t addedToken) {
 	*lengths = slices.Compact(*lengths)
 }
 
-// find returns the first token in text[from:], and where it begins and ends, with the white space that it strips. from is
-// the end of the token before.
-func (s *addedSet) find(text string, from int) (begin, end int, t addedToken, found bool) {
-	if len(s.tokens) == 0 {
-		return 0, 0, t, false
-	}
-	for i := from; i < len(text); i++ {
-		lengths := s.lengths[text[i]]
-		if lengths == nil {
+// each passes the text between the tokens, and the tokens, in order. A token strips white space from the text, but not
+// from a token in it that follows.
+func (s *addedSet) each(text string, plain func(text string), added func(id int32)) {
+	at := 0 // the end of the token before, with the white space that it strips
+	for i := 0; i < len(text) && len(s.tokens) > 0; {
+		t, length := s.longest(text[i:])
+		if length == 0 {
+			i++
 			continue
 		}
-		stop := i
-		for _, n := range lengths {
-			if i+n <= len(text) {
-				if t, found = s.tokens[text[i:i+n]]; found {
-					stop += n
-					break
-				}
-			}
-		}
-		if stop == i {
+		begin, stop := i, i+length
+		i = stop
+		if t.singleWord && (wordEnds(text[:begin]) || wordBegins(text[stop:])) {
 			continue
 		}
-		if t.singleWord && (wordEnds(text[:i]) || wordBegins(text[stop:])) {
-			i = stop - 1
-			continue
-		}
-		begin, end = i, stop
 		if t.lstrip {
-			begin = from + len(strings.TrimRightFunc(text[from:begin], unicode.IsSpace))
+			begin = len(strings.TrimRightFunc(text[:begin], unicode.IsSpace))
 		}
 		if t.rstrip {
-			end = len(text) - len(strings.TrimLeftFunc(text[end:], unicode.IsSpace))
+			stop = len(text) - len(strings.TrimLeftFunc(text[stop:], unicode.IsSpace))
 		}
-		return begin, end, t, true
+		if at < begin {
+			plain(text[at:begin])
+		}
+		added(t.id)
+		at = stop
 	}
-	return 0, 0, t, false
+	plain(text[at:])
 }
 
+// longest returns the longest token that text begins with, and its length in bytes, 0 if there is none.
+func (s *addedSet) longest(text string) (t addedToken, length int) {
+	for _, n := range s.lengths[text[0]] {
+		if n <= len(text) {
+			if t, found := s.tokens[text[:n]]; found {
+				return t, n
+			}
+		}
+	}
+	return t, 0
+}
+
+// isWord reports what \w matches in the expressions of Rust (Unicode Technical Standard #18, Annex C).
 func isWord(c rune) bool {
-	return c == '_' || unicode.IsLetter(c) || unicode.IsMark(c) || unicode.IsDigit(c)
+	const joiners = "\u200c\u200d"
+	return unicode.IsLetter(c) || unicode.IsMark(c) || unicode.In(c, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic) || strings.ContainsRune(joiners, c)
 }
 
 func wordEnds(text string) bool {

@@ -123,17 +123,11 @@ func (t *Tokenizer) Append(dst []int32, text string, o Options) []int32 {
 	if o.Wrap {
 		dst = append(dst, t.prefix...)
 	}
-	at := 0
-	for o.Added {
-		begin, end, token, found := t.addedRaw.find(text, at)
-		if !found {
-			break
-		}
-		dst = t.appendPlain(dst, text[at:begin], o, r)
-		dst = append(dst, token.id)
-		at = end
+	if o.Added {
+		t.addedRaw.each(text, func(text string) { dst = t.appendPlain(dst, text, o, r) }, func(id int32) { dst = append(dst, id) })
+	} else {
+		dst = t.appendPlain(dst, text, o, r)
 	}
-	dst = t.appendPlain(dst, text[at:], o, r)
 	if o.Wrap {
 		dst = append(dst, t.suffix...)
 	}
@@ -153,17 +147,11 @@ func (t *Tokenizer) appendPlain(dst []int32, text string, o Options, r *scratch)
 		return dst
 	}
 	text = t.normalized(text)
-	at := 0
-	for o.Added {
-		begin, end, token, found := t.addedNormal.find(text, at)
-		if !found {
-			break
-		}
-		dst = t.appendSplit(dst, text[at:begin], 0, r)
-		dst = append(dst, token.id)
-		at = end
+	if !o.Added {
+		return t.appendSplit(dst, text, 0, r)
 	}
-	return t.appendSplit(dst, text[at:], 0, r)
+	t.addedNormal.each(text, func(text string) { dst = t.appendSplit(dst, text, 0, r) }, func(id int32) { dst = append(dst, id) })
+	return dst
 }
 
 // appendSplit divides text by the split of a level, and the pieces by the next levels.

@@ -61,6 +61,8 @@ def main():
     # Every mark, and a sample of the texts of the large suite.
     texts = reference.strings()
     texts = texts[:130] + random.Random(3).sample([t for t in texts[130:] if len(t) < 80], 120)
+    # White space that a mark strips is a mark itself, and marks beside letters that are none by their category.
+    texts += ["a</think>\n\n b", "</think> \n\n\n", "<mask>ⅷ", "<mask>\u200d", "<mask>‿", "\u0345<mask>", "<mask>①", "<mask>½"]
     for name, tok in tokenizers.items():
         tok.add_special_tokens(["<|im_start|>", "<|im_end|>", AddedToken("<start_of_turn>", normalized=False, special=True)])
         tok.add_tokens([AddedToken("<think>", normalized=True), AddedToken("</think>", lstrip=True, rstrip=True), AddedToken("<mask>", single_word=True), "\n\n", "\n\n\n"])
