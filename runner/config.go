@@ -40,7 +40,8 @@ type Config struct {
 	// MaxOutage ends Run with an error when requests for work have failed for this long; 0 is 5 minutes, a negative
 	// one means never.
 	MaxOutage time.Duration
-	// HeartbeatInterval is the pause between two heartbeats of a worker; 0 is 10 s. A negative one sends none: a
+	// HeartbeatInterval is the pause between two heartbeats of a worker; 0 is 10 s. While it has a rollout whose
+	// unresponsive_seconds are less than twice that, there are others at a third of those. A negative one sends none: a
 	// cancelled rollout is then noticed only when spans are stored.
 	HeartbeatInterval time.Duration
 	// Snapshot returns what heartbeats say about the system, as an object. Nil reports CPU, memory, disk and network

@@ -11,10 +11,23 @@ import (
 // sendHeartbeats sends heartbeats, at once and then in intervals, until stop is called. They tell the store that the
 // worker is alive, and the answers whether the worker's attempt still is.
 func (w *worker) sendHeartbeats(ctx context.Context) (stop func()) {
-	interval := w.cfg.HeartbeatInterval
-	if interval < 0 {
+	if w.cfg.HeartbeatInterval < 0 {
 		return func() {}
 	}
+	return w.sendEvery(ctx, w.cfg.HeartbeatInterval)
+}
+
+// sendMore sends further heartbeats until stop is called, if the rollout ends attempts that miss one or two of the worker's.
+func (w *worker) sendMore(ctx context.Context, rollout *agl.Rollout) (stop func()) {
+	const shortest = 100 * time.Millisecond
+	limit := rollout.Config.UnresponsiveSeconds
+	if !limit.Valid || limit.V >= 2*w.cfg.HeartbeatInterval.Seconds() { // also where none are to be sent
+		return func() {}
+	}
+	return w.sendEvery(ctx, max(time.Duration(limit.V/3*float64(time.Second)), shortest))
+}
+
+func (w *worker) sendEvery(ctx context.Context, interval time.Duration) (stop func()) {
 	// The last attempt still needs heartbeats while the runner stops.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var beating sync.WaitGroup

@@ -354,6 +354,29 @@ func TestHeartbeats(t *testing.T) {
 	})
 }
 
+// TestHeartbeatsWithinALimit: a rollout whose limit is shorter than the interval of heartbeats does not end the attempts of a
+// live runner.
+func TestHeartbeatsWithinALimit(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []float64{0.5, 5} {
+		t.Run(fmt.Sprint(limit), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := openStore(t)
+				id := enqueue(t, s, agl.RolloutConfig{UnresponsiveSeconds: seconds(limit)})
+				runOne(t, runner.Config{Store: s, Agent: agl.AgentFunc(func(ctx context.Context, _ agl.Task) (agl.Result, error) {
+					select {
+					case <-time.After(time.Minute):
+					case <-ctx.Done():
+					}
+					return agl.Result{}, nil
+				})})
+				checkEnd(t, s, id, agl.RolloutSucceeded, agl.AttemptSucceeded, agl.OutcomeOK)
+			})
+		})
+	}
+}
+
 // panickyTracer panics when a trace begins.
 type panickyTracer struct{}
 

@@ -126,6 +126,7 @@ func (w *worker) execute(ctx context.Context, rollout agl.AttemptedRollout) erro
 	defer stop()
 	w.current.Store(a)
 	defer w.current.Store(nil)
+	defer w.sendMore(ctx, &rollout.Rollout)()
 	return a.execute(ctx, life)
 }
 
