@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -134,7 +135,7 @@ func (c *enqueueCommand) readResources() (resources agl.Resources, err error) {
 		}
 	}
 	if err == nil {
-		err = rawjson.Unmarshal(data, &resources)
+		err = rawjson.Unmarshal(bytes.TrimPrefix(data, []byte("\ufeff")), &resources)
 	}
 	if wrong, ok := errors.AsType[*json.SemanticError](err); ok {
 		err = wrong.Err // without the names of types around it

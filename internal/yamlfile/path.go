@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -70,7 +71,7 @@ func Contents(to *TextFile) Value {
 		case !utf8.Valid(data):
 			r.failf(n, "%s: %s is not UTF-8, must be a text", at, absolute)
 		default:
-			*to = TextFile{Path: absolute, Text: string(data)}
+			*to = TextFile{Path: absolute, Text: strings.TrimPrefix(string(data), "\ufeff")}
 		}
 	})
 }

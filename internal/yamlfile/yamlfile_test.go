@@ -88,7 +88,7 @@ func declare(s *sample) yamlfile.Value {
 func folder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"prompt.txt": "Hello {name}\n", "binary": "\xff", "huge": strings.Repeat("x", 1<<20+1)} {
+	for name, text := range map[string]string{"prompt.txt": "\ufeffHello {name}\n", "binary": "\xff", "huge": strings.Repeat("x", 1<<20+1)} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
