@@ -102,7 +102,7 @@ func (p *Proxy) serveSession(w http.ResponseWriter, r *http.Request, rt route, t
 		return true
 	case found:
 		p.keys.take(r.Header, true)
-		if refused := p.keys.checkRevoked(r.Context(), s.RolloutID, s.AttemptID); refused != nil {
+		if refused := cmp.Or(p.keys.errKeyInURL(r), p.keys.checkRevoked(r.Context(), s.RolloutID, s.AttemptID)); refused != nil {
 			p.refuse(w, r, refused)
 			return true
 		}

@@ -236,6 +236,8 @@ func TestSessionsByKey(t *testing.T) {
 	cut, _ := l.call(t, "/v1/agl/sessions", `{"user":"a\ud83d","metadata":{"p":"\ud83d","q\ud83d":1}}`, 201)
 	l.call(t, fmt.Sprintf("/v1/agl/sessions/%v/reward", cut["session_id"]), `{"value":1,"message":"\ud83d"}`, 200, "Authorization", fmt.Sprint("Bearer ", cut["key"]))
 	other, _ := l.call(t, "/v1/agl/sessions", ``, 201)
+	// Backends and logs have queries, so a key in one is refused even beside the right header.
+	l.call(t, completions+"?key="+fmt.Sprint(other["key"]), hello, 401, "Authorization", fmt.Sprint("Bearer ", other["key"]))
 	l.call(t, fmt.Sprintf("/v1/agl/sessions/%v/reward", other["session_id"]), `{"value":1}`, 401, auth...)
 	l.call(t, "/v1/agl/sessions", ``, 410, auth...)
 	l.call(t, "/v1/agl/sessions", ``, 403, "Authorization", "Bearer "+fmt.Sprint(other["key"]))
