@@ -2,6 +2,7 @@ package openai
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 	"net/http"
@@ -23,13 +24,15 @@ const maxOutput = math.MaxInt32
 
 // BoundOutput returns an upper bound of the tokens of the replies to a request: its output limit
 // times the number of replies and of prompts. It also returns the body; if that has no output
-// limit, DefaultOutput is added under the name member. A body that refers to text outside of it
+// limit that every backend of its API obeys, which is member, or max_tokens of a chat completion,
+// then the limit is added under the name member, or DefaultOutput if there is none. A body that refers to text outside of it
 // is refused, because the length of that text is unknown. The error is an *Error.
 //
 // The case of member names is ignored, as some servers ignore it.
 func BoundOutput(body []byte, member string) (bound []byte, output int64, err error) {
 	var choices, prompts int64 = 1, 1
 	var wrong *Error
+	obeyed := false
 	refuse := func(name, format string, args ...any) {
 		wrong = NewError(http.StatusBadRequest, InvalidRequestError, "invalid_body", name+": "+fmt.Sprintf(format, args...)+", because the key of this call has a budget")
 		wrong.Param = name
@@ -53,6 +56,7 @@ func BoundOutput(body []byte, member string) (bound []byte, output int64, err er
 		switch {
 		case is("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "n_predict", "num_predict"):
 			number(name, value, &output)
+			obeyed = obeyed || name == member || name == "max_tokens" && member == "max_completion_tokens"
 		case is("n", "best_of"):
 			number(name, value, &choices)
 		case is("prompt"):
@@ -68,9 +72,9 @@ func BoundOutput(body []byte, member string) (bound []byte, output int64, err er
 	if wrong != nil {
 		return nil, 0, wrong
 	}
-	if output == 0 {
-		output = DefaultOutput
-		body = withMember(body, member, strconv.Itoa(DefaultOutput))
+	output = cmp.Or(output, DefaultOutput)
+	if !obeyed {
+		body = withMember(body, member, strconv.FormatInt(output, 10))
 	}
 	if choices > maxOutput/prompts {
 		return nil, 0, NewError(http.StatusBadRequest, InvalidRequestError, "invalid_body", fmt.Sprintf("n: %d replies to %d prompts are too many", choices, prompts))

@@ -57,6 +57,16 @@ func TestBoundOutput(t *testing.T) {
 			t.Errorf("%s: what is sent is %s, which allows %d, %v", body, bound, same, err)
 		}
 	}
+	// A limit that the backend may not know is no limit.
+	for _, tc := range [][3]string{
+		{"max_tokens", `{"MAX_TOKENS":9}`, `{"MAX_TOKENS":9,"max_tokens":9}`}, {"max_tokens", `{"max_completion_tokens":9}`, `{"max_completion_tokens":9,"max_tokens":9}`},
+		{"max_completion_tokens", `{"n_predict":9}`, `{"n_predict":9,"max_completion_tokens":9}`}, {"max_completion_tokens", `{"max\u005ftokens":9}`, `{"max\u005ftokens":9}`},
+		{"max_output_tokens", `{"max_tokens":9}`, `{"max_tokens":9,"max_output_tokens":9}`}, {"max_output_tokens", `{"max_output_tokens":null,"max_tokens":9}`, `{"max_output_tokens":null,"max_tokens":9,"max_output_tokens":9}`},
+	} {
+		if bound, got, err := BoundOutput([]byte(tc[1]), tc[0]); err != nil || got != 9 || string(bound) != tc[2] {
+			t.Errorf("%s: %s, which allows %d, %v, want %s", tc[1], bound, got, err, tc[2])
+		}
+	}
 	for body, want := range map[string]string{
 		`{"max_tokens":0}`: "max_tokens: got 0, must be a number between 1 and", `{"MAX_TOKENS":"9"}`: `MAX_TOKENS: got "9"`, `{"n":-1}`: "n: got -1", `{"max_tokens":1e3}`: "max_tokens: got 1e3",
 		`{"previous_response_id":"resp_1"}`: `previous_response_id: got "resp_1", must be left out`, `{"conversation":{"id":"c"}}`: "conversation: got", `{"prompt":{"id":"pmpt_1"}}`: "prompt: got an object",
