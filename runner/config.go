@@ -61,6 +61,8 @@ type Config struct {
 	Flusher Flusher
 	// ProxyToken is the bearer token for that request, if the proxy requires one.
 	ProxyToken string
+	// CurrentProxyToken returns the token for each request where ProxyToken is empty: one that is replaced before it expires.
+	CurrentProxyToken func() string
 	// HTTPClient sends that request; nil is [http.DefaultClient].
 	HTTPClient *http.Client
 	// Logger logs failed attempts and lost connections; nil discards.
@@ -86,6 +88,10 @@ func (c Config) withDefaults() Config {
 		c.WorkerPrefix = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
 	c.HTTPClient = cmp.Or(c.HTTPClient, http.DefaultClient)
+	if c.ProxyToken != "" || c.CurrentProxyToken == nil {
+		token := c.ProxyToken
+		c.CurrentProxyToken = func() string { return token }
+	}
 	if c.Snapshot == nil {
 		c.Snapshot = SystemSnapshot
 	}

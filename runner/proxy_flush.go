@@ -36,7 +36,7 @@ func proxies(resources agl.Resources) []string {
 type proxyFlusher struct {
 	flusher     Flusher
 	client      *http.Client
-	token       string
+	token       func() string
 	cannotFlush sync.Map // base URLs of proxies that answer 404 or 405
 }
 
@@ -72,8 +72,8 @@ func (f *proxyFlusher) post(ctx context.Context, base, rolloutID, attemptID stri
 		return agl.Errorf(agl.CodeInvalid, "the endpoint is not a URL: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	if f.token != "" {
-		req.Header.Set("Authorization", "Bearer "+f.token)
+	if token := f.token(); token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	resp, err := f.client.Do(req)
 	if err != nil && ctx.Err() == nil {

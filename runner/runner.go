@@ -42,7 +42,7 @@ func New(cfg Config) (*Runner, error) {
 	r := &Runner{
 		shared: shared{
 			cfg:       cfg,
-			proxies:   &proxyFlusher{flusher: cfg.Flusher, client: cfg.HTTPClient, token: cfg.ProxyToken},
+			proxies:   &proxyFlusher{flusher: cfg.Flusher, client: cfg.HTTPClient, token: cfg.CurrentProxyToken},
 			snapshots: &snapshots{take: cfg.Snapshot, maxAge: cfg.HeartbeatInterval / 2},
 		},
 		suffix: newSuffix(),

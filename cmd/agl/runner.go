@@ -133,7 +133,7 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 		HTTPClient: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: to.TLS}},
 		Store:      store, Agent: agent, Workers: c.Concurrency, MaxRollouts: c.MaxRollouts, Logger: log,
 		// The grace period of the program ends before that of the runner.
-		GracePeriod: c.Grace + time.Second, ProxyToken: cmp.Or(string(c.ProxyToken), to.Token),
+		GracePeriod: c.Grace + time.Second, ProxyToken: string(c.ProxyToken), CurrentProxyToken: store.Token,
 	})
 	if err != nil {
 		return err
