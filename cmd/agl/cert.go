@@ -38,7 +38,10 @@ func (certCommand) Help() string {
 		"  AGL_TOKEN=… agl runner --store https://trainer:4747 --ca certs/ca.pem -- python agent.py"
 }
 
-var certName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+var (
+	certName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+	hostName = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9_][A-Za-z0-9._-]*$`)
+)
 
 func (c *certCommand) Validate() error {
 	const most = 3650
@@ -49,6 +52,11 @@ func (c *certCommand) Validate() error {
 		return fmt.Errorf("--days=%d: must be between 1 and %d", c.Days, most)
 	case c.Client && len(c.Host) > 0:
 		return errors.New("--client, --host: a client has no host; give one of them")
+	}
+	for _, host := range c.Host {
+		if net.ParseIP(host) == nil && !hostName.MatchString(host) {
+			return fmt.Errorf("--host=%s: must be a name or an address alone, such as trainer or 10.0.0.7, without a scheme or a port", host)
+		}
 	}
 	return nil
 }
