@@ -32,7 +32,7 @@ const maxOutput = math.MaxInt32
 func BoundOutput(body []byte, member string) (bound []byte, output int64, err error) {
 	var choices, prompts int64 = 1, 1
 	var wrong *Error
-	obeyed := false
+	obeyed := "" // the name of a limit that the backend obeys
 	refuse := func(name, format string, args ...any) {
 		wrong = NewError(http.StatusBadRequest, InvalidRequestError, "invalid_body", name+": "+fmt.Sprintf(format, args...)+", because the key of this call has a budget")
 		wrong.Param = name
@@ -46,17 +46,22 @@ func BoundOutput(body []byte, member string) (bound []byte, output int64, err er
 		*to = max(*to, n)
 	}
 	Members(body, func(raw, value []byte) {
+		name := rawjson.UnquoteName(raw)
 		if string(value) == "null" {
+			if name == obeyed { // of two members of one name, backends take the last
+				obeyed = ""
+			}
 			return
 		}
-		name := rawjson.UnquoteName(raw)
 		is := func(names ...string) bool {
 			return slices.ContainsFunc(names, func(one string) bool { return strings.EqualFold(one, name) })
 		}
 		switch {
 		case is("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "n_predict", "num_predict"):
 			number(name, value, &output)
-			obeyed = obeyed || name == member || name == "max_tokens" && member == "max_completion_tokens"
+			if name == member || name == "max_tokens" && member == "max_completion_tokens" {
+				obeyed = name
+			}
 		case is("n", "best_of"):
 			number(name, value, &choices)
 		case is("prompt"):
@@ -73,7 +78,7 @@ func BoundOutput(body []byte, member string) (bound []byte, output int64, err er
 		return nil, 0, wrong
 	}
 	output = cmp.Or(output, DefaultOutput)
-	if !obeyed {
+	if obeyed == "" {
 		body = withMember(body, member, strconv.FormatInt(output, 10))
 	}
 	if choices > maxOutput/prompts {

@@ -61,6 +61,7 @@ func TestBoundOutput(t *testing.T) {
 	for _, tc := range [][3]string{
 		{"max_tokens", `{"MAX_TOKENS":9}`, `{"MAX_TOKENS":9,"max_tokens":9}`}, {"max_tokens", `{"max_completion_tokens":9}`, `{"max_completion_tokens":9,"max_tokens":9}`},
 		{"max_completion_tokens", `{"n_predict":9}`, `{"n_predict":9,"max_completion_tokens":9}`}, {"max_completion_tokens", `{"max\u005ftokens":9}`, `{"max\u005ftokens":9}`},
+		{"max_tokens", `{"max_tokens":9,"max_tokens":null}`, `{"max_tokens":9,"max_tokens":null,"max_tokens":9}`}, {"max_completion_tokens", `{"max_tokens":9,"max_completion_tokens":null}`, `{"max_tokens":9,"max_completion_tokens":null}`},
 		{"max_output_tokens", `{"max_tokens":9}`, `{"max_tokens":9,"max_output_tokens":9}`}, {"max_output_tokens", `{"max_output_tokens":null,"max_tokens":9}`, `{"max_output_tokens":null,"max_tokens":9,"max_output_tokens":9}`},
 	} {
 		if bound, got, err := BoundOutput([]byte(tc[1]), tc[0]); err != nil || got != 9 || string(bound) != tc[2] {
