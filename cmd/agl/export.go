@@ -199,6 +199,7 @@ func (c *exportCommand) each(
 ) error {
 	// Rollouts change their status during the export. All of them are queried,
 	// oldest first, so that this shifts no page; wants filters them here.
+	unknown := slices.Clone(c.Rollout)
 	for r, err := range agl.Pages(ctx, agl.Paging{}, pageSize, func(ctx context.Context, p agl.Paging) (agl.Page[agl.AttemptedRollout], error) {
 		p.SortBy, p.Order = "start_time", agl.Ascending
 		return store.QueryRollouts(ctx, agl.QueryRolloutsParams{RolloutIDIn: c.Rollout, Paging: p})
@@ -206,6 +207,7 @@ func (c *exportCommand) each(
 		if err != nil {
 			return c.Wrap(err)
 		}
+		unknown = slices.DeleteFunc(unknown, func(id string) bool { return id == r.RolloutID })
 		if !c.wants(r, counts) {
 			continue
 		}
@@ -228,6 +230,9 @@ func (c *exportCommand) each(
 		}
 		counts.attempts++
 		counts.rows += made
+	}
+	if len(unknown) > 0 {
+		return fmt.Errorf("--rollout=%s: the store has no such rollout", unknown[0])
 	}
 	return nil
 }
