@@ -155,6 +155,16 @@ func (m *Model) Unload(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// Unload unloads models at the end of a run. A failure is a warning: what was learned is in the checkpoints, and an engine frees the models
+// of a session that has ended. Some engines cannot unload.
+func Unload(ctx context.Context, logger *slog.Logger, models ...tinker.TrainingClient) {
+	for _, model := range models {
+		if err := model.Unload(ctx); err != nil {
+			logger.WarnContext(ctx, "the engine has not unloaded a model", "error", err)
+		}
+	}
+}
+
 // KeepsCheckpoints reports whether the model was opened with a directory for them.
 func (m *Model) KeepsCheckpoints() bool { return m.checkpoints != nil }
 

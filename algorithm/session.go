@@ -500,7 +500,7 @@ func (s *Session) Close(ctx context.Context) error {
 	err := errors.Join(s.metrics.Close(), s.Journal.Close())
 	if s.Model != nil {
 		s.deleteSnapshots(ctx, Publication{}) // nothing calls any more
-		err = errors.Join(err, s.Model.Unload(ctx))
+		Unload(ctx, s.p.Logger, s.Model)
 	}
 	return err
 }

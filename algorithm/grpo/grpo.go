@@ -317,7 +317,7 @@ func (r *trainingRun) close(ctx context.Context) error {
 	err := r.session.Close(ctx)
 	for _, role := range r.roles {
 		if role.updater.reference != nil {
-			err = errors.Join(err, role.updater.reference.Unload(ctx))
+			algorithm.Unload(ctx, r.cfg.Logger, role.updater.reference)
 		}
 	}
 	return err

@@ -3,7 +3,6 @@ package sft
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -112,7 +111,7 @@ func Train(ctx context.Context, cfg TrainConfig) (result Result, err error) {
 	if err != nil {
 		return Result{}, fmt.Errorf("sft: %w", err)
 	}
-	defer func() { err = errors.Join(err, model.Unload(context.WithoutCancel(ctx))) }()
+	defer algorithm.Unload(context.WithoutCancel(ctx), cfg.Logger, model)
 	done := model.Restored.Step
 	if model.Resumed {
 		cfg.Logger.InfoContext(ctx, "supervised training resumes", "step", done, "steps", cfg.Steps)

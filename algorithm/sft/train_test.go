@@ -1,11 +1,14 @@
 package sft_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -51,6 +54,32 @@ func config(t *testing.T, service tinker.Service, out string) sft.TrainConfig {
 	return sft.TrainConfig{
 		Service: service, Model: tinker.CreateModelParams{Seed: 3}, Source: source,
 		Steps: 60, Schedule: algorithm.Schedule{Peak: 2e-2, Warmup: 5}, OutDir: out, CheckpointEvery: 20,
+	}
+}
+
+// loaded is an engine that cannot unload.
+type loaded struct{ tinker.Service }
+
+func (l loaded) CreateModel(ctx context.Context, p tinker.CreateModelParams) (tinker.TrainingClient, error) {
+	client, err := l.Service.CreateModel(ctx, p)
+	return loadedModel{client}, err
+}
+
+type loadedModel struct{ tinker.TrainingClient }
+
+func (loadedModel) Unload(context.Context) error { return agl.Errorf(agl.CodeNotFound, "no such call") }
+
+// Training that is done has not failed because the engine cannot unload the model.
+func TestTrainOnEngineThatCannotUnload(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	cfg := config(t, loaded{newService(t, "")}, "")
+	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	if result, err := sft.Train(t.Context(), cfg); err != nil || result.Weights == "" {
+		t.Errorf("%+v, %v", result, err)
+	}
+	if !strings.Contains(log.String(), "the engine has not unloaded a model") {
+		t.Errorf("no warning: %s", log.String())
 	}
 }
 

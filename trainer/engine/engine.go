@@ -53,10 +53,11 @@ type Engine struct {
 	Tokenizer chat.Tokenizer
 	Renderer  chat.Renderer
 
-	name  string
-	lost  func(error)
-	chat  *chat.Server
-	close func() error // of the connection; nil when there is none
+	name   string
+	lost   func(error)
+	logger *slog.Logger
+	chat   *chat.Server
+	close  func() error // of the connection; nil when there is none
 
 	mu     sync.Mutex
 	models []tinker.TrainingClient // behind the snapshots of Snapshot
@@ -67,7 +68,7 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.Service == nil {
 		return nil, agl.Errorf(agl.CodeInvalid, "engine: Config.Service is required")
 	}
-	cfg.Name = cmp.Or(cfg.Name, DefaultName)
+	cfg.Name, cfg.Logger = cmp.Or(cfg.Name, DefaultName), cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	server, err := chat.NewServer(chat.Config{
 		Tokenizer: cfg.Tokenizer, Renderer: cfg.Renderer, Logger: cfg.Logger,
 		Open: func(_ context.Context, name string) (chat.Model, error) {
@@ -77,7 +78,7 @@ func New(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{Service: cfg.Service, Tokenizer: cfg.Tokenizer, Renderer: cfg.Renderer, name: cfg.Name, lost: cfg.Lost, chat: server}, nil
+	return &Engine{Service: cfg.Service, Tokenizer: cfg.Tokenizer, Renderer: cfg.Renderer, name: cfg.Name, lost: cfg.Lost, logger: cfg.Logger, chat: server}, nil
 }
 
 // unpublished says why a model is unknown.
@@ -96,14 +97,11 @@ func (e *Engine) Close(ctx context.Context) error {
 	models := e.models
 	e.models = nil
 	e.mu.Unlock()
-	var err error
-	for _, model := range models {
-		err = errors.Join(err, model.Unload(ctx))
-	}
+	algorithm.Unload(ctx, e.logger, models...)
 	if e.close != nil {
-		err = errors.Join(err, e.close())
+		return e.close()
 	}
-	return err
+	return nil
 }
 
 // host stands for the chat server in this process: [Engine.Transport] serves its
