@@ -5,13 +5,20 @@ package examples_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl/test/process"
 )
@@ -48,6 +55,46 @@ func TestLiveTemplate(t *testing.T) {
 	t.Logf("pleased: %v, and after the restart %v", first, second)
 	if before, after := first[0], second[len(second)-1]; after < 70 || after <= before {
 		t.Errorf("%d of the first hundred customers were pleased, and %d of the last, want at least 70 and more than before", before, after)
+	}
+}
+
+// TestShopKeepsRatings checks that a rating can be given again that the proxy could not store.
+func TestShopKeepsRatings(t *testing.T) {
+	t.Parallel()
+	var ratings atomic.Int64
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Agl-Rollout", "ro-1")
+		if strings.HasSuffix(r.URL.Path, "/reward") && ratings.Add(1) == 1 {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"yes."}}]}`)
+	}))
+	t.Cleanup(web.Close)
+	port := strconv.Itoa(process.FreePort(t))
+	background(t, "../../cmd/agl/templates/live", append(os.Environ(), "OPENAI_BASE_URL="+web.URL+"/v1", "SHOP_PORT="+port), "python3", "shop.py")
+	post := func(path, body string) (int, map[string]string) {
+		for {
+			answer, err := http.Post("http://127.0.0.1:"+port+path, "application/json", strings.NewReader(body))
+			if errors.Is(err, syscall.ECONNREFUSED) {
+				continue // it starts
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer answer.Body.Close()
+			var said map[string]string
+			if err := json.UnmarshalRead(answer.Body, &said); err != nil {
+				t.Fatal(err)
+			}
+			return answer.StatusCode, said
+		}
+	}
+	_, chat := post("/chat", `{"customer":"ada","question":"is it in stock?"}`)
+	for _, want := range []int{http.StatusBadGateway, http.StatusOK} {
+		if status, said := post("/rate", `{"chat":"`+chat["chat"]+`","pleased":true}`); status != want {
+			t.Errorf("rating: %d %v, want %d", status, said, want)
+		}
 	}
 }
 

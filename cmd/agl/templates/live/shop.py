@@ -38,8 +38,9 @@ def chat(customer, question):
 
 
 def rate(name, pleased):
-    session = MODEL_URL + "/agl/sessions/" + rollouts.pop(name)
+    session = MODEL_URL + "/agl/sessions/" + rollouts[name]
     post(session + "/reward", {"value": 1 if pleased else 0, "source": "customer"})  # agl: how good it was
+    del rollouts[name]  # a rating that was not stored can be given again
     post(session + "/end", {})  # agl: it is over
     return {}
 
