@@ -192,7 +192,7 @@ func isFolder(path string) bool {
 
 // Wrap names the store in an error of a call to it.
 func (f *Store) Wrap(err error) error {
-	if err == nil || agl.IsContextError(err) {
+	if err == nil || errors.Is(err, context.Canceled) {
 		return err
 	}
 	hint := ""
@@ -208,7 +208,7 @@ func (f *Store) Wrap(err error) error {
 // Wrap names the store in an error of a call to it.
 func (f *StoreOrRun) Wrap(err error) error {
 	switch {
-	case err == nil || agl.IsContextError(err):
+	case err == nil || errors.Is(err, context.Canceled):
 		return err
 	case f.Folder != "":
 		return fmt.Errorf("store of %s: %w", f.Folder, err)
