@@ -72,7 +72,7 @@ func New(config Config) (*Client, error) {
 	if config.Transport == nil {
 		config.Transport = newTransport(config.TLS)
 	}
-	c := &Client{config: config, http: http.Client{Transport: config.Transport, CheckRedirect: sameMethod}, begun: new(atomic.Bool)}
+	c := &Client{config: config, http: http.Client{Transport: config.Transport, CheckRedirect: httpserver.SameMethod}, begun: new(atomic.Bool)}
 	switch password, given := u.User.Password(); {
 	case config.TokenFile != "":
 		if c.tokenFile, err = openTokenFile(config.TokenFile, config.Logger); err != nil {
@@ -323,15 +323,6 @@ func (c *Client) open(ctx context.Context, op operation) (res *http.Response, as
 		return nil, backoff.RetryAfter(res.Header, time.Now()), &repeatable{err: err}
 	}
 	return nil, 0, err
-}
-
-// sameMethod follows redirects, but not those that turn a POST into a GET, as from http to https: another route would answer.
-func sameMethod(next *http.Request, via []*http.Request) error {
-	const most = 10 // as in net/http
-	if next.Method != via[0].Method || len(via) >= most {
-		return http.ErrUseLastResponse
-	}
-	return nil
 }
 
 // unreachable returns the error of a request that got no answer. A certificate that is refused by the first request is

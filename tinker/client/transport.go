@@ -17,6 +17,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/tinker/engines"
 	"github.com/agl-go/agl/tinker/wire"
 )
@@ -44,7 +45,7 @@ func newTransport(cfg Config) (*transport, error) {
 	if err != nil {
 		return nil, invalid("%w", err)
 	}
-	t := &transport{cfg: cfg, base: base, http: http.Client{Transport: cfg.Transport}, zstd: encoder, outages: map[string]outage{}}
+	t := &transport{cfg: cfg, base: base, http: http.Client{Transport: cfg.Transport, CheckRedirect: httpserver.SameMethod}, zstd: encoder, outages: map[string]outage{}}
 	t.encoding.Store(cfg.Encoding)
 	return t, nil
 }
@@ -115,6 +116,9 @@ func (t *transport) send(ctx context.Context, r request) (reply, error) {
 	}
 	t.begun.Store(true)
 	defer resp.Body.Close()
+	if location := resp.Header.Get("Location"); resp.StatusCode/100 == 3 && location != "" {
+		return reply{}, invalid("%s: the engine's server redirects %s requests (%d) to %.200q: use the URL of the engine there", r.path, req.Method, resp.StatusCode, location)
+	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
 	if err != nil {
 		return reply{}, err
