@@ -67,6 +67,9 @@ func printStatus(out *console.Console, s *driver.DatabaseStatus) error {
 		size += ", " + console.Bytes(s.FreeBytes) + " of it free"
 	}
 	text := fmt.Sprintf("database   %s\nengine     %s\nschema     %s\nsize       %s\nin use     %s\n", s.Location, s.Name, schema, size, inUse)
+	if s.PartlyFilled {
+		text += "import     interrupted: agl db import with the same export continues it\n"
+	}
 	if n := &s.Contents; s.SchemaVersion == s.KnownVersion { // another schema cannot be counted
 		text += fmt.Sprintf("rollouts   %d\nattempts   %d\nspans      %d\nresources  %d\nworkers    %d\n",
 			n.TotalRollouts, n.TotalAttempts, n.TotalSpans, n.TotalResources, n.TotalWorkers)
@@ -83,7 +86,8 @@ type statusDocument struct {
 	Bytes         int64           `json:"bytes"`
 	FreeBytes     int64           `json:"free_bytes"`
 	InUse         bool            `json:"in_use"`
-	Contents      *statusContents `json:"contents"` // null if this program does not know the schema
+	PartlyFilled  bool            `json:"partly_filled,omitzero"` // an import was interrupted
+	Contents      *statusContents `json:"contents"`               // null if this program does not know the schema
 }
 
 type statusContents struct {
@@ -97,7 +101,7 @@ type statusContents struct {
 func printStatusJSON(out *console.Console, s *driver.DatabaseStatus) error {
 	status := statusDocument{
 		Location: s.Location, Engine: s.Name, SchemaVersion: s.SchemaVersion, KnownVersion: s.KnownVersion,
-		Bytes: s.Bytes, FreeBytes: s.FreeBytes, InUse: s.InUse,
+		Bytes: s.Bytes, FreeBytes: s.FreeBytes, InUse: s.InUse, PartlyFilled: s.PartlyFilled,
 	}
 	if s.SchemaVersion == s.KnownVersion {
 		status.Contents = &statusContents{

@@ -39,6 +39,7 @@ type DatabaseStatus struct {
 	FreeBytes     int64  // the unused part of Bytes, where the database reports it
 	InUse         bool   // a server has it open, where that can be determined
 	Contents      agl.Statistics
+	PartlyFilled  bool // an import into it was interrupted; see [UnfinishedImport]
 }
 
 // Problem is a finding of a check.

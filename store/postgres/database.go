@@ -81,6 +81,10 @@ func (d *Database) Status(ctx context.Context) (driver.DatabaseStatus, error) {
 		out.Contents.Name = "postgres"
 		err = statistics(ctx, d.conn, &out.Contents)
 	}
+	if err == nil && out.SchemaVersion == out.KnownVersion {
+		// driver.UnfinishedImport
+		err = d.conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM documents WHERE kind = 'import' AND id = 'unfinished')`).Scan(&out.PartlyFilled)
+	}
 	return out, failed(ctx, "read the status", err)
 }
 

@@ -283,6 +283,9 @@ func TestCheck(t *testing.T) {
 			if found := strings.Join(check(), "\n"); !strings.Contains(found, tc.want) {
 				t.Errorf("%s: found %q, want %q", tc.name, found, tc.want)
 			}
+			if status, err := d.Status(t.Context()); err != nil || status.PartlyFilled != (tc.name == "import") {
+				t.Errorf("%s: the status is %+v, error %v", tc.name, status, err)
+			}
 		})
 	}
 	if found := check(); len(found) > 0 {

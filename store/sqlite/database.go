@@ -149,6 +149,11 @@ func (d *Database) Status(ctx context.Context) (driver.DatabaseStatus, error) {
 		}
 		s, err := readState(ctx, c)
 		status.Contents = s.statistics()
+		if err != nil {
+			return err
+		}
+		imports, err := c.number(ctx, "SELECT count(*) FROM ("+unfinishedImport+")")
+		status.PartlyFilled = imports > 0
 		return err
 	})
 	if err != nil {

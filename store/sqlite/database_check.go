@@ -14,6 +14,9 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
+// unfinishedImport reads driver.UnfinishedImport.
+const unfinishedImport = "SELECT id FROM documents WHERE kind = 'import' AND id = 'unfinished'"
+
 // Check implements driver.Database. It checks the structure of the file, the checksum
 // of every document, and the references and totals.
 func (d *Database) Check(ctx context.Context, report func(driver.Problem)) error {
@@ -277,7 +280,7 @@ func (k *checker) consistency(ctx context.Context) error {
 			"rollouts of bucket ", "their count does not add up, pages of them may be wrong",
 		},
 		{
-			`SELECT id FROM documents WHERE kind = 'import' AND id = 'unfinished'`, // driver.UnfinishedImport
+			unfinishedImport,
 			"import ", "the database holds a part of an export; run agl db import with that export again",
 		},
 	} {
