@@ -168,7 +168,7 @@ type CreateRollout struct {
 
 // DequeueRolloutsParams are the arguments of Store.DequeueRollouts.
 type DequeueRolloutsParams struct {
-	Limit          int // the most rollouts to claim; not positive claims none
+	Limit          int // the most rollouts to claim, of which a store may claim fewer; not positive claims none
 	WorkerID       Null[string]
 	Wait           time.Duration // how long to block; 0 does not
 	IdempotencyKey string

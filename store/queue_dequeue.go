@@ -6,7 +6,10 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// DequeueRollouts implements agl.Store. If ctx ends during the wait, claims that were made for the call are returned
+// maxClaims is the most rollouts that one dequeue gets, so that others need not wait long for its commit.
+const maxClaims = 1000
+
+// DequeueRollouts implements agl.Store. It returns 1,000 rollouts at most, whatever the limit. If ctx ends during the wait, claims that were made for the call are returned
 // to the queue, and the error is that of ctx.
 func (s *Store) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams) (agl.DequeueResult, error) {
 	return do(ctx, s, "DequeueRollouts", func() (agl.DequeueResult, error) {
@@ -19,6 +22,7 @@ func (s *Store) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams
 			return agl.DequeueResult{}, err
 		}
 		defer unlock()
+		p.Limit = min(p.Limit, maxClaims)
 		c := &dequeueCommand{waiter: waiter{params: p, key: key}}
 		if p.Wait > 0 {
 			c.ready = make(chan struct{}, 1)

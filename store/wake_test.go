@@ -481,3 +481,17 @@ func TestEventsEvery(t *testing.T) {
 		<-done
 	})
 }
+
+// One dequeue gets a thousand rollouts at most, so that others need not wait long for its commit.
+func TestLargeDequeue(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, s *store.Store) {
+		enqueue(t, s, 1001, agl.RolloutConfig{})
+		for _, want := range []int{1000, 1, 0} {
+			got, err := s.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 200_000})
+			if err != nil || len(got.Rollouts) != want {
+				t.Errorf("got %d rollouts, error %v, want %d", len(got.Rollouts), err, want)
+			}
+		}
+	})
+}
