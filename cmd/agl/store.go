@@ -71,9 +71,17 @@ func (storeCommand) Help() string {
 		"  AGL_TOKEN=secret agl store --projects /var/lib/agl"
 }
 
+// minUnresponsive lets a runner lose one heartbeat of its default interval. Runners know only the limit of a rollout itself, and send
+// more of them where that is short.
+const minUnresponsive = 20 * time.Second
+
 func (c *storeCommand) Validate() error {
 	if c.ScanDebounce < 0 {
 		return fmt.Errorf("--scan-debounce-seconds=%v: must not be negative", c.ScanDebounce)
+	}
+	if c.DefaultUnresponsive != 0 && c.DefaultUnresponsive < flags.Duration(minUnresponsive) {
+		return fmt.Errorf("--default-unresponsive=%s: must be at least %s, because runners send a heartbeat every 10s; the limit of a rollout itself may be shorter (agl enqueue --unresponsive)",
+			time.Duration(c.DefaultUnresponsive), minUnresponsive)
 	}
 	if err := c.place(&c.DB, c.Gateway); err != nil {
 		return err
