@@ -76,6 +76,9 @@ func (l *launcher) start(dir string, vars variables, stdin bool) (*agentProcess,
 
 // explain says what is wrong with a program that exists and cannot be started; empty if that is not known.
 func (l *launcher) explain(err error) string {
+	if errors.Is(err, syscall.E2BIG) {
+		return "; its arguments and variables are too long for this system: with --keepalive stdio, the variables of an attempt are in the agent's input"
+	}
 	f, opened := os.Open(l.argv[0])
 	if opened != nil {
 		return ""

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -424,6 +425,27 @@ func TestRelativeProgram(t *testing.T) {
 	}), agl.EnqueueRollout{})
 	if got.messages["stdout"] != "here\n" {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// Variables that are too long for the system are named, and no reason for a process that is kept.
+func TestLongVariables(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	prompts := slices.Clone(bundle)
+	for i := range 150 {
+		prompts = append(prompts, agl.NamedResource{Name: fmt.Sprint("p", i), Resource: agl.PromptTemplate{Template: strings.Repeat("x", 60<<10), Engine: agl.PromptFString}})
+	}
+	resources, err := w.store.AddResources(t.Context(), agl.AddResourcesParams{Resources: prompts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := agl.EnqueueRollout{ResourcesID: agl.Some(resources.ResourcesID)}
+	if got := w.step(w.agent(shell("")), task); got.kind != agl.OutcomeSetupError || !strings.Contains(got.message, "too long for this system: with --keepalive stdio") {
+		t.Errorf("got %s: %s", got.kind, got.message)
+	}
+	if got := w.step(w.agent(stdioAgent(`echo '{"reward": 1}'`)), task); got.kind != agl.OutcomeOK {
+		t.Errorf("with keepalive: got %s: %s", got.kind, got.message)
 	}
 }
 

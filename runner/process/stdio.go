@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -39,7 +40,7 @@ type kept struct {
 
 	mu     sync.Mutex
 	turn   *turn // nil between attempts
-	astray bool  // it has replied more than once to a task, so nobody knows to which task its next reply belongs
+	astray bool  // it has replied more than once to a task, so nobody knows to which task its next reply belongs, or can reply no more
 }
 
 // turn is the attempt that a kept process is serving.
@@ -82,8 +83,27 @@ func (k *kept) read() {
 		line, err := readLine(lines)
 		k.line(line)
 		if err != nil {
+			k.fallSilent()
 			return
 		}
+	}
+}
+
+// fallSilent ends the turn of a process that has closed its output and lives on. Of most, the end follows at once, and says more.
+func (k *kept) fallSilent() {
+	timer := time.NewTimer(pipeGrace)
+	defer timer.Stop()
+	select {
+	case <-k.exited:
+		return
+	case <-timer.C:
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.astray = true
+	if k.turn != nil && !k.turn.replied {
+		k.turn.replied = true
+		k.turn.reply <- stdioReply{wrong: errClosedOutput}
 	}
 }
 
@@ -283,6 +303,8 @@ var errLeft = errors.New("the agent ended between two tasks")
 var errLongReply = agl.Errorf(agl.CodeInvalid, "reply of the agent: got a line of more than %d bytes, must be at most that; leave out what the reward does not need", maxResult)
 
 var errNoReply = errors.New("the agent ended without a reply; one with keepalive reads a task from each line of its input, until its end")
+
+var errClosedOutput = errors.New("the agent closed its standard output without a reply; with keepalive, a line of it is the reply to each task")
 
 // stdioLine is the line for a task.
 func stdioLine(task agl.Task, vars variables) ([]byte, error) {

@@ -111,6 +111,7 @@ func TestKeepaliveFailures(t *testing.T) {
 		"another's reply":     {`echo '{"attempt_id": "at-other", "reward": 1}'; exit 0`, agl.OutcomeAgentError, "without a reply"},
 		"a long reply":        {longObject + `echo '", "reward": 1}'`, agl.OutcomeAgentError, "a line of more than 1048576 bytes"},
 		"a long named reply":  {`printf '{"attempt_id": "'; printf '%s' "$line" | sed 's/.*"attempt_id":"\([^"]*\)".*/\1/'; printf '", "reward": 1, "more": '; ` + longObject + `echo '"}}'`, agl.OutcomeAgentError, "a line of more than 1048576 bytes"},
+		"closed output":       {`exec >&-; sleep 60`, agl.OutcomeAgentError, "closed its standard output without a reply"},
 		"silence":             {`sleep 60`, agl.OutcomeTimeout, "did not reply with a line of JSON within 2s"},
 	} {
 		t.Run(name, func(t *testing.T) {
