@@ -141,6 +141,9 @@ func homePath(ctx *kong.DecodeContext, to reflect.Value) error {
 	if err := ctx.Scan.PopValueInto("path", &path); err != nil {
 		return err
 	}
+	if path == "" {
+		return errors.New("needs a value, got an empty one")
+	}
 	path, err := homedir.Expand(path)
 	to.SetString(path)
 	return err
@@ -213,6 +216,9 @@ func (m *Main) ParseFlags(args []string) (err error) {
 	case args[0] == "help":
 		args = append(args[1:], "--help")
 	}
+	if err := checkEmpty(args); err != nil {
+		return err
+	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
 		return usageError(err)
@@ -231,6 +237,20 @@ func (m *Main) ParseFlags(args []string) (err error) {
 		m.command = withApp{selected, parser.Model}
 	default:
 		return fmt.Errorf("%s is not a command", parsed.Command())
+	}
+	return nil
+}
+
+// checkEmpty refuses an empty argument, such as "$DIR" of a shell where DIR is not set: as a path it would be the current folder. Those
+// of an agent's program are its own.
+func checkEmpty(args []string) error {
+	for i, arg := range args {
+		if arg == "--" || args[0] == "runner" {
+			return nil
+		}
+		if arg == "" && (i == 0 || !strings.HasPrefix(args[i-1], "-") || strings.Contains(args[i-1], "=")) {
+			return fmt.Errorf("argument %d is empty: a variable of the shell that is not set? (see %s --help)", i+1, programName())
+		}
 	}
 	return nil
 }
