@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/proxy/openai"
 	"github.com/agl-go/agl/proxy/quota"
 	"github.com/agl-go/agl/proxy/upstream"
@@ -82,9 +83,12 @@ func (c *Client) send(ctx context.Context, method, path string, v any) error {
 	if c.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.Token)
 	}
-	client := c.HTTP
-	if client == nil {
-		client = http.DefaultClient
+	var client http.Client
+	if c.HTTP != nil {
+		client = *c.HTTP
+	}
+	if client.CheckRedirect == nil {
+		client.CheckRedirect = httpserver.SameMethod
 	}
 	res, err := client.Do(req)
 	if err != nil {
@@ -97,6 +101,9 @@ func (c *Client) send(ctx context.Context, method, path string, v any) error {
 	}
 	if res.StatusCode < 300 {
 		return nil
+	}
+	if location := res.Header.Get("Location"); res.StatusCode < http.StatusBadRequest && location != "" {
+		return agl.Errorf(agl.CodeInvalid, "proxy: %s %s: the proxy's server redirects such requests (%d) to %.200q: use the URL of the proxy there", method, path, res.StatusCode, location)
 	}
 	message := strings.TrimSpace(string(reply))
 	openai.Members(reply, func(name, value []byte) {
