@@ -118,6 +118,7 @@ func TestOneMistake(t *testing.T) {
 		agent + data + train + "engine: {policy: {warm_start: {file: demos.jsonl, batch: 9223372036854775807}}}": "f:4: engine.policy.warm_start.batch: got the number 9223372036854775807, must be an integer of at least 1 and of at most 1000000",
 		"agent: {command: [sh], cwd: gone}\n" + data + base:                                                      "f:1: agent.cwd: there is no folder DIR/gone",
 		"agent: {command: [sh], timeout: 0s}\n" + data + base:                                                    `f:1: agent.timeout: got "0s", must be a time above 0 such as 100ms, 30s or 5m`,
+		agent + data + base + "store: {unresponsive: 10s}":                                                       "f:4: store.unresponsive: got 10s, must be at least 20s, because runners send a heartbeat every 10s; agent.unresponsive may be shorter",
 		"agent: {command: [sh], unresponsive: 0s}\n" + data + base:                                               `f:1: agent.unresponsive: got "0s", must be a time above 0 such as 100ms, 30s or 5m`,
 		"agent: {command: [sh, \"a\\0b\"]}\n" + data + base:                                                      `f:1: agent.command: process: Command: got "a\x00b", must have no NUL`,
 		"agent: {command: [sh], env: {A: \"a\\0b\"}}\n" + data + base:                                            `f:1: agent.command: process: Env: got "A=a\x00b", must have no NUL`,

@@ -1,6 +1,8 @@
 package runfile
 
 import (
+	"time"
+
 	"github.com/agl-go/agl/internal/yamlfile"
 	"github.com/agl-go/agl/proxy/configfile"
 	"github.com/agl-go/agl/trainer/keys"
@@ -57,6 +59,10 @@ func (d *draft) store(to *Store) yamlfile.Value {
 		key("unresponsive", "Fails an attempt without a heartbeat for this time.", yamlfile.Duration(&to.Unresponsive)).Default("10m"),
 	).Check(func(s *yamlfile.Scope) {
 		checkTLS(s)
+		const least = 20 * time.Second // a runner may lose one heartbeat
+		if to.Unresponsive > 0 && to.Unresponsive < least {
+			s.Failf("unresponsive", "got %s, must be at least %s, because runners send a heartbeat every 10s; agent.unresponsive may be shorter", to.Unresponsive, least)
+		}
 		if s.Given("url") {
 			for _, other := range []string{"db", "listen", "tls_cert", "tls_key"} {
 				if s.Given(other) {
