@@ -3,6 +3,8 @@ GO           ?= go
 BIN          := .cache/bin
 LINT         := $(BIN)/golangci-lint
 LINT_VERSION := v2.15.0
+# One package more than there are processors, because tests also wait; and no debugger reads these programs, which link in less time without its data.
+FASTER       := -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) -ldflags=-w
 # Suites under test/ start real processes and have their own targets. The packages that take longest come first, so that none runs alone at the end.
 UNIT         := ./algorithm/grpo ./store/postgres ./store/sqlite ./rest/client ./trainer/job $$($(GO) list ./... | grep -v /test/)
 # The Go SDKs are large. Without optimisation they compile in a fraction of the time.
@@ -23,10 +25,10 @@ build: ## the agl binary, static
 
 test: ## unit tests
 	$(GO) vet ./...
-	$(GO) test $(UNIT)
+	$(GO) test $(FASTER) $(UNIT)
 
 race: ## unit tests under the race detector, without long tests whose goroutines are those of others
-	CGO_ENABLED=1 $(GO) test -race $(SQLITE) -short $(UNIT)
+	CGO_ENABLED=1 $(GO) test -race $(FASTER) $(SQLITE) -short $(UNIT)
 
 $(LINT):
 	GOBIN=$(CURDIR)/$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
