@@ -2,26 +2,13 @@ package grpo_test
 
 import (
 	"bytes"
-	"context"
 	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/tinkertest"
 )
-
-// loaded is an engine that cannot unload.
-type loaded struct{ tinker.Service }
-
-func (l loaded) CreateModel(ctx context.Context, p tinker.CreateModelParams) (tinker.TrainingClient, error) {
-	client, err := l.Service.CreateModel(ctx, p)
-	return loadedModel{client}, err
-}
-
-type loadedModel struct{ tinker.TrainingClient }
-
-func (loadedModel) Unload(context.Context) error { return agl.Errorf(agl.CodeNotFound, "no such call") }
 
 // TestEngineThatCannotUnload: a run that has done its steps has not failed because the engine keeps the models.
 func TestEngineThatCannotUnload(t *testing.T) {
@@ -29,7 +16,7 @@ func TestEngineThatCannotUnload(t *testing.T) {
 	w := newWorld(t, "", nil)
 	var log bytes.Buffer
 	cfg := w.config("")
-	cfg.Service, cfg.Steps, cfg.KL.Coefficient, cfg.Logger = loaded{w.service}, 1, 0.1, slog.New(slog.NewTextHandler(&log, nil))
+	cfg.Service, cfg.Steps, cfg.KL.Coefficient, cfg.Logger = tinkertest.Keeper{Service: w.service}, 1, 0.1, slog.New(slog.NewTextHandler(&log, nil))
 	if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, task{Digit: 1})}); err != nil {
 		t.Error(err)
 	}

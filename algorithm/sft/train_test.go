@@ -18,6 +18,7 @@ import (
 	"github.com/agl-go/agl/algorithm/sft"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/tinkertest"
 )
 
 const vocab = 12
@@ -57,23 +58,11 @@ func config(t *testing.T, service tinker.Service, out string) sft.TrainConfig {
 	}
 }
 
-// loaded is an engine that cannot unload.
-type loaded struct{ tinker.Service }
-
-func (l loaded) CreateModel(ctx context.Context, p tinker.CreateModelParams) (tinker.TrainingClient, error) {
-	client, err := l.Service.CreateModel(ctx, p)
-	return loadedModel{client}, err
-}
-
-type loadedModel struct{ tinker.TrainingClient }
-
-func (loadedModel) Unload(context.Context) error { return agl.Errorf(agl.CodeNotFound, "no such call") }
-
 // Training that is done has not failed because the engine cannot unload the model.
 func TestTrainOnEngineThatCannotUnload(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	cfg := config(t, loaded{newService(t, "")}, "")
+	cfg := config(t, tinkertest.Keeper{Service: newService(t, "")}, "")
 	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	if result, err := sft.Train(t.Context(), cfg); err != nil || result.Weights == "" {
 		t.Errorf("%+v, %v", result, err)

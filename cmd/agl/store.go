@@ -29,6 +29,7 @@ import (
 	"github.com/agl-go/agl/store/memory"
 	"github.com/agl-go/agl/store/postgres"
 	"github.com/agl-go/agl/store/sqlite"
+	"github.com/agl-go/agl/trainer/runfile"
 )
 
 type storeCommand struct {
@@ -71,17 +72,13 @@ func (storeCommand) Help() string {
 		"  AGL_TOKEN=secret agl store --projects /var/lib/agl"
 }
 
-// minUnresponsive lets a runner lose one heartbeat of its default interval. Runners know only the limit of a rollout itself, and send
-// more of them where that is short.
-const minUnresponsive = 20 * time.Second
-
 func (c *storeCommand) Validate() error {
 	if c.ScanDebounce < 0 {
 		return fmt.Errorf("--scan-debounce-seconds=%v: must not be negative", c.ScanDebounce)
 	}
-	if c.DefaultUnresponsive != 0 && c.DefaultUnresponsive < flags.Duration(minUnresponsive) {
+	if c.DefaultUnresponsive != 0 && c.DefaultUnresponsive < flags.Duration(runfile.MinUnresponsive) {
 		return fmt.Errorf("--default-unresponsive=%s: must be at least %s, because runners send a heartbeat every 10s; the limit of a rollout itself may be shorter (agl enqueue --unresponsive)",
-			time.Duration(c.DefaultUnresponsive), minUnresponsive)
+			time.Duration(c.DefaultUnresponsive), runfile.MinUnresponsive)
 	}
 	if err := c.place(&c.DB, c.Gateway); err != nil {
 		return err

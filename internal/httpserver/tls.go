@@ -201,15 +201,6 @@ func Untrusted(err error) bool {
 	return unknown || name || invalid || refused || errors.Is(err, http.ErrSchemeMismatch)
 }
 
-// SameMethod is an http.Client.CheckRedirect that follows redirects, but not those that turn a POST into a GET, as from http to https: another route would answer.
-func SameMethod(next *http.Request, via []*http.Request) error {
-	const most = 10 // as in net/http
-	if next.Method != via[0].Method || len(via) >= most {
-		return http.ErrUseLastResponse
-	}
-	return nil
-}
-
 // ClientName is the name in the client certificate of a request, which was verified: its
 // first URI (such as a SPIFFE id), or else its common name. It is empty if there is none, and
 // once the certificate has expired or its CA is no longer in the file, also on a connection that

@@ -309,3 +309,16 @@ func (s *engineSampler) end() {
 	defer s.engine.mu.Unlock()
 	s.model.samples--
 }
+
+// Keeper is an engine that cannot unload models.
+type Keeper struct{ tinker.Service }
+
+// CreateModel implements [tinker.Service]. Unload of its client is agl.ErrNotFound.
+func (k Keeper) CreateModel(ctx context.Context, p tinker.CreateModelParams) (tinker.TrainingClient, error) {
+	client, err := k.Service.CreateModel(ctx, p)
+	return keptModel{client}, err
+}
+
+type keptModel struct{ tinker.TrainingClient }
+
+func (keptModel) Unload(context.Context) error { return agl.Errorf(agl.CodeNotFound, "no such call") }

@@ -45,6 +45,10 @@ func checkTLS(s *yamlfile.Scope) {
 	}
 }
 
+// MinUnresponsive is the least that a store without limits of its rollouts may wait for a heartbeat: it lets a runner lose one of
+// its default interval. Runners know only the limit of a rollout itself, and send more of them where that is short.
+const MinUnresponsive = 20 * time.Second
+
 func (d *draft) store(to *Store) yamlfile.Value {
 	key := yamlfile.Key
 	return yamlfile.Mapping(
@@ -59,9 +63,8 @@ func (d *draft) store(to *Store) yamlfile.Value {
 		key("unresponsive", "Fails an attempt without a heartbeat for this time.", yamlfile.Duration(&to.Unresponsive)).Default("10m"),
 	).Check(func(s *yamlfile.Scope) {
 		checkTLS(s)
-		const least = 20 * time.Second // a runner may lose one heartbeat
-		if to.Unresponsive > 0 && to.Unresponsive < least {
-			s.Failf("unresponsive", "got %s, must be at least %s, because runners send a heartbeat every 10s; agent.unresponsive may be shorter", to.Unresponsive, least)
+		if to.Unresponsive > 0 && to.Unresponsive < MinUnresponsive {
+			s.Failf("unresponsive", "got %s, must be at least %s, because runners send a heartbeat every 10s; agent.unresponsive may be shorter", to.Unresponsive, MinUnresponsive)
 		}
 		if s.Given("url") {
 			for _, other := range []string{"db", "listen", "tls_cert", "tls_key"} {
