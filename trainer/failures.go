@@ -68,6 +68,19 @@ func lastLine(text string) string {
 	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
 }
 
+// withCallError adds to the error of an agent why its last call of a model failed, which its client may not have told.
+func withCallError(message string, spans []agl.Span) string {
+	for i := range slices.Backward(spans) {
+		if s := &spans[i]; s.Name == agl.SpanProxyRequest {
+			if why := s.Status.Description.V; s.Status.Code == agl.StatusError && !strings.Contains(message, why) {
+				return message + "\nits last call of the model failed: " + why
+			}
+			break
+		}
+	}
+	return message
+}
+
 // LastOutput is the last line that the agent of an attempt wrote to standard output,
 // as far as the spans hold it.
 func LastOutput(spans []agl.Span) string { return lastOf(spans, "stdout") }

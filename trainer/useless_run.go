@@ -146,7 +146,7 @@ func (c *uselessCheck) read(ctx context.Context, id string, brief bool) error {
 		c.called = c.called || hasCall(e.Spans)
 	}
 	if e.Outcome.Kind != agl.OutcomeOK {
-		c.failures.add(id, reasonOf(e.Outcome, r.Config.TimeoutSeconds), e.Outcome.Message)
+		c.failures.add(id, reasonOf(e.Outcome, r.Config.TimeoutSeconds), withCallError(e.Outcome.Message, e.Spans))
 		if e.Outcome.Kind == agl.OutcomeTimeout {
 			c.late = true
 			c.lastLine = cmp.Or(LastOutput(e.Spans), c.lastLine)
@@ -266,10 +266,7 @@ func (c *uselessCheck) unrewarded(kind string, n int) error {
 	default:
 		b.WriteString("\nno agent has ended well: agl train --dry-run runs one task and shows what the agent does")
 		if c.late {
-			b.WriteString("; agent.timeout is the time that it has")
-		}
-		if c.late && c.lastLine != "" {
-			b.WriteString(`, and with agent.keepalive it replies with a line such as {"reward": 0.7}`)
+			b.WriteString(`; agent.timeout is the time that it has, and with agent.keepalive it replies with a line such as {"reward": 0.7}`)
 		}
 	}
 	if len(c.cancelled) > 0 {

@@ -26,7 +26,7 @@ func TestUselessRun(t *testing.T) {
 	}{
 		"a reward":  {rewarded, agl.AlgorithmFunc(onePass), 30, nil, ""},
 		"no reward": {mute, agl.AlgorithmFunc(onePass), 30, nil, "no rollout has a usable reward: 20 of 20 are without\n  the agent ended well without a reward ×20, first in ro-"},
-		"all hang":  {agl.AgentFunc(hanging), callLearner{seconds: 0.01}, 30, nil, "no rollout has a usable reward: 20 of 20 are without\n…timeout: the agent had not ended after 0.01s ×"}, // the store may be the first to notice
+		"all hang":  {agl.AgentFunc(hanging), callLearner{seconds: 0.01}, 30, nil, "no rollout has a usable reward: 20 of 20 are without\n…timeout: the agent had not ended after 0.01s ×…; agent.timeout is the time that it has, and with agent.keepalive it replies with a line such as"}, // the store may be the first to notice
 		"all print and hang": {agl.AgentFunc(func(ctx context.Context, task agl.Task) (agl.Result, error) {
 			if _, err := tracer.EmitMessage(ctx, "hello\nworld\n", tracer.WithAttributes(agl.Attr{Key: process.AttrStream, Value: "stdout"})); err != nil {
 				return agl.Result{}, err
@@ -38,6 +38,11 @@ func TestUselessRun(t *testing.T) {
 		"the model is away": {agl.AgentFunc(func(context.Context, agl.Task) (agl.Result, error) {
 			return agl.Result{}, &agl.OutcomeError{Kind: agl.OutcomeModelError, Err: errors.New("no connection")}
 		}), callLearner{}, 30, nil, "30 of 30 are without\n  model_error: "},
+		"the model refuses the calls": {agl.AgentFunc(func(ctx context.Context, _ agl.Task) (agl.Result, error) {
+			trace, _ := tracer.FromContext(ctx)
+			refused := agl.Span{Name: agl.SpanProxyRequest, Status: agl.SpanStatus{Code: agl.StatusError, Description: agl.Some("no such model")}}
+			return agl.Result{}, errors.Join(errors.New("HTTPError 404"), trace.Add(ctx, refused))
+		}), callLearner{}, 3, nil, "\n  HTTPError 404 ×3…\nthe first of them in full:\n  HTTPError 404\n  its last call of the model failed: no such model\n"},
 		"all are cancelled": {agl.AgentFunc(hanging), agl.AlgorithmFunc(cancelAll), 3, nil,
 			"3 of 3 are without\n  cancelled before it had ended ×3, first in ro-…\nthe time of a group is group_timeout, where that is given"},
 		"only validation has a reward": {agl.AgentFunc(func(_ context.Context, task agl.Task) (agl.Result, error) {

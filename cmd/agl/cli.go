@@ -216,7 +216,7 @@ func (m *Main) ParseFlags(args []string) (err error) {
 	case args[0] == "help":
 		args = append(args[1:], "--help")
 	}
-	if err := checkEmpty(args); err != nil {
+	if err := checkEmpty(parser.Model, args); err != nil {
 		return err
 	}
 	parsed, err := parser.Parse(args)
@@ -224,6 +224,9 @@ func (m *Main) ParseFlags(args []string) (err error) {
 		return usageError(err)
 	}
 	if err := checkTokens(parsed); err != nil {
+		return err
+	}
+	if err := checkOneStore(parsed); err != nil {
 		return err
 	}
 	switch selected := parsed.Selected().Target.Addr().Interface().(type) {
@@ -243,12 +246,19 @@ func (m *Main) ParseFlags(args []string) (err error) {
 
 // checkEmpty refuses an empty argument, such as "$DIR" of a shell where DIR is not set: as a path it would be the current folder. Those
 // of an agent's program are its own.
-func checkEmpty(args []string) error {
+func checkEmpty(app *kong.Application, args []string) error {
+	takesValue := map[string]bool{} // a flag of some command
+	_ = kong.Visit(app, func(node kong.Visitable, next kong.Next) error {
+		if flag, ok := node.(*kong.Flag); ok && !flag.IsBool() {
+			takesValue["--"+flag.Name], takesValue["-"+string(flag.Short)] = true, true
+		}
+		return next(nil)
+	})
 	for i, arg := range args {
 		if arg == "--" || args[0] == "runner" {
 			return nil
 		}
-		if arg == "" && (i == 0 || !strings.HasPrefix(args[i-1], "-") || strings.Contains(args[i-1], "=")) {
+		if arg == "" && (i == 0 || !takesValue[args[i-1]]) {
 			return fmt.Errorf("argument %d is empty: a variable of the shell that is not set? (see %s --help)", i+1, programName())
 		}
 	}
@@ -270,6 +280,20 @@ func checkTokens(parsed *kong.Context) error {
 				}
 			}
 			return fmt.Errorf("--%s: %w%s (see %s%s --help)", f.Name, err, from, programName(), strings.TrimPrefix(parsed.Selected().FullPath(), "agl"))
+		}
+	}
+	return nil
+}
+
+// checkOneStore refuses a store beside the folder of a run, whose own store is read.
+func checkOneStore(parsed *kong.Context) error {
+	reader, ok := reflect.TypeAssert[interface{ ReadsFolder() bool }](parsed.Selected().Target.Addr())
+	if !ok || !reader.ReadsFolder() {
+		return nil
+	}
+	for _, given := range parsed.Path {
+		if given.Flag != nil && given.Flag.Name == "store" {
+			return fmt.Errorf("--store and the folder of a run are two stores; give one of them (see %s%s --help)", programName(), strings.TrimPrefix(parsed.Selected().FullPath(), "agl"))
 		}
 	}
 	return nil

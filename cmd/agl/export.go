@@ -52,6 +52,9 @@ func (c *exportCommand) Validate() error {
 	if c.What != "batch" && (c.Prompt != 0 || c.Reply != 0 || c.Pad != 0 || c.format() == "npz") {
 		return errors.New("--prompt-length, --response-length, --pad-token and npz need --what batch")
 	}
+	if c.Prompt < 0 || c.Reply < 0 {
+		return fmt.Errorf("--prompt-length=%d, --response-length=%d: must not be negative", c.Prompt, c.Reply)
+	}
 	return needsFile(c.File)
 }
 

@@ -39,8 +39,8 @@ func (f *signInFlags) validate(token, clientCA string) error {
 		return err
 	case token == "" && (f.OIDCIssuer != "" || f.JWTIssuer != "" || len(f.TLSClient) > 0):
 		return errors.New("--oidc-issuer, --jwt-issuer, --tls-client: a store without --token (or AGL_TOKEN) lets everybody in")
-	case f.OIDCIssuer == "" && (f.OIDCClientID != "" || len(f.OIDCGroup) > 0):
-		return errors.New("--oidc-client-id, --oidc-group: need --oidc-issuer")
+	case f.OIDCIssuer == "" && (f.OIDCClientID != "" || len(f.OIDCScope) > 0 || len(f.OIDCGroup) > 0):
+		return errors.New("--oidc-client-id, --oidc-scope, --oidc-group: need --oidc-issuer")
 	case f.JWTIssuer == "" && (f.JWTAudience != "" || f.JWTKeys != "" || len(f.JWTGroup) > 0):
 		return errors.New("--jwt-audience, --jwt-keys, --jwt-group: need --jwt-issuer")
 	case f.JWTIssuer == f.OIDCIssuer && f.JWTAudience == f.OIDCClientID && f.JWTIssuer != "":

@@ -90,6 +90,9 @@ func (f *StoreOrRun) Open(ctx context.Context) (store agl.Store, closeStore func
 	return openRun(ctx, f.Folder)
 }
 
+// ReadsFolder reports whether Open opens the store in a folder.
+func (f *StoreOrRun) ReadsFolder() bool { return f.Folder != "" }
+
 // openRun opens the store in the folder of a run.
 func openRun(ctx context.Context, folder string) (agl.Store, func(), error) {
 	if strings.Contains(folder, "://") {
