@@ -20,8 +20,8 @@ after(() => browser.close());
 // open opens a view as a reader who has signed in. Whatever the page reports to the
 // console, each request to another host, and the key in what the page shows, keeps or asks
 // for, is a mistake.
-export async function open(hash, { width = 1440, scheme = "light", address = base, key = token, locale = "en-US" } = {}) {
-  const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme: scheme, locale, permissions: [] });
+export async function open(hash, { width = 1440, address = base, key = token, locale = "en-US" } = {}) {
+  const context = await browser.newContext({ viewport: { width, height: 900 }, locale, permissions: [] });
   if (key) await context.request.post(address + "v1/agl/login", { data: { key } });
   const page = await context.newPage();
   page.setDefaultTimeout(15_000);
