@@ -33,7 +33,7 @@ func TestControlRequest(t *testing.T) {
 	}
 	for _, tt := range []struct{ name, body, want, message string }{
 		{name: "forced", body: `{"model":"m","temperature":0.2, "x": [1.0, {"a":1e2}]}`, want: `{"model":"m","x":[1.0, {"a":1e2}],"temperature":1.0,"seed":12345678901234567890,"max_tokens":64,"top_p":0.9}`},
-		{name: "given", body: `{"model":"m","max_tokens":7,"top_p":null}`, want: `{"model":"m","max_tokens":7,"top_p":null,"temperature":1.0,"seed":12345678901234567890,"top_p":0.9}`},
+		{name: "given", body: `{"model":"m","max_tokens":7,"top_p":null}`, want: `{"model":"m","max_tokens":7,"temperature":1.0,"seed":12345678901234567890,"top_p":0.9}`},
 		{name: "spelled in escapes", body: `{"model":"m","\u0074emperature":0}`, want: `{"model":"m","temperature":1.0,"seed":12345678901234567890,"max_tokens":64,"top_p":0.9}`},
 		{name: "in another case", body: `{"model":"m","TEMPERATURE":0,"Max_Tokens":7}`, want: `{"model":"m","Max_Tokens":7,"temperature":1.0,"seed":12345678901234567890,"top_p":0.9}`},
 		{name: "forbidden in another case", body: `{"model":"m","Logit_Bias":{}}`, message: `the parameter \"Logit_Bias\" may not be set`},

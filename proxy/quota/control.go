@@ -94,7 +94,7 @@ func (c *Control) Apply(body []byte) ([]byte, error) {
 		given     = make(map[string]bool)
 		forbidden string
 	)
-	forced := names(c.Force)
+	forced, defaults := names(c.Force), names(c.Default)
 	complete := openai.Members(body, func(name, value []byte) {
 		plain := rawjson.UnquoteName(name)
 		if string(value) != "null" {
@@ -102,6 +102,8 @@ func (c *Control) Apply(body []byte) ([]byte, error) {
 			if forbidden == "" && holds(c.Forbid, plain) {
 				forbidden = plain
 			}
+		} else if holds(defaults, plain) {
+			return
 		}
 		if !holds(forced, plain) {
 			out.Member(name, value)
