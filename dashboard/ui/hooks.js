@@ -10,6 +10,20 @@ const pause = 4; // times what the last load took: a page that is slow to load l
 // passing says whether the next try may succeed: whatever the store did not refuse.
 export const passing = (error) => !(error.status >= 400 && error.status < 500) || error.status === 429;
 
+const aims = 400; // ms since the last move
+let held = 0; // until when the page stays as it is
+
+// A click counts only where the pointer was pressed. So nothing moves while a link or a button is, nor while the pointer comes to one.
+const hold = (e) => (held = !e.target.closest?.("main :is(a, button, label)") ? 0 : e.buttons & 1 ? Infinity : performance.now() + aims);
+const release = () => setTimeout(() => (held = 0)); // after the click
+for (const act of ["pointermove", "pointerdown"]) addEventListener(act, hold, { passive: true });
+for (const act of ["pointerup", "pointercancel", "blur"]) addEventListener(act, release, { passive: true });
+
+// still waits until the page may change.
+async function still() {
+  while (performance.now() < held) await new Promise((go) => setTimeout(go, 50));
+}
+
 const nothing = { data: undefined, error: undefined, loading: true };
 
 // useQuery loads data, and loads it again when a change concerns it. What was loaded
@@ -28,17 +42,25 @@ export function useQuery(load, deps, concerns = () => false) {
     let next = 0; // when it may be loaded again
     let ended = false;
     let missed = false; // a change while the tab is hidden, or an answer is on its way
+    const read = async (abort) => {
+      const began = performance.now();
+      try {
+        return await load(abort);
+      } finally {
+        next = Math.max(began + refreshEvery, performance.now() + pause * (performance.now() - began));
+        await still();
+      }
+    };
     const run = async () => {
       clearTimeout(timer);
       timer = 0;
       missed = false;
-      const began = performance.now();
       const mine = new AbortController();
       current?.abort();
       current = mine;
       let freshIn = 0;
       try {
-        const data = await load(mine.signal);
+        const data = await read(mine.signal);
         freshIn = data?.freshIn;
         if (current === mine && asked.current === of) setState({ of, data, error: undefined, loading: false });
       } catch (error) {
@@ -46,7 +68,6 @@ export function useQuery(load, deps, concerns = () => false) {
         if (current === mine && asked.current === of && error.name !== "AbortError") setState((s) => ({ of, data: s.of === of ? s.data : undefined, error, loading: false }));
       } finally {
         if (current === mine) current = null;
-        next = Math.max(began + refreshEvery, performance.now() + pause * (performance.now() - began));
         clearTimeout(later);
         if (freshIn > 0) later = setTimeout(soon, 1000 * freshIn);
         if (missed) soon();

@@ -297,6 +297,37 @@ test("what changes is seen without a reload, and nothing is asked while the tab 
   await done();
 });
 
+test("what is pressed stays where it is until the click, and the queue's buttons whatever happens", async () => {
+  const { page, done } = await open("rollouts");
+  const enqueue = async () => (await api("queues/rollouts/enqueue", { method: "POST", body: JSON.stringify({ rollouts: [{ input: "one more" }] }) }))[0];
+  const link = page.locator("tbody tr").first().getByRole("link").first();
+  const id = await link.innerText();
+  await link.hover();
+  await page.mouse.down();
+  const told = page.waitForResponse(async (r) => /[/]rollouts[?]/.test(r.url()) && (await r.json()).items[0].rollout_id !== id);
+  const added = await enqueue();
+  await told;
+  await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
+  await page.mouse.up();
+  await page.waitForFunction((to) => location.hash === "#/rollouts/" + to, id);
+  await page.goBack();
+  await page.getByRole("link", { name: added.rollout_id }).waitFor(); // what came meanwhile
+
+  await page.goto(base + "#/");
+  const button = page.getByRole("button", { name: "Close the queue" });
+  await button.waitFor();
+  const place = await button.boundingBox();
+  const chart = page.getByText("Rollouts that ended, per second");
+  for (let one = added; !(await chart.isVisible()); ) {
+    one ||= await enqueue();
+    await api(`rollouts/${one.rollout_id}/cancel`, { method: "POST" });
+    one = null;
+    await chart.waitFor({ timeout: 2000 }).catch(() => {}); // what ends before the view counts is not drawn
+  }
+  assert.deepEqual(await button.boundingBox(), place);
+  await done();
+});
+
 test("the queue is closed and opened, and a task is enqueued, as JSON or as a text", async () => {
   const { page, done } = await open("");
   page.on("dialog", (d) => d.accept());
@@ -311,7 +342,7 @@ test("the queue is closed and opened, and a task is enqueued, as JSON or as a te
   for (const [task, input] of [['{"question": "2 + 2"}', { question: "2 + 2" }], ["<b>plain words</b>", "<b>plain words</b>"]]) {
     await page.getByLabel("Task").fill(task);
     await page.getByRole("combobox", { name: /^Mode/ }).selectOption("val");
-    await page.getByRole("button", { name: "Enqueue" }).press("Enter"); // a click may miss a button that moves with what changes above it
+    await page.getByRole("button", { name: "Enqueue" }).click();
     await page.waitForFunction(() => document.querySelector(".enqueue textarea").value === "");
     const id = await page.getByRole("status").locator("a").innerText();
     const rollout = await api("rollouts/" + id);

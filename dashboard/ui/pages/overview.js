@@ -41,10 +41,6 @@ export function Overview() {
   return html`
     <h1>Overview</h1>
     ${error && html`<${Failure} error=${error} retry=${reload} />`}
-    ${statistics.total_rollouts === 0 && html`<${Empty} title="No rollouts yet.">
-      <p>Enqueue tasks, and run an agent on them:</p>
-      <pre>agl enqueue tasks.jsonl${"\n"}agl runner -- python agent.py</pre>
-    </${Empty}>`}
     <section class="tiles" aria-label="Rollouts by status">
       ${states.map((s) => html`<a key=${s} class="tile" href=${href(["rollouts"], { status: s })}><b>${count(byStatus[s])}</b><${Status} value=${s} /></a>`)}
     </section>
@@ -54,8 +50,6 @@ export function Overview() {
       <a class="tile long" href=${href(["resources"])}><b class="mono">${oneLine(resources.items[0]?.resources_id || "none", 60)}</b><span>latest resources</span></a>
       <div class="tile"><b>${statistics.name}</b><span>up ${seconds(statistics.uptime)}</span></div>
     </section>
-    <${Calls} first=${calls} />
-    <${Rate} byStatus=${byStatus} />
     <section>
       <h2>Queue</h2>
       ${statistics.queue_closed ? html`
@@ -65,6 +59,13 @@ export function Overview() {
       <div class="actions"><${Act} key="close" run=${() => post("queues/rollouts/close")} confirm="Close the queue? Runners will end.">Close the queue</${Act}></div>`}
       <${Enqueue} />
     </section>
+    ${statistics.total_rollouts === 0 && html`<${Empty} title="No rollouts yet.">
+      <p>Enqueue tasks, and run an agent on them:</p>
+      <pre>agl enqueue tasks.jsonl${"\n"}agl runner -- python agent.py</pre>
+    </${Empty}>`}
+    <h2>Model calls</h2>
+    <${Calls} first=${calls} />
+    <${Rate} byStatus=${byStatus} />
     <section>
       <h2>Latest failures</h2>
       ${failures.items.length === 0 ? html`<p class="muted">No rollout has failed.</p>` : html`<ul class="failures">${failures.items.map(
