@@ -37,7 +37,11 @@ func (p *fakeProxy) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, p.err
 	}
 	status := p.statuses[min(len(p.calls), len(p.statuses))-1]
-	return &http.Response{Status: fmt.Sprint(status), StatusCode: status, Body: io.NopCloser(strings.NewReader("why"))}, nil
+	header := http.Header{}
+	if status == http.StatusMovedPermanently {
+		header.Set("Location", "https://"+req.URL.Host+req.URL.Path)
+	}
+	return &http.Response{Status: fmt.Sprint(status), StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader("why"))}, nil
 }
 
 func proxied(endpoint string) agl.Resources {
@@ -58,6 +62,7 @@ func TestFlushOverHTTP(t *testing.T) {
 		{"busy at first", &fakeProxy{statuses: []int{503, 429, 200}}, 4, agl.OutcomeOK},
 		{"wants a token", &fakeProxy{statuses: []int{401}}, 2, agl.OutcomeSetupError},
 		{"has lost calls", &fakeProxy{statuses: []int{400}}, 2, agl.OutcomeSetupError},
+		{"redirects to https", &fakeProxy{statuses: []int{301}}, 2, agl.OutcomeSetupError},
 		{"away", &fakeProxy{err: errors.New("refused")}, -1, agl.OutcomeSetupError},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/httpserver"
 )
 
 // Flusher is an LLM proxy. FlushAttempt returns once every model call that the attempt has begun is stored, and fails
@@ -85,6 +86,9 @@ func (f *proxyFlusher) post(ctx context.Context, base, rolloutID, attemptID stri
 	defer resp.Body.Close()
 	const enough = 4 << 10
 	reply, err := io.ReadAll(io.LimitReader(resp.Body, enough))
+	if redirected := httpserver.Redirected(req, resp, "the proxy"); redirected != "" {
+		return agl.Errorf(agl.CodeInvalid, "%s", redirected)
+	}
 	switch status := resp.StatusCode; {
 	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
 		f.cannotFlush.Store(base, true)

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/internal/panics"
 	"github.com/agl-go/agl/tracer"
 )
@@ -42,7 +43,7 @@ func New(cfg Config) (*Runner, error) {
 	r := &Runner{
 		shared: shared{
 			cfg:       cfg,
-			proxies:   &proxyFlusher{flusher: cfg.Flusher, client: cfg.HTTPClient, token: cfg.CurrentProxyToken},
+			proxies:   &proxyFlusher{flusher: cfg.Flusher, client: httpserver.ByMethod(cfg.HTTPClient), token: cfg.CurrentProxyToken},
 			snapshots: &snapshots{take: cfg.Snapshot, maxAge: cfg.HeartbeatInterval / 2},
 		},
 		suffix: newSuffix(),

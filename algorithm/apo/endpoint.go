@@ -17,6 +17,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/internal/httpserver"
 )
 
 // EndpointConfig configures [NewEndpoint].
@@ -73,7 +74,7 @@ func NewEndpoint(cfg EndpointConfig) (*Endpoint, error) {
 	if cfg.RequestsPerSecond < 0 || cfg.Timeout < 0 || cfg.MaxAttempts < 0 {
 		return nil, invalid("RequestsPerSecond %v, Timeout %v, MaxAttempts %d: none may be negative", cfg.RequestsPerSecond, cfg.Timeout, cfg.MaxAttempts)
 	}
-	cfg.HTTPClient = cmp.Or(cfg.HTTPClient, &http.Client{})
+	cfg.HTTPClient = httpserver.ByMethod(cmp.Or(cfg.HTTPClient, http.DefaultClient))
 	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Minute)
 	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, 6)
 	limit := rate.Inf
@@ -156,6 +157,9 @@ func (e *Endpoint) post(ctx context.Context, body []byte) (reply Reply, after ti
 		return Reply{}, 0, agl.Errorf(agl.CodeUnavailable, "ask the model: %w", err)
 	}
 	defer res.Body.Close()
+	if redirected := httpserver.Redirected(req, res, "the model"); redirected != "" {
+		return Reply{}, 0, invalid("%s", redirected)
+	}
 	data, err := io.ReadAll(io.LimitReader(res.Body, largestReply))
 	if err != nil {
 		return Reply{}, 0, agl.Errorf(agl.CodeUnavailable, "read the model's reply: %w", err)

@@ -33,6 +33,7 @@ type answer struct {
 	status     int // 0 is no answer
 	body       string
 	retryAfter string
+	location   string
 }
 
 func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -53,6 +54,9 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	header := http.Header{}
 	if next.retryAfter != "" {
 		header.Set("Retry-After", next.retryAfter)
+	}
+	if next.location != "" {
+		header.Set("Location", next.location)
 	}
 	return &http.Response{StatusCode: next.status, Header: header, Body: io.NopCloser(strings.NewReader(next.body)), Request: r}, nil
 }
@@ -124,6 +128,16 @@ func TestEndpoint(t *testing.T) {
 		if reply, err := ask(t.Context(), t, &answers{list: []answer{{status: 200, body: body}}}, apo.EndpointConfig{}, 1); err != nil || reply.Text != "" {
 			t.Errorf("%s: got %+v, %v; want an empty text", body, reply, err)
 		}
+	}
+}
+
+// A redirect that makes a GET of the request, as from http to https, is told with its target.
+func TestEndpointRedirects(t *testing.T) {
+	t.Parallel()
+	a := &answers{list: []answer{{status: 301, location: "https://other.example/v1"}, {status: 200, body: good}}}
+	_, err := ask(t.Context(), t, a, apo.EndpointConfig{}, 1)
+	if !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), `"https://other.example/v1"`) || len(a.bodies) != 1 {
+		t.Errorf("%v after %d requests", err, len(a.bodies))
 	}
 }
 

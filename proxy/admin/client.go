@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"net/http"
@@ -83,14 +84,7 @@ func (c *Client) send(ctx context.Context, method, path string, v any) error {
 	if c.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.Token)
 	}
-	var client http.Client
-	if c.HTTP != nil {
-		client = *c.HTTP
-	}
-	if client.CheckRedirect == nil {
-		client.CheckRedirect = httpserver.SameMethod
-	}
-	res, err := client.Do(req)
+	res, err := httpserver.ByMethod(cmp.Or(c.HTTP, http.DefaultClient)).Do(req)
 	if err != nil {
 		return agl.Errorf(agl.CodeUnavailable, "proxy: %w", err)
 	}
@@ -102,8 +96,8 @@ func (c *Client) send(ctx context.Context, method, path string, v any) error {
 	if res.StatusCode < 300 {
 		return nil
 	}
-	if location := res.Header.Get("Location"); res.StatusCode < http.StatusBadRequest && location != "" {
-		return agl.Errorf(agl.CodeInvalid, "proxy: %s %s: the proxy's server redirects such requests (%d) to %.200q: use the URL of the proxy there", method, path, res.StatusCode, location)
+	if redirected := httpserver.Redirected(req, res, "the proxy"); redirected != "" {
+		return agl.Errorf(agl.CodeInvalid, "proxy: %s %s: %s", method, path, redirected)
 	}
 	message := strings.TrimSpace(string(reply))
 	openai.Members(reply, func(name, value []byte) {

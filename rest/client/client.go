@@ -310,9 +310,8 @@ func (c *Client) open(ctx context.Context, op operation) (res *http.Response, as
 		return res, 0, nil
 	}
 	defer res.Body.Close()
-	if location := res.Header.Get("Location"); res.StatusCode < http.StatusBadRequest && location != "" {
-		return nil, 0, agl.Errorf(agl.CodeInvalid, "%s: the store's server redirects %s requests (%d) to %.200q: use the URL of the store there",
-			op.name, op.method, res.StatusCode, location)
+	if redirected := httpserver.Redirected(req, res, "the store"); redirected != "" {
+		return nil, 0, agl.Errorf(agl.CodeInvalid, "%s: %s", op.name, redirected)
 	}
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxErrorBytes))
 	if err != nil {

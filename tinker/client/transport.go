@@ -116,8 +116,8 @@ func (t *transport) send(ctx context.Context, r request) (reply, error) {
 	}
 	t.begun.Store(true)
 	defer resp.Body.Close()
-	if location := resp.Header.Get("Location"); resp.StatusCode/100 == 3 && location != "" {
-		return reply{}, invalid("%s: the engine's server redirects %s requests (%d) to %.200q: use the URL of the engine there", r.path, req.Method, resp.StatusCode, location)
+	if redirected := httpserver.Redirected(req, resp, "the engine"); redirected != "" {
+		return reply{}, invalid("%s: %s", r.path, redirected)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
 	if err != nil {

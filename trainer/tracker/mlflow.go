@@ -20,6 +20,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/httpserver"
 )
 
 // MLflowConfig configures [NewMLflow]. URL and Experiment are required.
@@ -56,7 +57,7 @@ const mlflowTimeout = 30 * time.Second
 // NewMLflow starts a run, or goes on with that of the state file.
 func NewMLflow(ctx context.Context, cfg MLflowConfig) (*MLflow, error) {
 	cfg.URL = strings.TrimSuffix(cfg.URL, "/")
-	m := &MLflow{cfg: cfg, http: http.Client{Transport: cfg.Transport, Timeout: mlflowTimeout}}
+	m := &MLflow{cfg: cfg, http: http.Client{Transport: cfg.Transport, Timeout: mlflowTimeout, CheckRedirect: httpserver.SameMethod}}
 	if err := m.open(ctx); err != nil {
 		return nil, fmt.Errorf("mlflow: %w", err)
 	}
@@ -247,6 +248,9 @@ func (m *MLflow) send(ctx context.Context, method, call string, body []byte, int
 		return fmt.Errorf("%s: %w", call, err)
 	}
 	defer resp.Body.Close()
+	if redirected := httpserver.Redirected(req, resp, "MLflow"); redirected != "" {
+		return agl.Errorf(agl.CodeInvalid, "%s: %s", call, redirected)
+	}
 	const most = 1 << 20
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, most))
 	if err != nil {

@@ -1,9 +1,12 @@
 package tracker_test
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -52,5 +55,24 @@ func TestMLflowNames(t *testing.T) {
 	want := []string{"drift/kl", "forms/__/n", "forms/_/n", "forms/2_2_4_/n", "forms/a/_/n", "forms/" + strings.Repeat("x", 82) + "/n", "forms/Ünïon 1.5-b_c/n"}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("names (-want +sent):\n%s", diff)
+	}
+}
+
+// A server that redirects to https makes GETs of all that it is sent.
+func TestMLflowRedirect(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			http.Redirect(w, r, "/moved"+r.URL.Path, http.StatusMovedPermanently)
+		}
+	}))
+	defer server.Close()
+	state := filepath.Join(t.TempDir(), "run")
+	if err := os.WriteFile(state, []byte("r\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := tracker.NewMLflow(t.Context(), tracker.MLflowConfig{URL: server.URL, Experiment: "e", StateFile: state})
+	if !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), `redirects POST requests (301) to "/moved/`) {
+		t.Errorf("error is %v", err)
 	}
 }
