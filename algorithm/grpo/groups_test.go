@@ -52,6 +52,26 @@ func TestMinViable(t *testing.T) {
 	noneLive(t, w)
 }
 
+// TestNothingCounts: a run ends whose groups the infrastructure fails for three steps, also without min_viable.
+func TestNothingCounts(t *testing.T) {
+	t.Parallel()
+	for _, staleness := range []int{0, 1} {
+		w := newWorld(t, "", nil)
+		cfg := w.config("")
+		cfg.Steps, cfg.Async.MaxStaleness = 5, staleness
+		var rec recorder
+		rec.attach(&cfg)
+		err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, task{Fault: "model_error", Always: true})})
+		if !errors.Is(err, agl.ErrIllegalState) || !strings.Contains(err.Error(), "no rollout of the last 12 groups counts; of the last one are masked: model_error 4") {
+			t.Errorf("error %v", err)
+		}
+		if len(rec.steps) > 2 {
+			t.Errorf("%d steps", len(rec.steps))
+		}
+		noneLive(t, w)
+	}
+}
+
 // TestGroupTimeout: the rollouts of a group that hang are cancelled, and the others are compared.
 func TestGroupTimeout(t *testing.T) {
 	t.Parallel()

@@ -66,10 +66,13 @@ func (p *pump) collect(ctx context.Context, step int) (stepBatch, error) {
 func (p *pump) take(b *stepBatch) (ready int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.err != nil {
+		return 0, p.err
+	}
 	list := p.accounts.Take(p.cfg.PromptsPerStep / p.cfg.parts())
 	ready = min(len(p.accounts.State().Ready), p.cfg.PromptsPerStep)
 	if list == nil {
-		return ready, p.err
+		return ready, nil
 	}
 	for _, g := range list {
 		b.groups = append(b.groups, p.live[g.ID].samples)

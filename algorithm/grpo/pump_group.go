@@ -197,40 +197,52 @@ func (p *pump) finish(g *liveGroup, samples taskGroup) (reason admission.Reason)
 	if !g.over { // the source heard of it before the run was resumed
 		p.heard = append(p.heard, heard{g.ID, g.task, rewardsOf(samples)})
 	}
-	if reason = p.verdict(samples); reason == "" {
-		g.samples, p.failedInRow = samples, 0
+	reason = p.verdict(samples)
+	if reason == admission.Failed || slices.Max(p.viable(samples)) == 0 {
+		if p.failedInRow++; p.failedInRow >= maxFailures*p.cfg.PromptsPerStep && p.err == nil {
+			var r StepReport
+			countSamples([]taskGroup{samples}, p.cfg.PassReward, &r)
+			what := fmt.Sprintf("no rollout of the last %d groups counts", p.failedInRow)
+			if reason == admission.Failed {
+				what = fmt.Sprintf("the last %d groups have fewer than min_viable (%d) rollouts that count", p.failedInRow, p.cfg.Async.MinViable)
+			}
+			p.err = agl.Errorf(agl.CodeIllegalState, "%s; of the last one are masked: %s", what, describeMasked(r))
+		}
+	} else {
+		p.failedInRow = 0
+	}
+	if reason == "" {
+		g.samples = samples
 		p.accounts.Done(g.ID)
 		return ""
 	}
 	p.drop(g.ID, reason)
 	p.accounts.Drop(g.ID, reason)
 	p.unused += tokensOf(samples)
-	switch reason {
-	case admission.NoVariance:
-		p.refilled, p.failedInRow = p.refilled+1, 0
-	case admission.Failed:
-		if p.failedInRow++; p.failedInRow >= maxFailures*p.cfg.PromptsPerStep && p.err == nil {
-			var r StepReport
-			countSamples([]taskGroup{samples}, p.cfg.PassReward, &r)
-			p.err = agl.Errorf(agl.CodeIllegalState, "the last %d groups have fewer than min_viable (%d) rollouts that count; of the last one are masked: %s",
-				p.failedInRow, p.cfg.Async.MinViable, describeMasked(r))
-		}
-	case admission.Stale:
+	if reason == admission.NoVariance {
+		p.refilled++
 	}
 	return reason
 }
 
 // verdict returns why a complete group is not trained on; empty if it is. The lock is held.
 func (p *pump) verdict(samples taskGroup) admission.Reason {
-	for k := range p.collector.roles {
-		if len(counting(samples.of(k))) < p.cfg.Async.MinViable {
-			return admission.Failed
-		}
+	if slices.Min(p.viable(samples)) < p.cfg.Async.MinViable {
+		return admission.Failed
 	}
 	if p.cfg.DynamicSampling && !p.varies(samples) && p.refilled < maxRefills*p.cfg.PromptsPerStep {
 		return admission.NoVariance
 	}
 	return ""
+}
+
+// viable returns how many rollouts of a group count for each role.
+func (p *pump) viable(samples taskGroup) []int {
+	counts := make([]int, len(p.collector.roles))
+	for k := range counts {
+		counts[k] = len(counting(samples.of(k)))
+	}
+	return counts
 }
 
 // varies reports whether a group has an advantage for any role.

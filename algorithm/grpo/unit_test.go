@@ -214,7 +214,7 @@ func TestWarnings(t *testing.T) {
 		{"no rewards", func(r *StepReport) {
 			r.GroupsUsed, r.Sequences = 0, 0
 			r.Masked = map[algorithm.Mask]int{"missing_reward": 20}
-		}, []algorithm.Warning{{Kind: WarnNoVariance, Step: 7, Message: "step 7: nothing was learned: none of the 20 rollouts has a usable reward (missing_reward 20)"}}},
+		}, []algorithm.Warning{{Kind: WarnMasked, Step: 7, Message: "step 7: 20 of 20 rollouts (100 %) are masked: missing_reward 20"}}},
 		{"no calls", func(r *StepReport) { r.Sequences, r.Calls = 0, 0 }, []algorithm.Warning{{Kind: WarnNoVariance, Step: 7, Message: "step 7: nothing was learned: no model call was recorded in 20 rollouts; the agent must call the model at the address that it is given"}}},
 		{"no agent ends well", func(r *StepReport) { r.Sequences, r.Calls, r.Failed = 0, 0, 16 }, []algorithm.Warning{{Kind: WarnNoVariance, Step: 7, Message: "step 7: nothing was learned: in all 16 rollouts that count the agent ended with an error"}}},
 		{"truncated", func(r *StepReport) { r.Truncated = 16 }, []algorithm.Warning{{Kind: WarnTruncated, Step: 7, Message: "step 7: every rollout has a reply that was cut off at its length limit; raise max_tokens in the agent, or the model's context"}}},

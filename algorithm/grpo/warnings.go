@@ -43,7 +43,7 @@ func warnings(r StepReport) []algorithm.Warning {
 	}
 	masked := r.masked()
 	// If every rollout passed there is nothing to learn. Where that is so from the beginning, the reward may be constant.
-	if r.Sequences == 0 && (r.PassRate < 1 || r.GroupsUsed > 0 || r.Step == 1) {
+	if r.Sequences == 0 && masked < r.Rollouts && (r.PassRate < 1 || r.GroupsUsed > 0 || r.Step == 1) {
 		add(WarnNoVariance, "%s", whyNothing(r, masked))
 	}
 	if r.Late > 0 {
@@ -53,7 +53,7 @@ func warnings(r StepReport) []algorithm.Warning {
 	if r.Truncated > 0 && r.Truncated == r.Rollouts-masked {
 		add(WarnTruncated, "every rollout has a reply that was cut off at its length limit; raise max_tokens in the agent, or the model's context")
 	}
-	if shareOf(masked, r.Rollouts) > maxMaskedShare && masked < r.Rollouts {
+	if shareOf(masked, r.Rollouts) > maxMaskedShare {
 		add(WarnMasked, "%d of %d rollouts (%.0f %%) are masked: %s", masked, r.Rollouts, 100*shareOf(masked, r.Rollouts), describeMasked(r))
 	}
 	later := r.ContinuedCalls + r.PrefixMismatches
@@ -71,8 +71,6 @@ func warnings(r StepReport) []algorithm.Warning {
 // whyNothing says why a step has taught nothing, as far as its numbers show it.
 func whyNothing(r StepReport, masked int) string {
 	switch {
-	case masked == r.Rollouts:
-		return fmt.Sprintf("nothing was learned: none of the %d rollouts has a usable reward (%s)", r.Rollouts, describeMasked(r))
 	case r.Failed == r.Rollouts-masked:
 		return fmt.Sprintf("nothing was learned: in all %d rollouts that count the agent ended with an error", r.Failed)
 	case r.Calls == 0:

@@ -124,7 +124,7 @@ func (t *transport) send(ctx context.Context, r request) (reply, error) {
 		return reply{}, err
 	}
 	if len(body) > maxResponse {
-		return reply{}, agl.Errorf(agl.CodeExhausted, "client: %s: the response is larger than %d bytes", r.path, maxResponse)
+		return reply{}, agl.Errorf(agl.CodeInternal, "client: %s: the response is larger than %d bytes", r.path, maxResponse)
 	}
 	out := reply{status: resp.StatusCode, body: body}
 	out.media, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type"))

@@ -56,9 +56,9 @@ func summarize(s algorithm.Summary) TrainingSummary {
 	return TrainingSummary{Steps: s.Step, Rollouts: s.Totals.Rollouts, Masked: s.Totals.Masked, Before: s.Before, After: s.After}
 }
 
-// improved compares the validations before and after a run.
+// improved compares the validations before and after a run, if each has tasks that count.
 func improved(s algorithm.Summary) agl.Null[bool] {
-	if s.Before == nil || s.After == nil {
+	if s.Before == nil || s.After == nil || s.Before.N == 0 || s.After.N == 0 {
 		return agl.Null[bool]{}
 	}
 	return agl.Some(s.After.RewardMean > s.Before.RewardMean)

@@ -179,7 +179,8 @@ func (e *Engine) Logprobs(ctx context.Context, version string, tokens []int32) (
 }
 
 // watched is a sampler that reports when it is lost. An engine that fails to sample
-// by its own fault (agl.CodeInternal) is not lost.
+// by its own fault (agl.CodeInternal) is not lost; one that has no room (agl.CodeExhausted)
+// for as long as its client asks again is.
 type watched struct {
 	tinker.SamplingClient
 
@@ -189,7 +190,7 @@ type watched struct {
 // Sample implements [tinker.SamplingClient].
 func (w watched) Sample(ctx context.Context, p tinker.SampleParams) (tinker.SampleResult, error) {
 	result, err := w.SamplingClient.Sample(ctx, p)
-	if errors.Is(err, agl.ErrUnavailable) || errors.Is(err, agl.ErrNotFound) {
+	if errors.Is(err, agl.ErrUnavailable) || errors.Is(err, agl.ErrExhausted) || errors.Is(err, agl.ErrNotFound) {
 		w.lost(err)
 	}
 	return result, err

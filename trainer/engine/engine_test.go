@@ -179,7 +179,7 @@ func TestLostIsNotOneDraw(t *testing.T) {
 		t.Fatal(err)
 	}
 	const poison = 666
-	var away atomic.Bool
+	var away, full atomic.Bool
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		switch {
@@ -187,6 +187,8 @@ func TestLostIsNotOneDraw(t *testing.T) {
 			panic(http.ErrAbortHandler) // the client has left
 		case away.Load():
 			w.WriteHeader(http.StatusBadGateway)
+		case full.Load() && strings.HasSuffix(r.URL.Path, wire.Sample):
+			w.WriteHeader(http.StatusTooManyRequests)
 		case strings.HasSuffix(r.URL.Path, wire.Sample) && bytes.Contains(body, fmt.Appendf(nil, `"seed":%d`, poison)):
 			http.Error(w, "Internal Server Error", http.StatusInternalServerError)
 		default:
@@ -237,11 +239,15 @@ func TestLostIsNotOneDraw(t *testing.T) {
 	if got := ask(1); got != http.StatusOK || len(lost) > 0 {
 		t.Errorf("the next one: status %d, %v", got, lost)
 	}
+	full.Store(true)
+	if got := ask(1); got != http.StatusInternalServerError || len(lost) != 1 {
+		t.Errorf("an engine that has no room: status %d, %v", got, lost)
+	}
 	if err := e.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 	away.Store(true)
-	if got := ask(1); got != http.StatusServiceUnavailable || len(lost) != 1 {
+	if got := ask(1); got != http.StatusServiceUnavailable || len(lost) != 2 {
 		t.Errorf("an engine that is away: status %d, %v", got, lost)
 	}
 }
