@@ -244,6 +244,10 @@ func (c Config) validate() error {
 	switch {
 	case c.Loss.Name == tinker.CrossEntropy:
 		return invalid("Loss is %q; allowed are %q", c.Loss.Name, tinker.LossNames()[1:])
+	case !c.Loss.Name.Clips() && (c.Loss.ClipLow != 0 || c.Loss.ClipHigh != 0):
+		return invalid("Loss.ClipLow and ClipHigh are %v and %v; %q takes none", c.Loss.ClipLow, c.Loss.ClipHigh, c.Loss.Name)
+	case c.Loss.Name != tinker.DRO && c.Loss.Beta != 0:
+		return invalid("Loss.Beta is %v; %q takes none", c.Loss.Beta, c.Loss.Name)
 	case !slices.Contains(Baselines(), c.Baseline):
 		return invalid("Baseline is %q; allowed are %q", c.Baseline, Baselines())
 	case !slices.Contains(admission.OnStales(), c.Async.OnStale):

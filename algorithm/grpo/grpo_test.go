@@ -419,6 +419,8 @@ func TestRejectsConfig(t *testing.T) {
 		{"rollouts of a live step", func(c *grpo.Config) { c.Live = &grpo.Live{Rollouts: 1e9} }, "grpo: Live.Rollouts is 1000000000, must be at most 10000000"},
 		{"dro", func(c *grpo.Config) { c.Loss.Name = tinker.DRO }, `grpo: Loss is "dro", which needs advantages without normalization: PlainAdvantage or the Baseline "leave_one_out"`},
 		{"clip", func(c *grpo.Config) { c.Loss = tinker.Loss{Name: tinker.PPO, ClipLow: 2} }, "grpo: loss: clip_low_threshold 2 is outside [0, 1]"},
+		{"clip of a loss without", func(c *grpo.Config) { c.Loss.ClipHigh = 1.5 }, `grpo: Loss.ClipLow and ClipHigh are 0 and 1.5; "importance_sampling" takes none`},
+		{"beta of a loss without", func(c *grpo.Config) { c.Loss = tinker.Loss{Name: tinker.PPO, Beta: 0.5} }, `grpo: Loss.Beta is 0.5; "ppo" takes none`},
 		{"learning rate", func(c *grpo.Config) { c.Schedule.Peak = -1 }, "grpo: Schedule.Peak is -1, must be a positive number"},
 		{"rollout", func(c *grpo.Config) { c.Rollout.MaxAttempts = -1 }, "grpo: Rollout: config.max_attempts: got -1, must be at least 1"},
 	} {

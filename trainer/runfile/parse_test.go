@@ -107,7 +107,7 @@ func TestGRPO(t *testing.T) {
 				PassReward: 0.5, Validation: algorithm.Validation{N: 50}, CheckpointEvery: 10,
 				ProcessedLogprobs: true,
 			},
-			Steps: 40, PromptsPerStep: 4, GroupSize: 6, Loss: tinker.Loss{Name: tinker.PPO, ClipLow: 0.9, ClipHigh: 1.5, Beta: 0.2}, Minibatches: 2,
+			Steps: 40, PromptsPerStep: 4, GroupSize: 6, Loss: tinker.Loss{Name: tinker.PPO, ClipLow: 0.9, ClipHigh: 1.5}, Minibatches: 2,
 			Baseline: grpo.LeaveOneOut, MaskTruncated: true, DynamicSampling: true, MaxGroupSize: 6, Overlong: grpo.Overlong{Limit: 400, Margin: 100, Penalty: 0.5}, Curriculum: &grpo.Curriculum{Explore: 0.3}, Correction: grpo.Correction{Kind: grpo.IcePop, Low: 0.6, High: 4},
 			Async: grpo.Async{MaxStaleness: 2, Pin: grpo.PinRollout, Concurrency: 6, OnStale: admission.Wait, MinViable: 3, GroupTimeout: 90 * time.Second, Oversample: 2, Minibatches: 4}, KL: grpo.KL{Coefficient: 0.05, Reference: "tinker://m/weights/start"},
 			PlainAdvantage: true, Credit: grpo.CreditTurn, Discount: 0.9, LengthNormalization: true, ValidateEvery: 5,
@@ -285,7 +285,7 @@ func TestAgents(t *testing.T) {
 			{Role: algorithm.Role{Name: "critic", ModelName: "small-critic", Reward: "verdict", Schedule: algorithm.Schedule{Peak: 0.002, Floor: 0.002}}},
 			{Role: algorithm.Role{Name: "judge", ModelName: "judge"}, Frozen: true},
 		},
-		Algorithm: &algorithms.GRPO{Config: grpo.Config{Steps: 3}},
+		Algorithm: &algorithms.GRPO{Config: grpo.Config{Steps: 3, Loss: tinker.Loss{Name: tinker.DRO, Beta: 0.2}, PlainAdvantage: true}},
 		Output:    filepath.Join(dir, "runs/agents"),
 	})
 }
