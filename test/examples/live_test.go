@@ -58,7 +58,7 @@ func TestLiveTemplate(t *testing.T) {
 	}
 }
 
-// TestShopKeepsRatings checks that a rating can be given again that the proxy could not store.
+// TestShopKeepsRatings checks that a rating can be given again that the proxy could not store, and also after the session has ended.
 func TestShopKeepsRatings(t *testing.T) {
 	t.Parallel()
 	var ratings atomic.Int64
@@ -66,6 +66,10 @@ func TestShopKeepsRatings(t *testing.T) {
 		w.Header().Set("Agl-Rollout", "ro-1")
 		if strings.HasSuffix(r.URL.Path, "/reward") && ratings.Add(1) == 1 {
 			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		if strings.HasSuffix(r.URL.Path, "/end") {
+			w.WriteHeader(http.StatusGone)
 			return
 		}
 		_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"yes."}}]}`)

@@ -9,6 +9,7 @@ needs to be installed.
 
 import json
 import os
+import urllib.error
 import urllib.request
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -41,7 +42,11 @@ def rate(name, pleased):
     session = MODEL_URL + "/agl/sessions/" + rollouts[name]
     post(session + "/reward", {"value": 1 if pleased else 0, "source": "customer"})  # agl: how good it was
     del rollouts[name]  # a rating that was not stored can be given again
-    post(session + "/end", {})  # agl: it is over
+    try:
+        post(session + "/end", {})  # agl: it is over
+    except urllib.error.HTTPError as error:
+        if error.code != 410:  # it had ended by itself, a minute after its last call
+            raise
     return {}
 
 
