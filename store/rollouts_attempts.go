@@ -56,7 +56,8 @@ func (c *updateAttemptCommand) run(w *unitOfWork) error {
 		a.WorkerID = agl.Some(*p.WorkerID)
 	}
 	if p.LastHeartbeatTime != nil {
-		a.LastHeartbeatTime = agl.Some(*p.LastHeartbeatTime)
+		// The caller's clock may be ahead, and the next process continues after the latest heartbeat; see [Store.resumeClock].
+		a.LastHeartbeatTime = agl.Some(min(*p.LastHeartbeatTime, w.now.Add(clockTolerance)))
 	}
 	if p.Status != nil {
 		r, a = statusReported(r, a, re.latest == ae, *p.Status, objectOrNil(p.Metadata), w.now)

@@ -200,3 +200,30 @@ func TestSteadyClock(t *testing.T) {
 		}
 	})
 }
+
+// A client whose clock is wrong sets neither the clock of the next process nor the deadline of a dead agent.
+func TestHeartbeatAhead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, err := memory.New(memory.Config{CapacityBytes: 1 << 30})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		s := openAfter(t, d, "boot", began, 0)
+		ahead := startWithLimits(t, s, agl.RolloutConfig{UnresponsiveSeconds: agl.Some(30.0)})
+		milliseconds := agl.TimestampOf(began) * 1000
+		p := agl.UpdateAttemptParams{RolloutID: ahead, AttemptID: agl.LatestAttempt, LastHeartbeatTime: &milliseconds}
+		if _, err := s.UpdateAttempt(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		closeStore(t, s)
+		s = openAfter(t, d, "boot", began, 0)
+		defer closeStore(t, s)
+		if shows := s.clock.Now().Sub(began); shows.Abs() > time.Minute {
+			t.Errorf("the next process is ahead by %s", shows)
+		}
+		time.Sleep(time.Minute)
+		wantAttempt(t, s, "a minute later", ahead, agl.AttemptUnresponsive)
+	})
+}
