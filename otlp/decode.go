@@ -58,19 +58,20 @@ func Decode(data []byte, encoding Encoding) (Batch, error) {
 }
 
 func (b *Batch) unmarshal(data []byte, encoding Encoding) (ptrace.Traces, error) {
+	decode, repair := new(ptrace.ProtoUnmarshaler).UnmarshalTraces, padIDs
 	if encoding == JSON {
-		return new(ptrace.JSONUnmarshaler).UnmarshalTraces(data)
+		decode, repair = new(ptrace.JSONUnmarshaler).UnmarshalTraces, siftJSON
 	}
-	traces, err := new(ptrace.ProtoUnmarshaler).UnmarshalTraces(data)
+	traces, err := decode(data)
 	if err == nil {
 		return traces, nil
 	}
 	// The decoder rejects the whole request because of a single id of the wrong size.
-	padded, padErr := padIDs(data, func(reason string) { b.Reject(1, reason) })
-	if padErr != nil {
+	repaired, repairErr := repair(data, func(reason string) { b.Reject(1, reason) })
+	if repairErr != nil {
 		return ptrace.Traces{}, err
 	}
-	return new(ptrace.ProtoUnmarshaler).UnmarshalTraces(padded)
+	return decode(repaired)
 }
 
 // add translates one span, or returns why it cannot be stored.

@@ -1,9 +1,12 @@
 package otlp
 
 import (
+	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // Without limits, a request of a kilobyte could become gigabytes: a nested value repeats the name of its attribute,
@@ -56,6 +59,7 @@ type walk func(message []byte, left *int) error
 
 var (
 	errTooDeep = fmt.Errorf("attribute values are nested deeper than %d levels", MaxDepth)
+	errText    = errors.New("text follows the JSON document; send each in a request of its own")
 	errTooMany = fmt.Errorf("it has more than %d messages, such as spans and attributes; send several requests", MaxMessages)
 )
 
@@ -70,7 +74,7 @@ func check(data []byte, encoding Encoding, protobuf walk) error {
 }
 
 // checkJSON counts brackets, and commas: an element of a list becomes a message, whatever it is. A level of values takes at
-// most three brackets, and the document around them fewer than 16. It leaves a document that is not JSON to the decoder.
+// most three brackets, and the document around them fewer than 16. It rejects text behind the document, and leaves a document that is not JSON to the decoder.
 func checkJSON(data []byte) error {
 	depth, text, messages, commas := 0, false, 0, 0
 	for i := 0; i < len(data); i++ {
@@ -86,7 +90,9 @@ func checkJSON(data []byte) error {
 			}
 			messages++
 		case c == '}' || c == ']':
-			depth--
+			if depth--; depth == 0 && rawjson.SkipSpace(data, i+1) < len(data) {
+				return errText // the decoder would leave it out
+			}
 		case c == ',':
 			commas++
 		}
