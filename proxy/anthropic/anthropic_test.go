@@ -145,6 +145,17 @@ func TestUnsupported(t *testing.T) {
 	}
 }
 
+// Null is an absent member for OpenAI, and a mistake for Anthropic.
+func TestChatWithNulls(t *testing.T) {
+	t.Parallel()
+	got, err := anthropic.FromChat([]byte(`{"model":"m","messages":[{"role":"user","content":"a","name":null}],"max_tokens":null,"max_completion_tokens":null,"temperature":null,
+		"top_p":null,"top_k":null,"stop":null,"stream":null,"user":null,"seed":null,"tool_choice":null,"tools":[{"type":"function","function":{"name":"f","description":null,"strict":null,"parameters":null}}]}`))
+	want := `{"model":"m","messages":[{"role":"user","content":"a"}],"max_tokens":4096,"tools":[{"name":"f","input_schema":{"type":"object","properties":{}}}]}`
+	if err != nil || string(got) != want {
+		t.Errorf("got\n%s (%v), want\n%s", got, err, want)
+	}
+}
+
 func refused(t *testing.T, body string, err error, want string) {
 	t.Helper()
 	var field *openai.FieldError

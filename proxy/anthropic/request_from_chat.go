@@ -30,8 +30,8 @@ func FromChat(body []byte) ([]byte, error) {
 		return nil, openai.DecodeError(err)
 	}
 	out := request{
-		Model: in.Model, Stream: in.Stream, Temperature: in.Temperature, TopP: in.TopP,
-		StopSequences: in.Stop,
+		Model: in.Model, Stream: orNone(in.Stream), Temperature: orNone(in.Temperature), TopP: orNone(in.TopP),
+		StopSequences: orNone(in.Stop),
 	}
 	if in.Stop.Kind() == '"' {
 		out.StopSequences = append(append([]byte{'['}, in.Stop...), ']')
@@ -64,6 +64,14 @@ func FromChat(body []byte) ([]byte, error) {
 	return openai.AppendWire(nil, &out)
 }
 
+// orNone returns nothing for null, which OpenAI takes for an absent member and Anthropic refuses.
+func orNone(value raw) raw {
+	if !openai.Given(value) {
+		return nil
+	}
+	return value
+}
+
 // chatRest returns the members that are passed on unchanged.
 func chatRest(members raw) (raw, error) {
 	var err error
@@ -84,7 +92,7 @@ func chatRest(members raw) (raw, error) {
 			plain = `["text"]`
 		case "logit_bias", "functions", "seed", "function_call", "audio", "web_search_options", "verbosity":
 		default:
-			return true
+			return v != "null"
 		}
 		if v != plain && v != "null" && v != "{}" && v != "[]" && err == nil {
 			err = openai.Unsupported(name, "got %s: not supported by this backend", v)
@@ -135,7 +143,7 @@ func messageTools(in *openai.ChatRequest, out *request) error {
 		if !openai.Given(schema) {
 			schema = raw(`{"type":"object","properties":{}}`)
 		}
-		out.Tools = append(out.Tools, tool{Name: t.Function.Name, Description: t.Function.Description, InputSchema: schema, Strict: t.Function.Strict})
+		out.Tools = append(out.Tools, tool{Name: t.Function.Name, Description: orNone(t.Function.Description), InputSchema: schema, Strict: orNone(t.Function.Strict)})
 	}
 	var choice *toolChoice
 	switch {
