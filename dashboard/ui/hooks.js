@@ -5,7 +5,7 @@ import { signIns } from "./api.js";
 
 const refreshEvery = 500; // ms; a change is seen within a second
 export const retryAfter = 2; // seconds until what failed, for a reason that may pass, is loaded again
-const pause = 4; // times what the last load took: a page that is slow to load leaves the store to others
+export const pause = 4; // times what the last load took: a page that is slow to load leaves the store to others
 
 // passing says whether the next try may succeed: whatever the store did not refuse.
 export const passing = (error) => !(error.status >= 400 && error.status < 500) || error.status === 429;
@@ -20,7 +20,7 @@ for (const act of ["pointermove", "pointerdown"]) addEventListener(act, hold, { 
 for (const act of ["pointerup", "pointercancel", "blur"]) addEventListener(act, release, { passive: true });
 
 // still waits until the page may change.
-async function still() {
+export async function still() {
   while (performance.now() < held) await new Promise((go) => setTimeout(go, 50));
 }
 

@@ -489,6 +489,32 @@ test("integers that JavaScript rounds are shown as they are stored", async () =>
   await done();
 });
 
+test("of a conversation of a thousand calls its beginning and its end are shown, and it is read again only when it goes on", async () => {
+  const [task] = await api("queues/rollouts/enqueue", { method: "POST", body: JSON.stringify({ rollouts: [{ input: "a long conversation" }] }) });
+  const { attempt } = await api(`rollouts/${task.rollout_id}/attempts`, { method: "POST", body: "{}" });
+  const add = (from, to) => api("spans/batch", { method: "POST", body: JSON.stringify({ spans: [...Array(to - from)].map((_, i) => {
+    const span_id = String(from + i).padStart(16, "0");
+    return { rollout_id: task.rollout_id, attempt_id: attempt.attempt_id, sequence_id: from + i + 1, trace_id: "ab".repeat(16), span_id, parent_id: null, name: "litellm_request", status: { status_code: "OK", description: null },
+      attributes: { "gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "question " + (from + i), "gen_ai.completion.0.role": "assistant", "gen_ai.completion.0.content": "answer" },
+      events: [], links: [], start_time: from + i, end_time: from + i + 1, context: { trace_id: "ab".repeat(16), span_id, is_remote: false, trace_state: {} }, parent: null, resource: { attributes: {}, schema_url: "" } };
+  }) }) });
+  await add(0, 1000);
+  const { page, done } = await open("rollouts/" + task.rollout_id);
+  const calls = page.locator(".call");
+  await page.getByRole("button", { name: "Show more of the 800 between" }).waitFor();
+  assert.deepEqual([await calls.count(), await calls.first().getByText("question 0", { exact: true }).count(), await calls.last().getByText("question 999", { exact: true }).count()], [200, 1, 1]);
+  const read = [];
+  page.on("request", (r) => /[/]spans[?].*limit=1000/.test(r.url()) && read.push(r.url()));
+  for (let polls = 0; polls < 2; polls++) await page.waitForResponse((r) => /[/]spans[?].*limit=1$/.test(r.url()));
+  assert.deepEqual(read, []);
+  await add(1000, 1001);
+  await page.getByText("question 1000", { exact: true }).waitFor();
+  await page.getByRole("button", { name: "Show more of the 801 between" }).click();
+  await page.getByText("question 300", { exact: true }).waitFor();
+  await api(`rollouts/${task.rollout_id}/attempts/${attempt.attempt_id}`, { method: "POST", body: JSON.stringify({ status: "succeeded" }) });
+  await done();
+});
+
 test("a rollout of ten thousand spans has few rows in the document, and each can be reached", async () => {
   const { page, done } = await open("rollouts/" + made.long + "?tab=timeline");
   // Before all are there the page says "5,000 of 10,000 spans", and its end is another one.

@@ -6,9 +6,15 @@ import { href } from "../route.js";
 import { Act, Text } from "./basic.js";
 import { Tokens } from "./tokens.js";
 
-// Conversation shows what lib/span.js conversation() returns of a rollout. rate(span, value) keeps a judgement of one call.
+const itemsAtFirst = 200;
+
+// Conversation shows what lib/span.js conversation() returns of a rollout: of a long one how it begins and ends, until the reader asks for more.
+// rate(span, value) keeps a judgement of one call.
 export function Conversation({ rollout, items, onSpan, rate }) {
-  return html`<div class="conversation">${items.map((item) => html`<${kinds[item.kind]} key=${item.span.span_id} rollout=${rollout} item=${item} onSpan=${onSpan} rate=${rate} />`)}</div>`;
+  const [most, setMost] = useState(itemsAtFirst);
+  const shown = items.length > most ? [...items.slice(0, most / 2), null, ...items.slice(-most / 2)] : items;
+  return html`<div class="conversation">${shown.map((item) => (item ? html`<${kinds[item.kind]} key=${item.span.span_id} rollout=${rollout} item=${item} onSpan=${onSpan} rate=${rate} />`
+    : html`<p key="between"><button onClick=${() => setMost(most * 5)}>Show more of the ${count(items.length - most)} between</button></p>`))}</div>`;
 }
 
 function Call({ rollout, item, onSpan, rate }) {

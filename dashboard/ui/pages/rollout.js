@@ -3,7 +3,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { del, find, get, post, spans as readSpans } from "../api.js";
 import { onEvent, tell } from "../live.js";
-import { emptied, passing, retryAfter, useQuery } from "../hooks.js";
+import { emptied, passing, pause, retryAfter, still, useQuery } from "../hooks.js";
 import { go, href, route, setParams } from "../route.js";
 import { count, dateTime, number, oneLine, plural, seconds, visible } from "../lib/format.js";
 import { calls, conversation } from "../lib/span.js";
@@ -104,9 +104,11 @@ function useSpans(rollout, attempt) {
     let timer = 0;
     let wanted = false;
     let busy = false;
+    let next = 0; // when it is looked again
     const read = async () => {
       if (busy) return;
       busy = true;
+      const began = performance.now();
       wanted = false;
       let after = 0.7; // seconds
       try {
@@ -116,6 +118,7 @@ function useSpans(rollout, attempt) {
           all.push(...page.items);
           const total = page.total;
           read.total = total;
+          await still();
           setState((s) => (first || all.length > s.spans.length ? { spans: s.done && all.length < s.spans.length ? s.spans : [...all], total, done: s.done, error: null } : s));
           first = false;
         }
@@ -127,19 +130,18 @@ function useSpans(rollout, attempt) {
         after = retryAfter;
       }
       busy = false;
+      next = performance.now() + pause * (performance.now() - began);
       if (wanted && !abort.signal.aborted) timer = setTimeout(read, 1000 * after);
     };
-    // Before its rollout has ended no event tells of spans. A running attempt is read again and again; of one that has
-    // ended, late rewards are found by its number of spans, as is what a reset leaves out.
+    // Before its rollout has ended no event tells of spans. They, late rewards and what a reset leaves out are found by their number.
     let ticks = 0;
     let untold = false;
     const look = async () => {
-      if (attempt.end_time === null) return read();
-      const { total } = await get("spans", { rollout_id: rolloutID, attempt_id: attempt.attempt_id, limit: 1 }, abort.signal).catch(() => ({ total: read.total }));
+      const { total } = await get("spans", { rollout_id: rolloutID, attempt_id: attempt.attempt_id, limit: 1 }, abort.signal).catch(() => ({}));
       if (total !== read.total && !busy) read();
     };
     const poll = setInterval(() => {
-      if (document.hidden || busy || !(untold || attempt.end_time === null || (!over && ++ticks % 5 === 0))) return;
+      if (document.hidden || busy || performance.now() < next || !(untold || attempt.end_time === null || (!over && ++ticks % 5 === 0))) return;
       untold = false;
       look();
     }, 1000);
