@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -142,6 +143,32 @@ func TestUnloadOfLostEngine(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An unload does not wait long for a server that never ends it.
+func TestUnloadWithoutEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		unloads := false
+		w := newWorld(t, "", client.Config{}, server.Config{}, func(c tinkertest.Call) tinkertest.Fault {
+			if unloads = unloads || c.Path == "/unload_model"; unloads && c.Path == "/retrieve_future" {
+				return tinkertest.Pending
+			}
+			return tinkertest.None
+		})
+		defer w.close(t)
+		m, err := w.client.CreateModel(t.Context(), tinker.CreateModelParams{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		if err := m.Unload(t.Context()); !errors.Is(err, agl.ErrUnavailable) || !strings.Contains(err.Error(), "not unloaded after 30s") {
+			t.Errorf("%v, want unavailable", err)
+		}
+		if took := time.Since(begin); took > time.Minute {
+			t.Errorf("the unload took %v", took)
+		}
+	})
 }
 
 // On a server that runs repeats twice, a lost answer is reported, and nothing continues before a checkpoint is loaded.

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -57,8 +58,11 @@ const (
 // repeatable reports whether a call may run twice, whatever the state was.
 func (e effect) repeatable() bool { return e == replaces || e == ends }
 
-// unloadRetryFor bounds the retries of each request of an unload. A model that is not unloaded ends with its session.
-const unloadRetryFor = 5 * time.Second
+// A model that is not unloaded ends with its session.
+const (
+	unloadTimeout  = 30 * time.Second // of an unload, with the calls before it
+	unloadRetryFor = 5 * time.Second  // of each of its requests
+)
 
 // run runs do while no other call of the model runs, within CallTimeout.
 func (m *model) run(ctx context.Context, what effect, do func(ctx context.Context) error) error {
@@ -378,15 +382,17 @@ func (m *model) LoadWeights(ctx context.Context, p tinker.LoadWeightsParams) err
 
 func (m *model) Unload(ctx context.Context) error {
 	return m.run(ctx, ends, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeoutCause(ctx, unloadTimeout, agl.Errorf(agl.CodeUnavailable, "the model is not unloaded after %s", unloadTimeout))
+		defer cancel()
 		if err := m.dropGradient(ctx, ends); err != nil {
-			return err
+			return cmp.Or(context.Cause(ctx), err)
 		}
 		o, err := m.submit(ctx, request{
 			path: wire.UnloadModel, message: wire.ModelRequest{ModelID: m.id, Type: "unload_model"}, repeatable: true, retryFor: unloadRetryFor,
 		})
 		gone := o.inDoubt && errors.Is(err, agl.ErrNotFound) // an earlier try, whose answer was lost, unloaded it
 		if err != nil && !gone {
-			return err
+			return cmp.Or(context.Cause(ctx), err)
 		}
 		m.unloaded = true
 		m.slots.remove(m.slot)
