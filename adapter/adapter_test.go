@@ -343,6 +343,12 @@ func TestMessagesInParts(t *testing.T) {
 			{Key: "gen_ai.completion.1.content", Value: "b"},
 			{Key: "gen_ai.completion.2.finish_reason", Value: "stop"},
 		}, `[{"messages":[{"role":"user","content":"look"},{"role":"assistant","content":"a door"}],"tools":null}]`},
+		{"a function without parameters, and a tool of the provider", []agl.Attr{
+			{Key: "gen_ai.prompt.0.role", Value: "user"},
+			{Key: "gen_ai.prompt.0.content", Value: "look"},
+			{Key: "gen_ai.request.functions.0.search_context_size", Value: "low"},
+			{Key: "gen_ai.request.functions.2.name", Value: "now"},
+		}, `[{"messages":[{"role":"user","content":"look"}],"tools":[{"type":"function","function":{"name":"now","description":"","parameters":{}}}]}]`},
 	} {
 		conversations, err := Messages{}.Adapt([]agl.Span{{SpanID: "s1", Attributes: attributesOf(t, tc.attrs...)}})
 		if err != nil {

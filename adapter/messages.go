@@ -68,7 +68,8 @@ type Function struct {
 type Messages struct {
 	// Strict rejects tool messages without a tool_call_id, and roles that OpenAI's API does not have, as the reference
 	// does, and leaves out replies without a role. Otherwise they are read as they were sent, since other engines accept them, and
-	// such a reply is the assistant's.
+	// such a reply is the assistant's. A function without parameters then takes none, and tools without a name, such as web_search
+	// of the Responses API, are left out.
 	Strict bool
 	// OwnCalls reads the tool calls that a completion itself records if no child of its span is one, completions of any role,
 	// and the text beside the calls of earlier messages. The reference leaves all of these out.
@@ -192,8 +193,10 @@ func (r *recordedChat) conversation(m Messages) (Conversation, error) {
 	if functions := r.request.get("functions"); functions != nil {
 		const field = "gen_ai.request.functions"
 		f.requireList(field, functions)
-		c.Tools = []Tool{}
 		for i, recorded := range functions.list {
+			if !m.Strict && recorded.get("name") == nil {
+				continue // of the provider's own
+			}
 			c.Tools = append(c.Tools, f.requestTool(field+"."+strconv.Itoa(i), recorded))
 		}
 	}
@@ -275,6 +278,10 @@ func (f *fields) requestTool(field string, recorded *nested) Tool {
 	tool := Tool{Type: "function", Function: Function{Name: f.requireString(field, recorded, "name")}}
 	if recorded.get("description") != nil {
 		tool.Function.Description = f.requireString(field, recorded, "description")
+	}
+	if !f.strict && recorded.get("parameters") == nil {
+		tool.Function.Parameters = jsontext.Value("{}")
+		return tool
 	}
 	parameters := f.require(field, recorded, "parameters")
 	tool.Function.Parameters = parameters.json()

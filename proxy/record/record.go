@@ -282,18 +282,28 @@ var promptPrefixes = sync.OnceValue(func() []string {
 })
 
 // writeTool writes the members of a tool's function. In Chat Completions the function is a member
-// of the tool; in Responses and Messages the tool is the function.
+// of the tool; in Responses and Messages the tool is the function. One without parameters takes none, and readers rely on the attribute.
 func writeTool(a *attrs, prefix string, tool []byte) {
-	openai.Members(tool, func(name, value []byte) {
+	var named, takes bool
+	var write func(name, value []byte)
+	write = func(name, value []byte) {
 		switch {
 		case string(name) == "function" && value[0] == '{':
-			openai.Members(value, func(name, value []byte) { a.value(prefix, name, value) })
+			openai.Members(value, write)
+			return
 		case string(name) == "input_schema":
-			a.value(prefix, []byte("parameters"), value)
-		case string(name) != "type":
-			a.value(prefix, name, value)
+			name = []byte("parameters")
+		case string(name) == "type":
+			return
 		}
-	})
+		named = named || string(name) == "name"
+		takes = takes || string(name) == "parameters" && value[0] != 'n'
+		a.value(prefix, name, value)
+	}
+	openai.Members(tool, write)
+	if named && !takes {
+		a.value(prefix, []byte("parameters"), []byte("{}"))
+	}
 }
 
 func writeReply(a *attrs, x *parsedCall) {

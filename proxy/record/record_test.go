@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -145,6 +146,24 @@ func TestCustomToolCalls(t *testing.T) {
 	} {
 		if text, _ := got.GetString(name); text != want {
 			t.Errorf("%s is %q, want %q", name, text, want)
+		}
+	}
+}
+
+// A function without parameters is recorded as one that takes none: Python's TraceToMessages raises KeyError without the attribute.
+func TestFunctionsWithoutParameters(t *testing.T) {
+	t.Parallel()
+	var b Builder
+	for form, tools := range map[Form]string{
+		Chat:      `{"type":"function","function":{"name":"a"}},{"type":"function","function":{"name":"b","parameters":null}},{"type":"function","function":{"name":"c","parameters":{"type":"object"}}}`,
+		Responses: `{"type":"function","name":"a"},{"type":"custom","name":"b"},{"type":"function","name":"c","parameters":{"type":"object"}},{"type":"web_search","size":"low"}`,
+		Messages:  `{"name":"a"},{"name":"b","input_schema":null},{"name":"c","input_schema":{"type":"object"}}`,
+	} {
+		got := agl.Attributes(b.AppendAttributes(nil, &Input{Form: form, Request: []byte(`{"model":"m","tools":[` + tools + `]}`)}, &Position{Name: "1"}))
+		for i, want := range []string{"{}", "{}", `{"type":"object"}`, ""} {
+			if text, _ := got.GetString("gen_ai.request.functions." + strconv.Itoa(i) + ".parameters"); text != want {
+				t.Errorf("%s: parameters of function %d are %q, want %q", form, i, text, want)
+			}
 		}
 	}
 }
