@@ -156,6 +156,28 @@ func TestChatWithNulls(t *testing.T) {
 	}
 }
 
+// A text of the assistant at the end is the beginning of the reply.
+func TestPrefill(t *testing.T) {
+	t.Parallel()
+	const ask, begun = `{"role":"user","content":"a"}`, `{"role":"assistant","content":"{"}`
+	call := `{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f","input":{}}]}`
+	for _, tt := range []struct {
+		messages, rest string
+		hosted, want   bool
+	}{
+		{messages: ask + "," + begun, want: true},
+		{messages: ask + "," + begun, hosted: true},
+		{messages: ask + "," + begun, rest: `,"add_generation_prompt":true`},
+		{messages: ask + "," + begun + "," + ask},
+		{messages: ask + "," + call},
+	} {
+		got, err := anthropic.ToChat([]byte(`{"model":"m","messages":[`+tt.messages+`]`+tt.rest+`}`), anthropic.ChatOptions{Hosted: tt.hosted})
+		if err != nil || strings.Contains(string(got), `"add_generation_prompt":false,"continue_final_message":true`) != tt.want {
+			t.Errorf("%+v: got %s (%v)", tt, got, err)
+		}
+	}
+}
+
 func refused(t *testing.T, body string, err error, want string) {
 	t.Helper()
 	var field *openai.FieldError

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/openai"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -26,6 +27,8 @@ type ChatOptions struct {
 //     backend accepts them.
 //   - A budget of thinking tokens becomes an effort (low to 4,096, medium to
 //     16,384, high beyond) at hosted services; engines only switch thinking on.
+//   - A text of the assistant at the end is continued by engines that know
+//     continue_final_message, such as vLLM and SGLang.
 //   - Tool arguments that were not JSON, which [ChatReply.Reply] wraps in
 //     {"INVALID_JSON": …}, are unwrapped.
 func ToChat(body []byte, o ChatOptions) ([]byte, error) {
@@ -72,7 +75,20 @@ func ToChat(body []byte, o ChatOptions) ([]byte, error) {
 			return nil, err
 		}
 	}
+	if n := len(out.Messages); n > 0 && !o.Hosted {
+		out.Rest = continued(out.Rest, &out.Messages[n-1])
+	}
 	return openai.AppendWire(nil, &out)
+}
+
+// continued has an engine go on with a text of the assistant at the end, as Anthropic does, unless the request says itself what becomes of it.
+func continued(rest raw, last *openai.ChatMessage) raw {
+	_, prompted := rawjson.Get(rest, "add_generation_prompt")
+	_, said := rawjson.Get(rest, "continue_final_message")
+	if prompted || said || last.Role != "assistant" || len(last.ToolCalls) > 0 || !openai.Given(last.Content) {
+		return rest
+	}
+	return rawjson.Set(rawjson.Set(rest, "add_generation_prompt", raw("false")), "continue_final_message", raw("true"))
 }
 
 // rest keeps the members that a backend may know. Members that concern Anthropic's own
