@@ -58,12 +58,15 @@ func TestLiveTemplate(t *testing.T) {
 	}
 }
 
-// TestShopKeepsRatings checks that a rating can be given again that the proxy could not store, and also after the session has ended.
+// TestShopKeepsRatings checks that a rating can be given again that the proxy could not store, and also after the
+// session has ended, and that the others hurt nobody.
 func TestShopKeepsRatings(t *testing.T) {
 	t.Parallel()
-	var ratings atomic.Int64
+	var ratings, chats atomic.Int64
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Agl-Rollout", "ro-1")
+		if chats.Load() == 0 {
+			w.Header().Set("Agl-Rollout", "ro-1")
+		}
 		if strings.HasSuffix(r.URL.Path, "/reward") && ratings.Add(1) == 1 {
 			w.WriteHeader(http.StatusBadGateway)
 			return
@@ -95,10 +98,18 @@ func TestShopKeepsRatings(t *testing.T) {
 		}
 	}
 	_, chat := post("/chat", `{"customer":"ada","question":"is it in stock?"}`)
-	for _, want := range []int{http.StatusBadGateway, http.StatusOK} {
+	chats.Add(1)
+	_, unrecorded := post("/chat", `{"customer":"ada","question":"is it in stock?"}`)
+	for i, want := range []int{http.StatusBadGateway, http.StatusOK, http.StatusOK} {
 		if status, said := post("/rate", `{"chat":"`+chat["chat"]+`","pleased":true}`); status != want {
-			t.Errorf("rating: %d %v, want %d", status, said, want)
+			t.Errorf("rating %d: %d %v, want %d", i, status, said, want)
 		}
+	}
+	if status, said := post("/rate", `{"chat":"`+unrecorded["chat"]+`","pleased":true}`); status != http.StatusOK {
+		t.Errorf("rating of a chat without a session: %d %v", status, said)
+	}
+	if ratings.Load() != 2 {
+		t.Errorf("%d ratings came to the proxy, want 2", ratings.Load())
 	}
 }
 

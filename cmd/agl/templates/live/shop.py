@@ -39,6 +39,8 @@ def chat(customer, question):
 
 
 def rate(name, pleased):
+    if not rollouts.get(name):
+        return {}  # it was rated before, or was not recorded because agl's store was away
     session = MODEL_URL + "/agl/sessions/" + rollouts[name]
     post(session + "/reward", {"value": 1 if pleased else 0, "source": "customer"})  # agl: how good it was
     del rollouts[name]  # a rating that was not stored can be given again
