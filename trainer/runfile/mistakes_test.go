@@ -100,6 +100,7 @@ func TestOneMistake(t *testing.T) {
 		agent + data + ask + tune:               "f:4: algorithm.apo: candidates are compared on validation tasks: give data.val, or data.val_share",
 		live + "release: {max_sessions: 60}}}}": "f:3: algorithm.apo.live.release: gates.max_sessions: got 60, must be at least twice min_sessions, which is 50",
 		live + "redaction: {command: [/nowhere/check]}}}}":                                                       "f:3: algorithm.apo.live.redaction: command: there is no program /nowhere/check",
+		agent + data + tiny + "algorithm: {grpo: {steps: 1, validation: {every: 2}}}\n":                          "f:4: algorithm.grpo.validation: there are no validation tasks: give data.val, or data.val_share",
 		agent + both + ask + "algorithm: {apo: {gradient_model: m}}":                                             "f:4: algorithm.apo.gradient_model: got the model m without a base_url, and the proxy has no model of that name",
 		agent + both + ask + "algorithm: {apo: {gradient_model: ''}}":                                            "f:4: algorithm.apo.gradient_model: the name of the model is empty",
 		agent + both + ask + tiny + "algorithm: {apo: {gradient_model: {model: m, api_key: env:X}}}":             "f:5: algorithm.apo.gradient_model.api_key: given without base_url, but the run's proxy needs none",

@@ -160,6 +160,11 @@ func (d *draft) across(s *yamlfile.Scope) {
 	if !live && !s.Given("agent") && !s.Given("store.listen") && !s.Given("store.url") {
 		s.Failf("agent", "missing, the program that does the tasks; without it, give store.listen or store.url, so that runners elsewhere can join")
 	}
+	for _, key := range []string{"algorithm.grpo.validation", "algorithm.sft.val_n"} {
+		if s.Given(key) && s.Given("data") && !s.Given("data.val") && !s.Given("data.val_share") {
+			s.Failf(key, "there are no validation tasks: give data.val, or data.val_share")
+		}
+	}
 	if !s.Given("data.seed") {
 		f.Data.Seed = f.Seed
 	}
