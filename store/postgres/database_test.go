@@ -358,3 +358,26 @@ func TestEventsOfACopy(t *testing.T) {
 		t.Errorf("an id of the original: %+v, error %v, want a reset", got, err)
 	}
 }
+
+// TestEventsOfABackup restores a backup while a server runs: the numbers of events after it are given a second time, so an id
+// from before it says nothing, although the log has gone past its number.
+func TestEventsOfABackup(t *testing.T) {
+	t.Parallel()
+	databaseURL := server.Database(t)
+	d := open(t, postgres.Config{URL: databaseURL})
+	list, err := d.Events(t.Context(), "", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := d.Events(t.Context(), list.Last, 10); err != nil || got.Reset {
+		t.Errorf("before: %+v, error %v, want no reset", got, err)
+	}
+	execute(t, databaseURL, `CREATE TABLE agl.backup (LIKE agl.events INCLUDING ALL); DROP TABLE agl.events; ALTER TABLE agl.backup RENAME TO events`)
+	got, err := d.Events(t.Context(), list.Last, 10)
+	if err != nil || !got.Reset {
+		t.Errorf("an id from before: %+v, error %v, want a reset", got, err)
+	}
+	if got, err := d.Events(t.Context(), got.Last, 10); err != nil || got.Reset {
+		t.Errorf("an id from afterwards: %+v, error %v, want no reset", got, err)
+	}
+}

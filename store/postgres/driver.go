@@ -14,13 +14,12 @@ import (
 
 // Driver is a driver.Driver over PostgreSQL. Create it with [Open].
 type Driver struct {
-	config   Config
-	writer   *pgx.ConnConfig // of the connection that batches use
-	keyed    *pgxpool.Pool   // reads by key
-	search   *pgxpool.Pool   // searches
-	identity string          // of the database, a part of event ids
-	server   string          // this process, in notifications
-	log      *slog.Logger
+	config Config
+	writer *pgx.ConnConfig // of the connection that batches use
+	keyed  *pgxpool.Pool   // reads by key
+	search *pgxpool.Pool   // searches
+	server string          // this process, in notifications
+	log    *slog.Logger
 
 	batch    batch
 	turn     chan struct{} // capacity 1: the sender owns the batch

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,19 +17,25 @@ import (
 
 // Events implements driver.Driver.
 func (d *Driver) Events(ctx context.Context, after string, limit int) (out driver.EventList, err error) {
-	seen, ours := driver.EventNumber(d.identity, after)
+	seen, err := strconv.ParseInt(after[strings.LastIndexByte(after, '-')+1:], 10, 64)
+	if err != nil {
+		seen = math.MaxInt64
+	}
 	err = d.read(ctx, d.keyed, "read events", func(ctx context.Context, conn *pgx.Conn) error {
 		out = driver.EventList{}
+		// The identity distinguishes this database from copies of it, and the table from one that a backup has put in its place
+		// while the server runs: the numbers after the backup are given a second time.
+		identity := ""
 		var queries pgx.Batch
-		if ours {
-			queries.Queue(`SELECT id, kind, rollout_id, attempt_id, resources_id, worker_id, status, document FROM events
-				WHERE id > $1 ORDER BY id LIMIT $2`, seen, limit).Query(func(rows pgx.Rows) error {
-				return collect(rows, nil, func(r *row) error {
-					out.Events = append(out.Events, r.event(d.identity))
-					return nil
-				})
+		queries.Queue(`SELECT s.identity || '.' || d.oid || '.' || to_regclass('events')::oid FROM store s, pg_database d WHERE d.datname = current_database()`).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&identity) })
+		queries.Queue(`SELECT id, kind, rollout_id, attempt_id, resources_id, worker_id, status, document FROM events
+			WHERE id > $1 ORDER BY id LIMIT $2`, seen, limit).Query(func(rows pgx.Rows) error {
+			return collect(rows, nil, func(r *row) error {
+				out.Events = append(out.Events, r.event(identity))
+				return nil
 			})
-		}
+		})
 		var floor, last int64
 		// The floor is read last, so that it covers all events that were missing above.
 		queries.Queue(`SELECT s.event_floor, c.last FROM store s, event_counter c`).QueryRow(func(row pgx.Row) error {
@@ -36,8 +44,8 @@ func (d *Driver) Events(ctx context.Context, after string, limit int) (out drive
 		if err := conn.SendBatch(ctx, &queries).Close(); err != nil {
 			return err
 		}
-		out.Last = driver.EventID(d.identity, last)
-		if after != "" && (!ours || seen < floor || seen > last) {
+		out.Last = driver.EventID(identity, last)
+		if _, ours := driver.EventNumber(identity, after); after != "" && (!ours || seen < floor || seen > last) {
 			out.Events, out.Reset = nil, true
 		}
 		return nil

@@ -61,11 +61,6 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 		d.keyed.Close()
 		return nil, failed(ctx, "connect", err)
 	}
-	if err := d.identify(ctx); err != nil {
-		d.keyed.Close()
-		d.search.Close()
-		return nil, err
-	}
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	d.stop = stop
 	d.listener.init(config, parsed.ConnConfig, d.server, version)
@@ -74,14 +69,6 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 	d.done.Go(func() { d.forget(background) })
 	d.done.Go(func() { d.giveWay(background) })
 	return d, nil
-}
-
-// identify reads what distinguishes this database from others, including copies of it.
-func (d *Driver) identify(ctx context.Context) error {
-	return d.read(ctx, d.keyed, "read the database's identity", func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, `SELECT s.identity || '.' || d.oid FROM store s, pg_database d WHERE d.datname = current_database()`).
-			Scan(&d.identity)
-	})
 }
 
 // Capabilities implements driver.Driver.
