@@ -45,7 +45,7 @@ type storeCommand struct {
 	Token               flags.Token        `env:"AGL_TOKEN" placeholder:"TOKEN" help:"Require this bearer token of every request, or a key that agl key create has made. The token may do everything."`
 	CORSOrigin          []string           `name:"cors-origin" sep:"none" placeholder:"ORIGIN" help:"Let pages of this origin call the store; repeat it for several, * is every origin."`
 	AllowedHost         []string           `placeholder:"NAME" help:"Without a token: let the store be called under this name, too; repeat it for several. Addresses, localhost and this machine's name always work, other names not, so that web pages cannot reach it by DNS rebinding."`
-	DefaultUnresponsive flags.Duration     `placeholder:"TIME" help:"End an attempt without a heartbeat for this long (10m) if its rollout sets no limit itself; this also ends attempts whose claim never reached the runner. Default: never."`
+	DefaultUnresponsive flags.Duration     `placeholder:"TIME" help:"End an attempt without a heartbeat for this long (10m, at least 20s) if its rollout sets no limit itself; this also ends attempts whose claim never reached the runner. Default: never."`
 	RetainFinished      flags.Duration     `placeholder:"TIME" help:"Remove the spans of rollouts that finished this long ago (7d); the rollouts stay. Default: never."`
 	RetainBytes         flags.Size         `placeholder:"SIZE" help:"Remove the spans of finished rollouts, the oldest first, while all spans exceed this size (20GB); the rollouts stay. Default: never."`
 	RetainRollouts      retention          `placeholder:"BOUND" help:"Delete finished rollouts, with their attempts and spans, beyond this age, number or both (90d, 100000, 90d,100000), oldest first. Default: never."`
