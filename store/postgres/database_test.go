@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/url"
 	"os"
 	"strings"
@@ -379,5 +380,31 @@ func TestEventsOfABackup(t *testing.T) {
 	}
 	if got, err := d.Events(t.Context(), got.Last, 10); err != nil || got.Reset {
 		t.Errorf("an id from afterwards: %+v, error %v, want no reset", got, err)
+	}
+}
+
+func TestClockOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	for by, want := range map[string]string{"0 minutes": "", "5 minutes": "ahead=-5m", "-5 minutes": "ahead=5m"} {
+		databaseURL := fresh(t)
+		execute(t, databaseURL, `CREATE SCHEMA clock; CREATE FUNCTION clock.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT pg_catalog.clock_timestamp() + interval '`+by+`' $$`)
+		var log strings.Builder
+		u, err := url.Parse(databaseURL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		query := u.Query()
+		query.Set("search_path", "public,clock,pg_catalog")
+		u.RawQuery = query.Encode()
+		d, err := postgres.Open(t.Context(), postgres.Config{URL: u.String(), Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got := log.String(); !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("a database that is ahead by %s: the log says %q, want %q", by, got, want)
+		}
 	}
 }

@@ -61,6 +61,11 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 		d.keyed.Close()
 		return nil, failed(ctx, "connect", err)
 	}
+	if err := d.compareClocks(ctx); err != nil {
+		d.keyed.Close()
+		d.search.Close()
+		return nil, err
+	}
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	d.stop = stop
 	d.listener.init(config, parsed.ConnConfig, d.server, version)
@@ -69,6 +74,23 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 	d.done.Go(func() { d.forget(background) })
 	d.done.Go(func() { d.giveWay(background) })
 	return d, nil
+}
+
+// compareClocks warns of a clock that differs from the database's, and so from those of other servers: the deadline that one of
+// them sets is read from the clock of another.
+func (d *Driver) compareClocks(ctx context.Context) error {
+	return d.read(ctx, d.keyed, "read the database's clock", func(ctx context.Context, conn *pgx.Conn) error {
+		const tolerance = 2 * time.Second
+		var theirs time.Time
+		asked := time.Now()
+		err := conn.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&theirs)
+		took := time.Since(asked)
+		if ahead := asked.Add(took / 2).Sub(theirs); err == nil && ahead.Abs() > tolerance+took {
+			d.log.WarnContext(ctx, "the clock of this machine differs from the database's: with several servers, attempts end too early or too late; synchronise the clocks, for example by NTP",
+				"ahead", ahead.Round(time.Second))
+		}
+		return err
+	})
 }
 
 // Capabilities implements driver.Driver.
