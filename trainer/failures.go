@@ -68,8 +68,8 @@ func lastLine(text string) string {
 	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
 }
 
-// withCallError adds to the error of an agent why its last call of a model failed, which its client may not have told.
-func withCallError(message string, spans []agl.Span) string {
+// WithCallError adds to the error of an agent why its last call of a model failed, which its client may not have told.
+func WithCallError(message string, spans []agl.Span) string {
 	for i := range slices.Backward(spans) {
 		if s := &spans[i]; s.Name == agl.SpanProxyRequest {
 			if why := s.Status.Description.V; s.Status.Code == agl.StatusError && !strings.Contains(message, why) {

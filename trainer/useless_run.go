@@ -146,7 +146,7 @@ func (c *uselessCheck) read(ctx context.Context, id string, brief bool) error {
 		c.called = c.called || hasCall(e.Spans)
 	}
 	if e.Outcome.Kind != agl.OutcomeOK {
-		c.failures.add(id, reasonOf(e.Outcome, r.Config.TimeoutSeconds), withCallError(e.Outcome.Message, e.Spans))
+		c.failures.add(id, reasonOf(e.Outcome, r.Config.TimeoutSeconds), WithCallError(e.Outcome.Message, e.Spans))
 		if e.Outcome.Kind == agl.OutcomeTimeout {
 			c.late = true
 			c.lastLine = cmp.Or(LastOutput(e.Spans), c.lastLine)

@@ -180,6 +180,9 @@ func (d *dryRun) read(ctx context.Context, store agl.Store, e *algorithm.Episode
 		return err
 	}
 	r.Attempts, r.Spans, r.Outcome = attempts.Items, e.Spans, e.Outcome
+	if r.Outcome.Kind != agl.OutcomeOK {
+		r.Outcome.Message = trainer.WithCallError(r.Outcome.Message, e.Spans)
+	}
 	reward, mask := e.Score()
 	if r.Mask = mask; mask == "" {
 		r.Reward = agl.Some(reward)

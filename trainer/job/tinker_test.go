@@ -299,6 +299,11 @@ func TestTinkerEngineServes(t *testing.T) {
 	if err != nil || len(trial.Triplets) != 1 || trial.Untrained {
 		t.Errorf("trial %+v, %v", trial, err)
 	}
+	cfg.File.Agent.Process.Env = append(cfg.File.Agent.Process.Env, envModels+"=typo")
+	trial, err = DryRun(t.Context(), cfg)
+	if err != nil || !strings.Contains(trial.Outcome.Message, `its last call of the model failed: the model "typo" does not exist`) {
+		t.Errorf("a wrong name of the model: trial %+v, %v", trial, err)
+	}
 }
 
 // What is wrong with an engine is said before anything is run.
