@@ -39,7 +39,8 @@ func (t *SFT) Summary() Summary { return t.summary }
 //
 // When ctx ends, Run returns its error; outstanding rollouts are cancelled in the store and the last checkpoint stays
 // intact. A checkpoint of other settings or data is agl.ErrConflict. If none of the existing rollouts can be learned from,
-// Run returns agl.ErrInvalid; if every model call of a round was recorded without token ids, agl.ErrIllegalState.
+// Run returns agl.ErrInvalid; if no rollout of a round counts, or every model call of one was recorded without token ids,
+// agl.ErrIllegalState.
 func (t *SFT) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	t.summary = Summary{}
 	r := &run{cfg: t.cfg, in: in}
@@ -252,6 +253,13 @@ func (r *run) sample(ctx context.Context, round int) (*Shuffled, error) {
 	}
 	kept, data, selected := s.data()
 	r.kept, r.selected = kept, &selected
+	masked := 0
+	for _, n := range selected.Masked {
+		masked += n
+	}
+	if masked == selected.Rollouts { // the next round would be the same
+		return nil, agl.Errorf(agl.CodeIllegalState, "no rollout counts: of %d, these cannot be used: %v", masked, selected.Masked)
+	}
 	r.session.Totals.Add(selected.Rollouts, selected.Masked)
 	if len(data) == 0 {
 		r.cfg.Logger.WarnContext(ctx, "no rollout of the round can be learned from",

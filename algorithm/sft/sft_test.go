@@ -406,6 +406,12 @@ func TestNeedsTokens(t *testing.T) {
 	if !errors.Is(err, agl.ErrIllegalState) || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("no call has tokens: %v", err)
 	}
+	w.bare = func(int) (only, second bool) { return false, true }
+	_, err = w.run(t.Context(), t, cfg)
+	want = fmt.Sprintf("sft: round 1: no rollout counts: of %d, these cannot be used: map[malformed_trace:%[1]d]", 16*vocab)
+	if !errors.Is(err, agl.ErrIllegalState) || err.Error() != want {
+		t.Errorf("no rollout counts: %v", err)
+	}
 }
 
 // An engine that cannot learn from demonstrations is found out before there is any rollout.
