@@ -4,7 +4,7 @@
 //
 //	go run ./bench/conversation --turns 32,128,512
 //
-// The store is a server over HTTP on an empty database. Everything runs in this process.
+// The store is a server over HTTP on an empty database.
 package main
 
 import (
@@ -13,11 +13,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -43,6 +40,10 @@ type options struct {
 }
 
 func main() {
+	if role := bench.Role(); role != "" {
+		bench.Exit(role, serveGateway(role))
+		return
+	}
 	bench.Main("conversation", "Measures what a conversation of many turns costs.", run)
 }
 
@@ -261,7 +262,7 @@ func converse(ctx context.Context, s *store.Store, turns int) (*measured, error)
 	talk := &talk{}
 	for range turns {
 		talk.user()
-		if err := post(ctx, call, talk.request()); err != nil {
+		if _, err := post(ctx, call, talk.request()); err != nil {
 			return nil, err
 		}
 		talk.assistant()
@@ -297,96 +298,21 @@ func adapt(ctx context.Context, s agl.Store, rolloutID string, turns int) error 
 	return err
 }
 
-func post(ctx context.Context, url string, body []byte) error {
+// post returns the body of the reply.
+func post(ctx context.Context, url string, body []byte) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	reply, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	text, err := io.ReadAll(reply.Body)
 	_ = reply.Body.Close() // it was read to its end
 	if err == nil && reply.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %.300s", reply.Status, text)
 	}
-	return err
-}
-
-// callCPU returns the CPU time of a call at some turn through the proxy, minus that through a ReverseProxy. The engine replies as in
-// the turn reply, see newEngine. Of both, the minimum of all rounds counts, because other processes and the garbage collector only add to
-// it. Spans are dropped.
-func callCPU(ctx context.Context, turn, reply, calls int) (time.Duration, error) {
-	engine := newEngine(reply)
-	defer engine.Close()
-	target, err := url.Parse(engine.URL)
-	if err != nil {
-		return 0, err
-	}
-	reverse := httputil.NewSingleHostReverseProxy(target)
-	reverse.Transport = &http.Transport{} // apart from the agent's
-	bare := httptest.NewServer(reverse)
-	defer bare.Close()
-	p, err := proxy.New(proxy.Config{Models: []proxy.Model{{Name: "m", BaseURL: engine.URL + "/v1"}}, Spans: nowhere{}})
-	if err != nil {
-		return 0, err
-	}
-	p.Start(ctx)
-	defer func() { _ = p.Close(context.WithoutCancel(ctx)) }()
-	gateway := httptest.NewServer(p)
-	defer gateway.Close()
-	talk := &talk{}
-	for range turn - 1 {
-		talk.user()
-		talk.assistant()
-	}
-	talk.user()
-	body := talk.request()
-	cpu := func(url string) (time.Duration, error) {
-		spent, err := bench.Measure(func() error {
-			left := calls
-			for failed := 0; left > 0; {
-				// Rarely, a ReverseProxy drops a reply that begins before it has seen the end of the request.
-				if err := post(ctx, url, body); err == nil {
-					left--
-				} else if failed++; failed > calls/10 {
-					return err
-				}
-			}
-			return p.Flush(ctx, []string{"ro"})
-		})
-		return spent.CPU / time.Duration(calls), err
-	}
-	// The proxies take turns, so that other load on the machine is the same for both.
-	least, leastBare := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
-	for range rounds {
-		with, err := cpu(gateway.URL + "/rollout/ro/attempt/at/v1/chat/completions")
-		if err != nil {
-			return 0, err
-		}
-		without, err := cpu(bare.URL + "/v1/chat/completions")
-		if err != nil {
-			return 0, err
-		}
-		least, leastBare = min(least, with), min(leastBare, without)
-	}
-	return least - leastBare, nil
-}
-
-// rounds is how often CPU time is measured.
-const rounds = 30
-
-// nowhere takes spans and drops them.
-type nowhere struct{ agl.UnimplementedStore }
-
-func (nowhere) Capabilities() agl.Capabilities { return agl.Capabilities{AddSpansJSON: true} }
-
-func (nowhere) AddSpansJSON(context.Context, agl.AddSpansJSONParams) (agl.AddSpansResult, error) {
-	return agl.AddSpansResult{}, nil
-}
-
-func (nowhere) ReserveSequenceIDs(context.Context, agl.ReserveSequenceIDsParams) (int64, error) {
-	return 1, nil
+	return text, err
 }
