@@ -42,33 +42,42 @@ func TestMinViable(t *testing.T) {
 		}
 		checkNoted(t, w, "failed", 4*dropped)
 	}
-	w := newWorld(t, "", nil)
-	cfg := w.config("")
-	cfg.Async.MinViable = 2
-	err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, task{Fault: "model_error", Always: true})})
-	if !errors.Is(err, agl.ErrIllegalState) || !strings.Contains(err.Error(), "fewer than min_viable (2) rollouts that count; of the last one are masked: model_error 4") {
-		t.Errorf("error %v", err)
-	}
-	noneLive(t, w)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "", nil)
+		cfg := w.config("")
+		cfg.Async.MinViable = 2
+		err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, task{Fault: "model_error", Always: true})})
+		if !errors.Is(err, agl.ErrIllegalState) || !strings.Contains(err.Error(), "fewer than min_viable (2) rollouts that count; of the last one are masked: model_error 4") {
+			t.Errorf("error %v", err)
+		}
+		noneLive(t, w)
+	})
 }
 
 // TestNothingCounts: a run ends whose groups the infrastructure fails for three steps, also without min_viable.
 func TestNothingCounts(t *testing.T) {
 	t.Parallel()
 	for _, staleness := range []int{0, 1} {
-		w := newWorld(t, "", nil)
-		cfg := w.config("")
-		cfg.Steps, cfg.Async.MaxStaleness = 5, staleness
-		var rec recorder
-		rec.attach(&cfg)
-		err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, task{Fault: "model_error", Always: true})})
-		if !errors.Is(err, agl.ErrIllegalState) || !strings.Contains(err.Error(), "no rollout of the last 12 groups counts; of the last one are masked: model_error 4") {
-			t.Errorf("error %v", err)
-		}
-		if len(rec.steps) > 2 {
-			t.Errorf("%d steps", len(rec.steps))
-		}
-		noneLive(t, w)
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, "", nil)
+			cfg := w.config("")
+			cfg.Steps, cfg.Async.MaxStaleness = 5, staleness
+			var rec recorder
+			rec.attach(&cfg)
+			began := time.Now()
+			err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, task{Fault: "model_error", Always: true})})
+			if !errors.Is(err, agl.ErrIllegalState) || !strings.Contains(err.Error(), "no rollout of the last 12 groups counts; of the last one are masked: model_error 4") {
+				t.Errorf("error %v", err)
+			}
+			// Of an engine that is away for seconds, not all groups must fail.
+			if rests := time.Since(began); rests < 30*time.Second || rests > 3*time.Minute {
+				t.Errorf("the run ended after %v", rests)
+			}
+			if len(rec.steps) > 2 {
+				t.Errorf("%d steps", len(rec.steps))
+			}
+			noneLive(t, w)
+		})
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/admission"
+	"github.com/agl-go/agl/internal/backoff"
 )
 
 // await waits for the rollouts of a group and reads them. Those that are not done within the group's time are cancelled, and so are
@@ -53,6 +54,10 @@ func (p *pump) await(ctx context.Context, g *liveGroup) {
 	p.stopped += len(stopped)
 	p.unused += tokensOf(stopped)
 	p.mu.Unlock()
+	if err := p.rest(ctx, samples); err != nil {
+		p.fail(err)
+		return
+	}
 	reason := p.finish(g, samples)
 	left := passedOver{oversampled: spare}
 	for _, s := range samples {
@@ -184,6 +189,18 @@ func (p *pump) counts(ctx context.Context, id string) (bool, error) {
 	return episode.Failure() == "", nil
 }
 
+// rest waits before a group gives its place to the next one, if it fails and the groups of a step have failed before it: an engine that
+// is away for seconds must not fail those of maxFailures steps.
+func (p *pump) rest(ctx context.Context, samples taskGroup) error {
+	p.mu.Lock()
+	rests := p.fails(samples) && p.failedInRow >= p.cfg.PromptsPerStep
+	p.mu.Unlock()
+	if !rests {
+		return nil
+	}
+	return backoff.Sleep(ctx, failurePause)
+}
+
 // finish makes a group ready, or drops it for the reason that it returns. A group that was dropped meanwhile is stale.
 func (p *pump) finish(g *liveGroup, samples taskGroup) (reason admission.Reason) {
 	p.mu.Lock()
@@ -198,7 +215,7 @@ func (p *pump) finish(g *liveGroup, samples taskGroup) (reason admission.Reason)
 		p.heard = append(p.heard, heard{g.ID, g.task, rewardsOf(samples)})
 	}
 	reason = p.verdict(samples)
-	if reason == admission.Failed || slices.Max(p.viable(samples)) == 0 {
+	if p.fails(samples) {
 		if p.failedInRow++; p.failedInRow >= maxFailures*p.cfg.PromptsPerStep && p.err == nil {
 			var r StepReport
 			countSamples([]taskGroup{samples}, p.cfg.PassReward, &r)
@@ -234,6 +251,12 @@ func (p *pump) verdict(samples taskGroup) admission.Reason {
 		return admission.NoVariance
 	}
 	return ""
+}
+
+// fails reports whether a group fails: too few of its rollouts count, or none.
+func (p *pump) fails(samples taskGroup) bool {
+	counts := p.viable(samples)
+	return slices.Min(counts) < p.cfg.Async.MinViable || slices.Max(counts) == 0
 }
 
 // viable returns how many rollouts of a group count for each role.

@@ -70,6 +70,8 @@ const (
 	maxRefills = 10
 	// maxFailures is how many times the groups of a step may fail in a row before the run ends.
 	maxFailures = 3
+	// failurePause is how long each group rests that fails after those of a step have.
+	failurePause = 30 * time.Second
 )
 
 func (p *pump) fail(err error) {
