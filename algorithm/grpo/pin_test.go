@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -277,21 +278,23 @@ func TestUnaskedVersion(t *testing.T) {
 		"oldest for call":    {grpo.PinCall, true, true},
 		"newest for rollout": {grpo.PinRollout, false, true}, // as a proxy does that pins nothing
 	} {
-		w := newWorld(t, "", nil)
-		cfg := w.config("")
-		cfg.Steps, cfg.Async = 8, grpo.Async{MaxStaleness: 2, OnStale: admission.Wait, Pin: tc.pin}
-		cfg.Publisher = selective{w, tc.oldest}
-		var rec recorder
-		rec.attach(&cfg)
-		err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t)})
-		masked := 0
-		for _, s := range rec.steps {
-			masked += s.Masked[algorithm.MaskVersion]
-		}
-		caught := masked > 0 || errors.Is(err, agl.ErrIllegalState) && strings.Contains(err.Error(), "wrong_version")
-		if caught != tc.masks || err != nil && !caught {
-			t.Errorf("%s: %d rollouts are masked, error %v; want some: %t", name, masked, err, tc.masks)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, "", nil)
+			cfg := w.config("")
+			cfg.Steps, cfg.Async = 8, grpo.Async{MaxStaleness: 2, OnStale: admission.Wait, Pin: tc.pin}
+			cfg.Publisher = selective{w, tc.oldest}
+			var rec recorder
+			rec.attach(&cfg)
+			err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t)})
+			masked := 0
+			for _, s := range rec.steps {
+				masked += s.Masked[algorithm.MaskVersion]
+			}
+			caught := masked > 0 || errors.Is(err, agl.ErrIllegalState) && strings.Contains(err.Error(), "wrong_version")
+			if caught != tc.masks || err != nil && !caught {
+				t.Errorf("%s: %d rollouts are masked, error %v; want some: %t", name, masked, err, tc.masks)
+			}
+		})
 	}
 }
 
