@@ -1,7 +1,7 @@
 // An attempt as people read it: what was said, what was rewarded.
 import { useState } from "preact/hooks";
 import { html } from "../lib/html.js";
-import { count, number, oneLine, seconds, visible } from "../lib/format.js";
+import { count, number, oneLine, plural, seconds, visible } from "../lib/format.js";
 import { href } from "../route.js";
 import { Act, Text } from "./basic.js";
 import { Tokens } from "./tokens.js";
@@ -32,7 +32,7 @@ function Call({ rollout, item, onSpan, rate }) {
       <span class="rate" role="group" aria-label="Rate call ${item.span.sequence_id}"><${Act} small run=${() => rate(item.span, 1)}>Good</${Act}><${Act} small run=${() => rate(item.span, 0)}>Bad</${Act}></span>
     </header>
     ${item.tools.length > 0 && html`<p class="tools">tools: ${oneLine(item.tools.join(", "), 2000)}</p>`}
-    ${hidden > 0 && html`<button class="small" onClick=${() => setAll(true)}>${hidden} earlier messages</button>`}
+    ${hidden > 0 && html`<button class="small" onClick=${() => setAll(true)}>${plural(hidden, "earlier message")}</button>`}
     ${item.prompt.slice(hidden).map((m, i) => html`<${Message} key=${i} message=${m} />`)}
     ${item.replies.map((m, i) => html`<${Message} key=${"r" + i} message=${m} tokens=${i === 0 ? item.tokens : []} trained=${item.trained} reply />`)}
     ${item.failed && item.error && html`<${Text} class="bad" value=${item.error} />`}
