@@ -1,9 +1,13 @@
 package algorithm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
@@ -118,6 +122,15 @@ const (
 	// MaskTooLong: the tokens do not fit the model's context.
 	MaskTooLong Mask = Mask(agl.OutcomeContextOverflow)
 )
+
+// DescribeMasked lists masks and how many rollouts each has, as in "missing_reward 3, timeout 1"; of none, "none".
+func DescribeMasked(masked map[Mask]int) string {
+	var parts []string
+	for _, mask := range slices.Sorted(maps.Keys(masked)) {
+		parts = append(parts, fmt.Sprintf("%s %d", mask, masked[mask]))
+	}
+	return cmp.Or(strings.Join(parts, ", "), "none")
+}
 
 // Failure returns why the rollout has no reward that counts, as far as is known without its spans; empty if it may have one.
 func (e *Episode) Failure() Mask {

@@ -223,7 +223,7 @@ func (p *pump) finish(g *liveGroup, samples taskGroup) (reason admission.Reason)
 			if reason == admission.Failed {
 				what = fmt.Sprintf("the last %d groups have fewer than min_viable (%d) rollouts that count", p.failedInRow, p.cfg.Async.MinViable)
 			}
-			p.err = agl.Errorf(agl.CodeIllegalState, "%s; of the last one are masked: %s", what, describeMasked(r))
+			p.err = agl.Errorf(agl.CodeIllegalState, "%s; of the last one are masked: %s", what, algorithm.DescribeMasked(r.Masked))
 		}
 	} else {
 		p.failedInRow = 0

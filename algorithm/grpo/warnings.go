@@ -2,9 +2,6 @@ package grpo
 
 import (
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
 	"github.com/agl-go/agl/algorithm"
 )
@@ -54,7 +51,7 @@ func warnings(r StepReport) []algorithm.Warning {
 		add(WarnTruncated, "every rollout has a reply that was cut off at its length limit; raise max_tokens in the agent, or the model's context")
 	}
 	if shareOf(masked, r.Rollouts) > maxMaskedShare {
-		add(WarnMasked, "%d of %d rollouts (%.0f %%) are masked: %s", masked, r.Rollouts, 100*shareOf(masked, r.Rollouts), describeMasked(r))
+		add(WarnMasked, "%d of %d rollouts (%.0f %%) are masked: %s", masked, r.Rollouts, 100*shareOf(masked, r.Rollouts), algorithm.DescribeMasked(r.Masked))
 	}
 	later := r.ContinuedCalls + r.PrefixMismatches
 	if share := shareOf(r.PrefixMismatches, later); share > maxMismatchShare {
@@ -83,12 +80,4 @@ func whyNothing(r StepReport, masked int) string {
 		return fmt.Sprintf("nothing was learned: in all %d groups the rewards are equal (mean %.3g) or too few to compare; the tasks may be too easy or too hard for the model, or the reward is constant",
 			r.Groups, r.RewardMean)
 	}
-}
-
-func describeMasked(r StepReport) string {
-	var parts []string
-	for _, mask := range slices.Sorted(maps.Keys(r.Masked)) {
-		parts = append(parts, fmt.Sprintf("%s %d", mask, r.Masked[mask]))
-	}
-	return strings.Join(parts, ", ")
 }

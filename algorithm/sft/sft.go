@@ -141,8 +141,8 @@ func (r *run) fingerprint(ctx context.Context) (string, error) {
 	}
 	_, data, selected := s.data()
 	if len(data) == 0 {
-		return "", agl.Errorf(agl.CodeInvalid, "no stored rollout can be learned from: of %d that succeeded, %d are rejected for their rewards, and these cannot be used: %v",
-			selected.Rollouts, selected.Rejected, selected.Masked)
+		return "", agl.Errorf(agl.CodeInvalid, "no stored rollout can be learned from: of %d that succeeded, %d are rejected for their rewards, and these cannot be used: %s",
+			selected.Rollouts, selected.Rejected, algorithm.DescribeMasked(selected.Masked))
 	}
 	var err error
 	if r.stored, err = NewShuffled(data, r.cfg.Batch, r.cfg.Seed); err != nil {
@@ -258,7 +258,7 @@ func (r *run) sample(ctx context.Context, round int) (*Shuffled, error) {
 		masked += n
 	}
 	if masked == selected.Rollouts { // the next round would be the same
-		return nil, agl.Errorf(agl.CodeIllegalState, "no rollout counts: of %d, these cannot be used: %v", masked, selected.Masked)
+		return nil, agl.Errorf(agl.CodeIllegalState, "no rollout of %d counts: %s", masked, algorithm.DescribeMasked(selected.Masked))
 	}
 	r.session.Totals.Add(selected.Rollouts, selected.Masked)
 	if len(data) == 0 {

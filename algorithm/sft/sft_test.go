@@ -274,7 +274,7 @@ func TestDistils(t *testing.T) {
 	}
 	cfg.Filter.MinReward = agl.Some(2.0)
 	_, err = student.run(t.Context(), t, cfg)
-	want := fmt.Sprintf("sft: no stored rollout can be learned from: of %d that succeeded, %[1]d are rejected for their rewards, and these cannot be used: map[]", 5*16*vocab)
+	want := fmt.Sprintf("sft: no stored rollout can be learned from: of %d that succeeded, %[1]d are rejected for their rewards, and these cannot be used: none", 5*16*vocab)
 	if !errors.Is(err, agl.ErrInvalid) || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -408,7 +408,7 @@ func TestNeedsTokens(t *testing.T) {
 	}
 	w.bare = func(int) (only, second bool) { return false, true }
 	_, err = w.run(t.Context(), t, cfg)
-	want = fmt.Sprintf("sft: round 1: no rollout counts: of %d, these cannot be used: map[malformed_trace:%[1]d]", 16*vocab)
+	want = fmt.Sprintf("sft: round 1: no rollout of %d counts: malformed_trace %[1]d", 16*vocab)
 	if !errors.Is(err, agl.ErrIllegalState) || err.Error() != want {
 		t.Errorf("no rollout counts: %v", err)
 	}

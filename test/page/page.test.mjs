@@ -355,7 +355,7 @@ test("the queue is closed and opened, and a task is enqueued, as JSON or as a te
   await page.route("**/enqueue", async (r) => (await answered, r.continue()));
   await page.getByLabel("Task").fill('{"id": 12345678901234567890}');
   const sent = page.waitForRequest("**/enqueue");
-  await page.getByRole("button", { name: "Enqueue" }).press("Enter");
+  await page.getByRole("button", { name: "Enqueue" }).click();
   assert.match((await sent).postData(), /"input":\{"id": 12345678901234567890\}/);
   await page.getByLabel("Task").fill("the next one");
   const before = await page.getByRole("status").locator("a").innerText();
