@@ -117,7 +117,7 @@ func TestGroupTimeoutResumed(t *testing.T) {
 				cfg.Publisher = unhurried{w}
 				cfg.OnStep = func(grpo.StepReport) { cancel() }
 			}
-			hang := func(digit int32) task { return task{Digit: digit, Fault: "hang"} }
+			hang := func(digit int32) task { return task{Digit: digit, Fault: "hang", Fails: 2} } // their rewards differ, so that each step publishes
 			return w.run(ctx, t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, hang(1), hang(2), hang(3), hang(4))})
 		}
 		if err := process(true); !errors.Is(err, context.Canceled) {
