@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -122,6 +124,26 @@ func TestRetryFor(t *testing.T) {
 				t.Errorf("%v: %d tries in a minute", c.fault, n)
 			}
 		})
+	}
+}
+
+// An engine that answers 501 to what it cannot do is not asked again.
+func TestNotImplemented(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		http.Error(w, "no", http.StatusNotImplemented)
+	}))
+	defer web.Close()
+	c, err := client.New(client.Config{URL: web.URL, RetryFor: 200 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	err = c.DeleteWeights(t.Context(), tinker.DeleteWeightsParams{Path: "tinker://m/sampler_weights/a"})
+	if !errors.Is(err, agl.ErrUnimplemented) || asked.Load() != 1 {
+		t.Errorf("%v after %d requests, want one, and unimplemented", err, asked.Load())
 	}
 }
 

@@ -125,7 +125,7 @@ func (t *transport) exchange(ctx context.Context, r request) (rep reply, inDoubt
 			// RFC 6585 §4 and RFC 9110 §15.6.4: the server did not take the request.
 			safe = true
 			err = rep.problem(r.path)
-		case rep.status >= 500 || rep.status == http.StatusRequestTimeout || rep.status == http.StatusTooEarly:
+		case rep.status >= 500 && rep.status != http.StatusNotImplemented || rep.status == http.StatusRequestTimeout || rep.status == http.StatusTooEarly:
 			inDoubt = true
 			err = rep.problem(r.path)
 		default:

@@ -15,6 +15,7 @@ func errorStatuses() []errorStatus {
 		{http.StatusForbidden, agl.CodeUnauthorized},
 		{http.StatusNotFound, agl.CodeNotFound},
 		{http.StatusMethodNotAllowed, agl.CodeUnimplemented},
+		{http.StatusNotImplemented, agl.CodeUnimplemented},
 		{http.StatusConflict, agl.CodeConflict},
 		{http.StatusConflict, agl.CodeIllegalState},
 		{http.StatusGone, agl.CodeEvicted},
