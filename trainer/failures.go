@@ -3,12 +3,14 @@ package trainer
 import (
 	"cmp"
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/proxy/record"
 	"github.com/agl-go/agl/runner/process"
 )
 
@@ -70,15 +72,39 @@ func lastLine(text string) string {
 
 // WithCallError adds to the error of an agent why its last call of a model failed, which its client may not have told.
 func WithCallError(message string, spans []agl.Span) string {
-	for i := range slices.Backward(spans) {
-		if s := &spans[i]; s.Name == agl.SpanProxyRequest {
-			if why := s.Status.Description.V; s.Status.Code == agl.StatusError && !strings.Contains(message, why) {
-				return message + "\nits last call of the model failed: " + why
-			}
-			break
-		}
+	if why := callError(spans); !strings.Contains(message, why) {
+		return message + "\nits last call of the model failed: " + why
 	}
 	return message
+}
+
+// callError is why the last call of a model failed; empty if it did not.
+func callError(spans []agl.Span) string {
+	if s := lastOfName(spans, agl.SpanProxyRequest); s != nil && s.Status.Code == agl.StatusError {
+		return s.Status.Description.V
+	}
+	return ""
+}
+
+// noSuchModel reports whether the last call asked for a model that the run's proxy does not have.
+func noSuchModel(spans []agl.Span) bool {
+	s := lastOfName(spans, agl.SpanLiteLLMRequest)
+	if s == nil {
+		return false
+	}
+	source, _ := s.Attributes.GetString(record.AttrErrorSource)
+	status, _ := s.Attributes.GetInt(record.AttrStatus)
+	return source == record.SourceGateway && status == http.StatusNotFound
+}
+
+// lastOfName is the last span of a name; nil if there is none.
+func lastOfName(spans []agl.Span, name string) *agl.Span {
+	for i := range slices.Backward(spans) {
+		if spans[i].Name == name {
+			return &spans[i]
+		}
+	}
+	return nil
 }
 
 // LastOutput is the last line that the agent of an attempt wrote to standard output,

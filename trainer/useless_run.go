@@ -146,17 +146,23 @@ func (c *uselessCheck) read(ctx context.Context, id string, brief bool) error {
 		c.called = c.called || hasCall(e.Spans)
 	}
 	if e.Outcome.Kind != agl.OutcomeOK {
-		c.failures.add(id, reasonOf(e.Outcome, r.Config.TimeoutSeconds), WithCallError(e.Outcome.Message, e.Spans))
+		message := WithCallError(e.Outcome.Message, e.Spans)
+		if e.Outcome.Kind == agl.OutcomeModelError {
+			e.Outcome.Message = cmp.Or(callError(e.Spans), e.Outcome.Message) // the agent's client may have told nothing but the status
+		}
+		c.failures.add(id, reasonOf(e.Outcome, r.Config.TimeoutSeconds), message)
 		if e.Outcome.Kind == agl.OutcomeTimeout {
 			c.late = true
 			c.lastLine = cmp.Or(LastOutput(e.Spans), c.lastLine)
 		}
 		switch e.Outcome.Kind {
 		case agl.OutcomeUnresponsive, agl.OutcomeCancelled, agl.OutcomeModelError:
-			// A runner or a model server that is away may come back.
+			if !noSuchModel(e.Spans) {
+				return nil // a runner or a model server that is away may come back
+			}
 		default:
-			c.useless++
 		}
+		c.useless++
 		return nil
 	}
 	_, mask := e.Score()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/proxy/record"
 	"github.com/agl-go/agl/runner/process"
 	"github.com/agl-go/agl/tracer"
 	"github.com/agl-go/agl/trainer"
@@ -43,6 +44,17 @@ func TestUselessRun(t *testing.T) {
 			refused := agl.Span{Name: agl.SpanProxyRequest, Status: agl.SpanStatus{Code: agl.StatusError, Description: agl.Some("no such model")}}
 			return agl.Result{}, errors.Join(errors.New("HTTPError 404"), trace.Add(ctx, refused))
 		}), callLearner{}, 3, nil, "\n  HTTPError 404 ×3…\nthe first of them in full:\n  HTTPError 404\n  its last call of the model failed: no such model\n"},
+		"the model does not exist": {agl.AgentFunc(func(ctx context.Context, _ agl.Task) (agl.Result, error) {
+			trace, _ := tracer.FromContext(ctx)
+			refused := agl.SpanStatus{Code: agl.StatusError, Description: agl.Some("no such model")}
+			call := agl.Span{Name: agl.SpanLiteLLMRequest, Status: refused}
+			var err error
+			if call.Attributes, err = call.Attributes.With(agl.Attr{Key: record.AttrErrorSource, Value: record.SourceGateway}, agl.Attr{Key: record.AttrStatus, Value: 404}); err != nil {
+				return agl.Result{}, err
+			}
+			err = errors.Join(trace.Add(ctx, agl.Span{Name: agl.SpanProxyRequest, Status: refused}), trace.Add(ctx, call))
+			return agl.Result{}, &agl.OutcomeError{Kind: agl.OutcomeModelError, Err: errors.Join(errors.New("HTTPError 404"), err)}
+		}), callLearner{}, 30, nil, "20 of 20 are without\n  model_error: no such model ×20"},
 		"all are cancelled": {agl.AgentFunc(hanging), agl.AlgorithmFunc(cancelAll), 3, nil,
 			"3 of 3 are without\n  cancelled before it had ended ×3, first in ro-…\nthe time of a group is group_timeout, where that is given"},
 		"only validation has a reward": {agl.AgentFunc(func(_ context.Context, task agl.Task) (agl.Result, error) {

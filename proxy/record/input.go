@@ -129,6 +129,8 @@ const (
 	AttrQueueSeconds     = "agentlightning.proxy.queue_seconds"
 	AttrFirstByteSeconds = "agentlightning.proxy.first_byte_seconds"
 	AttrTotalSeconds     = "agentlightning.proxy.total_seconds"
+	// AttrStatus is the status of the answer that the agent got.
+	AttrStatus = "http.response.status_code"
 	// AttrErrorSource is SourceGateway or SourceProvider, for a call that failed.
 	AttrErrorSource = "agentlightning.proxy.error_source"
 	// AttrTries is how often the request was sent, if more than once.

@@ -20,7 +20,6 @@ const (
 	rawPrefix  = "llm.hosted_vllm"
 	attrMethod = "http.request.method"
 	attrPath   = "url.path"
-	attrStatus = "http.response.status_code"
 	tracerName = "agl.proxy"
 )
 
@@ -97,7 +96,7 @@ func (b *Builder) Append(dst []byte, in *Input, at *Position) ([]byte, Made) {
 		a.String(attrMethod, in.Method)
 		a.String(attrPath, in.Path)
 		if in.Status > 0 {
-			a.Int(attrStatus, int64(in.Status))
+			a.Int(AttrStatus, int64(in.Status))
 		}
 	})
 	span(agl.SpanLiteLLMRequest, sent, last, func(a *attrs) { modelCall(a, in, at, &x) })
@@ -170,7 +169,7 @@ func modelCall(a *attrs, in *Input, at *Position, x *parsedCall) {
 		a.String(AttrBackend, in.Backend)
 	}
 	if in.Status > 0 {
-		a.Int(attrStatus, int64(in.Status))
+		a.Int(AttrStatus, int64(in.Status))
 	}
 	a.Bool(AttrDelivered, in.Delivered)
 	if !in.Sent.IsZero() {
