@@ -88,9 +88,9 @@ func TestRedirect(t *testing.T) {
 		if !moved {
 			return respond(200, nil, `{"id":"c","choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}]}`), nil
 		}
-		return respond(301, http.Header{"Location": {"https://backend/v1"}}, "<html>moved</html>"), nil
+		return respond(301, http.Header{"Location": {"https://backend/v1?key=s3cret"}}, "<html>moved</html>"), nil
 	}, func(c *proxy.Config) { c.Health.Failures = 1 }, "backend")
-	const want = `the backend of model \"m\" answered 301 with the Location \"https://backend/v1\": base_url must be the URL that answers itself`
+	const want = `the backend of model \"m\" answered 301 with the Location \"https://backend/v1?key=xxxxx\": base_url must be the URL that answers itself`
 	w := ask(t.Context(), p, attemptPath, hello, nil)
 	if w.Code != http.StatusBadGateway || w.Header().Get("Location") != "" || !strings.Contains(w.Body.String(), want) || strings.Count(w.Body.String(), "301") != 1 {
 		t.Errorf("answered %d %v %s", w.Code, w.Header(), w.Body)

@@ -222,7 +222,7 @@ func TestPauseEngines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newPausable(t, func(c *proxy.Config) {
 			for i := range c.Models {
-				c.Models[i].PauseURL, c.Models[i].ResumeURL = "/pause?mode=keep", "/resume"
+				c.Models[i].PauseURL, c.Models[i].ResumeURL = "/pause?mode=keep", "/resume?key=s3cret"
 			}
 			c.Models = append(c.Models, proxy.Model{Name: "other name of a", BaseURL: "http://a/v1", PauseURL: "/pause?mode=keep"})
 			c.Models = append(c.Models, proxy.Model{Name: "hosted", BaseURL: "http://hosted/v1"})
@@ -231,11 +231,11 @@ func TestPauseEngines(t *testing.T) {
 		b.sick = "b"
 		err := b.Resume(t.Context())
 		var engines *proxy.EnginesError
-		if !errors.As(err, &engines) || len(engines.Failures) != 1 || engines.Failures[0].URL != "http://b/resume" || !strings.Contains(err.Error(), "no such engine") {
+		if !errors.As(err, &engines) || len(engines.Failures) != 1 || engines.Failures[0].URL != "http://b/resume?key=xxxxx" || !strings.Contains(err.Error(), "no such engine") {
 			t.Errorf("resume: %v", err)
 		}
 		slices.Sort(b.told)
-		want := []string{"POST http://a/pause?mode=keep", "POST http://a/resume", "POST http://b/pause?mode=keep", "POST http://b/resume"}
+		want := []string{"POST http://a/pause?mode=keep", "POST http://a/resume?key=s3cret", "POST http://b/pause?mode=keep", "POST http://b/resume?key=s3cret"}
 		if diff := cmp.Diff(want, b.told); diff != "" {
 			t.Error(diff)
 		}

@@ -1,10 +1,11 @@
-// Package secret checks tokens and keys before they are used, and keeps passwords of URLs out of messages. It must not know
+// Package secret checks tokens and keys before they are used, and keeps the secrets of URLs out of messages. It must not know
 // whose they are.
 package secret
 
 import (
 	"errors"
 	"net/url"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -34,14 +35,18 @@ func ParseURL(raw string) (*url.URL, error) {
 	return u, err
 }
 
-// RedactURL hides the password of a URL.
+// parameter is a parameter of a query, and its first group the name.
+var parameter = regexp.MustCompile(`([^&=]+=)?[^&]+`)
+
+// RedactURL hides the password of a URL, and the values in its query, which may be keys.
 func RedactURL(s string) string {
 	u, err := url.Parse(s)
 	switch {
-	case strings.Contains(s, "@") && (err != nil || u.Host == ""): // it follows a password
+	case strings.Contains(s, "@") && (err != nil || u.Host == ""), strings.Contains(s, "?") && err != nil: // a secret may stand beside these
 		return "(not a URL)"
 	case err != nil:
 		return s
 	}
+	u.RawQuery = parameter.ReplaceAllString(u.RawQuery, "${1}xxxxx")
 	return u.Redacted()
 }

@@ -43,6 +43,9 @@ func TestRedactURL(t *testing.T) {
 		"agl:s3cret@host:4747":      "(not a URL)",
 		"http://agl:s3%zz@host":     "(not a URL)",
 		"localhost:4747":            "localhost:4747",
+		"http://h/v1?v=2&key=s3&s3": "http://h/v1?v=xxxxx&key=xxxxx&xxxxx",
+		"/pause?key=s3cret":         "/pause?key=xxxxx",
+		"http://h:x?key=s3cret":     "(not a URL)",
 		"http://host/a b":           "http://host/a%20b",
 		"%zz":                       "%zz",
 	} {

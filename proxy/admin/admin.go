@@ -24,7 +24,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -35,6 +34,7 @@ import (
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/internal/secret"
 	"github.com/agl-go/agl/proxy/capture"
 	"github.com/agl-go/agl/proxy/exchange"
 	"github.com/agl-go/agl/proxy/openai"
@@ -365,18 +365,12 @@ func flushError(err error) error {
 	}
 }
 
-// parameter is a parameter of a query, and its first group the name.
-var parameter = regexp.MustCompile(`([^&=]+=)?[^&]+`)
-
 // redacted hides the secrets of models, which queries may have, too.
 func redacted(models []upstream.Model) []upstream.Model {
 	for i := range models {
 		m := &models[i]
 		for _, at := range []*string{&m.BaseURL, &m.HealthURL, &m.PauseURL, &m.ResumeURL} {
-			if u, err := url.Parse(*at); err == nil && *at != "" {
-				u.RawQuery = parameter.ReplaceAllString(u.RawQuery, "${1}xxxxx")
-				*at = u.Redacted()
-			}
+			*at = secret.RedactURL(*at)
 		}
 		if m.APIKey != "" && !strings.HasPrefix(m.APIKey, "env:") {
 			m.APIKey = "redacted"

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/agl-go/agl/internal/secret"
 )
 
 // engines sends control requests to the engines behind the backends: health probes,
@@ -78,7 +80,7 @@ func (e *engines) postAll(ctx context.Context, t *table, of func(b *backend) *ur
 			if err := e.request(ctx, http.MethodPost, at, b); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				failed = append(failed, EngineFailure{URL: at.Redacted(), Err: err})
+				failed = append(failed, EngineFailure{URL: secret.RedactURL(at.String()), Err: err})
 			}
 		})
 	})
@@ -91,7 +93,7 @@ func (e *engines) postAll(ctx context.Context, t *table, of func(b *backend) *ur
 
 // EngineFailure is an engine that could not be paused or resumed.
 type EngineFailure struct {
-	URL string // without its password
+	URL string // without its secrets
 	Err error
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agl-go/agl/internal/secret"
 	"github.com/agl-go/agl/proxy/openai"
 )
 
@@ -215,9 +216,10 @@ func (r *Reply) cause(err error) error {
 // to an address that nobody has configured, and so would the agent's client if it got the reply. The backend is up: its circuit breaker
 // stays closed.
 func (r *Reply) redirected(res *http.Response) error {
+	location := secret.RedactURL(res.Header.Get("Location")) // most repeat the query of base_url
 	message := fmt.Sprintf("the backend of model %q answered %d with the Location %.300q: base_url must be the URL that answers itself, such as https:// in place of http://",
-		r.model, res.StatusCode, res.Header.Get("Location"))
-	r.pool.cfg.Logger.Warn("backend redirects", "model", r.model, "backend", r.Backend, "status", res.StatusCode, "location", res.Header.Get("Location"))
+		r.model, res.StatusCode, location)
+	r.pool.cfg.Logger.Warn("backend redirects", "model", r.model, "backend", r.Backend, "status", res.StatusCode, "location", location)
 	return openai.NewError(http.StatusBadGateway, openai.APIError, "backend_redirects", message)
 }
 

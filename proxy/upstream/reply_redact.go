@@ -5,12 +5,16 @@ import (
 	"encoding/base64"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 )
 
 // minSecret is the length of the shortest key that is treated as a secret. Servers that check
 // no key are given a word such as EMPTY, which any reply may contain.
 const minSecret = 8
+
+// secretName matches parameters of a query whose values are secrets.
+var secretName = regexp.MustCompile(`(?i)key|token|secret|pass`)
 
 // redact hides the secrets of a backend in its reply. Some servers repeat the key that they
 // refuse, and neither the agent nor a record may see it. Each byte of a secret becomes an
@@ -28,6 +32,13 @@ func (b *backend) redact(res *http.Response, key string) {
 		password, _ := at.Password()
 		add(password)
 		add(base64.StdEncoding.EncodeToString([]byte(at.Username() + ":" + password)))
+	}
+	if b.base.RawQuery != "" { // servers repeat the URL that they do not know
+		for name, values := range b.base.Query() {
+			if secretName.MatchString(name) {
+				add(values[0])
+			}
+		}
 	}
 	if len(secrets) == 0 {
 		return
