@@ -119,6 +119,19 @@ func TestBaseURLWithAQuery(t *testing.T) {
 	}
 }
 
+// An engine without a tokenizer's route says in its own form that it does not know the path.
+func TestCountWithoutTokenizer(t *testing.T) {
+	t.Parallel()
+	engine := serve(t, func(context.Context, proxytest.Request) proxytest.Reply {
+		return proxytest.Reply{Status: http.StatusNotFound, Body: `{"detail":"Not Found"}`}
+	})
+	got := post(t, start(t, engine.BaseURL(), nil).URL+"/v1/messages/count_tokens", `{"model":"m","messages":[]}`)
+	const want = `{"type":"error","error":{"message":"the backend of model \"m\" has not counted the tokens, it answered 404 to POST /tokenize: Not Found","type":"not_found_error","param":null,"code":null}}`
+	if got.status != http.StatusNotFound || string(got.body) != want {
+		t.Errorf("got %d %s, want %s", got.status, got.body, want)
+	}
+}
+
 // What cannot be had is refused with the field or the path, by an error that
 // clients of both families read.
 func TestRefusals(t *testing.T) {

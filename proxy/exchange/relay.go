@@ -60,7 +60,11 @@ func (r *relay) visible() ([][]byte, error) {
 	switch {
 	case r.reply.Status >= 300 && pl.Translated:
 		r.contentType("application/json")
-		return [][]byte{openai.ErrorFrom(r.reply.Status, body).AppendJSON(nil)}, nil
+		e := openai.ErrorFrom(r.reply.Status, body)
+		if pl.Path == tokenizePath {
+			e.Message = fmt.Sprintf("the backend of model %q has not counted the tokens, it answered %d to POST /tokenize: %s", r.in.Model, r.reply.Status, e.Message)
+		}
+		return [][]byte{e.AppendJSON(nil)}, nil
 	case r.reply.Status >= 300:
 		return [][]byte{body}, nil
 	case !pl.Translated && pl.replay:

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"math"
 	"net/http"
 	"strings"
@@ -106,6 +107,8 @@ func ErrorFrom(status int, body []byte) Error {
 			}
 		case "message":
 			e.Message = s
+		case "detail": // FastAPI's
+			e.Message = cmp.Or(e.Message, s)
 		case "type":
 			said = s
 		case "param":
