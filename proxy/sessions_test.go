@@ -259,12 +259,18 @@ func TestSessionsEndByThemselves(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	next := startLive(t, store, func(c *proxy.Config) { c.Sessions.IdleTimeout = 300 * time.Millisecond })
-	_, id := next.call(t, completions, hello, 200, "Authorization", "Bearer "+fmt.Sprint(started["key"]))
+	second := startLive(t, store, nil)
+	_, id := second.call(t, completions, hello, 200, "Authorization", "Bearer "+fmt.Sprint(started["key"]))
 	if id != started["session_id"] {
 		t.Errorf("the key is of rollout %s, want %v", id, started["session_id"])
 	}
-	for _, id := range []string{left, id} {
+	if err := second.Proxy.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	next := startLive(t, store, func(c *proxy.Config) { c.Sessions.IdleTimeout = 300 * time.Millisecond })
+	_, own := next.call(t, completions, hello, 200, "X-Agl-Session", "own")
+	for _, id := range []string{left, id, own} {
 		if why := next.awaitEnd(t, id); why != "idle" {
 			t.Errorf("ended by %q", why)
 		}

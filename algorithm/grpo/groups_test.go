@@ -84,19 +84,21 @@ func TestNothingCounts(t *testing.T) {
 // TestGroupTimeout: the rollouts of a group that hang are cancelled, and the others are compared.
 func TestGroupTimeout(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "", nil)
-	cfg := w.config("")
-	cfg.Steps = 1
-	cfg.Async.GroupTimeout = 5 * time.Second
-	var rec recorder
-	rec.attach(&cfg)
-	if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, task{Digit: 1, Fault: "hang"}, task{Digit: 2}, task{Digit: 3}, task{Digit: 4})}); err != nil {
-		t.Fatal(err)
-	}
-	if s := rec.steps[0]; s.Masked[algorithm.Mask(agl.OutcomeCancelled)] == 0 || s.Groups != 4 {
-		t.Errorf("step %+v, want a cancelled rollout", s)
-	}
-	noneLive(t, w)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "", nil)
+		cfg := w.config("")
+		cfg.Steps = 1
+		cfg.Async.GroupTimeout = 5 * time.Second
+		var rec recorder
+		rec.attach(&cfg)
+		if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, task{Digit: 1, Fault: "hang"}, task{Digit: 2}, task{Digit: 3}, task{Digit: 4})}); err != nil {
+			t.Fatal(err)
+		}
+		if s := rec.steps[0]; s.Masked[algorithm.Mask(agl.OutcomeCancelled)] != 1 || s.Groups != 4 {
+			t.Errorf("step %+v, want a cancelled rollout", s)
+		}
+		noneLive(t, w)
+	})
 }
 
 // TestGroupTimeoutResumed: groups that are ready when a run is killed are trained on when it resumes, also those with a rollout that was cancelled.

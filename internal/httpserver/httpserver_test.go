@@ -2,7 +2,6 @@ package httpserver_test
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -223,32 +222,29 @@ func TestUnreadBodyOfClientsThatSendAllFirst(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			listener, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			server := httpserver.Start(listener, tc.handler, slog.New(slog.DiscardHandler))
-			defer server.Shutdown(context.Background())
-			conn, err := net.Dial("tcp", listener.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			const size = 64 << 20 // more than the connection's buffers hold
-			if _, err = conn.Write([]byte(post(size))); err == nil {
-				_, err = conn.Write(make([]byte, size))
-			}
-			if err != nil {
-				t.Fatalf("the body was not taken: %v", err)
-			}
-			answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer answer.Body.Close()
-			if answer.StatusCode != tc.status {
-				t.Errorf("got %s, want %d", answer.Status, tc.status)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				conn := connect(t, tc.handler)
+				const size = 64 << 20
+				_, err := conn.Write([]byte(post(size)))
+				if err == nil {
+					_, err = conn.Write(make([]byte, size))
+				}
+				if err != nil {
+					t.Fatalf("the body was not taken: %v", err)
+				}
+				r := bufio.NewReader(conn)
+				answer, err := http.ReadResponse(r, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer answer.Body.Close()
+				if answer.StatusCode != tc.status {
+					t.Errorf("got %s, want %d", answer.Status, tc.status)
+				}
+				if _, err := io.Copy(io.Discard, r); err != nil { // until the server closes the connection
+					t.Error(err)
+				}
+			})
 		})
 	}
 }

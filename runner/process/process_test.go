@@ -3,7 +3,9 @@ package process_test
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -341,11 +343,18 @@ func TestTimeLimits(t *testing.T) {
 func TestTermIsHeard(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	cfg := shell(`trap 'echo saved; exit 0' TERM; while :; do sleep 0.01; done`)
-	cfg.Timeout, cfg.GracePeriod = 200*time.Millisecond, 10*time.Second
-	got := w.step(w.agent(cfg), agl.EnqueueRollout{})
-	if got.kind != agl.OutcomeTimeout || got.messages["stdout"] != "saved\n" {
-		t.Errorf("got %+v, want the agent's last words", got)
+	ready := filepath.Join(t.TempDir(), "ready")
+	cfg := shell(`trap 'echo saved; exit 0' TERM; : >"$READY"; while :; do sleep 0.01; done`)
+	cfg.Env, cfg.GracePeriod = []string{"READY=" + ready}, time.Minute
+	for cfg.Timeout = 200 * time.Millisecond; ; cfg.Timeout *= 2 { // until the shell has set its trap in time
+		got := w.step(w.agent(cfg), agl.EnqueueRollout{})
+		if _, err := os.Stat(ready); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if got.kind != agl.OutcomeTimeout || got.messages["stdout"] != "saved\n" {
+			t.Errorf("got %+v, want the agent's last words", got)
+		}
+		return
 	}
 }
 
