@@ -72,6 +72,9 @@ class Finds(AttemptTest):
         self.without("AGL_TASK_FILE")
         os.environ["AGL_TASK"] = "[1, null]"
         self.assertEqual(agl_go.task(), [1, None])
+        os.environ["AGL_TASK"] = "add 2 and 3"
+        with self.assertRaisesRegex(ValueError, "AGL_TASK is 'add 2 and 3', which is not JSON"):
+            agl_go.task()
 
     def test_its_resources(self) -> None:
         self.assertEqual(agl_go.resources(), RESOURCES)

@@ -152,6 +152,25 @@ class Serve(unittest.TestCase):
         )  # fmt: skip
         self.assertEqual([r["reward"] for r in replies], [1.0, 1.0], done.stderr)
 
+    def test_an_async_handler_in_a_running_loop(self) -> None:
+        replies, done = self.kept(
+            """
+            import asyncio
+            import agl_go
+
+            async def handle(task):
+                return 1
+
+            async def main():
+                agl_go.serve(handle)
+
+            asyncio.run(main())
+            """,
+            1, 2,
+        )  # fmt: skip
+        self.assertEqual([("outside of asyncio.run" in r["error"]) for r in replies], [True, True], done.stderr)
+        self.assertEqual((done.returncode, "never awaited" in done.stderr), (0, False), done.stderr)
+
     def test_an_exit_ends_the_process(self) -> None:
         replies, done = self.kept("import agl_go, sys; agl_go.serve(lambda task: sys.exit(3))", 1, 2)
         self.assertEqual((replies, done.returncode), ([], 3))

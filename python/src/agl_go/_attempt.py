@@ -45,12 +45,18 @@ class LLM:
 def task() -> Any:
     """The input of the task: a line of the task file, decoded from JSON.
 
-    Raises NoAttemptError if the process has no attempt.
+    Raises NoAttemptError if the process has no attempt, and ValueError if AGL_TASK, set by hand, is not JSON.
     """
     path = os.environ.get("AGL_TASK_FILE")
     if path is None:
         # To try an agent by hand: AGL_TASK='{"question": "…"}' python agent.py
-        return json.loads(_variable("AGL_TASK", "its task"))
+        text = _variable("AGL_TASK", "its task")
+        try:
+            return json.loads(text)
+        except ValueError as err:
+            raise ValueError(
+                f"AGL_TASK is {text!r}, which is not JSON ({err}); JSON has text in double quotes, such as AGL_TASK='\"add 2 and 3\"'"
+            ) from None
     with open(path, encoding="utf-8") as f:
         return json.load(f)
 

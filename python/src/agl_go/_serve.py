@@ -29,7 +29,7 @@ def serve(handler: Handler) -> None:
     error, and standard input is empty, because they carry the tasks and replies. serve returns when there are no more tasks. Without keepalive the handler is
     called once, and its exceptions are raised.
 
-    Raises NoAttemptError if the process has no attempt.
+    Raises NoAttemptError if the process has no attempt. Where an event loop runs already, as in a notebook, the handler cannot be async.
     """
     loop: Optional[asyncio.AbstractEventLoop] = None
 
@@ -39,7 +39,7 @@ def serve(handler: Handler) -> None:
         if not inspect.isawaitable(answer):
             return answer
         if loop is None:
-            loop = asyncio.new_event_loop()
+            loop = _new_loop(answer)
         return loop.run_until_complete(_await(answer))
 
     try:
@@ -53,6 +53,19 @@ def serve(handler: Handler) -> None:
         if loop is not None:
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
+
+
+def _new_loop(answer: Awaitable[Optional[Reward]]) -> asyncio.AbstractEventLoop:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.new_event_loop()
+    if inspect.iscoroutine(answer):
+        answer.close()
+    raise RuntimeError(
+        "serve is called while an event loop runs, and an async handler needs one of its own: "
+        "call serve outside of asyncio.run, in a program and not in a notebook"
+    )
 
 
 async def _await(answer: Awaitable[Optional[Reward]]) -> Optional[Reward]:
