@@ -34,6 +34,9 @@ func (f *signInFlags) validate(token, clientCA string) error {
 	if err == nil {
 		_, err = f.tokens("", nil)
 	}
+	if err == nil && f.PublicURL != "" {
+		_, err = f.public()
+	}
 	switch {
 	case err != nil:
 		return err
@@ -51,15 +54,24 @@ func (f *signInFlags) validate(token, clientCA string) error {
 	return nil
 }
 
+// public returns the public URL.
+func (f *signInFlags) public() (*url.URL, error) {
+	u, err := url.Parse(strings.TrimSuffix(f.PublicURL, "/"))
+	if err != nil || u.Host == "" || u.RawQuery != "" || u.Scheme != "https" && u.Scheme != "http" {
+		return nil, fmt.Errorf("--public-url=%s: must be a URL such as https://agl.example.org", f.PublicURL)
+	}
+	return u, nil
+}
+
 // signIn returns how people sign in to a project, "" for the server's own store; nil if only
 // by keys.
 func (f *signInFlags) signIn(project, base string, transport http.RoundTripper) (server.SignIn, error) {
 	if f.OIDCIssuer == "" {
 		return nil, nil
 	}
-	public, err := url.Parse(strings.TrimSuffix(f.PublicURL, "/"))
-	if err != nil || public.Host == "" || public.RawQuery != "" {
-		return nil, fmt.Errorf("--public-url=%s: must be a URL such as https://agl.example.org", f.PublicURL)
+	public, err := f.public()
+	if err != nil {
+		return nil, err
 	}
 	grants := access.GrantsFor(project, f.OIDCGroup)
 	if len(grants) == 0 && len(f.OIDCGroup) > 0 {
@@ -109,7 +121,11 @@ func (f *signInFlags) admit(config *server.Config, project, base string, setting
 	}
 	config.Certificates = access.GrantsFor(project, f.TLSClient)
 	config.BasePath = base
-	if public, err := url.Parse(strings.TrimSuffix(f.PublicURL, "/")); err == nil && public.Host != "" {
+	if f.PublicURL != "" {
+		public, err := f.public()
+		if err != nil {
+			return err
+		}
 		config.PublicURL, config.BasePath = public.String()+base, public.Path+base
 	}
 	config.SecureCookies = config.SecureCookies || strings.HasPrefix(f.PublicURL, "https://")

@@ -201,6 +201,7 @@ func TestSignInFlags(t *testing.T) {
 	for want, args := range map[string][]string{
 		"lets everybody in":     oidc,
 		"must be a URL":         {"--token=t", "--oidc-issuer=https://id.example", "--oidc-client-id=a", "--oidc-group=g=read"},
+		"--public-url=agl:4747": {"--public-url=agl:4747"},
 		"at least one group":    {"--token=t", "--jwt-issuer=https://id.example", "--jwt-audience=a"},
 		"audience: must not":    {"--token=t", "--jwt-issuer=https://id.example", "--jwt-group=g=read"},
 		"one for machines":      append([]string{"--token=t", "--jwt-issuer=https://id.example", "--jwt-audience=a", "--jwt-group=g=read"}, oidc...),
