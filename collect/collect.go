@@ -74,26 +74,25 @@ func (c *Collector) Collect(ctx context.Context, p agl.CollectParams) (agl.Colle
 	p.Max = cmp.Or(p.Max, defaultMax)
 	p.Min = min(max(p.Min, 1), p.Max)
 	until := time.Now().Add(p.MaxWait)
-	b := batch{Collection: agl.Collection{Rollouts: []agl.CollectedRollout{}, Corrections: []agl.RewardCorrection{}}, p: &p}
-	for first := true; ; first = false {
+	b := batch{Collection: agl.Collection{Rollouts: []agl.CollectedRollout{}, Corrections: []agl.RewardCorrection{}, Next: p.Since}, p: &p}
+	for {
 		h, err := c.update(ctx)
 		if err != nil {
 			return agl.Collection{}, err
 		}
-		if first {
-			if b.last, err = h.place(p.Since); err != nil {
-				return agl.Collection{}, err
-			}
+		if b.last, err = h.place(b.Next); err != nil {
+			return agl.Collection{}, err
 		}
 		if err := c.read(ctx, &b); err != nil {
 			return agl.Collection{}, err
 		}
+		b.Next = h.cursor(b.last)
 		wake, pending, err := c.pending(ctx)
 		if err != nil {
 			return agl.Collection{}, err
 		}
 		if len(b.Rollouts) >= p.Min || !time.Now().Before(until) {
-			b.Next, b.Pending = h.cursor(b.last), pending
+			b.Pending = pending
 			return b.Collection, nil
 		}
 		if pending == 0 || until.Before(wake) {
@@ -196,12 +195,31 @@ type head struct {
 	Epoch string `json:"epoch"` // distinguishes the logs of different stores
 	Last  int64  `json:"last"`  // the number of the last entry
 	Event string `json:"event"` // the last event that was looked at
+	// Earlier has the number of the last entry that the database had when it was restored or copied, by the epoch until then: what
+	// the log got behind it elsewhere is not in this one.
+	Earlier map[string]int64 `json:"earlier,omitzero"`
 
 	version int64
 }
 
 // cursor returns the cursor after an entry.
 func (h *head) cursor(last int64) string { return h.Epoch + "-" + strconv.FormatInt(last, 10) }
+
+func newEpoch() string { return strings.ToLower(rand.Text()[:10]) }
+
+// renew begins an epoch if the last event was one of another database, of which this one is a copy. It reports whether it has.
+func (h *head) renew(now string) bool {
+	database := func(event string) string { return event[:max(strings.LastIndexByte(event, '-'), 0)] }
+	if was := database(h.Event); was == "" || was == database(now) {
+		return false
+	}
+	if h.Earlier == nil {
+		h.Earlier = map[string]int64{}
+	}
+	h.Earlier[h.Epoch] = h.Last
+	h.Epoch = newEpoch()
+	return true
+}
 
 // place returns the number of the entry before a cursor.
 func (h *head) place(cursor string) (int64, error) {
@@ -210,6 +228,9 @@ func (h *head) place(cursor string) (int64, error) {
 	}
 	epoch, number, _ := strings.Cut(cursor, "-")
 	last, err := strconv.ParseInt(number, 10, 64)
+	if end, ok := h.Earlier[epoch]; ok && err == nil && last >= 0 {
+		return min(last, end), nil
+	}
 	if err != nil || epoch != h.Epoch || last < 0 || last > h.Last {
 		return 0, agl.Errorf(agl.CodeInvalid, "since: got %.100q, must be the cursor of an earlier batch of this store, or empty", cursor)
 	}
@@ -221,7 +242,7 @@ func (c *Collector) load(ctx context.Context) (h head, err error) {
 	document, err := c.store.GetDocument(ctx, kindHead, idHead)
 	switch {
 	case errors.Is(err, agl.ErrNotFound):
-		return head{Epoch: strings.ToLower(rand.Text()[:10]), Event: "none"}, nil
+		return head{Epoch: newEpoch(), Event: "none"}, nil
 	case err != nil:
 		return head{}, err
 	}

@@ -247,3 +247,64 @@ func TestOnceOverRestarts(t *testing.T) {
 		t.Errorf("%d late rewards were told, want %d", corrected, late)
 	}
 }
+
+// A cursor from after the backup that a store was restored from goes on where the backup ends: what is ready since comes once,
+// although its numbers in the log are those of rollouts that are lost.
+func TestRestoredStore(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "agl.db")
+	open := func(path string) *store.Store {
+		db, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := store.New(t.Context(), store.Config{Driver: db})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
+				t.Error(err)
+			}
+		})
+		return s
+	}
+	finish := func(s agl.Store, names ...string) {
+		for _, name := range names {
+			end(t, s, start(t, s, fmt.Sprintf(`{"k":%q}`, name)))
+		}
+	}
+	first := open(path)
+	finish(first, "a", "b")
+	c := newCollector(t, first, 0)
+	before := mustCollect(t, c, agl.CollectParams{Max: 1})
+	mustCollect(t, c, agl.CollectParams{})
+	db, err := sqlite.OpenDatabase(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Backup(t.Context(), path+".copy"), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	finish(first, "lost", "lost", "lost")
+	after := mustCollect(t, c, agl.CollectParams{})
+
+	restored := open(path + ".copy")
+	c = newCollector(t, restored, 0)
+	if got := mustCollect(t, c, agl.CollectParams{Since: after.Next}); shown(got) != "0" {
+		t.Errorf("after the restore: got %s", shown(got))
+	}
+	finish(restored, "c", "d", "e", "f")
+	for since, want := range map[string]string{
+		before.Next: `{"k":"b"}={0 false}/0 {"k":"c"}={0 false}/0 {"k":"d"}={0 false}/0 {"k":"e"}={0 false}/0 {"k":"f"}={0 false}/0 0`,
+		after.Next:  `{"k":"c"}={0 false}/0 {"k":"d"}={0 false}/0 {"k":"e"}={0 false}/0 {"k":"f"}={0 false}/0 0`,
+	} {
+		got := mustCollect(t, c, agl.CollectParams{Since: since})
+		if shown(got) != want {
+			t.Errorf("since %s: got %s, want %s", since, shown(got), want)
+		}
+		if again := mustCollect(t, c, agl.CollectParams{Since: got.Next}); shown(again) != "0" {
+			t.Errorf("after all: got %s", shown(again))
+		}
+	}
+}

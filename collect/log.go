@@ -84,19 +84,20 @@ func (c *Collector) advance(ctx context.Context, h *head) error {
 				changed = append(changed, e.RolloutID)
 			}
 		}
-		if len(events) > 0 && events[len(events)-1].Kind == agl.EventReset {
-			if changed, err = c.finished(ctx); err != nil {
-				return err
-			}
-		}
 		if len(events) == 0 {
 			break
 		}
-		before, last := h.version, events[len(events)-1].ID
+		before, last, renewed := h.version, events[len(events)-1].ID, false
+		if events[len(events)-1].Kind == agl.EventReset {
+			if changed, err = c.finished(ctx); err != nil {
+				return err
+			}
+			renewed = h.renew(last)
+		}
 		if err := c.lookAt(ctx, h, changed, last); err != nil {
 			return err
 		}
-		if h.version == before && (more || before == 0) { // so that a restart need not read these events again
+		if h.version == before && (more || renewed || before == 0) { // so that a restart need not read these events again
 			if err := c.write(ctx, h, nil); err != nil {
 				return err
 			}
