@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -199,8 +200,10 @@ func (r *Release) do(current *Current, act Act, by, reason string) (bool, error)
 		switch {
 		case r.State == StateRolledBack:
 			return false, nil
-		case r.State == StatePromoted && (current.Release != "" || !r.stands(current)):
-			return refuse(", and another release came after it")
+		case r.State == StatePromoted && current.Release != "":
+			return refuse(fmt.Sprintf(", and %s came after it; roll that back first", current.Release))
+		case r.State == StatePromoted && !r.stands(current):
+			return refuse(", and another release was promoted after it; roll that back first")
 		case r.State == StatePromoted:
 			r.restore(current)
 		default:

@@ -44,6 +44,26 @@ func current(t *testing.T, r *release.Releases) release.Current {
 	return c
 }
 
+// What was promoted is rolled back after all that came after it, and the error says so.
+func TestRollbackInOrder(t *testing.T) {
+	t.Parallel()
+	r := release.New(memorytest.Open(t))
+	do := func(id string, act release.Act, want string) {
+		t.Helper()
+		if _, err := r.Do(t.Context(), id, act, "ada", ""); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: got %v, want %q", act, err, want)
+		}
+	}
+	first := propose(t, r, release.Proposal{Candidate: release.Version{Model: "v2"}, Model: "v1"}).ID
+	do(first, release.ActPromote, "")
+	second := propose(t, r, release.Proposal{Candidate: release.Version{Model: "v3"}, Model: "v1"}).ID
+	do(first, release.ActRollback, "it is promoted, and "+second+" came after it; roll that back first")
+	do(second, release.ActPromote, "")
+	do(first, release.ActRollback, "another release was promoted after it; roll that back first")
+	do(second, release.ActRollback, "")
+	do(first, release.ActRollback, "")
+}
+
 // TestLife: what is current after each act, and which acts are refused.
 func TestLife(t *testing.T) {
 	t.Parallel()
