@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
@@ -169,11 +170,16 @@ func TestMasks(t *testing.T) {
 				list = append(list, task{Digit: d, Fault: tc.fault})
 			}
 			cfg := w.config("")
-			cfg.Steps = 1
+			var log strings.Builder
+			cfg.Steps, cfg.Logger = 1, slog.New(slog.NewTextHandler(&log, nil))
 			var rec recorder
 			rec.attach(&cfg)
 			if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, list...)}); err != nil {
 				t.Fatal(err)
+			}
+			// A log that leaves out errors that are repeated has one line of all calls of a version.
+			if n := strings.Count(log.String(), ` error="a call was answered by version `); (tc.masked == algorithm.MaskVersion) != (n == 4) {
+				t.Errorf("%d calls are of another version:\n%s", n, &log)
 			}
 			step := rec.steps[0]
 			want := map[algorithm.Mask]int{}

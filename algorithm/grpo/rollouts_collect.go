@@ -86,7 +86,7 @@ func (c *collector) readRole(ctx context.Context, role *trainee, task jsontext.V
 	s.calls, s.continued, s.mismatches = merged.Report.Calls, merged.Report.Continued, len(merged.Report.Mismatches)
 	s.sequences, s.others = merged.Trajectories, len(merged.Report.Others)
 	if mask, why := c.offPolicy(role, merged, e.Rollout.ResourcesID.V); mask != "" {
-		c.cfg.Logger.WarnContext(ctx, "a call cannot be trained on; the rollout is masked", "rollout_id", e.Rollout.RolloutID, "reason", mask, "call", why)
+		c.cfg.Logger.WarnContext(ctx, "a call cannot be trained on; the rollout is masked", "rollout_id", e.Rollout.RolloutID, "reason", mask, "error", why)
 		s.mask, s.offPolicy = mask, why
 		return s
 	}
@@ -128,12 +128,12 @@ func (c *collector) offPolicy(role *trainee, merged adapter.Merged, resources st
 		for _, reply := range t.Replies {
 			switch owner := role.calls.Owner(reply.Call); {
 			case owner == algorithm.OwnerWrongVersion:
-				return algorithm.MaskVersion, fmt.Sprintf("span %q was answered by version %q", reply.SpanID, cmp.Or(reply.VersionEnd, reply.Version))
+				return algorithm.MaskVersion, fmt.Sprintf("a call was answered by version %q", cmp.Or(reply.VersionEnd, reply.Version))
 			case owner == algorithm.OwnerOther:
-				return algorithm.MaskMalformed, fmt.Sprintf("span %q is of the model %q", reply.SpanID, reply.Model)
+				return algorithm.MaskMalformed, fmt.Sprintf("a call is of the model %q", reply.Model)
 			case c.unasked(role, reply.Call, resources):
-				return algorithm.MaskVersion, fmt.Sprintf("span %q was answered by version %q, but the rollout was enqueued with %q, and async.pin is %q",
-					reply.SpanID, cmp.Or(reply.VersionEnd, reply.Version), role.version(resources), c.cfg.Async.Pin)
+				return algorithm.MaskVersion, fmt.Sprintf("a call was answered by version %q, but the rollout was enqueued with %q, and async.pin is %q",
+					cmp.Or(reply.VersionEnd, reply.Version), role.version(resources), c.cfg.Async.Pin)
 			case reply.Sampling != "" && !c.cfg.ProcessedLogprobs:
 				return algorithm.MaskSampling, reply.Sampling
 			}
