@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -113,50 +114,43 @@ func TestBudgetsOfTheStore(t *testing.T) {
 // not take a project for one without limits before it has heard any.
 func TestLimitsOfAProjectThatIsAway(t *testing.T) {
 	t.Parallel()
-	store := memorytest.Open(t)
-	limits := access.Limits{MaxTokens: 10}
-	handler, err := server.New(server.Config{Store: store, Token: "s3cret", Keys: access.NewProjectKeys(store, access.NewProjectLimits(func(context.Context) (access.Limits, error) { return limits, nil }))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var away atomic.Bool
-	api := httptest.NewServer(http.StripPrefix("/p/a", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if away.Load() {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return
+	synctest.Test(t, func(t *testing.T) {
+		limits := access.Limits{MaxTokens: 10}
+		store := memorytest.Open(t)
+		api := http.StripPrefix("/p/a", newServer(t, server.Config{Store: store, Token: "s3cret", Keys: access.NewProjectKeys(store, access.NewProjectLimits(func(context.Context) (access.Limits, error) { return limits, nil }))}))
+		away := false
+		open := func() *access.ProjectLimits {
+			c, err := client.New(client.Config{URL: "http://store/p/a", Token: "s3cret", Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+				w := httptest.NewRecorder()
+				if away {
+					w.WriteHeader(http.StatusServiceUnavailable)
+				} else {
+					api.ServeHTTP(w, r)
+				}
+				return w.Result(), nil
+			})})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			return c.ProjectLimits()
 		}
-		handler.ServeHTTP(w, r)
-	})))
-	t.Cleanup(api.Close)
-	open := func() *access.ProjectLimits {
-		c, err := client.New(client.Config{URL: api.URL + "/p/a", Token: "s3cret"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close() })
-		return c.ProjectLimits()
-	}
-	early, late := open(), open()
-	if got, err := early.Get(t.Context()); err != nil || got != limits {
-		t.Errorf("got %+v, %v", got, err)
-	}
-	away.Store(true)
-	for begin := time.Now(); time.Since(begin) < 2*access.StoreTTL; { // beyond what it goes by
+		early, late := open(), open()
 		if got, err := early.Get(t.Context()); err != nil || got != limits {
-			t.Fatalf("a store that is away: got %+v, %v", got, err)
+			t.Errorf("got %+v, %v", got, err)
 		}
-	}
-	if got, err := late.Get(t.Context()); agl.ErrorCode(err) != agl.CodeUnavailable {
-		t.Errorf("before it has said any: got %+v, %v", got, err)
-	}
-	away.Store(false)
-	for {
-		got, err := late.Get(t.Context())
-		if err == nil && got == limits {
-			break
+		away = true
+		time.Sleep(2 * access.StoreTTL) // beyond what it goes by
+		if got, err := early.Get(t.Context()); err != nil || got != limits {
+			t.Errorf("a store that is away: got %+v, %v", got, err)
 		}
-		if agl.ErrorCode(err) != agl.CodeUnavailable {
-			t.Fatalf("got %+v, %v", got, err)
+		if got, err := late.Get(t.Context()); agl.ErrorCode(err) != agl.CodeUnavailable {
+			t.Errorf("before it has said any: got %+v, %v", got, err)
 		}
-	}
+		away = false
+		time.Sleep(access.StoreTTL)
+		if got, err := late.Get(t.Context()); err != nil || got != limits {
+			t.Errorf("once it has said some: got %+v, %v", got, err)
+		}
+	})
 }
