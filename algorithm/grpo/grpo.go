@@ -1,6 +1,7 @@
 package grpo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -205,6 +206,7 @@ func (r *trainingRun) trainStep(ctx context.Context, step int) error {
 	var b stepBatch
 	for !b.last {
 		part, err := r.feeder.collect(ctx, step)
+		err = cmp.Or(err, ctx.Err()) // the last rollouts may have come when the run was interrupted
 		if err != nil && ctx.Err() != nil && !lessons.updated() {
 			r.keep(ctx, before)
 		}

@@ -27,15 +27,20 @@ func TestResume(t *testing.T) {
 	t.Parallel()
 	t.Run("interrupted", func(t *testing.T) {
 		t.Parallel()
-		testResume(t, 4)
+		testResume(t, 4, 4)
+	})
+	t.Run("interrupted when all rollouts have come", func(t *testing.T) {
+		t.Parallel()
+		testResume(t, 4, 16)
 	})
 	t.Run("killed", func(t *testing.T) {
 		t.Parallel()
-		testResume(t, 3)
+		testResume(t, 3, 4)
 	})
 }
 
-func testResume(t *testing.T, from int) {
+// testResume resumes from a step a run that ended when so many rollouts of step 5 had come.
+func testResume(t *testing.T, from, rollouts int) {
 	t.Helper()
 	in := agl.AlgorithmInput{Train: tasks(t), Val: tasks(t)}
 
@@ -49,8 +54,8 @@ func testResume(t *testing.T, from int) {
 	first := newWorld(t, weights, st)
 	ctx, kill := context.WithCancel(t.Context())
 	cfg := first.config(out)
-	cfg.Progress.OnRollouts = func(_ algorithm.Phase, step, _, _ int) {
-		if step == 5 {
+	cfg.Progress.OnRollouts = func(_ algorithm.Phase, step, done, _ int) {
+		if step == 5 && done == rollouts {
 			kill()
 		}
 	}
