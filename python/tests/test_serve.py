@@ -152,6 +152,31 @@ class Serve(unittest.TestCase):
         )  # fmt: skip
         self.assertEqual([r["reward"] for r in replies], [1.0, 1.0], done.stderr)
 
+    def test_what_an_async_handler_leaves_behind_is_cancelled(self) -> None:
+        _, done = self.kept(
+            """
+            import asyncio, sys
+            import agl_go
+
+            left = []
+
+            async def background():
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    await asyncio.sleep(0)
+                    print("cleaned up", file=sys.stderr)
+
+            async def handle(task):
+                left.append(asyncio.ensure_future(background()))
+                await asyncio.sleep(0)
+
+            agl_go.serve(handle)
+            """,
+            1,
+        )  # fmt: skip
+        self.assertEqual((done.returncode, done.stderr), (0, "cleaned up\n"))
+
     def test_an_async_handler_in_a_running_loop(self) -> None:
         replies, done = self.kept(
             """

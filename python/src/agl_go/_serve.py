@@ -51,6 +51,11 @@ def serve(handler: Handler) -> None:
                 emit_reward(reward)
     finally:
         if loop is not None:
+            left = asyncio.all_tasks(loop)
+            for one in left:
+                one.cancel()
+            if left:
+                loop.run_until_complete(asyncio.wait(left))
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
 
