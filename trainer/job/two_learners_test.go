@@ -46,7 +46,7 @@ algorithm: {online: {steps: 12, rollouts: 16, least: 8, max_wait: 1s, warm: 4}}
 			users.Go(func() {
 				for i := 0; ctx.Err() == nil && session(ctx, &http.Client{Transport: connections}, url, "first-"+strconv.Itoa(i)) != nil; i++ {
 				} // until the first has its store
-				limited, cancel := context.WithTimeout(ctx, 10*time.Second)
+				limited, cancel := context.WithTimeout(ctx, time.Minute) // of one that is not refused
 				defer cancel()
 				_, err := Run(limited, Config{File: file, Resume: true})
 				second <- err
