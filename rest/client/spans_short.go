@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
@@ -30,16 +33,17 @@ func (s *shortSpans) known(answer http.Header) {
 	s.taken.Store(takes)
 }
 
-// minShort is the size of a span from which the client shortens it. To send fewer bytes takes less than to find what
-// they add. The server makes its own choice of what it stores whole.
-const minShort = 4 << 10
-
 // layout returns the layout of a span that is shortened or that later ones may continue, nil for one that stays whole.
 func (s *shortSpans) layout(document []byte) *spandelta.Layout {
-	if len(document) < minShort {
+	if len(document) < wire.MinShort {
 		return nil
 	}
 	return s.heads.Layout(document)
+}
+
+// worth reports whether a request has a span that may be shortened.
+func (s *shortSpans) worth(a *addSpans) bool {
+	return s.taken.Load() && slices.ContainsFunc(a.documents, func(document jsontext.Value) bool { return len(document) >= wire.MinShort })
 }
 
 // sent remembers spans that were sent whole.
@@ -89,10 +93,10 @@ func (s *shortSpans) forget(a *addSpans) {
 	}
 }
 
-// addShort sends a request in the short form. taken is false if that is not possible: nothing was stored, and the
-// request must be sent in JSON.
+// addShort sends a request in the short form. taken is false if that is not possible or saves nothing: nothing was
+// stored, and the request must be sent in JSON.
 func (c *Client) addShort(ctx context.Context, a *addSpans) (stored wire.StoredSpans, taken bool, err error) {
-	if !c.short.taken.Load() {
+	if !c.short.worth(a) {
 		return stored, false, nil
 	}
 	short, batch := c.short.shorten(a)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/rest/client"
+	"github.com/agl-go/agl/rest/internal/wire"
 	"github.com/agl-go/agl/rest/server"
 	"github.com/agl-go/agl/store/memory/memorytest"
 )
@@ -99,6 +100,9 @@ func callSpan(t interface{ Fatal(args ...any) }, rolloutID, attemptID string, n 
 	}
 }
 
+// long returns a message that makes a span long enough to be continued.
+func long() string { return strings.Repeat("It is said. ", wire.MinShort/10) }
+
 // TestConversationOverHTTP sends what a conversation says, not its square.
 func TestConversationOverHTTP(t *testing.T) {
 	t.Parallel()
@@ -114,12 +118,12 @@ func TestConversationOverHTTP(t *testing.T) {
 			l := &link{server: newServer(t, server.Config{Store: store})}
 			c := l.client(t)
 			defer c.Close()
-			var messages []string
-			said := 0
+			messages := []string{long()}
+			said := len(messages[0])
 			var want []string
 			for n := range turns {
 				messages = append(messages, strings.Repeat(fmt.Sprintf("%d is said ", n), 100))
-				said += len(messages[n])
+				said += len(messages[n+1])
 				s := callSpan(t, r.RolloutID, r.Attempt.AttemptID, n, messages)
 				want = append(want, string(s.AppendJSON(nil)))
 				if issue {
@@ -171,7 +175,7 @@ func TestAnyHistoryOverHTTP(t *testing.T) {
 			if err != nil {
 				rt.Fatal(err)
 			}
-			attempts[i] = attempt{rolloutID: r.RolloutID, attemptID: r.Attempt.AttemptID, branches: make([][]string, 3)}
+			attempts[i] = attempt{rolloutID: r.RolloutID, attemptID: r.Attempt.AttemptID, branches: [][]string{{long()}, nil, nil}}
 		}
 		said := 0
 		text := func() string {
@@ -222,11 +226,11 @@ func TestAnyHistoryOverHTTP(t *testing.T) {
 	})
 }
 
-// TestSmallSpansGoWhole sends a span twice under two ids: the second time the server gets what it adds, or, of a small span,
-// all of it.
+// TestSmallSpansGoWhole sends a span twice under two ids: the second time the server gets what it adds or, of a small span,
+// all of it in JSON.
 func TestSmallSpansGoWhole(t *testing.T) {
 	t.Parallel()
-	for words, whole := range map[int]bool{500: true, 1500: false} {
+	for words, short := range map[int]int{wire.MinShort / 6: 0, wire.MinShort / 4: 2} {
 		store := memorytest.Open(t)
 		r, err := store.StartRollout(t.Context(), agl.StartRolloutParams{})
 		if err != nil {
@@ -245,8 +249,8 @@ func TestSmallSpansGoWhole(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if l.short != 2 || (l.bytes > size) != whole {
-			t.Errorf("%d bytes for a span of %d, in the short form %d times; want the whole span: %t", l.bytes, size, l.short, whole)
+		if l.short != short || (l.bytes > size) != (short == 0) {
+			t.Errorf("%d bytes for a span of %d, in the short form %d times, want %d", l.bytes, size, l.short, short)
 		}
 	}
 }
@@ -263,7 +267,7 @@ func TestShortSpansAreExplained(t *testing.T) {
 	l := &link{server: newServer(t, server.Config{Store: store})}
 	c := l.client(t)
 	defer c.Close()
-	messages := []string{strings.Repeat("said ", 1000)}
+	messages := []string{long()}
 	add := func(attempt string, n int) error {
 		span := callSpan(t, r.RolloutID, attempt, n, messages)
 		_, err := c.AddSpansJSON(t.Context(), agl.AddSpansJSONParams{Spans: []jsontext.Value{span.AppendJSON(nil)}})
