@@ -138,11 +138,11 @@ func TestGroupTimeoutResumed(t *testing.T) {
 	})
 }
 
-// unhurried takes an hour to publish, in which the rollouts of the next step end.
+// unhurried takes five minutes to publish, in which the rollouts of the next step end.
 type unhurried struct{ *world }
 
 func (p unhurried) Publish(ctx context.Context, publication algorithm.Publication) error {
-	time.Sleep(time.Hour)
+	time.Sleep(5 * time.Minute)
 	return p.world.Publish(ctx, publication)
 }
 
