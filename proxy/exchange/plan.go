@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agl-go/agl/internal/httpbody"
 	"github.com/agl-go/agl/proxy/anthropic"
 	"github.com/agl-go/agl/proxy/openai"
 	"github.com/agl-go/agl/proxy/record"
@@ -146,7 +147,7 @@ func (p *planner) background() (asked bool) {
 // planSame plans a call whose backend speaks the agent's form. In its body only the model's
 // name and the members of ask change.
 func (p *planner) planSame(pl *plan, to upstream.Target, ask openai.Ask) {
-	pl.Body = upstream.NewBody(p.request.Body(p.body, to.BackendModel, ask)...)
+	pl.Body = httpbody.New(p.request.Body(p.body, to.BackendModel, ask)...)
 	if ask.TokenIDs {
 		pl.hide = p.request.Hide
 	}
@@ -186,7 +187,7 @@ func (p *planner) planTranslated(pl *plan, to upstream.Target, ids bool) error {
 	}
 	pl.checked = inner.Checked
 	pl.replay, pl.usage = ids && to.Unstreamed && p.request.Stream, true
-	pl.Body = upstream.NewBody(inner.Body(pl.asked, to.BackendModel, openai.Ask{TokenIDs: ids, Unstreamed: pl.replay, Salt: to.Salt()})...)
+	pl.Body = httpbody.New(inner.Body(pl.asked, to.BackendModel, openai.Ask{TokenIDs: ids, Unstreamed: pl.replay, Salt: to.Salt()})...)
 	switch {
 	case far == nil:
 		pl.translate = near
@@ -229,7 +230,7 @@ func (p *planner) countPlan(to upstream.Target) (*plan, error) {
 		return nil, err
 	}
 	return &plan{form: record.Chat, translate: &anthropic.TokenCount{}, Message: upstream.Message{
-		Path: tokenizePath, Body: upstream.NewBody(request.Body(body, to.BackendModel, openai.Ask{})...), Translated: true,
+		Path: tokenizePath, Body: httpbody.New(request.Body(body, to.BackendModel, openai.Ask{})...), Translated: true,
 	}}, nil
 }
 

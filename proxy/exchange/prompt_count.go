@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agl-go/agl/internal/httpbody"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/openai"
 	"github.com/agl-go/agl/proxy/record"
@@ -102,7 +103,7 @@ func (p *planner) counting(to upstream.Target) (*upstream.Message, error) {
 	if to.API != upstream.APIOpenAI || to.TextOnly || form != record.Chat && form != record.Completion || p.request.Prompts != 1 {
 		return nil, p.noSuchPath("its backend does not count the tokens of requests")
 	}
-	return &upstream.Message{Path: tokenizePath, Body: upstream.NewBody(openai.AppendTokenize(nil, message.Body.Bytes())), Translated: true}, nil
+	return &upstream.Message{Path: tokenizePath, Body: httpbody.New(openai.AppendTokenize(nil, message.Body.Bytes())), Translated: true}, nil
 }
 
 // prompts knows how many tokens the chat formats of models add to prompts. Its zero value is ready

@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/agl-go/agl/internal/httpbody"
 )
 
 // NewTransport returns the transport of a Pool whose Config has none. It is tuned
@@ -16,7 +18,7 @@ import (
 func NewTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         keepingEarlyReplies((&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext),
+		DialContext:         httpbody.Dial((&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext),
 		TLSHandshakeTimeout: 10 * time.Second,
 		MaxIdleConnsPerHost: 1024, // opening a connection costs more than keeping it
 		IdleConnTimeout:     90 * time.Second,
@@ -82,7 +84,7 @@ type Target struct {
 // Message is a request in the form of a backend's API.
 type Message struct {
 	Path string // below the base URL; after [ServerRoot], below its root
-	Body *Body
+	Body *httpbody.Body
 	// Translated says that the backend's API is not the agent's: headers that belong
 	// to the agent's API are not forwarded.
 	Translated bool
@@ -141,9 +143,9 @@ func (b *backend) forward(ctx context.Context, r *Request, m *Message, key strin
 	out := &http.Request{
 		Method: r.Agent.Method, URL: &target, Host: target.Host, Header: header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		ContentLength: m.Body.len(),
-		Body:          m.Body.reader(),
-		GetBody:       func() (io.ReadCloser, error) { return m.Body.reader(), nil },
+		ContentLength: m.Body.Len(),
+		Body:          m.Body.Reader(),
+		GetBody:       func() (io.ReadCloser, error) { return m.Body.Reader(), nil },
 	}
 	return out.WithContext(ctx)
 }

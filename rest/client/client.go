@@ -22,6 +22,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/internal/httpbody"
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/internal/secret"
@@ -146,17 +147,17 @@ func (c *Client) Statistics(ctx context.Context) (agl.Statistics, error) {
 type operation struct {
 	name     string // of the Go method
 	method   string
-	path     string        // below wire.Prefix, escaped
-	body     []byte        // JSON, or nil
-	shared   *body         // the body, if it is large
-	key      string        // the Idempotency-Key, if any
-	since    string        // the Last-Event-ID, if any
-	media    string        // the Content-Type of a shared body that is not JSON
-	spanForm string        // the form of spans that the client could send from now on
-	waits    time.Duration // how long the server is asked to wait
-	once     bool          // never repeat it
-	unsent   bool          // repeat it only if it reached no server, because executing it twice would do harm
-	gone     bool          // a repeat that is answered with 404 has succeeded
+	path     string         // below wire.Prefix, escaped
+	body     []byte         // JSON, or nil
+	shared   *httpbody.Body // the body, if it is large
+	key      string         // the Idempotency-Key, if any
+	since    string         // the Last-Event-ID, if any
+	media    string         // the Content-Type of a shared body that is not JSON
+	spanForm string         // the form of spans that the client could send from now on
+	waits    time.Duration  // how long the server is asked to wait
+	once     bool           // never repeat it
+	unsent   bool           // repeat it only if it reached no server, because executing it twice would do harm
+	gone     bool           // a repeat that is answered with 404 has succeeded
 }
 
 // reply reads a successful answer. The body is valid until it returns.
@@ -287,8 +288,8 @@ func (c *Client) open(ctx context.Context, op operation) (res *http.Response, as
 		return nil, 0, agl.Errorf(agl.CodeInternal, "%s: %w", op.name, err)
 	}
 	if op.shared != nil {
-		req.Body, req.ContentLength = op.shared.open(), int64(len(op.shared.bytes))
-		req.GetBody = func() (io.ReadCloser, error) { return op.shared.open(), nil }
+		req.Body, req.ContentLength = op.shared.Reader(), op.shared.Len()
+		req.GetBody = func() (io.ReadCloser, error) { return op.shared.Reader(), nil }
 	}
 	set := func(header, value string, given bool) {
 		if given {

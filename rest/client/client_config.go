@@ -10,6 +10,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/bounds"
+	"github.com/agl-go/agl/internal/httpbody"
 	"github.com/agl-go/agl/internal/secret"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
@@ -67,7 +68,7 @@ func newTransport(settings *tls.Config) *http.Transport {
 	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           dialer.DialContext,
+		DialContext:           httpbody.Dial(dialer.DialContext),
 		MaxIdleConnsPerHost:   1024,
 		IdleConnTimeout:       90 * time.Second,
 		TLSHandshakeTimeout:   10 * time.Second,

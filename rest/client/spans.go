@@ -7,7 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/internal/httpbody"
 	"github.com/agl-go/agl/internal/spandelta"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
@@ -36,19 +36,19 @@ func (c *Client) AddSpans(ctx context.Context, p agl.AddSpansParams) (result agl
 
 // addEncoded encodes spans and sends them in one request.
 func (c *Client) addEncoded(ctx context.Context, spans []agl.Span, size int, issue bool) (wire.StoredSpans, error) {
-	b := c.bodies.take(size)
-	defer b.done()
-	ends := make([]int, len(spans)) // growing the body moves earlier documents
+	buffer := c.bodies.take(size)
+	defer func() { c.bodies.put(buffer) }()
+	ends := make([]int, len(spans)) // growing the buffer moves earlier documents
 	for i := range spans {
-		b.bytes = spans[i].AppendJSON(b.bytes)
-		ends[i] = len(b.bytes)
+		buffer = spans[i].AppendJSON(buffer)
+		ends[i] = len(buffer)
 	}
 	documents := make([]jsontext.Value, len(spans))
 	start := 0
 	for i, end := range ends {
-		documents[i], start = b.bytes[start:end:end], end
+		documents[i], start = buffer[start:end:end], end
 	}
-	return c.addSpans(ctx, addSpans{name: "AddSpans", documents: documents, size: size, issue: issue, key: func(i int) (spandelta.Attempt, string, string) {
+	return c.addSpans(ctx, addSpans{name: "AddSpans", documents: documents, issue: issue, key: func(i int) (spandelta.Attempt, string, string) {
 		s := &spans[i]
 		return spandelta.Attempt{RolloutID: s.RolloutID, AttemptID: s.AttemptID}, s.SpanID, s.Name
 	}})
@@ -57,10 +57,10 @@ func (c *Client) addEncoded(ctx context.Context, spans []agl.Span, size int, iss
 // AddSpansJSON implements agl.Store.
 func (c *Client) AddSpansJSON(ctx context.Context, p agl.AddSpansJSONParams) (result agl.AddSpansResult, err error) {
 	for spans := p.Spans; len(spans) > 0; {
-		n, size := c.batch(len(spans), func(i int) int { return len(spans[i]) })
+		n, _ := c.batch(len(spans), func(i int) int { return len(spans[i]) })
 		sent := spans[:n]
 		spans = spans[n:]
-		stored, err := c.addSpans(ctx, addSpans{name: "AddSpansJSON", documents: sent, size: size, key: func(i int) (spandelta.Attempt, string, string) {
+		stored, err := c.addSpans(ctx, addSpans{name: "AddSpansJSON", documents: sent, key: func(i int) (spandelta.Attempt, string, string) {
 			return keyOf(sent[i])
 		}})
 		if err != nil {
@@ -100,9 +100,25 @@ func estimateSize(s *agl.Span) int {
 type addSpans struct {
 	name      string           // of the Go method
 	documents []jsontext.Value // the spans in their wire form
-	size      int              // of the body, estimated
 	issue     bool             // issue sequence ids
 	key       func(i int) (attempt spandelta.Attempt, id, name string)
+}
+
+// body returns the body in JSON, which shares the memory of the documents.
+func (a *addSpans) body() *httpbody.Body {
+	at := 0
+	head := wire.AppendSpans(nil, a.issue, func(dst []byte) []byte {
+		at = len(dst) + len("[")
+		return append(dst, "[]"...)
+	})
+	parts := [][]byte{head[:at]}
+	for i, document := range a.documents {
+		if i > 0 {
+			parts = append(parts, []byte(","))
+		}
+		parts = append(parts, document)
+	}
+	return httpbody.New(append(parts, head[at:])...)
 }
 
 // addSpans sends a request: in the short form if the server accepts it, otherwise in JSON.
@@ -110,12 +126,9 @@ func (c *Client) addSpans(ctx context.Context, a addSpans) (stored wire.StoredSp
 	if stored, taken, err := c.addShort(ctx, &a); taken || err != nil {
 		return stored, err
 	}
-	b := c.bodies.take(a.size)
-	defer b.done()
-	b.bytes = wire.AppendSpans(b.bytes, a.issue, func(dst []byte) []byte {
-		return rawjson.AppendArray(dst, a.documents, func(dst []byte, span jsontext.Value) []byte { return append(dst, span...) })
-	})
-	op := operation{name: a.name, method: http.MethodPost, path: wire.SpansBatch, shared: b, spanForm: wire.SpanDeltas}
+	body := a.body()
+	defer body.Free()
+	op := operation{name: a.name, method: http.MethodPost, path: wire.SpansBatch, shared: body, spanForm: wire.SpanDeltas}
 	err = c.do(ctx, op, func(header http.Header, body []byte) error {
 		c.short.known(header)
 		return stored.Read(body, len(a.documents))

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/httpbody"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/internal/spandelta"
 	"github.com/agl-go/agl/rest/internal/wire"
@@ -105,10 +106,11 @@ func (c *Client) addShort(ctx context.Context, a *addSpans) (stored wire.StoredS
 		const base = 128
 		size += base + len(short[i].Bytes)
 	}
-	b := c.bodies.take(size)
-	defer b.done()
-	b.bytes = wire.AppendShortSpans(b.bytes, a.issue, short)
-	op := operation{name: a.name, method: http.MethodPost, path: wire.SpansBatch, shared: b, media: wire.ShortSpans}
+	buffer := wire.AppendShortSpans(c.bodies.take(size), a.issue, short)
+	defer c.bodies.put(buffer)
+	body := httpbody.New(buffer)
+	defer body.Free()
+	op := operation{name: a.name, method: http.MethodPost, path: wire.SpansBatch, shared: body, media: wire.ShortSpans}
 	err = c.do(ctx, op, func(_ http.Header, body []byte) error { return stored.Read(body, len(a.documents)) })
 	switch {
 	case err == nil:

@@ -1,4 +1,4 @@
-package upstream
+package httpbody
 
 import (
 	"context"
@@ -12,11 +12,12 @@ import (
 // earlyReplyWait is how long a failed write waits for a reply that the other side has sent.
 const earlyReplyWait = time.Second
 
-type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+// DialFunc is the type of [http.Transport.DialContext].
+type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// keepingEarlyReplies returns a dial function whose connections keep the reply of a server that refuses a long request before it
-// has read it, and closes the connection: net/http drops such a reply if it learns of the failed write first.
-func keepingEarlyReplies(dial dialFunc) dialFunc {
+// Dial returns a dial function whose connections take a [Body] without a copy. They keep the reply of a server that refuses a
+// long request before it has read it, and closes the connection: net/http drops such a reply if it learns of the failed write first.
+func Dial(dial DialFunc) DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dial(ctx, network, address)
 		if err != nil {

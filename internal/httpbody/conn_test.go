@@ -1,4 +1,4 @@
-package upstream
+package httpbody
 
 import (
 	"context"
@@ -40,7 +40,7 @@ func (c *refusingConn) Close() error {
 func TestEarlyRefusal(t *testing.T) {
 	t.Parallel()
 	const answer = "HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: 4\r\nConnection: close\r\n\r\nlong"
-	transport := &http.Transport{DialContext: keepingEarlyReplies(func(context.Context, string, string) (net.Conn, error) {
+	transport := &http.Transport{DialContext: Dial(func(context.Context, string, string) (net.Conn, error) {
 		here, there := net.Pipe()
 		t.Cleanup(func() { _ = there.Close() }) // nothing uses it
 		return &refusingConn{Conn: here, failed: make(chan struct{}), answer: strings.NewReader(answer)}, nil
