@@ -25,8 +25,8 @@ const (
 	minShortLen = 2
 )
 
-// MinShort is the size of a document, in bytes, from which a client shortens it and a server remembers it. To find what
-// a smaller one adds takes both more time than to pass on all of it. The server makes its own choice of what it stores whole.
+// MinShort is the size of a document, in bytes, from which a client shortens it and a server remembers it. That saves
+// bytes, and costs both sides more time than to pass on all of it. The server makes its own choice of what it stores whole.
 const MinShort = 64 << 10
 
 // CodeUnknownBase says that a span continues a span that the server does not have.
