@@ -73,7 +73,7 @@ func New(config Config) (*Client, error) {
 	if config.Transport == nil {
 		config.Transport = newTransport(config.TLS)
 	}
-	c := &Client{config: config, http: http.Client{Transport: config.Transport, CheckRedirect: httpserver.SameMethod}, begun: new(atomic.Bool)}
+	c := &Client{config: config, http: http.Client{Transport: config.Transport, CheckRedirect: httpserver.SameMethod}, short: shortSpans{from: config.ShortenFrom}, begun: new(atomic.Bool)}
 	switch password, given := u.User.Password(); {
 	case config.TokenFile != "":
 		if c.tokenFile, err = openTokenFile(config.TokenFile, config.Logger); err != nil {

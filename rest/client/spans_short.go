@@ -20,6 +20,7 @@ import (
 // shortSpans remembers which spans the server has, so that later ones can be sent as what they add. See
 // [wire.SpanForm].
 type shortSpans struct {
+	from  int         // the size of a span from which it is shortened, in bytes
 	taken atomic.Bool // the server accepts the short form
 	once  sync.Once
 	heads *spandelta.Heads // nil until the server has accepted it
@@ -36,7 +37,7 @@ func (s *shortSpans) known(answer http.Header) {
 
 // layout returns the layout of a span that is shortened or that later ones may continue, nil for one that stays whole.
 func (s *shortSpans) layout(document []byte) *spandelta.Layout {
-	if len(document) < wire.MinShort {
+	if len(document) < s.from {
 		return nil
 	}
 	return s.heads.Layout(document)
@@ -44,7 +45,7 @@ func (s *shortSpans) layout(document []byte) *spandelta.Layout {
 
 // worth reports whether a request has a span that may be shortened.
 func (s *shortSpans) worth(a *addSpans) bool {
-	return s.taken.Load() && slices.ContainsFunc(a.documents, func(document jsontext.Value) bool { return len(document) >= wire.MinShort })
+	return s.taken.Load() && slices.ContainsFunc(a.documents, func(document jsontext.Value) bool { return len(document) >= s.from })
 }
 
 // sent remembers spans that were sent whole.

@@ -283,7 +283,7 @@ func returned(t *testing.T, dsn string, c *talk) []byte {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	short := &shortRequests{RoundTripper: transport}
-	remote, err := client.New(client.Config{URL: web.URL, Transport: short})
+	remote, err := client.New(client.Config{URL: web.URL, Transport: short, ShortenFrom: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

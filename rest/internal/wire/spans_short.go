@@ -25,8 +25,9 @@ const (
 	minShortLen = 2
 )
 
-// MinShort is the size of a document, in bytes, from which a client shortens it and a server remembers it. That saves
-// bytes, and costs both sides more time than to pass on all of it. The server makes its own choice of what it stores whole.
+// MinShort is the size of a document, in bytes, from which a server remembers it, and a client shortens it unless it is
+// told otherwise. That saves bytes, and costs both sides more time than to pass on all of it. A shorter base is read from the
+// store, and the server makes its own choice of what it stores whole.
 const MinShort = 64 << 10
 
 // CodeUnknownBase says that a span continues a span that the server does not have.
