@@ -63,7 +63,7 @@ func (c Config) withDefaults() Config {
 	c.EventIdleTimeout = cmp.Or(c.EventIdleTimeout, 3*wire.EventHeartbeat)
 	c.SpanBatch = cmp.Or(c.SpanBatch, 512)
 	c.SpanBatchBytes = cmp.Or(c.SpanBatchBytes, 4<<20)
-	c.ShortenFrom = cmp.Or(c.ShortenFrom, wire.MinShort)
+	c.ShortenFrom = cmp.Or(c.ShortenFrom, 64<<10)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }

@@ -111,10 +111,10 @@ func (a *addSpans) body() *httpbody.Body {
 		at = len(dst) + len("[")
 		return append(dst, "[]"...)
 	})
-	parts := [][]byte{head[:at]}
+	parts, comma := [][]byte{head[:at]}, []byte(",")
 	for i, document := range a.documents {
 		if i > 0 {
-			parts = append(parts, []byte(","))
+			parts = append(parts, comma)
 		}
 		parts = append(parts, document)
 	}
@@ -128,12 +128,18 @@ func (c *Client) addSpans(ctx context.Context, a addSpans) (stored wire.StoredSp
 	}
 	body := a.body()
 	defer body.Free()
-	op := operation{name: a.name, method: http.MethodPost, path: wire.SpansBatch, shared: body, spanForm: wire.SpanDeltas}
+	op := operation{name: a.name, method: http.MethodPost, path: wire.SpansBatch, shared: body}
+	continues := !c.short.taken.Load() || c.short.worth(&a) // else the server need not remember the spans
+	if continues {
+		op.spanForm = wire.SpanDeltas
+	}
 	err = c.do(ctx, op, func(header http.Header, body []byte) error {
-		c.short.known(header)
+		if continues {
+			c.short.known(header)
+		}
 		return stored.Read(body, len(a.documents))
 	})
-	if err == nil {
+	if err == nil && continues {
 		c.short.sent(&a)
 	}
 	return stored, err

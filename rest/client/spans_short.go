@@ -45,7 +45,7 @@ func (s *shortSpans) layout(document []byte) *spandelta.Layout {
 
 // worth reports whether a request has a span that may be shortened.
 func (s *shortSpans) worth(a *addSpans) bool {
-	return s.taken.Load() && slices.ContainsFunc(a.documents, func(document jsontext.Value) bool { return len(document) >= s.from })
+	return slices.ContainsFunc(a.documents, func(document jsontext.Value) bool { return len(document) >= s.from })
 }
 
 // sent remembers spans that were sent whole.
@@ -98,7 +98,7 @@ func (s *shortSpans) forget(a *addSpans) {
 // addShort sends a request in the short form. taken is false if that is not possible or saves nothing: nothing was
 // stored, and the request must be sent in JSON.
 func (c *Client) addShort(ctx context.Context, a *addSpans) (stored wire.StoredSpans, taken bool, err error) {
-	if !c.short.worth(a) {
+	if !c.short.taken.Load() || !c.short.worth(a) {
 		return stored, false, nil
 	}
 	short, batch := c.short.shorten(a)

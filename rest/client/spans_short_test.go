@@ -20,7 +20,6 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/rest/client"
-	"github.com/agl-go/agl/rest/internal/wire"
 	"github.com/agl-go/agl/rest/server"
 	"github.com/agl-go/agl/store/memory/memorytest"
 )
@@ -100,8 +99,11 @@ func callSpan(t interface{ Fatal(args ...any) }, rolloutID, attemptID string, n 
 	}
 }
 
+// shortenFrom is the default of Config.ShortenFrom.
+const shortenFrom = 64 << 10
+
 // long returns a message that makes a span long enough to be continued.
-func long() string { return strings.Repeat("It is said. ", wire.MinShort/10) }
+func long() string { return strings.Repeat("It is said. ", shortenFrom/10) }
 
 // TestConversationOverHTTP sends what a conversation says, not its square.
 func TestConversationOverHTTP(t *testing.T) {
@@ -230,7 +232,7 @@ func TestAnyHistoryOverHTTP(t *testing.T) {
 // all of it in JSON.
 func TestSmallSpansGoWhole(t *testing.T) {
 	t.Parallel()
-	for words, short := range map[int]int{wire.MinShort / 6: 0, wire.MinShort / 4: 2} {
+	for words, short := range map[int]int{shortenFrom / 6: 0, shortenFrom / 4: 2} {
 		store := memorytest.Open(t)
 		r, err := store.StartRollout(t.Context(), agl.StartRolloutParams{})
 		if err != nil {
@@ -252,6 +254,32 @@ func TestSmallSpansGoWhole(t *testing.T) {
 		if l.short != short || (l.bytes > size) != (short == 0) {
 			t.Errorf("%d bytes for a span of %d, in the short form %d times, want %d", l.bytes, size, l.short, short)
 		}
+	}
+}
+
+// TestShortenFrom: a client that shortens shorter spans continues those that the server remembers, without a store that has them.
+func TestShortenFrom(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	r, err := store.StartRollout(t.Context(), agl.StartRolloutParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &link{server: newServer(t, server.Config{Store: forgetful{store}})}
+	c, err := client.New(client.Config{URL: "http://store", Transport: l, ShortenFrom: 4 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const turns = 10
+	for n := range turns {
+		span := callSpan(t, r.RolloutID, r.Attempt.AttemptID, n, []string{strings.Repeat("said ", 1<<10)})
+		if _, err := c.AddSpansJSON(t.Context(), agl.AddSpansJSONParams{Spans: []jsontext.Value{span.AppendJSON(nil)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if l.short != turns-1 || l.refused > 0 {
+		t.Errorf("%d requests in the short form, %d refused; want %d", l.short, l.refused, turns-1)
 	}
 }
 

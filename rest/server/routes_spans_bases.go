@@ -72,7 +72,7 @@ func (b *spanBases) find(base *wire.SpanBase) []byte {
 // short form.
 func (b *spanBases) add(req *wire.AddSpans, short []expanded) {
 	for i := range req.Spans {
-		if len(req.Documents[i]) < wire.MinShort {
+		if len(req.Documents[i]) < spandelta.MinSize {
 			continue
 		}
 		s, document := &req.Spans[i], bytes.Clone(req.Documents[i])

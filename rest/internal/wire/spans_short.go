@@ -12,7 +12,8 @@ import (
 )
 
 // The body of [SpansBatch] has a second, short form, in which a span may be written as what it adds to an earlier
-// span of its attempt. A client asks for it by the header SpanForm with the value SpanDeltas on a request in JSON,
+// span of its attempt. A client asks for it by the header SpanForm with the value SpanDeltas on a request in JSON
+// whose spans it may continue,
 // and uses it if the answer has the same header. The server then remembers the documents of spans that it has
 // accepted, or finds them in its store. If it cannot expand a span, it rejects the request with CodeUnknownBase
 // before it stores anything, and the client sends the same spans in JSON.
@@ -24,11 +25,6 @@ const (
 	issueIDs    = 1 // a flag
 	minShortLen = 2
 )
-
-// MinShort is the size of a document, in bytes, from which a server remembers it, and a client shortens it unless it is
-// told otherwise. That saves bytes, and costs both sides more time than to pass on all of it. A shorter base is read from the
-// store, and the server makes its own choice of what it stores whole.
-const MinShort = 64 << 10
 
 // CodeUnknownBase says that a span continues a span that the server does not have.
 const CodeUnknownBase agl.Code = "unknown_base"
