@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"io"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 )
@@ -33,11 +34,14 @@ func (b *backend) redact(res *http.Response, key string) {
 		add(password)
 		add(base64.StdEncoding.EncodeToString([]byte(at.Username() + ":" + password)))
 	}
-	if b.base.RawQuery != "" { // servers repeat the URL that they do not know
-		for name, values := range b.base.Query() {
-			if secretName.MatchString(name) {
-				add(values[0])
-			}
+	for parameter := range strings.SplitSeq(b.base.RawQuery, "&") { // servers repeat the URL that they do not know, as it was sent or decoded
+		name, value, _ := strings.Cut(parameter, "=")
+		if !secretName.MatchString(name) {
+			continue
+		}
+		add(value)
+		if decoded, err := url.QueryUnescape(value); err == nil && decoded != value {
+			add(decoded)
 		}
 	}
 	if len(secrets) == 0 {
