@@ -164,6 +164,7 @@ type record struct {
 	Maybe    *string           `parquet:"maybe,optional"`
 	Yes      bool              `parquet:"yes"`
 	Ratio    float32           `parquet:"ratio"`
+	Large    float64           `parquet:"large"`
 	At       time.Time         `parquet:"at,timestamp(microsecond)"`
 	Day      int32             `parquet:"day,date"`
 	Price    int64             `parquet:"price,decimal(2:18)"`
@@ -193,7 +194,7 @@ func writeParquet[T any](t *testing.T, rows []T, options ...parquet.WriterOption
 func TestParquet(t *testing.T) {
 	t.Parallel()
 	full := record{
-		ID: 1<<63 - 1, Big: 1<<64 - 1, Text: "π\n", Maybe: new("x"), Yes: true, Ratio: 0.1,
+		ID: 1<<63 - 1, Big: 1<<64 - 1, Text: "π\n", Maybe: new("x"), Yes: true, Ratio: 0.1, Large: 1234567,
 		At: time.Date(1969, 12, 31, 23, 59, 59, 250_000_000, time.UTC), Day: 19000, Price: -105, Raw: []byte{0, 255}, JSON: `{"k": 1.0}`,
 		Repeated: []string{"a", "b"},
 		List:     []inner{{Role: "u", Score: new(int64(1)), Deep: []int32{1, 2}}, {Role: "a"}, {Role: "b", Deep: []int32{3}}},
@@ -205,7 +206,7 @@ func TestParquet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	filled := `{"id":9223372036854775807,"big":18446744073709551615,"text":"π\n","maybe":"x","yes":true,"ratio":0.1,` +
+	filled := `{"id":9223372036854775807,"big":18446744073709551615,"text":"π\n","maybe":"x","yes":true,"ratio":0.1,"large":1234567.0,` +
 		`"at":"1969-12-31T23:59:59.25Z","day":"2022-01-08","price":-1.05,"raw":"AP8=","json":{"k": 1.0},"repeated":["a","b"],` +
 		`"list":[{"role":"u","score":1,"deep":[1,2]},{"role":"a","score":null,"deep":[]},{"role":"b","score":null,"deep":[3]}],` +
 		`"one":{"role":"o","score":null,"deep":[]},"nested":[[1,2],[3]],"map":{"k":1},"maps":{"7":[8,9]}}`
@@ -217,7 +218,7 @@ func TestParquet(t *testing.T) {
 			t.Errorf("row %d (-want +got):\n%s", row, diff)
 		}
 	}
-	for _, part := range []string{`"id":0,`, `"maybe":null`, `"repeated":[]`, `"list":[]`, `"one":null`, `"nested":[]`, `"map":{}`, `"price":0.00`} {
+	for _, part := range []string{`"id":0,`, `"maybe":null`, `"repeated":[]`, `"list":[]`, `"one":null`, `"nested":[]`, `"map":{}`, `"price":0.00`, `"ratio":0.0,`} {
 		if !strings.Contains(got[1], part) {
 			t.Errorf("%s is not in the empty row %s", part, got[1])
 		}
@@ -255,7 +256,7 @@ func TestParquetHalfPrecision(t *testing.T) {
 	}
 	got, err := read(t, write(t, "t.parquet", file.String()), dataset.Options{})
 	want := []string{
-		`{"g":{"h":1.5,"raw":"AD4="}}`, `{"g":{"h":-2,"raw":"AMA="}}`, `{"g":{"h":5.9604645e-08,"raw":"AQA="}}`, `{"g":{"h":65504,"raw":"/3s="}}`,
+		`{"g":{"h":1.5,"raw":"AD4="}}`, `{"g":{"h":-2.0,"raw":"AMA="}}`, `{"g":{"h":5.9604645e-08,"raw":"AQA="}}`, `{"g":{"h":65504.0,"raw":"/3s="}}`,
 		`{"g":{"h":"Infinity","raw":"AHw="}}`, `{"g":{"h":"NaN","raw":"AH4="}}`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {

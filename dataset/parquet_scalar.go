@@ -79,13 +79,13 @@ func appendPhysical(dst []byte, v parquet.Value) ([]byte, error) {
 	}
 }
 
-// appendFloat appends the shortest number that reads back as f with this many bits. A float that JSON cannot
-// represent becomes a string.
+// appendFloat appends the shortest number that reads back as f with this many bits, with a point or an exponent, so
+// that every reader takes the values of one column for floats. A float that JSON cannot represent becomes a string.
 func appendFloat(dst []byte, f float64, bits int) []byte {
-	if math.IsNaN(f) || math.IsInf(f, 0) {
-		return rawjson.AppendFloatText(dst, f)
+	if bits == 32 {
+		f, _ = strconv.ParseFloat(strconv.FormatFloat(f, 'g', -1, bits), 64) // its own text is a number
 	}
-	return strconv.AppendFloat(dst, f, 'g', -1, bits)
+	return rawjson.AppendFloatText(dst, f)
 }
 
 func appendText(dst []byte, v parquet.Value) ([]byte, error) {
