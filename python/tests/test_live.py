@@ -19,13 +19,15 @@ class Server(http.server.BaseHTTPRequestHandler):
 
     script: list[int] = []
     answer: bytes = b"{}"
+    missing = 0
+    """How many bytes of an answer are not sent."""
     taken: list[tuple[str, dict[str, str], Any]] = []
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.taken.append((self.path, {k.lower(): v for k, v in self.headers.items()}, body))
         self.send_response(self.script.pop(0) if self.script else 200)
-        self.send_header("Content-Length", str(len(self.answer)))
+        self.send_header("Content-Length", str(len(self.answer) + self.missing))
         self.end_headers()
         self.wfile.write(self.answer)
 
@@ -41,7 +43,7 @@ class Live(unittest.TestCase):
         self.addCleanup(thread.join)
         self.addCleanup(server.server_close)
         self.addCleanup(server.shutdown)
-        Server.script, Server.taken, Server.answer = [], [], b"{}"
+        Server.script, Server.taken, Server.answer, Server.missing = [], [], b"{}", 0
         self.host = f"127.0.0.1:{server.server_address[1]}"
         patch = mock.patch.dict(os.environ, {"AGL_STORE_URL": f"http://{self.host}", "AGL_TOKEN": "secret"})
         patch.start()
@@ -106,6 +108,24 @@ class Live(unittest.TestCase):
         del os.environ["AGL_STORE_URL"]
         with self.assertRaisesRegex(agl_go.LiveError, "AGL_STORE_URL is not set"):
             agl_go.late_reward("r", 1)
+
+    def test_what_is_no_store(self) -> None:
+        for url in "127.0.0.1:4747", "store.example/agl", f"ftp://agl:secret@{self.host}":
+            with self.assertRaisesRegex(agl_go.LiveError, "must begin with http:// or https://") as caught:
+                agl_go.late_reward("r", 1, store=url)
+            self.assertNotIn("secret", str(caught.exception))
+        Server.answer = b"<html>Log in</html>"
+        with self.assertRaisesRegex(agl_go.LiveError, "answers no JSON, .*Log in"):
+            agl_go.late_reward("r", 1)
+
+    @mock.patch("time.sleep")
+    def test_an_answer_that_breaks_off(self, sleep: mock.Mock) -> None:
+        Server.missing = 1
+        with self.assertRaisesRegex(agl_go.LiveError, "does not answer"):
+            agl_go.late_reward("r", 1)
+        self.assertEqual(len(Server.taken), sleep.call_count + 1)
+        with mock.patch.dict(os.environ, {"AGL_EMIT_URL": f"http://{self.host}"}), self.assertRaisesRegex(agl_go.EmitError, "does not answer"):
+            agl_go.emit_reward(1)
 
     def test_metrics_of_a_run(self) -> None:
         agl_go.log_metrics(1, {"loss": 0.5, "nan": float("nan"), "validation": {"loss": 1, "ratio": {"max": "2"}}}, run="a/b", name="mine")

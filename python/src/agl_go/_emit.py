@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import secrets
@@ -99,7 +100,7 @@ def _post(body: Mapping[str, Any]) -> bool:
                 return False  # another product's proxy, or one without a store
             if err.code < 500 or not left:
                 raise EmitError(f"{url} answers {err.code}: {text}") from None
-        except OSError as err:
+        except (OSError, http.client.HTTPException) as err:
             if not left:
                 raise EmitError(f"{url} does not answer: {err}") from err
         time.sleep(0.5 * (TRIES - left))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import http.client
 import json
 import os
 import secrets
@@ -74,6 +75,8 @@ def base_url(given: Optional[str], variable: str) -> str:
     url = given or os.environ.get(variable)
     if not url:
         raise LiveError(f"no URL is given, and {variable} is not set")
+    if not url.startswith(("http://", "https://")):
+        raise LiveError(f"the URL is {url.rpartition('@')[2]!r}, must begin with http:// or https://, such as http://127.0.0.1:4747")
     return url.rstrip("/")
 
 
@@ -96,9 +99,11 @@ def request(base: str, path: str, body: Mapping[str, Any], key: Optional[str], h
                 text = err.read(4096).decode("utf-8", "replace")
             if err.code not in (429, 502, 503, 504) or not left:
                 raise LiveError(f"{base}{path} answers {err.code}: {text}") from None
-        except OSError as err:
+        except (OSError, http.client.HTTPException) as err:
             if not left:
                 raise LiveError(f"{base} does not answer: {err}") from err
+        except json.JSONDecodeError as err:
+            raise LiveError(f"{base}{path} answers no JSON, so it is another server: {err.doc[:200]!r}") from None
         time.sleep(0.5 * (TRIES - left))
     raise AssertionError("unreachable")
 
