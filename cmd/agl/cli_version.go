@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strings"
 
 	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/internal/terminal"
 )
 
 type versionCommand struct{}
@@ -70,4 +72,25 @@ func programName() string {
 		return wheel
 	}
 	return installed
+}
+
+// commandName is programName, or the path of this program if the shell finds none, or another one, under that name.
+func commandName() string {
+	name := programName()
+	if filepath.Base(os.Args[0]) == os.Args[0] { // the shell has found it
+		return name
+	}
+	path, err := filepath.Abs(os.Args[0])
+	if err != nil {
+		return name
+	}
+	if self, err := os.Executable(); err == nil {
+		found, _ := exec.LookPath(name)
+		own, ownErr := os.Stat(self)
+		other, otherErr := os.Stat(found)
+		if ownErr == nil && otherErr == nil && os.SameFile(own, other) {
+			return name
+		}
+	}
+	return terminal.ShellWord(path)
 }

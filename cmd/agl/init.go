@@ -125,12 +125,12 @@ func (c *initCommand) run(_ context.Context, out *console.Console) error {
 	for i, f := range files {
 		names[i] = f.name
 	}
-	next := programName() + " train agl.yaml"
+	next := commandName() + " train agl.yaml"
 	if build := starters()[c.Template].Build; build != "" {
 		next = build + " && " + next
 	}
 	if c.Template == templateLive {
-		next = programName() + " train live.yaml, and python3 shop.py and python3 customers.py beside it"
+		next = commandName() + " train live.yaml, and python3 shop.py and python3 customers.py beside it"
 	}
 	if filepath.Clean(c.Dir) != "." {
 		next = "cd " + terminal.ShellWord(c.Dir) + " && " + next

@@ -130,7 +130,7 @@ func (c *trainCommand) config(out *console.Console) (job.Config, error) {
 	}
 	file.Agent.Process.Env = append(c.AgentEnv(), file.Agent.Process.Env...)
 	cfg := job.Config{
-		TLS: settings, File: file, Source: source, Resume: c.Resume != "", Overwrite: c.Overwrite, Numbered: c.Output == "", Role: role, Program: programName(), Version: version(),
+		TLS: settings, File: file, Source: source, Resume: c.Resume != "", Overwrite: c.Overwrite, Numbered: c.Output == "", Role: role, Program: commandName(), Version: version(),
 		Environ: os.Environ(), LookupEnv: os.LookupEnv, Listening: c.listening(out).Listening, From: c.From,
 		Out: out.Out, Terminal: console.CanRedraw(out.Out),
 	}

@@ -154,7 +154,7 @@ func TestTrainOnAnEngineElsewhere(t *testing.T) {
 		reach(t, output)
 		s.kill(t)
 		run.end(t, 1)
-		if said := run.said(t); !strings.Contains(said, "resume with:   agl train --resume") || !strings.Contains(said, s.url) {
+		if said := run.said(t); !strings.Contains(said, " train --resume ") || !strings.Contains(said, s.url) {
 			t.Errorf("it does not say what happened, or how to go on:\n%s", said)
 		}
 		away := startTrain(t, "--resume", output)

@@ -432,7 +432,7 @@ func TestTrainLeavesNobodyBehind(t *testing.T) {
 			eventually(t, "the end of all agents", func() bool {
 				return !slices.ContainsFunc(pids, func(pid int) bool { return syscall.Kill(pid, 0) == nil })
 			})
-			if want > 0 && !strings.Contains(run.said(t), "resume with:   agl train --resume "+filepath.Join(filepath.Dir(file), "runs", "agl")) {
+			if want > 0 && !strings.Contains(run.said(t), " train --resume "+filepath.Join(filepath.Dir(file), "runs", "agl")) {
 				t.Errorf("it does not say how to go on:\n%s", run.said(t))
 			}
 		})

@@ -30,7 +30,7 @@ func TestInterrupt(t *testing.T) {
 		t.Fatal(err)
 	}
 	said, stderr := interrupt(t, dir, "step    2/1000", "train", "long.yaml")
-	repeats := regexp.MustCompile(`resume with:   agl train --resume .*\nwhich continues after step (\d+) and repeats none of the steps done\n`).FindStringSubmatch(said)
+	repeats := regexp.MustCompile(`resume with:   \S*agl\S* train --resume .*\nwhich continues after step (\d+) and repeats none of the steps done\n`).FindStringSubmatch(said)
 	if repeats == nil {
 		t.Fatalf("it does not say what a resumption repeats:\n%s", said)
 	}
