@@ -29,6 +29,9 @@ func TestPackagedCommands(t *testing.T) {
 			t.Fatalf("%s starts no agl", name)
 		}
 		line, _, _ = strings.Cut(line, "\n")
+		if strings.Contains(line, "--db") {
+			t.Errorf("%s: AGL_DB in /etc/agl/agl.env counts for nothing beside --db", name)
+		}
 		line = strings.ReplaceAll(line, "$AGL_AGENT", "agent")
 		lines[filepath.Base(name)] = strings.Fields(variable.ReplaceAllString(line, ""))
 	}
@@ -59,6 +62,19 @@ func TestPackagedCommands(t *testing.T) {
 		}
 		if err := (&Main{Stdout: io.Discard, Stderr: io.Discard}).ParseFlags(args); err != nil {
 			t.Errorf("%s: agl %s: %v", name, strings.Join(args, " "), err)
+		}
+	}
+}
+
+// TestUnitsStop: systemd sends SIGTERM to the runner alone, whose agents may finish, and starts a program again for as long as it takes.
+func TestUnitsStop(t *testing.T) {
+	t.Parallel()
+	for name, settings := range map[string][]string{"store": {"RestartSec=5"}, "proxy": {"RestartSec=5"}, "runner": {"RestartSec=5", "KillMode=mixed"}} {
+		unit := readText(t, "../../packaging/systemd/agl-"+name+".service")
+		for _, setting := range settings {
+			if !strings.Contains(unit, "\n"+setting+"\n") {
+				t.Errorf("agl-%s.service lacks %s", name, setting)
+			}
 		}
 	}
 }
