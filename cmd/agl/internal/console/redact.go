@@ -16,7 +16,7 @@ import (
 const Redacted = "redacted"
 
 // RedactJSON replaces the values of members whose names are those of keys, and hides
-// passwords in the URLs of models. All other bytes stay as they are.
+// passwords and queries in the URLs of models. All other bytes stay as they are.
 func RedactJSON(doc []byte) ([]byte, error) {
 	dec := jsontext.NewDecoder(bytes.NewReader(doc), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	var out []byte
@@ -69,7 +69,7 @@ func redactValue(name string, value jsontext.Value) (shown jsontext.Value, chang
 	if namesKey(name) {
 		return jsontext.Value(`"` + Redacted + `"`), true
 	}
-	if !strings.Contains(text, "@") {
+	if !strings.ContainsAny(text, "@?") {
 		return nil, false
 	}
 	shown, err := jsontext.AppendQuote(nil, secret.RedactURL(text))

@@ -15,6 +15,7 @@ func TestRedactJSON(t *testing.T) {
 		{"twice", `{"api_key":"a","api_key":"b"}`, `{"api_key":"redacted","api_key":"redacted"}`},
 		{"value that is a name", `{"name":"api_key","value":"shown"}`, `{"name":"api_key","value":"shown"}`},
 		{"address", `{"endpoint":"http://u:p@h/v1","base_url":"http://h"}`, `{"endpoint":"http://u:xxxxx@h/v1","base_url":"http://h"}`},
+		{"query", `{"endpoint":"http://h/v1?key=s3cret"}`, `{"endpoint":"http://h/v1?key=xxxxx"}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
