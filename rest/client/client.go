@@ -93,10 +93,12 @@ func New(config Config) (*Client, error) {
 // authorize returns the header with which requests are authorized; empty for none.
 func (c *Client) authorize() string {
 	if c.tokenFile != nil {
-		return "Bearer " + c.tokenFile.current()
+		return bearer(c.tokenFile.current())
 	}
 	return c.authorization
 }
+
+func bearer(token string) string { return "Bearer " + token }
 
 // Token returns the token that requests have now, without that of a URL's user; empty for none.
 func (c *Client) Token() string {
@@ -319,6 +321,9 @@ func (c *Client) open(ctx context.Context, op operation) (res *http.Response, as
 		return nil, 0, c.unreachable(op.name, err)
 	}
 	err = wire.DecodeError(op.name, res.StatusCode, body)
+	if res.StatusCode == http.StatusUnauthorized && c.tokenFile != nil && c.tokenFile.replaced(authorization) {
+		return nil, 0, &repeatable{err: err, unsent: true}
+	}
 	if wire.Retryable(res.StatusCode) && !errors.Is(err, agl.ErrExhausted) { // a spent budget does not come back
 		return nil, backoff.RetryAfter(res.Header, time.Now()), &repeatable{err: err}
 	}

@@ -56,6 +56,15 @@ func (f *tokenFile) current() string {
 	return f.token
 }
 
+// replaced reads the file again and reports whether its token is another one than that of a request, which was refused: a long poll
+// outlives the token that it began with.
+func (f *tokenFile) replaced(authorization string) bool {
+	f.mu.Lock()
+	f.looked = time.Time{}
+	f.mu.Unlock()
+	return bearer(f.current()) != authorization
+}
+
 // read returns what is in the file, without line breaks at its end.
 func (f *tokenFile) read() (string, error) {
 	data, err := os.ReadFile(f.path)

@@ -2,11 +2,13 @@ package client_test
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -66,6 +68,34 @@ func TestTokenFile(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		expect("Bearer third")
 	})
+}
+
+// A request that is refused because its token was replaced and revoked, such as a long poll that began before, is sent again with the
+// new one. One that is refused with the file's token is not.
+func TestTokenReplaced(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	good, sent := "Bearer new", []string{}
+	c, err := client.New(client.Config{URL: "http://store", TokenFile: path, Transport: transport(func(r *http.Request) (*http.Response, error) {
+		answer := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(`[]`))}
+		if sent = append(sent, r.Header.Get("Authorization")); sent[len(sent)-1] != good {
+			answer.StatusCode = http.StatusUnauthorized
+		}
+		return answer, os.WriteFile(path, []byte("new"), 0o600)
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 1}); err != nil || !slices.Equal(sent, []string{"Bearer old", "Bearer new"}) {
+		t.Errorf("sent %q: %v", sent, err)
+	}
+	good, sent = "Bearer newer", nil
+	if _, err := c.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 1}); !errors.Is(err, agl.ErrUnauthorized) || !slices.Equal(sent, []string{"Bearer new"}) {
+		t.Errorf("sent %q: %v", sent, err)
+	}
 }
 
 func TestTokenFileErrors(t *testing.T) {
