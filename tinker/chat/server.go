@@ -89,7 +89,7 @@ func NewServer(cfg Config) (*Server, error) {
 	s.handle("GET", "/health", s.serveHealth)
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.writeError(w, newError(http.StatusNotFound, typeInvalid, "", "unknown_url",
-			"unknown URL %s %s: this server has POST /v1/chat/completions and GET /v1/models; agl proxy in front of it serves the APIs of Anthropic and of responses, too", r.Method, r.URL.Path))
+			"unknown URL %s %s: this server has POST /v1/chat/completions and GET /v1/models; agl proxy in front of it serves the API of Anthropic, too, and that of responses if its configuration says chat_only: true for this model", r.Method, r.URL.Path))
 	})
 	return s, nil
 }

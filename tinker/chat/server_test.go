@@ -256,7 +256,7 @@ func TestRoutes(t *testing.T) {
 		{"GET", "/v1/chat/completions", 405, `{"error":{"message":"/v1/chat/completions takes POST, not GET","type":"invalid_request_error","param":null,"code":"method_not_allowed"}}`},
 		{"GET", "/v1/models/policy", 200, `{"id":"policy","object":"model","created":1700000000,"owned_by":"agl","max_model_len":48}`},
 		{"GET", "/v1/models/a/b", 404, `{"error":{"message":"the model ` + "`a/b`" + ` does not exist","type":"invalid_request_error","param":"model","code":"model_not_found"}}`},
-		{"POST", "/v1/messages", 404, `{"error":{"message":"unknown URL POST /v1/messages: this server has POST /v1/chat/completions and GET /v1/models; agl proxy in front of it serves the APIs of Anthropic and of responses, too","type":"invalid_request_error","param":null,"code":"unknown_url"}}`},
+		{"POST", "/v1/messages", 404, `{"error":{"message":"unknown URL POST /v1/messages: this server has POST /v1/chat/completions and GET /v1/models; agl proxy in front of it serves the API of Anthropic, too, and that of responses if its configuration says chat_only: true for this model","type":"invalid_request_error","param":null,"code":"unknown_url"}}`},
 	} {
 		w := httptest.NewRecorder()
 		srv.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), c.method, c.path, nil))
