@@ -59,7 +59,7 @@ const keptAgent = "  # The program is kept running: a line with a task in, a lin
 func starters() map[string]starter {
 	return map[string]starter{
 		"python":     {"Python", "agent.py", "Python", "  command: [python3, agent.py]\n" + keptAgent, "60s", ""},
-		"typescript": {"TypeScript", "agent.ts", "Node 22.18 or later", "  command: [node, agent.ts]\n" + keptAgent, "60s", ""},
+		"typescript": {"TypeScript", "agent.ts", "Node 22.18 or later", "  # Before Node 22.18: [node, --import, tsx, agent.ts], after npm install --save-dev tsx.\n  command: [node, agent.ts]\n" + keptAgent, "60s", ""},
 		"go":         {"Go", "agent.go", "Go", "  command: [go, run, agent.go]\n" + keptAgent, "5m", "go build agent.go"},
 		"shell":      {"shell", "agent.sh", "curl", "  # Started once for each attempt; what it needs is in its environment.\n  command: [sh, agent.sh]\n", "60s", ""},
 	}
