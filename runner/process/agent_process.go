@@ -149,8 +149,28 @@ func (p *agentProcess) closePipes() {
 // copy reads a stream to its end in the background.
 func (p *agentProcess) copy(from *os.File, to io.Writer) {
 	p.streams.Go(func() {
-		_, _ = io.Copy(to, from) // the rest after an error is lost
+		_, _ = io.Copy(to, &stream{pipe: from}) // the rest after an error is lost
 	})
+}
+
+// stream reads a pipe to its end, or after its deadline what it holds already: a machine that is busy or was suspended may
+// have read nothing until then.
+type stream struct {
+	pipe *os.File
+	rest io.Reader // nil before the deadline
+}
+
+// Read implements io.Reader.
+func (s *stream) Read(b []byte) (int, error) {
+	if s.rest == nil {
+		n, err := s.pipe.Read(b)
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+		_ = s.pipe.SetReadDeadline(time.Time{}) // as in end
+		s.rest = io.LimitReader(s.pipe, int64(unread(s.pipe)))
+	}
+	return s.rest.Read(b)
 }
 
 // await waits until the process and its streams have ended. When ctx ends, the process is asked to end, and killed if

@@ -78,7 +78,7 @@ func (k *kept) errorText(b []byte) {
 
 // read passes on the lines of standard output, which are replies or ordinary output.
 func (k *kept) read() {
-	lines := bufio.NewReader(k.stdout)
+	lines := bufio.NewReader(&stream{pipe: k.stdout})
 	for {
 		line, err := readLine(lines)
 		k.line(line)

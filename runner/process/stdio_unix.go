@@ -5,6 +5,7 @@ package process
 import (
 	"errors"
 	"io"
+	"os"
 	"syscall"
 )
 
@@ -32,6 +33,11 @@ func (k *kept) copyErrors() {
 				return !errors.Is(failed, syscall.EAGAIN)
 			})
 			err = errors.Join(err, failed)
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) { // as in stream
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			k.drainErrors()
 		}
 	})
 }
