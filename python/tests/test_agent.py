@@ -76,6 +76,11 @@ class Finds(AttemptTest):
         with self.assertRaisesRegex(ValueError, "AGL_TASK is 'add 2 and 3', which is not JSON"):
             agl_go.task()
 
+    def test_its_model_by_hand(self) -> None:
+        self.without("AGL_RESOURCES_FILE")
+        llm = agl_go.llm()
+        self.assertEqual((llm.base_url, llm.api_key, llm.model, llm.sampling_parameters), (VARIABLES["OPENAI_BASE_URL"], "secret", "m", {}))
+
     def test_its_resources(self) -> None:
         self.assertEqual(agl_go.resources(), RESOURCES)
         self.assertEqual(list(agl_go.resources()), list(RESOURCES))
@@ -108,7 +113,7 @@ class Finds(AttemptTest):
         for call, variable in (
             (agl_go.task, "AGL_TASK"),
             (agl_go.resources, "AGL_RESOURCES_FILE"),
-            (agl_go.llm, "AGL_RESOURCES_FILE"),
+            (agl_go.llm, "AGL_MODEL"),
             (agl_go.rollout, "AGL_ROLLOUT_ID"),
             (lambda: agl_go.prompt("system"), "AGL_RESOURCES_FILE"),
             (lambda: agl_go.emit_reward(1), "AGL_RESULT_FILE"),

@@ -88,14 +88,17 @@ def llm() -> LLM:
 
     Raises ResourceError if the resources have no model, and NoAttemptError if the process has no attempt.
     """
-    models = [r for r in resources().values() if r["resource_type"] in ("llm", "proxy_llm")]
-    if not models:
-        raise ResourceError("the resources name no model: give the run a proxy, or the store a resource of type llm or proxy_llm")
+    sampling_parameters: Mapping[str, Any] = {}
+    if "AGL_RESOURCES_FILE" in os.environ:  # it is not set for an agent that is tried by hand
+        models = [r for r in resources().values() if r["resource_type"] in ("llm", "proxy_llm")]
+        if not models:
+            raise ResourceError("the resources name no model: give the run a proxy, or the store a resource of type llm or proxy_llm")
+        sampling_parameters = models[0].get("sampling_parameters") or {}
     return LLM(
         base_url=_variable("OPENAI_BASE_URL", "its model"),
         api_key=_variable("OPENAI_API_KEY", "its model"),
         model=_variable("AGL_MODEL", "its model"),
-        sampling_parameters=models[0].get("sampling_parameters") or {},
+        sampling_parameters=sampling_parameters,
     )
 
 
