@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -214,6 +215,16 @@ func TestDoctorStore(t *testing.T) {
 	like(t, []string{"ok store: " + url + " answers and accepts the token; it holds 0 rollouts"}, got)
 	got, _ = examine(t, "--store=http://127.0.0.1:1")
 	like(t, []string{"FAIL store: http://127.0.0.1:1: … → start one there with agl store, or name another"}, got)
+	encrypts := httptest.NewTLSServer(nil)
+	defer encrypts.Close()
+	for url, remedy := range map[string]string{
+		"https" + strings.TrimPrefix(url, "http"):          "write http:// in its URL, or start it with a certificate",
+		"http" + strings.TrimPrefix(encrypts.URL, "https"): "write https:// in its URL",
+		encrypts.URL: "give the CA of its certificate with --ca (or AGL_CA), and use a name that the certificate has",
+	} {
+		got, _ = examine(t, "--store="+url)
+		like(t, []string{"FAIL store: " + url + ": … → " + remedy}, got)
+	}
 }
 
 // A run that keeps others from the store is told of, and is not a failure.

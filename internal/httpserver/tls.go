@@ -1,6 +1,7 @@
 package httpserver
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -119,9 +120,9 @@ func (c *certificates) times() (out [3]time.Time) {
 
 func (c *certificates) load() error {
 	c.changed = c.times() // before reading: a later change is read again
-	pair, err := tls.LoadX509KeyPair(c.files.CertFile, c.files.KeyFile)
+	pair, err := keyPair(c.files.CertFile, c.files.KeyFile)
 	if err != nil {
-		return fmt.Errorf("certificate %s with key %s: %w", c.files.CertFile, c.files.KeyFile, err)
+		return err
 	}
 	next := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}
 	if c.files.ClientCAFile != "" {
@@ -132,6 +133,18 @@ func (c *certificates) load() error {
 	}
 	c.now, c.leaf, c.told = next, pair.Leaf, false
 	return nil
+}
+
+// keyPair reads a certificate and its key.
+func keyPair(certFile, keyFile string) (tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err == nil {
+		return pair, nil
+	}
+	if key, _ := os.ReadFile(keyFile); bytes.Contains(key, []byte("ENCRYPTED")) { //nolint:gosec,nolintlint // the operator's file, whoever asks
+		err = errors.New("the key has a passphrase; openssl pkey -in KEY -out FILE writes it without one")
+	}
+	return pair, fmt.Errorf("certificate %s with key %s: %w", certFile, keyFile, err)
 }
 
 // readCAs adds the certificates of a PEM file to a pool.
@@ -174,9 +187,9 @@ func (t Trust) Config() (*tls.Config, error) {
 	}
 	if t.CertFile != "" {
 		shown := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+			pair, err := keyPair(t.CertFile, t.KeyFile)
 			if err != nil {
-				return nil, fmt.Errorf("client certificate %s with key %s: %w", t.CertFile, t.KeyFile, err)
+				return nil, fmt.Errorf("client %w", err)
 			}
 			return &pair, nil
 		}

@@ -324,6 +324,12 @@ func TestTLSFiles(t *testing.T) {
 			t.Errorf("%s: accepted", what)
 		}
 	}
+	if err := os.WriteFile(ca.file("encrypted.key"), []byte("-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (httpserver.Trust{CertFile: ca.file("server.pem"), KeyFile: ca.file("encrypted.key")}).Config(); err == nil || !strings.Contains(err.Error(), "has a passphrase") {
+		t.Errorf("an encrypted key: %v", err)
+	}
 	if _, err := (httpserver.Trust{CAFile: ca.file("server.key")}).Config(); err == nil {
 		t.Error("a key was trusted as a CA")
 	}

@@ -92,7 +92,7 @@ func (d *Doctor) remote(ctx context.Context, f *runfile.File) *engine.Engine {
 		remedy := "start it, or change engine.tinker.base_url"
 		switch {
 		case httpserver.Untrusted(err):
-			remedy = trustRemedy
+			remedy = trustRemedy(err)
 		case errors.Is(err, agl.ErrUnauthorized):
 			remedy = "set its key: api_key: env:NAME"
 		case errors.Is(err, agl.ErrNotFound):

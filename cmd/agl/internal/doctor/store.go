@@ -2,9 +2,11 @@ package doctor
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"io/fs"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"path"
@@ -31,7 +33,9 @@ func (d *Doctor) Store(ctx context.Context, to client.Config) {
 	case errors.Is(err, agl.ErrUnauthorized):
 		d.Addf("store", Fail, "set AGL_TOKEN to the token that the store was started with", "%s answers, but does not accept the token: %v", shown, err)
 	case httpserver.Untrusted(err):
-		d.Addf("store", Fail, trustRemedy, "%s: %v", shown, err)
+		d.Addf("store", Fail, trustRemedy(err), "%s: %v", shown, err)
+	case err != nil && strings.Contains(err.Error(), "HTTP request to an HTTPS server"): // net/http says so in an answer
+		d.Addf("store", Fail, "write https:// in its URL", "%s: %v", shown, err)
 	case err != nil:
 		d.Addf("store", Fail, "start one there with agl store, or name another", "%s: %v", shown, err)
 	default:
@@ -73,8 +77,19 @@ func projectOf(store string) string {
 	return name
 }
 
-// trustRemedy is for a server whose certificate is not trusted.
-const trustRemedy = "give the CA of its certificate with --ca (or AGL_CA), and use a name that the certificate has"
+// trustRemedy is for a server with which no TLS connection can be made.
+func trustRemedy(err error) string {
+	invalid, _ := errors.AsType[x509.CertificateInvalidError](err)
+	switch {
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return "write http:// in its URL, or start it with a certificate"
+	case invalid.Reason == x509.Expired:
+		return "replace its certificate, or set the clock of this machine"
+	case strings.Contains(err.Error(), "remote error"):
+		return "give a certificate that it accepts with --client-cert (or AGL_CLIENT_CERT)"
+	}
+	return "give the CA of its certificate with --ca (or AGL_CA), and use a name that the certificate has"
+}
 
 // storeInfo is what a store says of itself.
 type storeInfo struct {
