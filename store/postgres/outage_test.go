@@ -473,7 +473,7 @@ func TestAnswerLost(t *testing.T) {
 		done <- err
 	}()
 	for waiting := false; !waiting; {
-		err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).
+		err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'agl.event_counter'::regclass)`).
 			Scan(&waiting)
 		if err != nil {
 			t.Fatal(err)
