@@ -102,6 +102,8 @@ func TestDoctorModels(t *testing.T) {
 		}
 		return model.VLLM()(ctx, r)
 	})
+	untrusted := httptest.NewTLSServer(nil)
+	t.Cleanup(untrusted.Close)
 	dir := t.TempDir()
 	file := put(t, dir, "agl.yaml", fmt.Sprintf(`
 data: {train: tasks.jsonl}
@@ -116,7 +118,8 @@ proxy:
     - {name: locked, base_url: %q}
     - {name: renamed, base_url: %q}
     - {name: secret, base_url: %q, api_key: env:AGL_NO_SUCH_KEY}
-`, engine, mute, hosted, hosted, locked, renamed, engine))
+    - {name: untrusted, base_url: %q}
+`, engine, mute, hosted, hosted, locked, renamed, engine, untrusted.URL))
 	put(t, dir, "tasks.jsonl", "1\n2\n")
 	got, _ := examine(t, file)
 	like(t, []string{
@@ -130,6 +133,7 @@ proxy:
 		"FAIL model locked: " + locked + ": answers 401: who are you? → set its key: api_key: env:NAME",
 		"ok model renamed: answers in …, with token ids and log-probabilities",
 		"FAIL secret: proxy.models[6].api_key is taken from the environment variable AGL_NO_SUCH_KEY, which is not set → set AGL_NO_SUCH_KEY",
+		"FAIL model untrusted: " + untrusted.URL + ": answers 502: … → give the CA of its certificate with --ca (or AGL_CA), and use a name that the certificate has",
 		"warn database: in memory: everything is lost when the run ends → name a file in store.db to keep the run",
 		"ok store.listen: 127.0.0.1:0 is free",
 		"ok output: …/runs/agl can be created",

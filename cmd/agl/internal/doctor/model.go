@@ -50,6 +50,10 @@ func (d *Doctor) failedModel(ctx context.Context, check string, model proxy.Mode
 			remedy = "set its key: api_key: env:NAME"
 		case http.StatusNotFound:
 			remedy = "check base_url, which usually ends in /v1, and backend_model"
+		case http.StatusBadGateway: // the proxy's own, whose text is all that there is of the error
+			if strings.Contains(refused.Error(), "certificate signed by unknown authority") {
+				remedy = giveCA
+			}
 		case http.StatusBadRequest:
 			remedy = "see what the backend says"
 			plain := model

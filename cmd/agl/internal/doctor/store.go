@@ -88,8 +88,10 @@ func trustRemedy(err error) string {
 	case strings.Contains(err.Error(), "remote error"):
 		return "give a certificate that it accepts with --client-cert (or AGL_CLIENT_CERT)"
 	}
-	return "give the CA of its certificate with --ca (or AGL_CA), and use a name that the certificate has"
+	return giveCA
 }
+
+const giveCA = "give the CA of its certificate with --ca (or AGL_CA), and use a name that the certificate has"
 
 // storeInfo is what a store says of itself.
 type storeInfo struct {
