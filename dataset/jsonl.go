@@ -74,6 +74,10 @@ func numberedLines(r io.Reader, name string) iter.Seq2[numbered, error] {
 			line := lines.Bytes()
 			if number == 1 {
 				line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
+				if bytes.HasPrefix(line, []byte("\xff\xfe")) || bytes.HasPrefix(line, []byte("\xfe\xff")) { // as > of Windows PowerShell writes
+					yield(numbered{}, agl.Errorf(agl.CodeInvalid, "%s: the file is in UTF-16, must be in UTF-8", name))
+					return
+				}
 			}
 			line = bytes.Trim(line, " \t\r")
 			if len(line) == 0 {

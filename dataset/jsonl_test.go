@@ -64,6 +64,7 @@ func TestReadRejects(t *testing.T) {
 		{"two values", "{} {}\n", `tasks.jsonl:1: column 4: "{}" follows the value; a line holds exactly one JSON value`},
 		{"inside", "1\n{\"question\": {\"a\": tru}}", `tasks.jsonl:2: column 23: not valid JSON at /question/a: invalid character '}' in literal true (expecting 'e'), got "}}"`},
 		{"repeated key", "{\"é\":1,\"é\":2}\n", `tasks.jsonl:1: column 8: not valid JSON at /é: duplicate object member name, got "\"é\":2}"`},
+		{"UTF-16", "\xff\xfe1\x00\n\x00", "tasks.jsonl: the file is in UTF-16, must be in UTF-8"},
 		{"invalid UTF-8", "\"a\xff\"\n", `tasks.jsonl:1: column 3: not valid JSON: invalid UTF-8, got "\xff\""`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -14,7 +14,8 @@ import (
 	"github.com/agl-go/agl/jinja/internal/value"
 )
 
-// filterTable returns the filters of Jinja2 except those for HTML pages and those that call other filters or tests.
+// filterTable returns the filters of Jinja2 except those for HTML pages, those that call other filters or tests, and
+// filesizeformat, pprint, random and wordwrap, which no chat template is known to use.
 func filterTable() map[string]value.Builtin {
 	changeCase := func(method string) value.Builtin {
 		return value.NewBuiltin(func(c value.Call) any { return c.ChangeCase(method, c.ArgText(0, "")) }, "value")
