@@ -3,11 +3,11 @@ package job
 import (
 	"cmp"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"log/slog"
-	"time"
-
 	"net/http"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
@@ -135,6 +135,14 @@ func (c Config) storeToken() (string, error) {
 		_, token = client.SplitURL(c.File.Store.URL)
 	}
 	return token, err
+}
+
+// explainToken says where the token comes from that a store server has refused.
+func (c Config) explainToken(err error) error {
+	if c.File.Store.URL == "" || agl.ErrorCode(err) != agl.CodeUnauthorized {
+		return err
+	}
+	return fmt.Errorf("store %s: %w\nits token is store.token of the run file or, if that is left out, AGL_TOKEN; a run does not read AGL_TOKEN_FILE", c.storeURL(), err)
 }
 
 // storeURL is the URL of the store of another process, without its token.

@@ -229,6 +229,9 @@ func (r *localRun) fit(ctx context.Context, start prepared) (err error) {
 	if r.agent != nil {
 		r.agent.wait(config.Runner.GracePeriod)
 	}
+	if !r.started() {
+		err = cfg.explainToken(err)
+	}
 	return err
 }
 
@@ -359,6 +362,7 @@ func (c Config) runRunners(ctx context.Context) error {
 	shown.Notice(fmt.Sprintf("store: %s, agents at the same time: %d", storeURL, max(c.File.Agent.Concurrency, 1)))
 	err = t.Fit(ctx)
 	counted.wait(runners.GracePeriod)
+	err = c.explainToken(err)
 	switch attempts := counted.total(); {
 	case err != nil || ctx.Err() != nil:
 	case attempts == 0:
