@@ -18,7 +18,7 @@ func checkLogprobs(data []tinker.Datum, logprobs [][]float32) error {
 		}
 		for i, p := range logprobs[k] {
 			if v := float64(p); data[k].Weights[i] != 0 && (math.IsNaN(v) || math.IsInf(v, 0)) {
-				return agl.Errorf(agl.CodeIllegalState, "the engine returned the log-probability %v of token %d of sequence %d of the batch; if its weights have become useless, resume from the last checkpoint with a smaller learning rate", v, i, k)
+				return agl.Errorf(agl.CodeIllegalState, "the engine returned the log-probability %v of token %d of sequence %d of the batch; if its weights have become useless, begin a new run with a smaller learning rate", v, i, k)
 			}
 		}
 	}

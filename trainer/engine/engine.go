@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
@@ -36,8 +37,9 @@ type Config struct {
 	// DefaultName.
 	Name string
 	// Lost is called when the served model can no longer be sampled, because the
-	// engine is unavailable or has lost it, so that the run cannot continue. It may be
-	// called many times, by several goroutines. Nil does nothing.
+	// engine is unavailable or has lost it, or because its weights have become useless,
+	// so that the run cannot continue. It may be called many times, by several
+	// goroutines. Nil does nothing.
 	Lost func(error)
 	// Logger gets failures of the sampler; nil discards them.
 	Logger *slog.Logger
@@ -149,7 +151,7 @@ func (e *Engine) Serve(ctx context.Context, path, version string) error {
 		return err
 	}
 	if e.lost != nil {
-		client = watched{client, e.lost}
+		client = &watched{SamplingClient: client, lost: e.lost}
 	}
 	e.chat.SetModel(version, chat.Model{Client: client, Version: version})
 	return nil
@@ -184,16 +186,36 @@ func (e *Engine) Logprobs(ctx context.Context, version string, tokens []int32) (
 type watched struct {
 	tinker.SamplingClient
 
-	lost func(error)
+	lost         func(error)
+	replies, nan atomic.Int64 // nan are those with a log-probability that is NaN
 }
 
+// uselessReplies is how many replies with the log-probability NaN, at least half of all, show that weights are useless. Fewer
+// may be a fault of the engine.
+const uselessReplies = 4
+
 // Sample implements [tinker.SamplingClient].
-func (w watched) Sample(ctx context.Context, p tinker.SampleParams) (tinker.SampleResult, error) {
+func (w *watched) Sample(ctx context.Context, p tinker.SampleParams) (tinker.SampleResult, error) {
 	result, err := w.SamplingClient.Sample(ctx, p)
-	if errors.Is(err, agl.ErrUnavailable) || errors.Is(err, agl.ErrExhausted) || errors.Is(err, agl.ErrNotFound) {
+	switch {
+	case errors.Is(err, agl.ErrUnavailable) || errors.Is(err, agl.ErrExhausted) || errors.Is(err, agl.ErrNotFound):
 		w.lost(err)
+	case err != nil:
+	default:
+		all, nan := w.replies.Add(1), w.nan.Load()
+		if slices.ContainsFunc(result.Sequences, hasNaN) {
+			nan = w.nan.Add(1)
+		}
+		if nan >= uselessReplies && 2*nan >= all {
+			w.lost(agl.Errorf(agl.CodeIllegalState,
+				"the weights have become useless: %d of %d replies have the log-probability NaN; begin a new run with a smaller learning rate", nan, all))
+		}
 	}
 	return result, err
+}
+
+func hasNaN(s tinker.Sequence) bool {
+	return slices.ContainsFunc(s.Logprobs, func(p float32) bool { return p != p })
 }
 
 // Snapshot creates a model, loads the weights of a checkpoint if there is one, and

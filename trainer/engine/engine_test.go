@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -251,6 +252,40 @@ func TestLostIsNotOneDraw(t *testing.T) {
 		t.Errorf("an engine that is away: status %d, %v", got, lost)
 	}
 }
+
+// TestUselessWeights: replies that are mostly NaN end what is served, a few among others do not.
+func TestUselessWeights(t *testing.T) {
+	t.Parallel()
+	var lost []error
+	w := &watched{lost: func(err error) { lost = append(lost, err) }}
+	sample := func(logprob float64, times int) {
+		t.Helper()
+		w.SamplingClient = fixed(logprob)
+		for range times {
+			if _, err := w.Sample(t.Context(), tinker.SampleParams{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	sample(-1, 5)
+	sample(math.NaN(), 4)
+	if len(lost) > 0 {
+		t.Errorf("4 replies of 9 are NaN: %v", lost)
+	}
+	sample(math.NaN(), 1)
+	if len(lost) != 1 || !errors.Is(lost[0], agl.ErrIllegalState) || !strings.Contains(lost[0].Error(), "5 of 10 replies have the log-probability NaN") {
+		t.Errorf("5 replies of 10 are NaN: %v", lost)
+	}
+}
+
+// fixed is a sampler whose replies all have this log-probability.
+type fixed float64
+
+func (f fixed) Sample(context.Context, tinker.SampleParams) (tinker.SampleResult, error) {
+	return tinker.SampleResult{Sequences: []tinker.Sequence{{Tokens: []int32{1}, Logprobs: []float32{float32(f)}}}}, nil
+}
+
+func (fixed) Spec() tinker.ModelSpec { return tinker.ModelSpec{} }
 
 // TestServedIsNotPublished: a call to weights that the proxy was never told of says so.
 func TestServedIsNotPublished(t *testing.T) {

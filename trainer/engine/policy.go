@@ -13,8 +13,9 @@ type PolicyConfig struct {
 	Policy policy.Config
 	// Characters is the vocabulary; empty means chat.DefaultAlphabet.
 	Characters string
-	// Name and Logger are those of [Config].
+	// Name, Lost and Logger are those of [Config].
 	Name   string
+	Lost   func(error)
 	Logger *slog.Logger
 }
 
@@ -30,5 +31,5 @@ func NewPolicy(cfg PolicyConfig) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return New(Config{Service: service, Tokenizer: tokenizer, Renderer: chat.NewRoleMarks(tokenizer), Name: cfg.Name, Logger: cfg.Logger})
+	return New(Config{Service: service, Tokenizer: tokenizer, Renderer: chat.NewRoleMarks(tokenizer), Name: cfg.Name, Lost: cfg.Lost, Logger: cfg.Logger})
 }

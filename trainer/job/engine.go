@@ -35,6 +35,7 @@ func (c Config) newEngine(ctx context.Context, outDir string, lost func(error)) 
 	}
 	p := c.File.Engine.Policy
 	cfg := engine.PolicyConfig{Policy: p.Config, Characters: p.Characters, Name: c.trainedModel(), Logger: c.Logger}
+	cfg.Lost = func(err error) { lost(fmt.Errorf("engine.policy: %w", err)) }
 	if outDir != "" {
 		cfg.Policy.Dir = filepath.Join(outDir, weightsDir)
 	}

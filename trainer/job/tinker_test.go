@@ -331,3 +331,17 @@ func TestTinkerEngineRefused(t *testing.T) {
 		})
 	}
 }
+
+// TestUselessWeights: a run ends when its weights answer with no numbers any more, and its first checkpoint is still there.
+func TestUselessWeights(t *testing.T) {
+	t.Parallel()
+	cfg := grpoJob(t, runfile.Engine{Policy: &runfile.Policy{Config: tinySizes()}})
+	cfg.File.Algorithm.(*algorithms.GRPO).Schedule = algorithm.Schedule{Peak: 1e38, Floor: 1e38}
+	result, err := Run(t.Context(), cfg)
+	if !errors.Is(err, agl.ErrIllegalState) || !strings.Contains(err.Error(), "engine.policy: the weights have become useless: ") || result == nil || result.State != output.StateFailed {
+		t.Errorf("got %+v, %v", result, err)
+	}
+	if _, err := os.Stat(filepath.Join(cfg.File.Output, "checkpoints", "checkpoint-00000000.json")); err != nil {
+		t.Error(err)
+	}
+}
