@@ -154,6 +154,23 @@ func connect(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, config)
 }
 
+// connectChecked opens a connection, unless a pooler gives it to several sessions.
+func connectChecked(ctx context.Context, config *pgxpool.Config) (*pgx.Conn, error) {
+	doing := "connect to " + location(config.ConnString())
+	conn, err := connect(ctx, config.ConnConfig)
+	if err != nil {
+		return nil, failed(ctx, doing, err)
+	}
+	if err = checkPooler(ctx, config.ConnConfig, conn); err == nil {
+		return conn, nil
+	}
+	_ = conn.Close(context.WithoutCancel(ctx)) // the error of the check says more
+	if errors.Is(err, errPooler) {
+		return nil, agl.Errorf(agl.CodeInvalid, "postgres: %s: %w", doing, err)
+	}
+	return nil, failed(ctx, doing, err)
+}
+
 // atStart are the settings that poolers know at the start of a connection, and those that exist only there.
 var atStart = []string{"application_name", "client_encoding", "options", "replication"}
 

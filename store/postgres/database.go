@@ -46,9 +46,9 @@ func OpenDatabase(ctx context.Context, url string) (*Database, error) {
 	// No limit: these commands may read everything.
 	params["statement_timeout"] = "0"
 	params["idle_in_transaction_session_timeout"] = "0"
-	conn, err := connect(ctx, parsed.ConnConfig)
+	conn, err := connectChecked(ctx, parsed)
 	if err != nil {
-		return nil, failed(ctx, "connect to "+location(url), err)
+		return nil, err
 	}
 	lasting := context.WithoutCancel(ctx)
 	return &Database{parsed, conn, func() error {

@@ -34,17 +34,11 @@ func migrate(ctx context.Context, config *pgxpool.Config, log *slog.Logger) (fro
 	if err != nil {
 		return 0, 0, err
 	}
-	conn, err := connect(ctx, config.ConnConfig)
+	conn, err := connectChecked(ctx, config)
 	if err != nil {
-		return 0, 0, failed(ctx, "connect to "+location(config.ConnString()), err)
+		return 0, 0, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	switch err := checkPooler(ctx, config.ConnConfig, conn); {
-	case errors.Is(err, errPooler):
-		return 0, 0, agl.Errorf(agl.CodeInvalid, "postgres: connect to %s: %w", location(config.ConnString()), err)
-	case err != nil:
-		return 0, 0, failed(ctx, "connect to "+location(config.ConnString()), err)
-	}
 	from, err = schemaVersion(ctx, conn)
 	switch {
 	case err != nil:

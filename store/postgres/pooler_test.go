@@ -28,12 +28,17 @@ func TestPooler(t *testing.T) {
 			pooled := server.Server(t).StartPooler(t, mode)(strings.TrimPrefix(u.Path, "/"))
 			config := postgres.Config{URL: pooled, MaxConns: 4, PollInterval: time.Hour}
 			if !works {
+				want := map[string]string{"transaction": "must assign whole sessions", "statement": "statement pooling"}[mode]
 				d, err := postgres.Open(t.Context(), config)
 				if err == nil {
 					t.Fatal(errors.Join(errors.New("it was opened"), d.Close(t.Context())))
 				}
-				if want := map[string]string{"transaction": "must assign whole sessions", "statement": "statement pooling"}[mode]; !strings.Contains(err.Error(), want) {
-					t.Errorf("got %v, want %s", err, want)
+				db, forOperators := postgres.OpenDatabase(t.Context(), pooled)
+				if forOperators == nil {
+					t.Fatal(errors.Join(errors.New("it was opened for operators"), db.Close()))
+				}
+				if !strings.Contains(err.Error(), want) || !strings.Contains(forOperators.Error(), want) {
+					t.Errorf("got %v, and for operators %v, want %s", err, forOperators, want)
 				}
 				return
 			}
