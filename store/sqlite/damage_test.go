@@ -205,3 +205,28 @@ func TestDamagedPages(t *testing.T) {
 		t.Errorf("the check has found something with %d of %d damaged pages", told, pages)
 	}
 }
+
+// TestExportOfLostRows: an export lacks nothing without an error, also if SQLite notices no damage.
+func TestExportOfLostRows(t *testing.T) {
+	t.Parallel()
+	for what, statement := range map[string]string{
+		"3 rollouts, 2 attempts and 3 spans": "DELETE FROM spans WHERE span_id = 'b'",
+		"3 rollouts, 1 attempts and 3 spans": "DELETE FROM attempts WHERE attempt_id = 'at-1'",
+		"2 rollouts, 2 attempts and 4 spans": "DELETE FROM rollouts WHERE rollout_id = 'queued'",
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			path := populated(t)
+			edit(t, path, statement)
+			db, err := sqlite.OpenDatabase(t.Context(), path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var last error
+			for _, err := range db.Export(t.Context()) {
+				last = err
+			}
+			wantError(t, last, errInternal, path, "found "+what+", there should be 3, 2 and 4", "agl db check")
+		})
+	}
+}

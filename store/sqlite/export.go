@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"maps"
 	"math"
@@ -29,6 +30,8 @@ type exporter struct {
 
 	ahead   map[string]int64 // as in Driver, when the snapshot began
 	crashes map[int64]bool
+
+	rolloutsGiven, attemptsGiven, spansGiven int64
 }
 
 func (e *exporter) run(ctx context.Context) error {
@@ -44,6 +47,11 @@ func (e *exporter) run(ctx context.Context) error {
 		if err := part(ctx); err != nil {
 			return err
 		}
+	}
+	// SQLite does not notice each damaged page that it reads.
+	if e.rolloutsGiven != s.rollouts || e.attemptsGiven != s.attempts || e.spansGiven != s.spans {
+		return errDamaged(e.d.path, fmt.Errorf("found %d rollouts, %d attempts and %d spans, there should be %d, %d and %d",
+			e.rolloutsGiven, e.attemptsGiven, e.spansGiven, s.rollouts, s.attempts, s.spans))
 	}
 	return e.give(driver.Record{State: &driver.State{QueueClosed: s.queueClosed, LatestResources: s.latestResources}})
 }
@@ -71,6 +79,7 @@ func (e *exporter) rollouts(ctx context.Context) error {
 			return err
 		}
 		record := driver.RolloutRecord{Rollout: found.cur, Evicted: found.evicted, Place: agl.Null[int64]{V: found.place, Valid: found.place != 0}}
+		e.rolloutsGiven++
 		if err := e.give(driver.Record{Rollout: &record}); err != nil {
 			return err
 		}
@@ -79,6 +88,7 @@ func (e *exporter) rollouts(ctx context.Context) error {
 			return err
 		}
 		for _, a := range attempts {
+			e.attemptsGiven++
 			if err := e.give(driver.Record{Attempt: a.cur}); err != nil {
 				return err
 			}
@@ -104,6 +114,7 @@ func (e *exporter) spans(ctx context.Context, r *rolloutRow) error {
 		if s.Payload, err = e.d.codec.decode(row.int(7), row.int(8), row.int(9), row.bytes(10)); err != nil {
 			return errPayload(e.d.path, "span "+s.RolloutID+"/"+s.AttemptID+"/"+s.SpanID, err)
 		}
+		e.spansGiven++
 		return e.give(driver.Record{Span: &s})
 	})
 }
