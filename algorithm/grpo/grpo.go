@@ -47,7 +47,7 @@ func (*GRPO) LearnsFromCalls() bool { return true }
 // rollouts. It needs a train dataset unless there is a Source, and uses the validation dataset if there is one.
 //
 // When ctx ends, Run returns its error; outstanding rollouts are cancelled in the store and the last checkpoint stays
-// intact. During the rollouts of a step it first makes a checkpoint of the steps done. A checkpoint of other settings is
+// intact. Before the first optimizer step of a step it first makes a checkpoint of the steps done. A checkpoint of other settings is
 // agl.ErrConflict. If every model call of a step was recorded without token ids or log-probabilities, Run returns
 // agl.ErrIllegalState: the next step would be the same.
 func (g *GRPO) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
@@ -206,14 +206,13 @@ func (r *trainingRun) trainStep(ctx context.Context, step int) error {
 	var b stepBatch
 	for !b.last {
 		part, err := r.feeder.collect(ctx, step)
-		err = cmp.Or(err, ctx.Err()) // the last rollouts may have come when the run was interrupted
-		if err != nil && ctx.Err() != nil && !lessons.updated() {
+		if err = cmp.Or(err, ctx.Err()); err == nil { // the last rollouts may have come when the run was interrupted
+			err = lessons.train(ctx, part.groups)
+		}
+		if err != nil && ctx.Err() != nil && !lessons.stepped() {
 			r.keep(ctx, before)
 		}
 		if err != nil {
-			return err
-		}
-		if err := lessons.train(ctx, part.groups); err != nil {
 			return err
 		}
 		part.waited += b.waited
@@ -281,8 +280,8 @@ func (r *trainingRun) validate(ctx context.Context, report *StepReport, checkpoi
 // keepTimeout limits the checkpoint of a run that is interrupted.
 const keepTimeout = 10 * time.Second
 
-// keep makes a checkpoint of the steps done when a run is interrupted during the rollouts of the next one, which have not
-// changed the weights. state is that of the source before it.
+// keep makes a checkpoint of the steps done when a run is interrupted in the next one before that has changed the weights.
+// state is that of the source before it.
 func (r *trainingRun) keep(ctx context.Context, state any) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
 	defer cancel()

@@ -22,7 +22,7 @@ import (
 type watched struct {
 	tinker.Service
 
-	gradient, step func() // nil does nothing
+	forward, gradient, step func() // nil does nothing
 }
 
 func (w watched) CreateModel(ctx context.Context, p tinker.CreateModelParams) (tinker.TrainingClient, error) {
@@ -34,6 +34,14 @@ type watchedClient struct {
 	tinker.TrainingClient
 
 	service watched
+}
+
+func (c watchedClient) Forward(ctx context.Context, p tinker.ForwardParams) (tinker.ForwardResult, error) {
+	res, err := c.TrainingClient.Forward(ctx, p)
+	if c.service.forward != nil && err == nil {
+		c.service.forward()
+	}
+	return res, err
 }
 
 func (c watchedClient) ForwardBackward(ctx context.Context, p tinker.ForwardParams) (tinker.ForwardResult, error) {
@@ -96,9 +104,9 @@ func TestMinibatchesWhileSampling(t *testing.T) {
 			cfg := w.config("")
 			cfg.Async.Minibatches, cfg.Minibatches = 2, updates
 			if updates == 1 {
-				cfg.Service = watched{w.service, begin, nil}
+				cfg.Service = watched{Service: w.service, gradient: begin}
 			} else {
-				cfg.Service = watched{w.service, nil, begin}
+				cfg.Service = watched{Service: w.service, step: begin}
 			}
 			var rec recorder
 			rec.attach(&cfg)
@@ -158,14 +166,14 @@ func TestMinibatchesSameGradient(t *testing.T) {
 }
 
 // TestMinibatchesInterrupted: a run that ends between two optimizer steps of a step keeps no checkpoint of its weights, which are not
-// those of the step before.
+// those of the step before. One that ends before the first keeps them.
 func TestMinibatchesInterrupted(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string]int{"gradient": 1, "step": 0} {
-		free := map[string]int{"gradient": 1, "step": 2}[name] // groups of step 2 that come
+	for name, want := range map[string]int{"forward": 1, "gradient": 1, "step": 0} {
+		free := map[string]int{"forward": 1, "gradient": 1, "step": 2}[name] // groups of step 2 that come
 		w := newWorld(t, "", nil)
 		cfg := w.config(t.TempDir())
-		cfg.Steps, cfg.Async.Minibatches, cfg.Minibatches = 4, 4, 2
+		cfg.Steps, cfg.Async.Minibatches, cfg.Minibatches, cfg.Correction.Kind = 4, 4, 2, grpo.TokenTIS
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		w.holding(func(ctx context.Context, tag algorithm.Tag) error {
@@ -175,16 +183,15 @@ func TestMinibatchesInterrupted(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		})
-		gradients, steps := 0, 0
-		cfg.Service = watched{w.service, func() {
-			if gradients++; name == "gradient" && gradients == 5 {
-				cancel()
+		gradients, steps, forwards := 0, 0, 0
+		count := func(kind string, n *int, at int) func() {
+			return func() {
+				if *n++; name == kind && *n == at {
+					cancel()
+				}
 			}
-		}, func() {
-			if steps++; name == "step" && steps == 3 {
-				cancel()
-			}
-		}}
+		}
+		cfg.Service = watched{w.service, count("forward", &forwards, 5), count("gradient", &gradients, 5), count("step", &steps, 3)}
 		g := newGRPO(t, cfg)
 		if err := w.run(ctx, t, g, agl.AlgorithmInput{Train: tasks(t)}); !errors.Is(err, context.Canceled) {
 			t.Fatalf("error %v, want context.Canceled", err)

@@ -1,6 +1,9 @@
 package grpo
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // lesson is what a role learns in a step.
 type lesson struct {
@@ -30,14 +33,9 @@ func beginLessons(roles []*trainee, generation int, report *StepReport) lessons 
 	return all
 }
 
-// updated reports whether the weights of a role are no longer those at the beginning of the step.
-func (l lessons) updated() bool {
-	for _, one := range l.roles {
-		if one.report.Updates > 0 {
-			return true
-		}
-	}
-	return false
+// stepped reports whether the weights of a role may no longer be those at the beginning of the step.
+func (l lessons) stepped() bool {
+	return slices.ContainsFunc(l.roles, func(one *lesson) bool { return one.update.stepped })
 }
 
 // train trains each role on a part of the step's groups.

@@ -45,6 +45,7 @@ type update struct {
 	adam    tinker.AdamParams
 	parts   int        // that came
 	pending bool       // a gradient that no optimizer step has taken
+	stepped bool       // an optimizer step was begun, so the weights may have changed
 	tokens  int        // that were compared with the reference of KL
 	first   comparison // of the first optimizer step
 	all     comparison // of what the correction has seen
@@ -129,6 +130,10 @@ func (u *update) forward(ctx context.Context, data []tinker.Datum, last bool) (e
 			return err
 		}
 		u.report.AnchorLoss += anchored
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		u.stepped = true
 		if len(data) > 0 {
 			forward, optim, err = tinker.Step(ctx, u.client, tinker.ForwardParams{Data: data, Loss: u.cfg.Loss}, u.adam)
 		} else if optim, err = u.client.OptimStep(ctx, u.adam); err != nil {
