@@ -26,6 +26,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -318,7 +319,13 @@ func (r *Recorder) Close(ctx context.Context) error {
 	}
 	r.spool.finish()
 	r.replays.Wait()
-	return errors.Join(r.lost(Scope{}), r.spool.close())
+	// The marks of this process's calls stay: flushes of their attempts at the next process must fail, too.
+	marks, lost := r.ledger.lost(Scope{})
+	r.spool.clear(slices.DeleteFunc(marks, func(m mark) bool { return m.uid != 0 })...)
+	if r.cfg.Mode == BestEffort {
+		lost = nil
+	}
+	return errors.Join(lost, r.spool.close())
 }
 
 // Stats is the state of a recorder.

@@ -148,6 +148,47 @@ func TestStoreIsBackAndSpoolBroken(t *testing.T) {
 	})
 }
 
+// TestLossesAtCloseOutliveIt: what neither the store nor the spool had taken when a proxy was closed is missed by the next
+// process as well, at the flush of its attempt, once.
+func TestLossesAtCloseOutliveIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		dir := t.TempDir()
+		open := func() *Recorder {
+			r, err := New(Config{
+				Spans: awayStore{&memoryStore{}, &away}, Mode: Require, MemoryBytes: 1 << 20, QueueTimeout: time.Minute, StoreTimeout: time.Second, StoreRetry: time.Minute,
+				WriteDelay: time.Millisecond, SpoolDir: dir, SpoolBytes: 1, Logger: slog.New(slog.DiscardHandler),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Start(t.Context())
+			return r
+		}
+		r := open()
+		away.Store(true)
+		call(t.Context(), t, r, "r", "a", 1)
+		call(t.Context(), t, r, "never flushed", "a", 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := r.Close(ctx); err == nil || !strings.Contains(err.Error(), "2 call records could not be stored") {
+			t.Errorf("close: %v, want the loss", err)
+		}
+		away.Store(false)
+		attempt := Scope{RolloutIDs: []string{"r"}, AttemptID: "a"}
+		r = open()
+		if err := r.Flush(t.Context(), attempt); err == nil || !strings.Contains(err.Error(), "1 call records could not be stored") {
+			t.Errorf("the flush of the next process: %v, want the loss", err)
+		}
+		_ = r.Close(t.Context()) // tells of both
+		r = open()
+		if err := errors.Join(r.Flush(t.Context(), attempt), r.Close(t.Context())); err != nil {
+			t.Errorf("the losses outlive another process: %v", err)
+		}
+	})
+}
+
 // awayStore is unavailable while it is away.
 type awayStore struct {
 	*memoryStore

@@ -53,7 +53,7 @@ func (e *entry) freeInput() {
 
 // mark tells the next process that a call was running when this one ended.
 type mark struct {
-	uid  uint64 // unique among the calls of all processes
+	uid  uint64 // unique among the calls of all processes; 0 for a lost call of an earlier one
 	slot int64  // in spool.Marks
 	set  bool
 }
@@ -106,9 +106,9 @@ type attempt struct {
 // losses are the records of an attempt that could not be stored.
 type losses struct {
 	lost     int
-	reported int     // how many of them a flush of all calls has reported
-	cause    error   // of the first
-	marks    []int64 // slots of lost calls that no flush has reported
+	reported int    // how many of them a flush of all calls has reported
+	cause    error  // of the first
+	marks    []mark // of lost calls that no flush has reported
 }
 
 // maxLossy is the number of attempts whose losses are remembered.
@@ -219,7 +219,7 @@ func (l *ledger) addLoss(a *attempt, why error, m mark) {
 		l.lossy = append(l.lossy, a)
 	}
 	if m.set {
-		a.marks = append(a.marks, m.slot)
+		a.marks = append(a.marks, m)
 	}
 	if len(l.lossy) > maxLossy {
 		oldest := l.lossy[0]
@@ -292,7 +292,7 @@ func (l *ledger) barrier(s Scope) *barrier {
 // calls. For a rollout only the newest attempt counts, because a retry must not fail for the
 // losses of an earlier one. For all calls each loss is reported once, so that one loss does
 // not fail every later flush. The attempts of a flush have ended, so their caches are dropped.
-func (l *ledger) lost(s Scope) (marks []int64, err error) {
+func (l *ledger) lost(s Scope) (marks []mark, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	count, cause, where := 0, error(nil), ""

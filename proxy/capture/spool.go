@@ -90,11 +90,11 @@ func openSpool(dir string, limit int64, l *ledger, m *memory, log *slog.Logger) 
 		l.begin(left[i].rolloutID, left[i].attemptID, c.spooled[i])
 		c.spooled[i].attempt.spooled++
 	}
-	var stale []int64
+	var stale []mark
 	c.marks, err = spool.OpenMarks(dir, func(slot int64, raw []byte) {
 		e, ok := parseMark(raw)
 		if _, spooled := kept[e.uid]; !ok || spooled {
-			stale = append(stale, slot)
+			stale = append(stale, mark{slot: slot})
 			return
 		}
 		l.lose(e.rolloutID, e.attemptID, errDied, mark{slot: slot, set: true})
@@ -129,13 +129,13 @@ func (c *callSpool) mark(rolloutID, attemptID string) mark {
 func (c *callSpool) unmark(e *entry) {
 	if e.mark.set {
 		e.mark.set = false
-		c.clear(e.mark.slot)
+		c.clear(e.mark)
 	}
 }
 
-func (c *callSpool) clear(slots ...int64) {
-	for _, slot := range slots {
-		if err := c.marks.Clear(slot); err != nil {
+func (c *callSpool) clear(marks ...mark) {
+	for _, m := range marks {
+		if err := c.marks.Clear(m.slot); err != nil {
 			c.log.Error("a mark could not be cleared", "error", err)
 		}
 	}
