@@ -47,8 +47,8 @@ func (*GRPO) LearnsFromCalls() bool { return true }
 // rollouts. It needs a train dataset unless there is a Source, and uses the validation dataset if there is one.
 //
 // When ctx ends, Run returns its error; outstanding rollouts are cancelled in the store and the last checkpoint stays
-// intact. Before the first optimizer step of a step it first makes a checkpoint of the steps done. A checkpoint of other settings is
-// agl.ErrConflict. If every model call of a step was recorded without token ids or log-probabilities, Run returns
+// intact. Unless an optimizer step of the step under way was begun, it makes a checkpoint of the steps done. A checkpoint of other
+// settings is agl.ErrConflict. If every model call of a step was recorded without token ids or log-probabilities, Run returns
 // agl.ErrIllegalState: the next step would be the same.
 func (g *GRPO) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	g.summary = algorithm.Summary{}

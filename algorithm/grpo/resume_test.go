@@ -33,19 +33,31 @@ func TestResume(t *testing.T) {
 		t.Parallel()
 		testResume(t, 4, 16)
 	})
+	t.Run("interrupted before the optimizer step", func(t *testing.T) {
+		t.Parallel()
+		testResume(t, 4, 0)
+	})
 	t.Run("killed", func(t *testing.T) {
 		t.Parallel()
 		testResume(t, 3, 4)
 	})
 }
 
-// testResume resumes from a step a run that ended when so many rollouts of step 5 had come.
+// testResume resumes from a step a run that ended when so many rollouts of step 5 had come; 0 is in training, when the engine had
+// computed their log-probabilities.
 func testResume(t *testing.T, from, rollouts int) {
 	t.Helper()
 	in := agl.AlgorithmInput{Train: tasks(t), Val: tasks(t)}
 
 	whole, wholeOut := newWorld(t, "", nil), t.TempDir()
-	uninterrupted := newGRPO(t, whole.config(wholeOut))
+	config := func(w *world, out string) grpo.Config {
+		cfg := w.config(out)
+		if rollouts == 0 {
+			cfg.Correction.Kind = grpo.TokenTIS
+		}
+		return cfg
+	}
+	uninterrupted := newGRPO(t, config(whole, wholeOut))
 	if err := whole.run(t.Context(), t, uninterrupted, in); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +65,15 @@ func testResume(t *testing.T, from, rollouts int) {
 	st, weights, out := memorytest.Open(t), t.TempDir(), t.TempDir()
 	first := newWorld(t, weights, st)
 	ctx, kill := context.WithCancel(t.Context())
-	cfg := first.config(out)
+	cfg := config(first, out)
+	if rollouts == 0 {
+		forwards := 0
+		cfg.Service = watched{Service: first.service, forward: func() {
+			if forwards++; forwards == 5 {
+				kill()
+			}
+		}}
+	}
 	cfg.Progress.OnRollouts = func(_ algorithm.Phase, step, done, _ int) {
 		if step == 5 && done == rollouts {
 			kill()
@@ -73,7 +93,7 @@ func testResume(t *testing.T, from, rollouts int) {
 	leftover := orphan(t, st, out)
 
 	second := newWorld(t, weights, st)
-	cfg = second.config(out)
+	cfg = config(second, out)
 	var rec recorder
 	rec.attach(&cfg)
 	resumed := newGRPO(t, cfg)

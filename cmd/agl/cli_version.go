@@ -85,7 +85,7 @@ func commandName() string {
 		return name
 	}
 	if self, err := os.Executable(); err == nil {
-		found, _ := exec.LookPath(name)
+		found, _ := exec.LookPath(name) // empty if there is none: no file
 		own, ownErr := os.Stat(self)
 		other, otherErr := os.Stat(found)
 		if ownErr == nil && otherErr == nil && os.SameFile(own, other) {

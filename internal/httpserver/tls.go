@@ -141,6 +141,7 @@ func keyPair(certFile, keyFile string) (tls.Certificate, error) {
 	if err == nil {
 		return pair, nil
 	}
+	// A key that cannot be read is what err says.
 	if key, _ := os.ReadFile(keyFile); bytes.Contains(key, []byte("ENCRYPTED")) { //nolint:gosec,nolintlint // the operator's file, whoever asks
 		err = errors.New("the key has a passphrase; openssl pkey -in KEY -out FILE writes it without one")
 	}
