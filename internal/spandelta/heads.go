@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// MinSize is the size of a document from which deltas are tried, in bytes. Below it, a delta
-	// saves at most a page of a database, and finding it takes as long as storing the document.
-	MinSize = 2 << 10
+	// MinSize is the size of a document from which deltas are tried, in bytes. Below it, which the record of a
+	// short call is, a delta saves less than a page of a database, and to find it takes longer than to store the document.
+	MinSize = 3 << 10
 	// MaxHeads is how many spans of an attempt later ones may continue. Conversations that run
 	// beside each other continue their own.
 	MaxHeads = 8

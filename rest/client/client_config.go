@@ -43,7 +43,7 @@ type Config struct {
 	// SpanBatchBytes bounds the size of a request with more than one span. Default 4 MiB.
 	SpanBatchBytes int
 	// ShortenFrom is the size of a span in bytes from which it is sent as what it adds to an earlier one, if the server
-	// takes that: it saves bytes and costs CPU on both sides. Default 40 KiB; less is for slow networks.
+	// takes that: it saves bytes and costs CPU on both sides. Default 42 KiB; less is for slow networks.
 	ShortenFrom int
 	// TLS configures which servers the client trusts and its own certificate; it is ignored with a Transport. Default
 	// the CAs of the system.
@@ -63,7 +63,7 @@ func (c Config) withDefaults() Config {
 	c.EventIdleTimeout = cmp.Or(c.EventIdleTimeout, 3*wire.EventHeartbeat)
 	c.SpanBatch = cmp.Or(c.SpanBatch, 512)
 	c.SpanBatchBytes = cmp.Or(c.SpanBatchBytes, 4<<20)
-	c.ShortenFrom = cmp.Or(c.ShortenFrom, 40<<10)
+	c.ShortenFrom = cmp.Or(c.ShortenFrom, 42<<10)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }

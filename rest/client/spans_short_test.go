@@ -100,7 +100,7 @@ func callSpan(t interface{ Fatal(args ...any) }, rolloutID, attemptID string, n 
 }
 
 // shortenFrom is the default of Config.ShortenFrom.
-const shortenFrom = 40 << 10
+const shortenFrom = 42 << 10
 
 // long returns a message that makes a span long enough to be continued.
 func long() string { return strings.Repeat("It is said. ", shortenFrom/10) }

@@ -28,7 +28,7 @@ func TestConversation(t *testing.T) {
 	var want []string
 	size := 0
 	for i := range turns {
-		fmt.Fprintf(&prompt, `,"prompt.%d":"%0200d"`, i, source.Uint64())
+		fmt.Fprintf(&prompt, `,"prompt.%d":"%0400d"`, i, source.Uint64())
 		span := agl.Span{
 			RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, SpanID: fmt.Sprint("span-", i), Name: "call", SequenceID: int64(i + 1),
 			Attributes: agl.Attributes("{" + prompt.String()[1:] + "}"),

@@ -114,7 +114,7 @@ func TestBoundedMemory(t *testing.T) {
 func TestMissing(t *testing.T) {
 	t.Parallel()
 	l := newLog(t, spandelta.DefaultMemory)
-	messages := []string{message(1, 1), message(1, 2), message(1, 3)}
+	messages := []string{message(1, 1), message(1, 2), message(1, 3), message(1, 4)}
 	first := l.add("at", "1", document("1", messages))
 	second := l.add("at", "2", document("2", append(messages, "more")))
 	if first.Base != "" || second.Base != "1" {
