@@ -167,11 +167,11 @@ async function heard(reader) {
 
 // events yields the changes of the store after the event since, until abort. A new
 // stream begins with the event "reset", since what happened before is not told, and one that
-// goes on with "resumed". Each half second in which there were too many changes to tell is a reset, too.
+// goes on with "resumed"; both are opened. Each half second in which there were too many changes to tell is a reset, too.
 export async function* events(since, abort) {
   const by = signIns.value;
   const response = await call("GET", "events", { params: { since, every: 0.5 }, signal: abort });
-  yield { kind: since ? "resumed" : "reset" };
+  yield { kind: since ? "resumed" : "reset", opened: true };
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {

@@ -297,6 +297,31 @@ test("what changes is seen without a reload, and nothing is asked while the tab 
   await done();
 });
 
+test("the overview follows the latest resources, and failures and versions whose number stays", async () => {
+  const publish = () => api("resources", { method: "POST", body: JSON.stringify({ prompt: { resource_type: "prompt_template", template: "a", engine: "f-string" } }) });
+  const [{ rollout_id: id }] = await api("queues/rollouts/enqueue", { method: "POST", body: JSON.stringify({ rollouts: [{ input: "fails twice" }] }) });
+  const fail = async (message) => {
+    const { attempt } = await api(`rollouts/${id}/attempts`, { method: "POST", body: "{}" });
+    await api(`rollouts/${id}/attempts/${attempt.attempt_id}`, { method: "POST", body: JSON.stringify({ status: "failed", metadata: { "agentlightning.outcome": { kind: "agent_error", message } } }) });
+  };
+  await publish();
+  await fail("at first");
+  const { page, done } = await open("");
+  const failure = page.locator(".failures li", { hasText: id });
+  await failure.getByText("at first").waitFor();
+  await page.getByText("live", { exact: true }).waitFor();
+  const { resources_id: latest } = await publish();
+  await page.getByRole("link", { name: latest }).waitFor();
+  let hold = () => {};
+  const held = new Promise((resolve) => (hold = resolve));
+  await page.route("**/statistics/rollouts", async (route) => (await held, route.continue())); // both changes between two looks
+  await api(`rollouts/${id}`, { method: "POST", body: JSON.stringify({ status: "requeuing" }) });
+  await fail("and again");
+  hold();
+  await failure.getByText("and again").waitFor();
+  await done();
+});
+
 test("what is pressed stays where it is until the click, and the queue's buttons whatever happens", async () => {
   const { page, done } = await open("rollouts");
   const enqueue = async () => (await api("queues/rollouts/enqueue", { method: "POST", body: JSON.stringify({ rollouts: [{ input: "one more" }] }) }))[0];

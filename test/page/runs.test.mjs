@@ -17,6 +17,8 @@ test("a run's curves follow it, and runs are drawn over each other", async () =>
   await api(`runs/${made.other}/metrics`, { method: "POST", body: JSON.stringify({ step: 4, values: { reward_mean: 0.875 } }) });
   await steps.getByRole("cell", { name: "0.875" }).waitFor();
   assert.equal(await steps.locator("tbody tr").count(), 4);
+  await api(`runs/${made.other}/metrics`, { method: "POST", body: JSON.stringify({ step: 2, values: { reward_mean: 0.625 } }) }); // late
+  await steps.getByRole("cell", { name: "0.625" }).waitFor();
 
   await page.getByText("Compare with other runs").click();
   await page.getByRole("checkbox", { name: made.run }).check();

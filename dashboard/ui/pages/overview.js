@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { get, post, signIns } from "../api.js";
 import { emptied, useQuery } from "../hooks.js";
+import { onEvent } from "../live.js";
 import { href } from "../route.js";
 import { count, number, oneLine, seconds } from "../lib/format.js";
 import { Act, Empty, Failure, Loading, Status, Time } from "../components/basic.js";
@@ -11,11 +12,16 @@ import { outcome } from "../lib/group.js";
 
 const states = ["queuing", "preparing", "running", "requeuing", "succeeded", "failed", "cancelled"];
 
-// What is asked again only when its count has changed.
+// What is asked again only when its count has changed, or changes tell of others: of a rollout that failed again, or of another store.
 const unchanged = new Map();
+const changes = { resources: 0, failures: 0 };
+onEvent((e) => {
+  if (e.opened || e.kind === "resources") changes.resources++;
+  if (e.opened || e.status === "failed") changes.failures++;
+});
 
 async function since(name, total, load) {
-  const key = signIns.value + "/" + total;
+  const key = [signIns.value, changes[name], total].join("/");
   if (unchanged.get(name)?.key !== key) unchanged.set(name, { key, data: await load() });
   return unchanged.get(name).data;
 }
@@ -35,7 +41,7 @@ async function load(abort) {
 }
 
 export function Overview() {
-  const { data, error, reload } = useQuery(load, [], (e) => e.kind === "rollout" || e.kind === "queue" || e.kind === "worker");
+  const { data, error, reload } = useQuery(load, [], (e) => ["rollout", "queue", "worker", "resources"].includes(e.kind));
   if (!data) return error ? html`<${Failure} error=${error} retry=${reload} />` : html`<${Loading} />`;
   const { statistics, busy, resources, failures, byStatus, calls } = data;
   return html`

@@ -34,7 +34,7 @@ export function Resources() {
 
 function Version({ id, other }) {
   const read = (name, abort) => find("resources/" + encodeURIComponent(name), abort);
-  const { data, error, reload } = useQuery(async (abort) => Promise.all([read(id, abort), other ? read(other, abort) : null]), [id, other], (e) => e.resources_id === id);
+  const { data, error, reload } = useQuery(async (abort) => Promise.all([read(id, abort), other ? read(other, abort) : null]), [id, other], (e) => [id, other].includes(e.resources_id));
   const [raw, setRaw] = useState(false);
   if (!data) return error ? html`<${Failure} error=${error} retry=${reload} />` : html`<${Loading} />`;
   const [version, older] = data;

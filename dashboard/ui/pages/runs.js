@@ -49,19 +49,22 @@ const Nothing = () => html`<${Empty} title="No runs yet."><p>A run that uses thi
 cd first
 agl train agl.yaml --store ${new URL(".", document.baseURI).href.replace(/\/$/, "")}</pre></${Empty}>`;
 
-// What is known of each run's metrics, so that a change asks only for the steps since.
+// What is known of each run's metrics, so that a change asks only for the steps since. Nobody tells of values that came late to earlier
+// steps, or again from a run that resumed: all are read again after a while.
 const known = new Map();
+const wholeEvery = 5; // seconds
 
 async function read(id, abort) {
   const path = "runs/" + encodeURIComponent(id);
   const run = await get(path, {}, abort);
+  const of = run.status + "/" + run.start_time; // a run that was deleted may begin again under its id
   let have = known.get(id);
-  if (have?.status !== run.status) have = { items: [] }; // one that resumes may repeat earlier steps
+  if (have?.of !== of || performance.now() - have.whole >= 1000 * wholeEvery) have = { items: [], whole: performance.now() };
   const from = have.items.at(-1)?.step; // which may have got further metrics
   const fresh = await get(path + "/metrics", { from }, abort);
   const items = [...have.items.filter((m) => m.step < from), ...fresh.items.map(trained)];
-  known.set(id, { items, status: run.status });
-  return { ...run, items, label: run.name ? visible(run.name) + " " + id : id };
+  known.set(id, { items, of, whole: have.whole });
+  return { ...run, items, partly: from !== undefined, label: run.name ? visible(run.name) + " " + id : id };
 }
 
 // beside reads a run to compare with, which may be gone.
@@ -80,10 +83,15 @@ export function Run({ id }) {
   const others = [...new Set(list(route.value.params.compare))].filter((o) => o !== id);
   const all = [id, ...others];
   const concerns = (e) => isRun(e) && all.includes(e.document.slice("run/".length));
-  const { data, error, reload } = useQuery((abort) => Promise.all([read(id, abort), ...others.map((o) => beside(o, abort))]), [all.join()], concerns);
+  const load = async (abort) => {
+    const runs = await Promise.all([read(id, abort), ...others.map((o) => beside(o, abort))]);
+    return { runs, freshIn: runs.some((r) => r.partly) ? wholeEvery : 0 };
+  };
+  const { data, error, reload } = useQuery(load, [all.join()], concerns);
   if (!data) return error ? html`<${Failure} error=${error} retry=${reload} /><a href=${href(["runs"])}>To all runs</a>` : html`<${Loading} />`;
-  const [run] = data;
-  const gone = data.filter((r) => r.gone);
+  const { runs } = data;
+  const [run] = runs;
+  const gone = runs.filter((r) => r.gone);
   return html`
     <h1>${run.name && html`<bdi>${visible(run.name)}</bdi> `}<span class="mono">${oneLine(run.run_id)}</span> <${RunStatus} run=${run} /></h1>
     ${error && html`<${Failure} error=${error} retry=${reload} />`}
@@ -91,7 +99,7 @@ export function Run({ id }) {
     ${run.metadata.search && html`<p><a href=${href(["runs", id, "prompts"])}>Its prompts: the tree of candidates, their scores, and what each changed</a></p>`}
     <${Compare} id=${id} others=${others} />
     ${gone.map((r) => html`<p key=${r.gone} class="notice">The run ${visible(r.gone)} cannot be compared: ${visible(r.why)}</p>`)}
-    <${Curves} runs=${data.filter((r) => !r.gone)} open=${(step) => go(["runs", id, "steps", String(step)])} />`;
+    <${Curves} runs=${runs.filter((r) => !r.gone)} open=${(step) => go(["runs", id, "steps", String(step)])} />`;
 }
 
 function Facts({ run }) {
