@@ -29,6 +29,9 @@ type StopError struct{ Cause error }
 
 func (e *StopError) Error() string { return "the run ended: " + e.Cause.Error() }
 
+// Reason is Cause, for those who must not know this package.
+func (e *StopError) Reason() error { return e.Cause }
+
 // Is makes the error match context.Canceled. It does not match its cause, which is no error of the part's own calls.
 func (e *StopError) Is(target error) bool { return target == context.Canceled }
 

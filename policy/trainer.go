@@ -137,7 +137,7 @@ func (t *trainer) adam(p tinker.AdamParams) (norm float64, err error) {
 	norm = gradNorm(t.grad)
 	if math.IsNaN(norm) || math.IsInf(norm, 0) {
 		clear(t.grad)
-		return norm, invalid("optim_step: the gradient is not finite (norm %v) and was dropped; the learning rate may be too high", norm)
+		return norm, invalid("optim_step: %w: the gradient is not finite (norm %v) and was dropped; begin a new run with a smaller learning rate", tinker.ErrUseless, norm)
 	}
 	scale := 1.0
 	if p.GradClipNorm > 0 && norm > p.GradClipNorm {

@@ -11,6 +11,10 @@ import (
 // weights of the same engine may be intact.
 var ErrDamaged = errors.New("the weights are damaged")
 
+// ErrUseless marks weights that compute no numbers any more, such as after steps with a learning rate that is far too high. A run that
+// resumes makes the same steps again.
+var ErrUseless = errors.New("the weights have become useless")
+
 func isFinite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
 func invalid(format string, args ...any) error {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/tinker"
 )
 
 // GRPO is the algorithm. Make it with [New].
@@ -52,7 +53,7 @@ func (*GRPO) LearnsFromCalls() bool { return true }
 // agl.ErrIllegalState: the next step would be the same.
 func (g *GRPO) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	g.summary = algorithm.Summary{}
-	r := &trainingRun{cfg: g.cfg, source: g.cfg.Source, warned: map[string]bool{}}
+	r := &trainingRun{cfg: g.cfg, source: g.cfg.Source, warned: map[string]bool{}, earned: map[string]bool{}}
 	defer func() {
 		err = errors.Join(err, r.close(context.WithoutCancel(ctx)))
 		g.summary = r.session.Summary()
@@ -76,6 +77,7 @@ type trainingRun struct {
 	feeder  feeder // nil before open is done
 	roles   []*trainee
 	warned  map[string]bool // by role and kind
+	earned  map[string]bool // roles of which a step had a reward
 }
 
 // feeder supplies the groups of each step.
@@ -281,8 +283,11 @@ func (r *trainingRun) validate(ctx context.Context, report *StepReport, checkpoi
 const keepTimeout = 10 * time.Second
 
 // keep makes a checkpoint of the steps done when a run is interrupted in the next one before that has changed the weights.
-// state is that of the source before it.
+// state is that of the source before it. Weights that have become useless get none.
 func (r *trainingRun) keep(ctx context.Context, state any) {
+	if useless(context.Cause(ctx)) {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
 	defer cancel()
 	if err := r.session.Checkpoint(ctx, state); err != nil {
@@ -290,17 +295,35 @@ func (r *trainingRun) keep(ctx context.Context, state any) {
 	}
 }
 
+// useless reports whether the weights are why a context has ended. What ends a run is behind an error that does not unwrap.
+func useless(cause error) bool {
+	if stopped, ok := errors.AsType[interface {
+		error
+		Reason() error
+	}](cause); ok {
+		cause = stopped.Reason()
+	}
+	return errors.Is(cause, tinker.ErrUseless)
+}
+
 // warn reports each kind of warning once.
 func (r *trainingRun) warn(report StepReport) {
-	for _, w := range warnings(report) {
+	for _, w := range r.warningsOf("", report) {
 		r.warnOnce("", w)
 	}
 	for _, name := range slices.Sorted(maps.Keys(report.Roles)) {
-		for _, w := range warnings(report.Roles[name]) {
+		for _, w := range r.warningsOf(name, report.Roles[name]) {
 			w.Message = "role " + name + ": " + w.Message
 			r.warnOnce(name, w)
 		}
 	}
+}
+
+// warningsOf returns the warnings about a role, given what its steps have earned before.
+func (r *trainingRun) warningsOf(role string, report StepReport) []algorithm.Warning {
+	before := r.earned[role] || r.session.Before != nil && r.session.Before.RewardMean > 0
+	r.earned[role] = r.earned[role] || report.RewardMean > 0
+	return warnings(report, before)
 }
 
 func (r *trainingRun) warnOnce(role string, w algorithm.Warning) {

@@ -216,10 +216,10 @@ func (u *update) correct(ctx context.Context, data []tinker.Datum) ([]tinker.Dat
 // checkForward returns an error if the loss or the norm of the gradient is not finite: the weights have become useless.
 func checkForward(data []tinker.Datum, forward tinker.ForwardResult, optim tinker.OptimStepResult) error {
 	if loss := forward.Loss; math.IsNaN(loss) || math.IsInf(loss, 0) {
-		return agl.Errorf(agl.CodeIllegalState, "the engine returned the loss %v; begin a new run with a smaller learning rate", loss)
+		return agl.Errorf(agl.CodeIllegalState, "%w: the engine returned the loss %v; begin a new run with a smaller learning rate", tinker.ErrUseless, loss)
 	}
 	if norm := optim.GradNorm; math.IsNaN(norm) || math.IsInf(norm, 0) {
-		return agl.Errorf(agl.CodeIllegalState, "the engine returned the norm %v of the gradient; begin a new run with a smaller learning rate", norm)
+		return agl.Errorf(agl.CodeIllegalState, "%w: the engine returned the norm %v of the gradient; begin a new run with a smaller learning rate", tinker.ErrUseless, norm)
 	}
 	return checkLogprobs(data, forward.Logprobs)
 }

@@ -229,7 +229,7 @@ func TestWarnings(t *testing.T) {
 			t.Parallel()
 			r := healthy
 			tc.edit(&r)
-			if diff := cmp.Diff(tc.want, warnings(r)); diff != "" {
+			if diff := cmp.Diff(tc.want, warnings(r, false)); diff != "" {
 				t.Errorf("warnings (-want +got):\n%s", diff)
 			}
 		})

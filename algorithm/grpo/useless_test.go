@@ -10,6 +10,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
+	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/admission"
 	"github.com/agl-go/agl/algorithm/grpo"
 	"github.com/agl-go/agl/tinker"
@@ -191,5 +192,25 @@ func TestAsyncBounds(t *testing.T) {
 			t.Errorf("%s: %d rollouts were started and %+v are counted after %d steps, want 96 after 6", name, len(page.Items), s.Totals, s.Step)
 		}
 		noneLive(t, w)
+	}
+}
+
+// TestWorse: where a model that had rewards has none any more, the warning does not say that it never had any.
+func TestWorse(t *testing.T) {
+	t.Parallel()
+	w, rec := newWorld(t, "", nil), &recorder{}
+	cfg := w.config("")
+	cfg.Steps = 3
+	cfg.Schedule = algorithm.Schedule{Peak: 1e3, Floor: 1e3}
+	rec.attach(&cfg)
+	if err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, task{Digit: 1})}); err != nil {
+		t.Fatal(err)
+	}
+	if first, last := rec.steps[0], rec.steps[2]; first.RewardMean == 0 || last.RewardMean != 0 {
+		t.Fatalf("got the rewards %v and %v, want a model that got worse", first.RewardMean, last.RewardMean)
+	}
+	const want = "every reward of the 16 rollouts is 0, and earlier ones were not"
+	if len(rec.warnings) != 1 || !strings.Contains(rec.warnings[0].Message, want) {
+		t.Errorf("warnings %+v, want %q", rec.warnings, want)
 	}
 }

@@ -32,8 +32,8 @@ const (
 	maxMeanLogprobGap = 0.05
 )
 
-// warnings returns the warnings about a step.
-func warnings(r StepReport) []algorithm.Warning {
+// warnings returns the warnings about a step. earned says that the model had a reward before it.
+func warnings(r StepReport, earned bool) []algorithm.Warning {
 	var list []algorithm.Warning
 	add := func(kind, format string, args ...any) {
 		list = append(list, algorithm.Warning{Kind: kind, Step: r.Step, Message: fmt.Sprintf("step %d: ", r.Step) + fmt.Sprintf(format, args...)})
@@ -41,7 +41,7 @@ func warnings(r StepReport) []algorithm.Warning {
 	masked := r.masked()
 	// If every rollout passed there is nothing to learn. Where that is so from the beginning, the reward may be constant.
 	if r.Sequences == 0 && masked < r.Rollouts && (r.PassRate < 1 || r.GroupsUsed > 0 || r.Step == 1) {
-		add(WarnNoVariance, "%s", whyNothing(r, masked))
+		add(WarnNoVariance, "%s", whyNothing(r, masked, earned))
 	}
 	if r.Late > 0 {
 		add(WarnLate, "%d sessions got their reward after they were read without one, so nothing is learned from them; set proxy.sessions.reward_window, or agl store --reward-window, to the time that rewards take",
@@ -66,7 +66,7 @@ func warnings(r StepReport) []algorithm.Warning {
 }
 
 // whyNothing says why a step has taught nothing, as far as its numbers show it.
-func whyNothing(r StepReport, masked int) string {
+func whyNothing(r StepReport, masked int, earned bool) string {
 	switch {
 	case r.Failed == r.Rollouts-masked:
 		return fmt.Sprintf("nothing was learned: in all %d rollouts that count the agent ended with an error", r.Failed)
@@ -74,6 +74,8 @@ func whyNothing(r StepReport, masked int) string {
 		return fmt.Sprintf("nothing was learned: no model call was recorded in %d rollouts; the agent must call the model at the address that it is given", r.Rollouts)
 	case r.GroupsUsed > 0:
 		return fmt.Sprintf("nothing was learned: mask_truncated leaves out every reply that was cut off, which are those of all %d groups whose rewards differ", r.GroupsUsed)
+	case r.PassRate == 0 && r.RewardMean == 0 && earned:
+		return fmt.Sprintf("nothing was learned: every reward of the %d rollouts is 0, and earlier ones were not; the tasks of this step may be too hard, or the steps so far have made the model worse, as a learning rate does that is too high", r.Rollouts)
 	case r.PassRate == 0 && r.RewardMean == 0:
 		return fmt.Sprintf("nothing was learned: every reward of the %d rollouts is 0, and a model learns only what it already does now and then; give it demonstrations (warm_start), easier tasks, or a reward for a part of the task", r.Rollouts)
 	default:

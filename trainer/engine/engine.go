@@ -208,7 +208,7 @@ func (w *watched) Sample(ctx context.Context, p tinker.SampleParams) (tinker.Sam
 		}
 		if nan >= uselessReplies && 2*nan >= all {
 			w.lost(agl.Errorf(agl.CodeIllegalState,
-				"the weights have become useless: %d of %d replies have the log-probability NaN; begin a new run with a smaller learning rate", nan, all))
+				"%w: %d of %d replies have the log-probability NaN; begin a new run with a smaller learning rate", tinker.ErrUseless, nan, all))
 		}
 	}
 	return result, err

@@ -85,8 +85,12 @@ func (r *runReport) writeHead(b *bytes.Buffer) {
 	case output.StateInterrupted:
 		fmt.Fprintf(b, "**The run was interrupted** (%s), so these results are not final. Resume with `%s`.\n", markdown.Cell(rec.Error), result.Resume)
 	case output.StateFailed:
-		fmt.Fprintf(b, "**The run failed**, so these results are not final:\n\n    %s\n\nResume with `%s` when the cause is fixed.\n",
-			strings.ReplaceAll(strings.TrimSpace(rec.Error), "\n", "\n    "), result.Resume)
+		next := fmt.Sprintf("Resume with `%s` when the cause is fixed.", result.Resume)
+		if result.Diverged {
+			next = "Resuming would take the same learning rate and end in the same way."
+		}
+		fmt.Fprintf(b, "**The run failed**, so these results are not final:\n\n    %s\n\n%s\n",
+			strings.ReplaceAll(strings.TrimSpace(rec.Error), "\n", "\n    "), next)
 	case output.StateRunning:
 	}
 	b.WriteString("\n| | |\n|---|---|\n")

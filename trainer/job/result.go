@@ -32,6 +32,8 @@ type Result struct {
 	Resume string
 	// Gone says that Output was moved or deleted while the run was under way. Resume then names DIR in its place.
 	Gone bool
+	// Diverged says that the weights have become useless, which a resumption would repeat.
+	Diverged bool
 	// Failures are the rollouts of this process that failed, by reason.
 	Failures []trainer.Failure
 }
@@ -109,6 +111,10 @@ func (r *Result) Print(w io.Writer, terminal bool) error {
 		b.WriteString("\n")
 		if _, err := os.Stat(r.Report); err == nil { // it could be written
 			fmt.Fprintf(&b, "report so far: %s\n", r.Report)
+		}
+		if r.Diverged {
+			b.WriteString("resuming would take the same learning rate and end in the same way\n")
+			break
 		}
 		fmt.Fprintf(&b, "resume with:   %s\n", r.Resume)
 		switch {

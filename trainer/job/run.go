@@ -21,6 +21,7 @@ import (
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/algorithms"
 	"github.com/agl-go/agl/trainer/display"
@@ -299,6 +300,7 @@ func (r *localRun) finish(ctx context.Context, failure error) (*Result, error) {
 	if r.learner != nil && r.learner.ended.Load() && r.learner.run != nil { // it may have been left running
 		result.Result = r.learner.run.Result()
 	}
+	result.Diverged = errors.Is(failure, tinker.ErrUseless)
 	if r.failed != nil {
 		result.Failures = r.failed()
 	}

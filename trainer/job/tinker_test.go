@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -332,16 +333,31 @@ func TestTinkerEngineRefused(t *testing.T) {
 	}
 }
 
-// TestUselessWeights: a run ends when its weights answer with no numbers any more, and its first checkpoint is still there.
+// TestUselessWeights: a run ends when its weights answer with no numbers any more, and its first checkpoint is its only one.
 func TestUselessWeights(t *testing.T) {
 	t.Parallel()
 	cfg := grpoJob(t, runfile.Engine{Policy: &runfile.Policy{Config: tinySizes()}})
-	cfg.File.Algorithm.(*algorithms.GRPO).Schedule = algorithm.Schedule{Peak: 1e38, Floor: 1e38}
+	a := cfg.File.Algorithm.(*algorithms.GRPO)
+	a.Schedule, a.CheckpointEvery = algorithm.Schedule{Peak: 1e38, Floor: 1e38}, 2
 	result, err := Run(t.Context(), cfg)
 	if !errors.Is(err, agl.ErrIllegalState) || !strings.Contains(err.Error(), "engine.policy: the weights have become useless: ") || result == nil || result.State != output.StateFailed {
 		t.Errorf("got %+v, %v", result, err)
 	}
-	if _, err := os.Stat(filepath.Join(cfg.File.Output, "checkpoints", "checkpoint-00000000.json")); err != nil {
-		t.Error(err)
+	kept, err := filepath.Glob(filepath.Join(cfg.File.Output, "checkpoints", "*.json"))
+	if want := filepath.Join(cfg.File.Output, "checkpoints", "checkpoint-00000000.json"); err != nil || !slices.Equal(kept, []string{want}) {
+		t.Errorf("got the checkpoints %q, %v, want %q", kept, err, want)
+	}
+	var shown strings.Builder
+	if err := result.Print(&shown, false); err != nil {
+		t.Fatal(err)
+	}
+	report, err := os.ReadFile(result.Report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, got := range []string{shown.String(), string(report)} {
+		if strings.Contains(got, "esume with") || !strings.Contains(got, "esuming would take the same learning rate") {
+			t.Errorf("the result says:\n%s", got)
+		}
 	}
 }
