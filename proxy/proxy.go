@@ -360,9 +360,10 @@ func (p *Proxy) unknown(rolloutID, attemptID string) {
 }
 
 // Flush returns when the record of every call that the rollouts have begun is stored;
-// with no ids, of every call. It fails with the code of the store's error if records of
-// the newest attempt of one of these rollouts were lost, or, with no ids, records that no
-// such Flush has reported before. It fails with CodeUnavailable if ctx ends first.
+// with no ids, of every call. It fails if records of the newest attempt of one of these
+// rollouts were lost, or, with no ids, records that no such Flush has reported before: with the
+// code of the store's error, or with CodeIllegalState for one that says that a retry may help.
+// It fails with CodeUnavailable if ctx ends first.
 func (p *Proxy) Flush(ctx context.Context, rolloutIDs []string) error {
 	return p.recorder.Flush(ctx, capture.Scope{RolloutIDs: rolloutIDs})
 }

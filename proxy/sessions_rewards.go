@@ -74,8 +74,8 @@ func (p *Proxy) addReward(ctx context.Context, reward agl.AddRewardParams) (agl.
 		return agl.AddedReward{}, err
 	case name == "":
 		return agl.AddedReward{}, agl.Errorf(agl.CodeNotFound, "rollout %q is not a session", reward.RolloutID)
-	case err == nil:
-		if err := p.FlushAttempt(ctx, s.RolloutID, s.AttemptID); err != nil {
+	case err == nil: // of what is lost, the session's end tells
+		if err := p.FlushAttempt(ctx, s.RolloutID, s.AttemptID); agl.Transient(err) {
 			return agl.AddedReward{}, err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -309,6 +310,51 @@ func TestSessionRewardsOnce(t *testing.T) {
 		t.Errorf("got %s, want %s; the log says %s", got, want, log.String())
 	}
 	if strings.Count(log.String(), "could not be ended yet") != 2 {
+		t.Errorf("the log says %s", log.String())
+	}
+}
+
+// awayFor is a store that takes no spans while it is away.
+type awayFor struct {
+	agl.Store
+
+	away atomic.Bool
+}
+
+func (s *awayFor) Capabilities() agl.Capabilities { return agl.Capabilities{} }
+
+func (s *awayFor) AddSpans(ctx context.Context, p agl.AddSpansParams) (agl.AddSpansResult, error) {
+	if s.away.Load() {
+		return agl.AddSpansResult{}, agl.Errorf(agl.CodeUnavailable, "the store is away")
+	}
+	return s.Store.AddSpans(ctx, p)
+}
+
+// A session that has lost the record of a call while the store was away takes rewards, and ends.
+func TestSessionsWithALoss(t *testing.T) {
+	t.Parallel()
+	var log lines
+	store := &awayFor{Store: memorytest.Open(t)}
+	l := startLive(t, store, func(c *proxy.Config) {
+		c.StoreRetry, c.Logger = time.Millisecond, slog.New(slog.NewTextHandler(&log, nil))
+	})
+	_, id := l.call(t, completions, hello, 200, "X-Agl-Session", "s")
+	if err := l.Flush(t.Context(), []string{id}); err != nil {
+		t.Fatal(err)
+	}
+	store.away.Store(true)
+	l.call(t, completions, hello, 200, "X-Agl-Session", "s")
+	if err := l.Flush(t.Context(), nil); err == nil {
+		t.Fatal("the record was stored")
+	}
+	store.away.Store(false)
+	l.call(t, "/v1/agl/sessions/"+id+"/reward", `{"value":1,"source":"user"}`, 200)
+	if got := fmt.Sprint(l.rewardsOf(t, id)); got != "[1 user 30]" {
+		t.Errorf("its rewards are %s", got)
+	}
+	l.call(t, completions, hello, 200, "X-Agl-Session", "s", "X-Agl-Done", "true")
+	l.awaitEnd(t, id)
+	if !strings.Contains(log.String(), "records of a session were lost") {
 		t.Errorf("the log says %s", log.String())
 	}
 }

@@ -360,8 +360,10 @@ func flushError(err error) error {
 		return nil
 	case errors.Is(err, capture.ErrLeftOnDisk):
 		return openai.NewError(http.StatusServiceUnavailable, openai.OverloadedError, "shutting_down", err.Error())
-	default:
-		return openai.NewError(http.StatusInternalServerError, openai.APIError, "records_lost", err.Error())
+	case agl.ErrorCode(err) == agl.CodeUnavailable: // the caller or the proxy has not waited
+		return openai.NewError(http.StatusServiceUnavailable, openai.OverloadedError, "not_stored", err.Error())
+	default: // for good: a status at which clients try again would make runners wait for nothing
+		return openai.NewError(http.StatusGone, openai.APIError, "records_lost", err.Error())
 	}
 }
 

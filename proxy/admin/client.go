@@ -118,6 +118,8 @@ func codeOf(status int) agl.Code {
 		return agl.CodeNotFound
 	case http.StatusConflict:
 		return agl.CodeConflict
+	case http.StatusGone:
+		return agl.CodeIllegalState
 	case http.StatusServiceUnavailable:
 		return agl.CodeUnavailable
 	default:

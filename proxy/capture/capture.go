@@ -262,8 +262,8 @@ func (c Call) End(in *record.Input, memory *Reservation, free func()) {
 }
 
 // Flush returns when the record of every call that has begun within the scope is
-// stored. It fails with the code of the store's error if records were lost, and with
-// CodeUnavailable if ctx ends first. It assumes that the named rollouts and attempts
+// stored. If records were lost, it fails with the code of the store's error, or with
+// CodeIllegalState for one that says that a retry may help; and with CodeUnavailable if ctx ends first. It assumes that the named rollouts and attempts
 // have ended: their later calls are recorded, but not compared with earlier ones.
 func (r *Recorder) Flush(ctx context.Context, s Scope) error {
 	if s.AttemptID != "" {

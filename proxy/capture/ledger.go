@@ -322,7 +322,11 @@ func (l *ledger) lost(s Scope) (marks []mark, err error) {
 	if count == 0 {
 		return marks, nil
 	}
-	return marks, agl.Errorf(agl.ErrorCode(cause), "%d call records could not be stored, one of them of rollout %q: %w", count, where, cause)
+	const lost = "%d call records could not be stored, one of them of rollout %q: "
+	if agl.Transient(cause) { // the loss is not: nobody may wait for the records by flushing again
+		return marks, agl.Errorf(agl.CodeIllegalState, lost+"%v", count, where, cause)
+	}
+	return marks, agl.Errorf(agl.ErrorCode(cause), lost+"%w", count, where, cause)
 }
 
 // each visits the rollouts of a scope that the ledger holds, each once.
