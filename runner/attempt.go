@@ -264,9 +264,7 @@ func (a *attempt) flush(ctx context.Context, endpoints []string, outcome agl.Out
 	}
 	reportCtx, cancel := a.reportContext(ctx)
 	defer cancel()
-	err := retry(reportCtx, func(ctx context.Context) error {
-		return a.proxies.flush(ctx, endpoints, a.rollout.RolloutID, a.attempt.AttemptID)
-	})
+	err := a.proxies.flush(reportCtx, endpoints, a.rollout.RolloutID, a.attempt.AttemptID)
 	if err == nil {
 		return outcome
 	}

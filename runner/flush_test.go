@@ -1,6 +1,7 @@
 package runner_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 // fakeProxy answers flushes with the statuses given, the last one for ever.
 type fakeProxy struct {
 	statuses []int
+	reply    string
 	err      error
 
 	mu    sync.Mutex
@@ -41,7 +43,7 @@ func (p *fakeProxy) RoundTrip(req *http.Request) (*http.Response, error) {
 	if status == http.StatusMovedPermanently {
 		header.Set("Location", "https://"+req.URL.Host+req.URL.Path)
 	}
-	return &http.Response{Status: fmt.Sprint(status), StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader("why"))}, nil
+	return &http.Response{Status: fmt.Sprint(status), StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(cmp.Or(p.reply, "why")))}, nil
 }
 
 func proxied(endpoint string) agl.Resources {
@@ -57,11 +59,13 @@ func TestFlushOverHTTP(t *testing.T) {
 		kind  agl.OutcomeKind
 	}{
 		{"ours", &fakeProxy{statuses: []int{200}}, 2, agl.OutcomeOK},
-		{"another's", &fakeProxy{statuses: []int{404}}, 1, agl.OutcomeOK},
-		{"another's that knows no POST", &fakeProxy{statuses: []int{405}}, 1, agl.OutcomeOK},
+		{"another's", &fakeProxy{statuses: []int{404}}, 2, agl.OutcomeOK},
+		{"another's that knows no POST", &fakeProxy{statuses: []int{405}}, 2, agl.OutcomeOK},
 		{"busy at first", &fakeProxy{statuses: []int{503, 429, 200}}, 4, agl.OutcomeOK},
+		{"behind a load balancer that has none for a moment", &fakeProxy{statuses: []int{200, 404, 404, 200}}, 4, agl.OutcomeOK},
 		{"wants a token", &fakeProxy{statuses: []int{401}}, 2, agl.OutcomeSetupError},
-		{"has lost calls", &fakeProxy{statuses: []int{400}}, 2, agl.OutcomeSetupError},
+		{"has lost calls", &fakeProxy{statuses: []int{500}, reply: `{"error":{"code":"records_lost","message":"2 call records could not be stored"}}`}, 2, agl.OutcomeSetupError},
+		{"refuses", &fakeProxy{statuses: []int{400}}, 2, agl.OutcomeSetupError},
 		{"redirects to https", &fakeProxy{statuses: []int{301}}, 2, agl.OutcomeSetupError},
 		{"away", &fakeProxy{err: errors.New("refused")}, -1, agl.OutcomeSetupError},
 	} {

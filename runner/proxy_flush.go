@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -35,12 +36,14 @@ func proxies(resources agl.Resources) []string {
 
 // proxyFlusher waits for the records of proxies: through the flusher if there is one, otherwise over HTTP.
 type proxyFlusher struct {
-	flusher     Flusher
-	client      *http.Client
-	token       func() string
-	cannotFlush sync.Map // base URLs of proxies that answer 404 or 405
+	flusher Flusher
+	client  *http.Client
+	token   func() string
+	log     *slog.Logger
+	flushed sync.Map // base URLs of proxies that have flushed an attempt
 }
 
+// flush repeats the request to a proxy that does not answer until ctx ends.
 func (f *proxyFlusher) flush(ctx context.Context, endpoints []string, rolloutID, attemptID string) error {
 	if f.flusher != nil {
 		if err := f.flusher.FlushAttempt(ctx, rolloutID, attemptID); err != nil {
@@ -50,10 +53,17 @@ func (f *proxyFlusher) flush(ctx context.Context, endpoints []string, rolloutID,
 	}
 	for _, endpoint := range endpoints {
 		base := strings.TrimRight(strings.TrimSuffix(strings.TrimRight(endpoint, "/"), "/v1"), "/")
-		if _, cannot := f.cannotFlush.Load(base); cannot {
-			continue
-		}
-		if err := f.post(ctx, base, rolloutID, attemptID); err != nil {
+		logged := false
+		err := retry(ctx, func(ctx context.Context) error {
+			err := f.post(ctx, base, rolloutID, attemptID)
+			if agl.Transient(err) && !logged && ctx.Err() == nil {
+				logged = true
+				f.log.WarnContext(ctx, "the proxy does not say that the attempt's model calls are stored; it is asked again",
+					"rollout_id", rolloutID, "attempt_id", attemptID, "proxy", base, "error", err)
+			}
+			return err
+		})
+		if err != nil {
 			return fmt.Errorf("flush the proxy %s: %w", base, err)
 		}
 	}
@@ -91,8 +101,12 @@ func (f *proxyFlusher) post(ctx context.Context, base, rolloutID, attemptID stri
 	}
 	switch status := resp.StatusCode; {
 	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
-		f.cannotFlush.Store(base, true)
-		return nil
+		if _, flushes := f.flushed.Load(base); flushes { // something in between answers in its place, such as a load balancer
+			return agl.Errorf(agl.CodeUnavailable, "HTTP %s: %s", resp.Status, bytes.TrimSpace(reply))
+		}
+		return nil // a proxy of another kind
+	case bytes.Contains(reply, []byte(`"records_lost"`)): // repeating the request brings none of them back
+		return agl.Errorf(agl.CodeIllegalState, "HTTP %s: %s", resp.Status, bytes.TrimSpace(reply))
 	case status >= http.StatusInternalServerError, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout:
 		return agl.Errorf(agl.CodeUnavailable, "HTTP %s: %s", resp.Status, bytes.TrimSpace(reply))
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
@@ -102,5 +116,6 @@ func (f *proxyFlusher) post(ctx context.Context, base, rolloutID, attemptID stri
 	case err != nil:
 		return agl.Errorf(agl.CodeUnavailable, "%w", err)
 	}
+	f.flushed.Store(base, true)
 	return nil
 }

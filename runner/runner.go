@@ -43,7 +43,7 @@ func New(cfg Config) (*Runner, error) {
 	r := &Runner{
 		shared: shared{
 			cfg:       cfg,
-			proxies:   &proxyFlusher{flusher: cfg.Flusher, client: httpserver.ByMethod(cfg.HTTPClient), token: cfg.CurrentProxyToken},
+			proxies:   &proxyFlusher{flusher: cfg.Flusher, client: httpserver.ByMethod(cfg.HTTPClient), token: cfg.CurrentProxyToken, log: cfg.Logger},
 			snapshots: &snapshots{take: cfg.Snapshot, maxAge: cfg.HeartbeatInterval / 2},
 		},
 		suffix: newSuffix(),

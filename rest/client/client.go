@@ -48,6 +48,7 @@ type Client struct {
 	bodies        bodies
 	short         shortSpans
 	begun         *atomic.Bool // a request has ended otherwise than by a refused certificate
+	known         *atomic.Bool // the server has executed a request, so it is a store
 	retryLogged   atomic.Int64 // when a retry was logged last, in Unix nanoseconds; 0 if a request has succeeded since
 	keyRefused    atomic.Bool  // the server refused the client's own key as it was asked for a caller; it is logged
 }
@@ -73,7 +74,7 @@ func New(config Config) (*Client, error) {
 	if config.Transport == nil {
 		config.Transport = newTransport(config.TLS)
 	}
-	c := &Client{config: config, http: http.Client{Transport: config.Transport, CheckRedirect: httpserver.SameMethod}, short: shortSpans{from: config.ShortenFrom}, begun: new(atomic.Bool)}
+	c := &Client{config: config, http: http.Client{Transport: config.Transport, CheckRedirect: httpserver.SameMethod}, short: shortSpans{from: config.ShortenFrom}, begun: new(atomic.Bool), known: new(atomic.Bool)}
 	switch password, given := u.User.Password(); {
 	case config.TokenFile != "":
 		if c.tokenFile, err = openTokenFile(config.TokenFile, config.Logger); err != nil {
@@ -310,6 +311,7 @@ func (c *Client) open(ctx context.Context, op operation) (res *http.Response, as
 	}
 	c.begun.Store(true)
 	if res.StatusCode >= 200 && res.StatusCode <= 299 {
+		c.known.Store(true)
 		return res, 0, nil
 	}
 	defer res.Body.Close()
@@ -323,6 +325,11 @@ func (c *Client) open(ctx context.Context, op operation) (res *http.Response, as
 	err = wire.DecodeError(op.name, res.StatusCode, body)
 	if res.StatusCode == http.StatusUnauthorized && c.tokenFile != nil && c.tokenFile.replaced(authorization) {
 		return nil, 0, &repeatable{err: err, unsent: true}
+	}
+	if c.known.Load() && errors.Is(err, agl.ErrUnimplemented) && !wire.IsError(body) {
+		// Something in between answers in place of the store, such as a load balancer that has no server for a moment. Before the first answer of a
+		// store it is rather the URL that is wrong.
+		return nil, backoff.RetryAfter(res.Header, time.Now()), &repeatable{err: agl.Errorf(agl.CodeUnavailable, "%s", err.Error())}
 	}
 	if wire.Retryable(res.StatusCode) && !errors.Is(err, agl.ErrExhausted) { // a spent budget does not come back
 		return nil, backoff.RetryAfter(res.Header, time.Now()), &repeatable{err: err}

@@ -109,7 +109,7 @@ func (c *Client) whose(ctx context.Context, key string) (access.Caller, error) {
 
 // as returns a client with another key. It does not retry and needs no Close.
 func (c *Client) as(key string) *Client {
-	other := &Client{config: c.config, base: c.base, authorization: "Bearer " + key, http: c.http, begun: c.begun}
+	other := &Client{config: c.config, base: c.base, authorization: "Bearer " + key, http: c.http, begun: c.begun, known: c.known}
 	other.buffers.New, other.config.RetryTimeout = c.buffers.New, -1
 	return other
 }

@@ -191,6 +191,58 @@ func TestOutageIsLogged(t *testing.T) {
 	})
 }
 
+// TestAbsentStore: a load balancer that has no store behind it for a moment answers 404 itself. A client that knows the store repeats its request.
+func TestAbsentStore(t *testing.T) {
+	t.Parallel()
+	const page = "<html><head><title>404 Not Found</title></head><body><h1>404 Not Found</h1></body></html>"
+	for name, tc := range map[string]struct {
+		status  int
+		body    string
+		known   bool // the store has answered before
+		repeats bool
+	}{
+		"page":               {http.StatusNotFound, page, true, true},
+		"text":               {http.StatusNotFound, "404 page not found", true, true},
+		"nothing":            {http.StatusMethodNotAllowed, "", true, true},
+		"of a store":         {http.StatusNotFound, `{"detail":"Not Found"}`, true, false},
+		"of a store's error": {http.StatusNotImplemented, `{"detail":"no","error_type":"NotImplementedError","code":"unimplemented"}`, true, false},
+		"of a wrong URL":     {http.StatusNotFound, page, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := newServer(t, server.Config{Store: memorytest.Open(t)})
+				absent, refused := !tc.known, 0
+				c, err := client.New(client.Config{URL: "http://store", Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+					w := httptest.NewRecorder()
+					if absent && refused < 3 {
+						refused++
+						w.WriteHeader(tc.status)
+						_, err := w.WriteString(tc.body)
+						return w.Result(), err
+					}
+					store.ServeHTTP(w, r)
+					return w.Result(), nil
+				})})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if tc.known {
+					enqueue(t, c, "1")
+				}
+				absent = true
+				_, err = c.Statistics(t.Context())
+				if tc.repeats && (err != nil || refused != 3) {
+					t.Errorf("error is %v after %d refusals, want it to be repeated", err, refused)
+				}
+				if !tc.repeats && (!errors.Is(err, agl.ErrUnimplemented) || refused != 1) {
+					t.Errorf("error is %v after %d refusals, want unimplemented at once", err, refused)
+				}
+			})
+		})
+	}
+}
+
 // TestHealthBeforeLargeBodies: spans are sent again only when the server answers.
 func TestHealthBeforeLargeBodies(t *testing.T) {
 	t.Parallel()

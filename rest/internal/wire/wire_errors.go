@@ -92,7 +92,9 @@ func DecodeError(op string, status int, body []byte) error {
 	default:
 		code = codeOf(status, doc.Type)
 	}
-	if message != "" && status < http.StatusInternalServerError {
+	if doc.Code == "" && code == agl.CodeUnimplemented && message == http.StatusText(status) {
+		message = "it does not have this request; it may be older than this program, or not a store"
+	} else if message != "" && status < http.StatusInternalServerError {
 		return agl.Errorf(code, "%s", message)
 	}
 	if message == "" {
@@ -105,6 +107,14 @@ func DecodeError(op string, status int, body []byte) error {
 		message += " (its log has more under request_id " + doc.ID + ")"
 	}
 	return agl.Errorf(code, "%s: the store's server answered %d %s: %s", op, status, http.StatusText(status), message)
+}
+
+// IsError reports whether an answer is the error document of a store, rather than of something in between.
+func IsError(body []byte) bool {
+	var doc struct {
+		Detail jsontext.Value `json:"detail"`
+	}
+	return rawjson.Unmarshal(body, &doc) == nil && doc.Detail != nil
 }
 
 // unseen is what a browser does not show of the page with which a proxy in between answers.
