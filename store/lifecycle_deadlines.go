@@ -94,8 +94,12 @@ func (d *deadlines) watermark() int64 {
 	return d.edits
 }
 
-// lastDeadline is in the year 2262, the last one that Unix nanoseconds can express. A later deadline is none.
-const lastDeadline agl.Timestamp = math.MaxInt64 / 1_000_000_000
+// A deadline later than lastDeadline, in the year 2262, the last one that Unix nanoseconds can express, is none. One before
+// firstDeadline has passed just as well.
+const (
+	firstDeadline agl.Timestamp = 1
+	lastDeadline  agl.Timestamp = math.MaxInt64 / 1_000_000_000
+)
 
 // setRead is set for a rollout that was read from the database. A deadline that was set after the watermark is newer
 // and stays.
@@ -105,6 +109,7 @@ func (d *deadlines) setRead(r *agl.Rollout, latest *agl.Attempt, watermark int64
 		d.removeRead(r.RolloutID, watermark)
 		return
 	}
+	at = max(at, firstDeadline)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	item := d.byID[r.RolloutID]

@@ -11,6 +11,7 @@ const second = time.Second
 func deadlineTests(a *area) {
 	a.test("timeout with retry, then for good", testTimeout)
 	a.test("a limit must be exceeded", testTimeoutStrict)
+	a.test("a limit far below zero", testTimeoutFarPast)
 	a.test("timeout goes before silence", testTimeoutFirst)
 	a.test("unresponsive, revived by a span", testUnresponsive)
 	a.test("signs of life move the deadline", testHeartbeatsMove)
@@ -61,6 +62,18 @@ func testTimeoutStrict(h *harness) {
 	h.wantStatus(r.RolloutID, agl.RolloutPreparing, agl.AttemptPreparing)
 	h.Advance(100 * time.Millisecond)
 	h.wantStatus(r.RolloutID, agl.RolloutFailed, agl.AttemptTimeout)
+}
+
+// testTimeoutFarPast has deadlines before all times that Unix nanoseconds can express; those of others must still come.
+func testTimeoutFarPast(h *harness) {
+	h.needClock()
+	for _, limit := range []float64{-1.2e10, -1e300} {
+		past := h.start(config(agl.RolloutConfig{TimeoutSeconds: agl.Some(limit)}), "")
+		other := h.start(limits(10, 0, retry(1)), "")
+		h.Advance(11 * second)
+		h.wantStatus(past.RolloutID, agl.RolloutFailed, agl.AttemptTimeout)
+		h.wantStatus(other.RolloutID, agl.RolloutFailed, agl.AttemptTimeout)
+	}
 }
 
 func testTimeoutFirst(h *harness) {
