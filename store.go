@@ -38,8 +38,9 @@ type Store interface {
 	// a rollout, the queue is closed, or the time is up. Without work the result is empty.
 	DequeueRollouts(ctx context.Context, p DequeueRolloutsParams) (DequeueResult, error)
 	// ReturnClaims undoes claims of DequeueRollouts: it removes their attempts and puts their rollouts at the head of the
-	// queue. A claim that has a span or a new status stays; an unknown one is ignored. A caller that never received the
-	// result of a dequeue names it by its idempotency key. Optional: without it an abandoned claim waits for its deadline.
+	// queue. A claim whose agent has sent a span, or that has a new status, stays; an unknown one is ignored. Rewards that
+	// were posted for an attempt are removed with it. A caller that never received the result of a dequeue names it by its
+	// idempotency key. Optional: without it an abandoned claim waits for its deadline.
 	ReturnClaims(ctx context.Context, p ReturnClaimsParams) error
 	// StartAttempt starts another attempt of a rollout, whatever its status. It
 	// ignores MaxAttempts and reopens a finished rollout.

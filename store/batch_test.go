@@ -463,6 +463,47 @@ func (b countedTx) Apply(ctx context.Context, c *driver.Changes) error {
 	return b.Tx.Apply(ctx, c)
 }
 
+// TestRewardOfAReturnedClaimInABatch posts a reward for an attempt while its claim is returned.
+func TestRewardOfAReturnedClaimInABatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := &gate{release: make(chan struct{})}
+		s := openGate(t, g)
+		enqueue(t, s, 1, agl.RolloutConfig{})
+		claimed, err := s.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 1})
+		if err != nil || len(claimed.Rollouts) != 1 {
+			t.Fatalf("got %+v, %v", claimed, err)
+		}
+		g.hold.Store(true)
+		var calls sync.WaitGroup
+		for _, call := range []func() error{
+			func() error { return s.CloseQueue(t.Context()) }, // its commit is held
+			func() error {
+				_, err := agl.AddReward(t.Context(), s, agl.AddRewardParams{
+					RolloutID: claimed.Rollouts[0].RolloutID, Rewards: []agl.Reward{{Name: "primary", Value: 1}},
+				})
+				return err
+			},
+			func() error {
+				return s.ReturnClaims(t.Context(), agl.ReturnClaimsParams{Claims: agl.ClaimsOf(claimed.Rollouts...)})
+			},
+		} {
+			calls.Go(func() {
+				if err := call(); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		close(g.release)
+		calls.Wait()
+		stats, err := s.Statistics(t.Context())
+		if err != nil || stats.TotalAttempts != 0 || stats.TotalSpans != 0 {
+			t.Errorf("got %d attempts and %d spans, %v, want none", stats.TotalAttempts, stats.TotalSpans, err)
+		}
+	})
+}
+
 // TestCreateAfterDeleteInABatch creates a rollout again while another caller deletes it.
 func TestCreateAfterDeleteInABatch(t *testing.T) {
 	t.Parallel()

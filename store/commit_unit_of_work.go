@@ -414,6 +414,16 @@ func (e *rolloutEntry) attempted() agl.AttemptedRollout {
 	return agl.AttemptedRollout{Rollout: *e.cur, Attempt: e.latestAttempt()}
 }
 
+// dropSpans forgets the new spans of an attempt: a reward may be posted while its claim is returned.
+func (w *unitOfWork) dropSpans(of driver.AttemptKey) {
+	c := &w.changes
+	for i := len(c.Spans) - 1; i >= 0; i-- {
+		if s := &c.Spans[i]; s.RolloutID == of.RolloutID && s.AttemptID == of.AttemptID {
+			c.Spans, w.spanLayouts = slices.Delete(c.Spans, i, i+1), slices.Delete(w.spanLayouts, i, i+1)
+		}
+	}
+}
+
 // lateSpans counts the new spans of an attempt whose rollout had finished.
 type lateSpans struct {
 	key      driver.AttemptKey

@@ -114,6 +114,7 @@ func (w *unitOfWork) returnClaims(claims []driver.AttemptKey) (some bool) {
 		w.releaseWorker(attempt.cur.WorkerID.V, attempt.cur)
 		attempt.returned = true
 		w.setAttempt(attempt, attempt.cur)
+		w.dropSpans(claim)
 		some = true
 	}
 	return some

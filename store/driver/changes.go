@@ -83,7 +83,7 @@ type Changes struct {
 	Now              agl.Timestamp
 	Rollouts         []RolloutChange
 	Attempts         []AttemptChange
-	ReturnedAttempts []AttemptKey // attempts of returned claims, to be removed
+	ReturnedAttempts []AttemptKey // attempts of returned claims, to be removed with their spans
 	Workers          []*agl.Worker
 	Resources        []*agl.ResourcesUpdate
 	LatestResources  agl.Null[string] // the id of the new latest bundle; null changes nothing

@@ -306,9 +306,16 @@ func (d *Driver) applyAttempt(change driver.AttemptChange) {
 	d.count(r, 1)
 }
 
+// removeAttempt removes an attempt of an unfinished rollout, with its spans.
 func (d *Driver) removeAttempt(key driver.AttemptKey) {
 	r := d.rollouts[key.RolloutID]
 	d.count(r, -1)
+	for _, s := range r.attempt(key.AttemptID).spans.items {
+		d.spans--
+		r.bytes -= int64(len(s.Payload))
+		d.evictable.total -= int64(len(s.Payload))
+	}
+	r.spans.items = slices.DeleteFunc(r.spans.items, func(s *span) bool { return s.AttemptID == key.AttemptID })
 	r.attempts = slices.DeleteFunc(r.attempts, func(a *attempt) bool { return a.cur.AttemptID == key.AttemptID })
 	d.attempts--
 	d.count(r, 1)

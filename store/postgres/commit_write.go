@@ -98,6 +98,8 @@ const (
 		WHERE a.rollout_id = v.rollout_id AND a.attempt_id = v.attempt_id`
 	removeAttempts = `DELETE FROM attempts a
 		USING unnest($1::text[], $2::text[]) v (rollout_id, attempt_id) WHERE a.rollout_id = v.rollout_id AND a.attempt_id = v.attempt_id`
+	removeSpans = `DELETE FROM spans s
+		USING unnest($1::text[], $2::text[]) v (rollout_id, attempt_id) WHERE s.rollout_id || '' = v.rollout_id AND s.attempt_id = v.attempt_id`
 
 	followRewards = `UPDATE rollouts r SET reward = v.reward
 		FROM (SELECT v.rollout_id, (SELECT a.reward FROM attempts a WHERE a.rollout_id = v.rollout_id
@@ -228,12 +230,14 @@ func (w *writes) attempts() {
 			int8Array(p, rows, func(n spanCount) int64 { return n.bytes }),
 		}
 	})
-	addRows(w, removeAttempts, w.changes.ReturnedAttempts, func(p *params, keys []driver.AttemptKey) [][]byte {
-		return [][]byte{
-			textArray(p, keys, func(k driver.AttemptKey) string { return k.RolloutID }),
-			textArray(p, keys, func(k driver.AttemptKey) string { return k.AttemptID }),
-		}
-	})
+	for _, sql := range []string{removeAttempts, removeSpans} {
+		addRows(w, sql, w.changes.ReturnedAttempts, func(p *params, keys []driver.AttemptKey) [][]byte {
+			return [][]byte{
+				textArray(p, keys, func(k driver.AttemptKey) string { return k.RolloutID }),
+				textArray(p, keys, func(k driver.AttemptKey) string { return k.AttemptID }),
+			}
+		})
+	}
 	w.addIDs(w.rewarded(), followRewards)
 }
 

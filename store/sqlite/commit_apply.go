@@ -305,13 +305,15 @@ func (t *tx) planReturn(ctx context.Context, key *driver.AttemptKey) error {
 	a.deleted, a.dirty = true, true
 	t.state.attempts--
 	t.dropSpans(a)
-	if a != w.latest {
-		return nil
-	}
-	w.latest, w.dirty = nil, true
 	if err := t.allAttempts(ctx, w); err != nil {
 		return err
 	}
+	w.row.holds = slices.ContainsFunc(w.attempts, func(other *attemptWork) bool { return !other.deleted && other.row.spans > 0 })
+	w.dirty = true
+	if a != w.latest {
+		return nil
+	}
+	w.latest = nil
 	for _, other := range w.attempts {
 		if !other.deleted && (w.latest == nil || other.row.ordinal > w.latest.row.ordinal) {
 			w.latest = other
