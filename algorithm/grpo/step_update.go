@@ -3,10 +3,8 @@ package grpo
 import (
 	"context"
 	"fmt"
-	"math"
 	"time"
 
-	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker"
 )
 
@@ -213,13 +211,10 @@ func (u *update) correct(ctx context.Context, data []tinker.Datum) ([]tinker.Dat
 	return kept, nil
 }
 
-// checkForward returns an error if the loss or the norm of the gradient is not finite: the weights have become useless.
+// checkForward returns an error if the loss, the norm of the gradient or a log-probability is not finite: the weights have become useless.
 func checkForward(data []tinker.Datum, forward tinker.ForwardResult, optim tinker.OptimStepResult) error {
-	if loss := forward.Loss; math.IsNaN(loss) || math.IsInf(loss, 0) {
-		return agl.Errorf(agl.CodeIllegalState, "%w: the engine returned the loss %v; begin a new run with a smaller learning rate", tinker.ErrUseless, loss)
-	}
-	if norm := optim.GradNorm; math.IsNaN(norm) || math.IsInf(norm, 0) {
-		return agl.Errorf(agl.CodeIllegalState, "%w: the engine returned the norm %v of the gradient; begin a new run with a smaller learning rate", tinker.ErrUseless, norm)
+	if err := tinker.CheckFinite(forward.Loss, optim.GradNorm); err != nil {
+		return err
 	}
 	return checkLogprobs(data, forward.Logprobs)
 }

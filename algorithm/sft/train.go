@@ -158,6 +158,9 @@ func (t *training) step(ctx context.Context, step int, data []tinker.Datum) (Ste
 	adam := t.adam
 	adam.LearningRate = t.schedule.Rate(step, t.steps)
 	forward, optim, err := tinker.Step(ctx, t.client, tinker.ForwardParams{Data: batch, Loss: tinker.Loss{Name: tinker.CrossEntropy}}, adam)
+	if err == nil {
+		err = tinker.CheckFinite(forward.Loss, optim.GradNorm)
+	}
 	if err != nil {
 		return StepReport{}, err
 	}

@@ -72,6 +72,46 @@ func TestTrainOnEngineThatCannotUnload(t *testing.T) {
 	}
 }
 
+// useless is an engine whose loss is NaN from a step on.
+type useless struct {
+	tinker.Service
+
+	from int
+}
+
+func (u useless) CreateModel(ctx context.Context, p tinker.CreateModelParams) (tinker.TrainingClient, error) {
+	client, err := u.Service.CreateModel(ctx, p)
+	return &uselessModel{TrainingClient: client, left: u.from}, err
+}
+
+type uselessModel struct {
+	tinker.TrainingClient
+
+	left int
+}
+
+func (m *uselessModel) ForwardBackward(ctx context.Context, p tinker.ForwardParams) (tinker.ForwardResult, error) {
+	res, err := m.TrainingClient.ForwardBackward(ctx, p)
+	if m.left--; m.left <= 0 {
+		res.Loss = math.NaN()
+	}
+	return res, err
+}
+
+// TestTrainOnUselessWeights: a loss that is not a number ends the training, and makes no checkpoint.
+func TestTrainOnUselessWeights(t *testing.T) {
+	t.Parallel()
+	cfg := config(t, useless{newService(t, t.TempDir()), 40}, t.TempDir())
+	_, err := sft.Train(t.Context(), cfg)
+	if !errors.Is(err, tinker.ErrUseless) || !strings.Contains(err.Error(), "step 40: the weights have become useless: the engine returned the loss NaN") {
+		t.Errorf("got %v", err)
+	}
+	kept, err := filepath.Glob(filepath.Join(cfg.OutDir, "*.json"))
+	if err != nil || len(kept) != 1 || filepath.Base(kept[0]) != "checkpoint-00000020.json" {
+		t.Errorf("got the checkpoints %q, %v, want that of step 20", kept, err)
+	}
+}
+
 func TestTrainLearns(t *testing.T) {
 	t.Parallel()
 	cfg := config(t, newService(t, ""), "")
