@@ -41,10 +41,13 @@ func TestOutcomeOnRecord(t *testing.T) {
 		"malformed in stream": {200, ":\n\n" + `data: {"error":{"message":"no such tool","code":400}}` + "\n\n", streamed(hello), ""},
 		"no error in stream":  {200, ":\n\n" + `data: {"id":"c","error":{},"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}` + "\n\ndata: [DONE]\n\n", streamed(hello), ""},
 		"ends early":          {200, ":\n\n" + `data: {"id":"c","choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}` + "\n\n", streamed(hello), "model_error"},
-		"one ends early":      {200, ":\n\n" + `data: {"id":"c","choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"},{"index":1,"delta":{"content":"a"}}]}` + "\n\n", streamed(hello), "model_error"},
-		"nothing":             {200, ":\n\n", streamed(hello), "model_error"},
-		"without [DONE]":      {200, ":\n\n" + `data: {"id":"c","choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}` + "\n\n", streamed(hello), ""},
-		"no reason given":     {200, ":\n\n" + `data: {"id":"c","choices":[{"index":0,"delta":{"content":"a"}}]}` + "\n\ndata: [DONE]\n\n", streamed(hello), ""},
+		"ends early with an empty reason": {
+			200, ":\n\n" + `data: {"id":"c","error":{},"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":""}]}` + "\n\n", streamed(hello), "model_error",
+		},
+		"one ends early":  {200, ":\n\n" + `data: {"id":"c","choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"},{"index":1,"delta":{"content":"a"}}]}` + "\n\n", streamed(hello), "model_error"},
+		"nothing":         {200, ":\n\n", streamed(hello), "model_error"},
+		"without [DONE]":  {200, ":\n\n" + `data: {"id":"c","choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}` + "\n\n", streamed(hello), ""},
+		"no reason given": {200, ":\n\n" + `data: {"id":"c","choices":[{"index":0,"delta":{"content":"a"}}]}` + "\n\ndata: [DONE]\n\n", streamed(hello), ""},
 		"too long in stream": {
 			200, ":\n\n" + `data: {"error":{"message":"This model's maximum context length is 8 tokens."}}` + "\n\n", streamed(hello), "context_overflow",
 		},

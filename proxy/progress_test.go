@@ -54,8 +54,8 @@ var runaway = map[string]func(i int) string{ //nolint:gochecknoglobals // a tabl
 	"chat": func(int) string {
 		return "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a \"},\"finish_reason\":null}]}\n\n"
 	},
-	"usage": func(i int) string { // of the stream so far, as some say it with each event
-		return fmt.Sprintf("data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a \"},\"finish_reason\":null}],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":%d}}\n\n", 3*(i+1))
+	"usage": func(i int) string { // of the stream so far, as some say it with each event, and with an empty reason
+		return fmt.Sprintf("data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a \"},\"finish_reason\":\"\"}],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":%d}}\n\n", 3*(i+1))
 	},
 	"messages": func(i int) string {
 		if i == 0 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/proxy/openai"
 	"github.com/agl-go/agl/proxy/record"
 )
 
@@ -35,7 +36,7 @@ func parseReply(form record.Form, body []byte, streamed bool) (r modelReply, err
 			r.choices = append(r.choices, choice)
 		}
 	}
-	if failure, _ := rawjson.Get(r.object, "error"); err == nil && failure != nil && failure.Kind() != 'n' {
+	if failure, _ := rawjson.Get(r.object, "error"); err == nil && openai.Failed(failure) {
 		err = fmt.Errorf("the model failed: %s", failure)
 	}
 	if err == nil && len(r.choices) == 0 {

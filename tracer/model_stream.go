@@ -48,7 +48,7 @@ func unstreamed(form record.Form, body []byte) (jsontext.Value, error) {
 		chunk := jsontext.Value(openai.Data(event))
 		kind, _ := rawjson.Get(chunk, "type")
 		switch failure, _ := rawjson.Get(chunk, "error"); {
-		case failure != nil && failure.Kind() != 'n':
+		case openai.Failed(failure):
 			err = fmt.Errorf("the model broke off: %s", failure)
 		case string(kind) == `"error"`: // of Responses
 			err = fmt.Errorf("the model broke off: %s", chunk)

@@ -282,6 +282,25 @@ func TestTransportFailures(t *testing.T) {
 	}
 }
 
+// Some servers send an empty error with each answer, or with each event of a stream.
+func TestTransportEmptyError(t *testing.T) {
+	t.Parallel()
+	for contentType, body := range map[string]string{
+		"application/json":  `{"error":{},"choices":[{"index":0,"message":{"content":"a"}}]}`,
+		"text/event-stream": `data: {"error":{},"choices":[{"index":0,"delta":{"content":"a"}}]}` + "\n\ndata: [DONE]\n\n",
+	} {
+		client, url := serve(t, &tracer.Transport{}, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", contentType)
+			io.WriteString(w, body)
+		})
+		ctx, open := start(t, newTracer(t, tracer.Config{Store: &spanStore{}}))
+		_, _, _ = post(ctx, t, client, url+"/chat/completions", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`)
+		if got := end(t, open)[0]; got.Status.Code != agl.StatusOK || tracer.ModelFailure(ctx) != nil {
+			t.Errorf("%s: status is %+v, failure %v", contentType, got.Status, tracer.ModelFailure(ctx))
+		}
+	}
+}
+
 type refusing struct{}
 
 func (refusing) RoundTrip(*http.Request) (*http.Response, error) {

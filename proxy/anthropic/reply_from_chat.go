@@ -132,7 +132,7 @@ func (c *ChatReply) Event(dst, data []byte) ([]byte, error) {
 	if err := json.Unmarshal(data, &in, openai.Lenient()); err != nil {
 		return dst, openai.DecodeError(err)
 	}
-	if openai.Given(in.Error) {
+	if openai.Failed(in.Error) {
 		c.ended = true
 		return c.Fail(dst, openai.ErrorFrom(0, data)), nil
 	}
@@ -152,7 +152,7 @@ func (c *ChatReply) Event(dst, data []byte) ([]byte, error) {
 		if choice.Delta != nil {
 			c.delta(&to, choice.Delta)
 		}
-		if choice.FinishReason != nil {
+		if choice.Finished() {
 			c.finish, c.stop = *choice.FinishReason, choice.StopReason
 		}
 	}

@@ -120,6 +120,22 @@ func inOrder(t *testing.T, doc []byte, want []string) {
 	}
 }
 
+// Some backends of Chat Completions send an empty error, and an empty finish reason, with each chunk.
+func TestSloppyChunks(t *testing.T) {
+	t.Parallel()
+	var record anthropic.Accumulator
+	for event := range bytes.SplitSeq(stream(
+		t, &anthropic.ChatReply{},
+		`{"id":"c","model":"m","error":{},"choices":[{"index":0,"delta":{"role":"assistant","content":"hi"},"finish_reason":""}]}`,
+		`{"id":"c","model":"m","error":{},"choices":[{"index":0,"delta":{},"finish_reason":"length"}]}`,
+		`{"id":"c","model":"m","error":{},"choices":[{"index":0,"delta":{},"finish_reason":""}],"usage":{"prompt_tokens":1,"completion_tokens":2}}`,
+		`[DONE]`,
+	), []byte("\n\n")) {
+		record.Add(openai.Data(event))
+	}
+	inOrder(t, record.AppendJSON(nil), []string{`"stop_reason":"max_tokens"`, `"text":"hi"`, `"output_tokens":2`})
+}
+
 // An error in a stream is told whatever its shape.
 func TestStreamErrors(t *testing.T) {
 	t.Parallel()

@@ -326,7 +326,7 @@ func (c *call) failedInStream() {
 		return
 	}
 	failure := c.in.Streamed.Failure()
-	if len(failure) <= len(`{}`) || failure[0] != '{' && failure[0] != '"' { // some send an empty one with each event
+	if !openai.Failed(failure) {
 		return
 	}
 	status := http.StatusBadGateway

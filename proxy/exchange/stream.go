@@ -214,7 +214,7 @@ func (s *eventRelay) end(err error) error {
 // checkComplete notes it if a stream ended before its reply did, as behind a server that hides how its backend died. The agent
 // has what the backend sent.
 func (s *eventRelay) checkComplete() {
-	if s.reply == nil || s.in.Cut || s.reply.Complete() || s.reply.Failure() != nil {
+	if s.reply == nil || s.in.Cut || s.reply.Complete() || openai.Failed(s.reply.Failure()) {
 		return
 	}
 	s.in.Outcome = agl.OutcomeModelError

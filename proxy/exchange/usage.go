@@ -175,7 +175,7 @@ func (p *progress) choice(raw []byte) {
 		case "prompt_token_ids": // SGLang has them here
 			p.promptIDs = max(p.promptIDs, countIDs(value))
 		case "finish_reason":
-			p.finished = p.finished || value[0] == '"'
+			p.finished = p.finished || openai.IsText(value)
 		}
 	})
 }

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strconv"
 
@@ -253,7 +254,7 @@ func (a *Accumulator) choiceMember(c *choice, m rawjson.Member) {
 
 // finished reports whether the choice has a finish reason.
 func (c *choice) finished() bool {
-	return slices.ContainsFunc(c.members, func(m keyed) bool { return string(m.name) == "finish_reason" })
+	return slices.ContainsFunc(c.members, func(m keyed) bool { return string(m.name) == "finish_reason" && string(m.value) != `""` })
 }
 
 var textName = []byte("text")
@@ -392,6 +393,7 @@ func (a *Accumulator) AppendJSON(dst []byte) []byte {
 		dst = appendMember(dst, m.name, m.value)
 	}
 	dst = append(appendName(dst, []byte("choices")), '[')
+	slices.SortStableFunc(a.choices, func(a, b *choice) int { return cmp.Compare(a.index, b.index) }) // a stream may begin with any
 	for i, c := range a.choices {
 		if i > 0 {
 			dst = append(dst, ',')

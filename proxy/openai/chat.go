@@ -144,6 +144,9 @@ type ChatChoice struct {
 	StopReason   jsontext.Value `json:"stop_reason,omitzero"` // vLLM's: the stop string or token that ended it
 }
 
+// Finished reports whether a choice of a chunk has a finish reason. Some backends send an empty one until they have it.
+func (c *ChatChoice) Finished() bool { return c.FinishReason != nil && *c.FinishReason != "" }
+
 // ChatUsage counts tokens.
 type ChatUsage struct {
 	Prompt         int64          `json:"prompt_tokens"`
@@ -246,6 +249,12 @@ func (w *EventWriter) JSON(v any) jsontext.Value {
 
 // Given reports whether a value is present and not null.
 func Given(v jsontext.Value) bool { return len(v) > 0 && v.Kind() != 'n' }
+
+// Failed reports whether the member error of a reply, or of an event of a stream, says that something failed. Some backends send an
+// empty one with each event.
+func Failed(fault jsontext.Value) bool {
+	return len(fault) > len("{}") && (fault[0] == '{' || fault[0] == '"')
+}
 
 // IsText reports whether a value is a string that is not empty.
 func IsText(v jsontext.Value) bool { return len(v) > len(`""`) && v.Kind() == '"' }

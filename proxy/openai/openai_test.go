@@ -141,8 +141,8 @@ func TestAccumulator(t *testing.T) {
 		a.Add([]byte(data))
 	}
 	const want = `{"id":"x","object":"chat.completion","prompt_token_ids":[1,2],"usage":{"total_tokens":9},"extra":[true],"choices":[` +
-		`{"index":1,"message":{"role":"assistant","thinking":{"n":1},"content":"\ud83d\ude00"},"logprobs":{"content":[{"logprob":-1},{"logprob":-2}]},"finish_reason":"stop","token_ids":[3,4, 5]},` +
-		`{"index":0,"message":{"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}},{"id":"d","function":{}}]},"finish_reason":"tool_calls"}]}`
+		`{"index":0,"message":{"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}},{"id":"d","function":{}}]},"finish_reason":"tool_calls"},` +
+		`{"index":1,"message":{"role":"assistant","thinking":{"n":1},"content":"\ud83d\ude00"},"logprobs":{"content":[{"logprob":-1},{"logprob":-2}]},"finish_reason":"stop","token_ids":[3,4, 5]}]}`
 	if diff := cmp.Diff(want, string(a.AppendJSON(nil))); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

@@ -254,7 +254,7 @@ func (r *ResponseReply) Event(dst, data []byte) ([]byte, error) {
 	if err := json.Unmarshal(data, &in, Lenient()); err != nil {
 		return dst, DecodeError(err)
 	}
-	if Given(in.Error) {
+	if Failed(in.Error) {
 		return r.Fail(dst, ErrorFrom(0, data)), nil
 	}
 	to := EventWriter{Dst: dst}
@@ -279,7 +279,7 @@ func (r *ResponseReply) Event(dst, data []byte) ([]byte, error) {
 		if choice.Delta != nil {
 			r.delta(&to, choice.Delta, choice.Logprobs)
 		}
-		if choice.FinishReason != nil {
+		if choice.Finished() {
 			r.finish = *choice.FinishReason
 			r.finishItems(&to)
 		}

@@ -109,8 +109,9 @@ func responsesTools(in *responsesRequest, out *ChatRequest) (functions, error) {
 	if len(out.Tools) == 0 {
 		out.ParallelToolCalls = nil // servers refuse it without tools
 	}
-	switch {
+	switch choice := Unquote(in.ToolChoice); {
 	case !Given(in.ToolChoice):
+	case len(out.Tools) == 0 && (choice == "auto" || choice == "none"): // they refuse that, too
 	case in.ToolChoice.Kind() == '"':
 		out.ToolChoice = in.ToolChoice
 	default:

@@ -1,6 +1,7 @@
 package openai_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -71,6 +72,45 @@ func TestResponsesTools(t *testing.T) {
 		if diff := cmp.Diff(want, string(chat)); diff != "" || err != nil {
 			t.Errorf("%s: %v (-want +got):\n%s", choice, err, diff)
 		}
+	}
+}
+
+// What services of the Responses API take without tools, servers of Chat Completions refuse.
+func TestResponsesWithoutTools(t *testing.T) {
+	t.Parallel()
+	for choice, want := range map[string]string{`"auto"`: "", `"none"`: "", `"required"`: `,"tool_choice":"required"`} {
+		chat, _, err := openai.ResponsesToChat([]byte(`{"model":"m","tools":[],"tool_choice":`+choice+`,"parallel_tool_calls":false,"input":"hi"}`), options())
+		want = `{"model":"m","messages":[{"role":"user","content":"hi"}]` + want + `}`
+		if diff := cmp.Diff(want, string(chat)); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", choice, err, diff)
+		}
+	}
+}
+
+// Some backends send an empty error, and an empty finish reason, with each chunk.
+func TestResponsesOfSloppyChunks(t *testing.T) {
+	t.Parallel()
+	r := responseReply(t, "")
+	var a openai.ResponsesAccumulator
+	var events []byte
+	for _, data := range []string{
+		`{"id":"c","model":"m","error":{},"choices":[{"index":0,"delta":{"role":"assistant","content":"he"},"finish_reason":""}]}`,
+		`{"id":"c","model":"m","error":{},"choices":[{"index":0,"delta":{"content":"llo"},"finish_reason":""}]}`,
+		`{"id":"c","model":"m","error":{},"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`,
+		`{"id":"c","model":"m","error":{},"choices":[{"index":0,"delta":{},"finish_reason":""}],"usage":{"prompt_tokens":1,"completion_tokens":2}}`,
+		"[DONE]",
+	} {
+		var err error
+		if events, err = r.Event(events, []byte(data)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for event := range bytes.SplitSeq(events, []byte("\n\n")) {
+		a.Add(openai.Data(event))
+	}
+	got := string(a.AppendJSON(nil))
+	if !a.Done() || a.Failure() != nil || strings.Count(got, `"type":"message"`) != 1 || !strings.Contains(got, `"text":"hello"`) || !strings.Contains(got, `"output_tokens":2`) {
+		t.Errorf("got %s", got)
 	}
 }
 

@@ -239,7 +239,7 @@ func CompleteStream(stream []byte) bool {
 		Members(data, func(name, value []byte) {
 			switch string(name) {
 			case "error":
-				failed = failed || string(value) != "null"
+				failed = failed || Failed(value)
 			case "type":
 				switch rawjson.Unquote(value) {
 				case "error", "response.failed":
