@@ -47,7 +47,7 @@ func Sequences(r *agl.AttemptedRollout, spans agl.ShortSpans, source Source, lev
 	var out []adapter.Sequence
 	for i := range triplets {
 		t := &triplets[i]
-		if len(t.Prompt.TokenIDs) == 0 || len(t.Response.TokenIDs) == 0 {
+		if len(t.Prompt.TokenIDs) == 0 || len(t.Response.TokenIDs) == 0 || t.Call.Failed || t.Call.Undelivered {
 			continue
 		}
 		s := adapter.Sequence{
