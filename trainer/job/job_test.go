@@ -73,6 +73,21 @@ func shellJob(t *testing.T, script string) Config {
 	}
 }
 
+// TestEachRunHasItsBoard: TensorBoard drops what a folder has of earlier runs.
+func TestEachRunHasItsBoard(t *testing.T) {
+	t.Parallel()
+	cfg := shellJob(t, `echo '{"reward": 1}'`)
+	cfg.File.Trackers.TensorBoard, cfg.Numbered = filepath.Join(t.TempDir(), "board"), true
+	for range 2 {
+		runJob(t, cfg)
+	}
+	for _, run := range []string{"out", "out-2"} {
+		if events, err := filepath.Glob(filepath.Join(cfg.File.Trackers.TensorBoard, run, "events.*")); err != nil || len(events) != 1 {
+			t.Errorf("%s has the event files %v, %v, want one", run, events, err)
+		}
+	}
+}
+
 func read(t *testing.T, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(name)

@@ -205,7 +205,7 @@ func TestTinkerEngine(t *testing.T) {
 	here := grpoJob(t, runfile.Engine{Policy: &runfile.Policy{Config: tinySizes()}})
 	here.File.Trackers.TensorBoard = filepath.Join(t.TempDir(), "board")
 	runJob(t, here)
-	if events, err := filepath.Glob(filepath.Join(here.File.Trackers.TensorBoard, "events.*")); err != nil || len(events) != 1 || !strings.Contains(read(t, events[0]), "drift/entropy") {
+	if events, err := filepath.Glob(filepath.Join(here.File.Trackers.TensorBoard, "out", "events.*")); err != nil || len(events) != 1 || !strings.Contains(read(t, events[0]), "drift/entropy") {
 		t.Errorf("event files %v (%v), want one with the metrics of steps", events, err)
 	}
 	want := learned(t, here)

@@ -50,7 +50,12 @@ func (c Config) openTrackers(ctx context.Context, run *tracker.Run, outDir strin
 		list = append(list, m)
 	}
 	if file.TensorBoard != "" {
-		board, err := tracker.NewTensorBoard(file.TensorBoard)
+		path, err := filepath.Abs(outDir)
+		if err != nil {
+			return nil, err
+		}
+		// In a folder of its own: the first step of a run drops what files beside its own have.
+		board, err := tracker.NewTensorBoard(filepath.Join(file.TensorBoard, filepath.Base(path)))
 		if err != nil {
 			return nil, err
 		}

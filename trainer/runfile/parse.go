@@ -260,7 +260,7 @@ func (d *draft) serves(s *yamlfile.Scope, model string) bool {
 func trackers(to *Trackers) yamlfile.Value {
 	key := yamlfile.Key
 	return yamlfile.Mapping(
-		key("tensorboard", "A folder of TensorBoard event files.", yamlfile.Path(&to.TensorBoard)),
+		key("tensorboard", "A folder of TensorBoard event files; each run has a folder there, named after its output folder.", yamlfile.Path(&to.TensorBoard)),
 		key("mlflow", "An MLflow tracking server.", yamlfile.Via(func(m *MLflow) yamlfile.Value {
 			return yamlfile.Mapping(
 				key("url", "Its URL, such as http://127.0.0.1:5000.", yamlfile.URL(&m.URL)).Required(", the URL of the server"),
