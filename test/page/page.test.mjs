@@ -248,6 +248,11 @@ test("addresses that are wrong are answered, and long words break no page", asyn
   await page.getByText("Not learned from").waitFor();
   assert.ok((await wide()) <= 0);
   await api(`rollouts/${rollout.rollout_id}/cancel`, { method: "POST" });
+  const long = "x".repeat(150);
+  await api(`resources/${long}?keep_latest=true`, { method: "POST", body: JSON.stringify({ [long]: { resource_type: "prompt_template", template: "a", engine: "f-string" } }) });
+  await page.goto(base + "#/resources?id=" + long);
+  await page.getByRole("heading", { name: long }).first().waitFor();
+  assert.ok((await wide()) <= 0);
   await page.setViewportSize({ width: 320, height: 568 });
   await page.route("**/v1/agl/releases", (r) => r.fulfill({ json: { items: [] } }));
   await page.goto(base + "#/releases");
@@ -628,6 +633,11 @@ test("attributes of any type are shown, and long names break no page", async () 
   await page.route("**/v1/agl/workers?*", (r) => r.fulfill({ json: { total: 1, items: [{ worker_id: "a\u202eb", status: "idle", heartbeat_stats: { cpu_usage_pct: "high", mem_pct: [1] } }] } }));
   await page.goto(base + "#/workers");
   await page.getByText("a⟨202E⟩b").waitFor();
+  const { rollout_id: id } = await api("rollouts", { method: "POST", body: JSON.stringify({ input: "an odd outcome" }) });
+  const { items: [attempt] } = await api(`rollouts/${id}/attempts`);
+  await api(`rollouts/${id}/attempts/${attempt.attempt_id}`, { method: "POST", body: JSON.stringify({ status: "failed", metadata: { "agentlightning.outcome": { kind: "agent_error", message: { code: 7 } } } }) });
+  await page.goto(base + "#/rollouts/" + id);
+  await page.getByText('{"code":7}').first().waitFor();
   await done();
 });
 

@@ -8,7 +8,7 @@ const attemptEnds = { timeout: "timeout", unresponsive: "unresponsive" };
 // outcome says how an attempt ended, as far as its runner reported it.
 export function outcome(attempt) {
   const { kind, message = "" } = attempt?.metadata?.["agentlightning.outcome"] || {};
-  return { kind: typeof kind === "string" ? kind : attemptEnds[attempt?.status] || "", message };
+  return { kind: typeof kind === "string" ? kind : attemptEnds[attempt?.status] || "", message: typeof message === "string" ? message : JSON.stringify(message) };
 }
 
 const ended = (r) => r.end_time !== null && r.end_time !== undefined;
