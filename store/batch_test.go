@@ -30,6 +30,7 @@ type gate struct {
 	away    atomic.Int64 // so many transactions do not begin
 	fail    atomic.Pointer[error]
 	panics  atomic.Int64 // so many commits panic
+	lose    atomic.Int64 // so many commits happen and are reported to have failed
 	commits atomic.Int64
 	notices chan driver.Notice
 }
@@ -64,7 +65,11 @@ func (b gatedTx) Apply(ctx context.Context, c *driver.Changes) error {
 		panic("the driver has a bug")
 	}
 	b.gate.commits.Add(1)
-	return b.Tx.Apply(ctx, c)
+	err := b.Tx.Apply(ctx, c)
+	if b.gate.lose.Add(-1) >= 0 {
+		return errors.Join(err, agl.Errorf(agl.CodeUnavailable, "the connection was lost"))
+	}
+	return err
 }
 
 func openGate(t *testing.T, g *gate) *store.Store {

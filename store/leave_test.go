@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,6 +74,66 @@ func TestLeaveWhileServed(t *testing.T) {
 				}
 				if len(got.result.Rollouts) != 1 || got.result.Rollouts[0].Attempt.SequenceID != 1 {
 					t.Errorf("got %+v, want the first attempt of the rollout", got.result)
+				}
+			})
+		})
+	}
+}
+
+// TestLeaveKeepsTheClaimsOfARetry: the caller's connection to one server is lost, it asks another server with the same key
+// and gets a claim, and only then does the first server learn that the caller is gone.
+func TestLeaveKeepsTheClaimsOfARetry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newMemory(t, storetest.OpenParams{})
+		first, second := reopen(t, d), reopen(t, d)
+		defer func() {
+			for _, s := range []*store.Store{first, second} {
+				if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+		ctx, cancel := context.WithCancel(t.Context())
+		p := agl.DequeueRolloutsParams{Limit: 1, Wait: time.Minute, IdempotencyKey: "k"}
+		lost := block(ctx, first, p)
+		r := enqueue(t, second, 1, agl.RolloutConfig{})[0]
+		retry := arrived(t, "the retry", block(t.Context(), second, p))
+		cancel()
+		if got := <-lost; got.err == nil {
+			t.Errorf("got %+v, want the error of the context", got)
+		}
+		now, err := second.GetRollout(t.Context(), agl.GetRolloutParams{RolloutID: r.RolloutID})
+		if err != nil || now.Status != agl.RolloutPreparing || now.Attempt.AttemptID != retry.result.Rollouts[0].Attempt.AttemptID {
+			t.Errorf("the claim is %+v, %v, want it as the retry got it", now, err)
+		}
+	})
+}
+
+// TestLeaveReturnsADoubtfulClaim: the commit that served a dequeue was reported to have failed.
+func TestLeaveReturnsADoubtfulClaim(t *testing.T) {
+	t.Parallel()
+	for name, key := range map[string]string{"with a key": "k", "without a key": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				g := &gate{}
+				s := openGate(t, g)
+				ctx, cancel := context.WithCancel(t.Context())
+				waiting := block(ctx, s, agl.DequeueRolloutsParams{Limit: 1, Wait: time.Hour, IdempotencyKey: key})
+				g.lose.Store(1)
+				_, err := s.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: make([]agl.EnqueueRollout, 1)})
+				if !errors.Is(err, agl.ErrUnavailable) {
+					t.Fatalf("enqueued with %v, want a commit in doubt", err)
+				}
+				synctest.Wait() // the queue is offered again, and has nothing
+				cancel()
+				got := <-waiting
+				if got.err != nil { // else its key has found the claim before the end of its context
+					got.result, got.err = s.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 1})
+				}
+				if got.err != nil || len(got.result.Rollouts) != 1 {
+					t.Errorf("got %+v, want the rollout", got)
 				}
 			})
 		})

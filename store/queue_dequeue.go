@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 
 	"github.com/agl-go/agl"
 )
@@ -73,16 +74,14 @@ func (s *Store) endWait(ctx context.Context, c *dequeueCommand, unserved error) 
 }
 
 // leaveQueue ends a blocked dequeue whose caller is gone, and returns its claims to the queue; even a commit that was
-// reported to have failed may have made some.
+// reported to have failed may have made some. Claims that its key has got at another server stay: the caller has asked
+// again there.
 func (s *Store) leaveQueue(ctx context.Context, c *dequeueCommand) error {
 	leave := &leaveCommand{waiters: &s.waiters, waiter: &c.waiter}
 	if err := s.submit(ctx, leave); err != nil && leave.unserved {
 		return err
 	}
-	claims := attemptKeys(agl.ClaimsOf(c.result.Rollouts...))
-	if leave.replay != nil {
-		claims = append(claims, leave.replay.Made...)
-	}
+	claims := slices.Concat(c.tried, attemptKeys(agl.ClaimsOf(c.result.Rollouts...)))
 	if len(claims) == 0 {
 		return nil
 	}
