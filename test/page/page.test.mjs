@@ -829,6 +829,21 @@ test("a stream of events that has become silent is opened again", async (t) => {
   await done();
 });
 
+test("the heartbeats of workers that do nothing else are seen", async () => {
+  const beat = (host) => api("workers/silent", { method: "POST", body: JSON.stringify({ heartbeat_stats: { host } }) });
+  await beat("one");
+  const { page, done } = await open("workers");
+  await page.clock.install();
+  await page.reload();
+  const row = page.getByRole("row").filter({ hasText: "silent" });
+  await row.getByText("one", { exact: true }).waitFor();
+  await page.getByText("live", { exact: true }).waitFor();
+  await beat("two");
+  await page.clock.fastForward(15_000);
+  await row.getByText("two", { exact: true }).waitFor();
+  await done();
+});
+
 test("the store's end and its return are seen", async (t) => {
   const { server, port } = await between(t);
   const { page } = await open("workers", { address: `http://127.0.0.1:${port}/` });

@@ -8,12 +8,13 @@ import { Empty, Failure, Loading, Status, Time } from "../components/basic.js";
 import { Beyond, Pages, Table, offsetOf } from "../components/table.js";
 
 const limit = 100;
+const heartbeats = 10; // seconds; no event tells of one that changes no status
 
 export function Workers() {
   const { sort: by = "last_heartbeat_time", order = "desc" } = route.value.params;
   const offset = offsetOf(route.value.params);
   const sort = { by, order };
-  const { data, error, reload } = useQuery((abort) => get("workers", { sort_by: by, sort_order: order, limit, offset }, abort), [by, order, offset], (e) => e.kind === "worker" || e.kind === "attempt");
+  const { data, error, reload } = useQuery(async (abort) => ({ ...(await get("workers", { sort_by: by, sort_order: order, limit, offset }, abort)), freshIn: heartbeats }), [by, order, offset], (e) => e.kind === "worker" || e.kind === "attempt");
   if (!data) return error ? html`<${Failure} error=${error} retry=${reload} />` : html`<${Loading} />`;
   return html`
     <h1>Workers</h1>
