@@ -409,5 +409,9 @@ type QuerySpansParams struct {
 	Name             string
 	NameContains     string
 	Logic            FilterLogic
+	// AttributeNames are the attributes that the caller reads; a name that ends with * stands for all that begin so. Spans
+	// then have these attributes and perhaps others. Empty means all. The calls of a conversation repeat each other, so whole
+	// spans grow with the square of its turns.
+	AttributeNames []string
 	Paging
 }

@@ -288,6 +288,9 @@ func inSpans(spans []agl.Span, i int, err error) error {
 
 // QuerySpansJSON implements agl.Store.
 func (s *Store) QuerySpansJSON(ctx context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
+	if len(p.AttributeNames) > 0 {
+		return s.querySelected(ctx, p)
+	}
 	return readSpans(ctx, s, p, s.chains.Expand)
 }
 

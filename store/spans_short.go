@@ -3,6 +3,9 @@ package store
 import (
 	"context"
 	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
@@ -16,11 +19,7 @@ func (s *Store) QueryShortSpans(ctx context.Context, p agl.QueryShortSpansParams
 	if p.Attributes == nil {
 		return agl.ShortSpans{}, agl.Errorf(agl.CodeInvalid, "attributes: got nil, must be a function that selects attributes")
 	}
-	selected := func(name string) bool { return slices.Contains(p.Values, name) || p.Attributes(name) }
-	page, err := readSpans(ctx, s, p.QuerySpansParams,
-		func(ctx context.Context, chains spanchain.Chains, spans []driver.StoredSpan) ([]spanchain.Outline, error) {
-			return s.chains.Outline(ctx, chains, spans, "attributes", selected)
-		})
+	page, err := s.outlines(ctx, p.QuerySpansParams, func(name string) bool { return slices.Contains(p.Values, name) || p.Attributes(name) })
 	if err != nil {
 		return agl.ShortSpans{}, err
 	}
@@ -32,6 +31,36 @@ func (s *Store) QueryShortSpans(ctx context.Context, p agl.QueryShortSpansParams
 		}
 	}
 	return short.ShortSpans, nil
+}
+
+// maxAttributeNames bounds how many names an attribute is compared with.
+const maxAttributeNames = 100
+
+// querySelected returns spans with the attributes that p names.
+func (s *Store) querySelected(ctx context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
+	if n := len(p.AttributeNames); n > maxAttributeNames {
+		return agl.Page[jsontext.Value]{}, agl.Errorf(agl.CodeInvalid, "attribute_names: got %d names, must be at most %d", n, maxAttributeNames)
+	}
+	page, err := s.outlines(ctx, p, func(name string) bool {
+		return slices.ContainsFunc(p.AttributeNames, func(wanted string) bool {
+			prefix, many := strings.CutSuffix(wanted, "*")
+			return name == wanted || many && strings.HasPrefix(name, prefix)
+		})
+	})
+	out := agl.Page[jsontext.Value]{Items: make([]jsontext.Value, len(page.Items)), Limit: page.Limit, Offset: page.Offset, Total: page.Total}
+	var short shortSpans // without names: each value stays in its span
+	for i := range page.Items {
+		out.Items[i] = short.add(i, &page.Items[i])
+		page.Items[i] = spanchain.Outline{}
+	}
+	return out, err
+}
+
+// outlines reads the spans of a query with the selected attributes.
+func (s *Store) outlines(ctx context.Context, p agl.QuerySpansParams, selected func(name string) bool) (agl.Page[spanchain.Outline], error) {
+	return readSpans(ctx, s, p, func(ctx context.Context, chains spanchain.Chains, spans []driver.StoredSpan) ([]spanchain.Outline, error) {
+		return s.chains.Outline(ctx, chains, spans, "attributes", selected)
+	})
 }
 
 // shortSpans collects the values of spans.

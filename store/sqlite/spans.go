@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -43,10 +44,8 @@ func (d *Driver) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Pa
 // statement, which needs no transaction to see one moment. It reports whether it has answered.
 func (q *spanQuery) fromMemory(ctx context.Context) (done bool, err error) {
 	p := &q.params
-	plain := agl.QuerySpansParams{RolloutID: p.RolloutID, AttemptID: p.AttemptID, Logic: p.Logic, Paging: agl.Paging{
-		Limit: p.Limit, SortBy: p.SortBy, Order: p.Order,
-	}}
-	if *p != plain || p.SortBy != "" && (p.SortBy != "sequence_id" || p.Order == agl.Descending) {
+	filter := cmp.Or(p.TraceID, p.TraceIDContains, p.SpanID, p.SpanIDContains, p.ParentID, p.ParentIDContains, p.Name, p.NameContains)
+	if filter != "" || p.Offset != 0 || p.SortBy != "" && (p.SortBy != "sequence_id" || p.Order == agl.Descending) {
 		return false, nil
 	}
 	a, kept := q.d.recentSpans(p)

@@ -17,6 +17,7 @@ func conversationTests(a *area) {
 	a.test("parts of a conversation", testConversationParts)
 	a.test("a conversation goes on after a restart", testConversationRestart)
 	a.test("the same span ids in two attempts", testConversationAttempts)
+	a.test("spans with the attributes that are named", testConversationAttributes)
 }
 
 // history makes the spans of an attempt's calls: each has the whole prompt so far.
@@ -261,4 +262,40 @@ func testConversationAttempts(h *harness) {
 func byAttempt(spans []agl.Span) []agl.Span {
 	slices.SortFunc(spans, func(a, b agl.Span) int { return strings.Compare(a.AttemptID, b.AttemptID) })
 	return spans
+}
+
+func testConversationAttributes(h *harness) {
+	r := h.start(config(agl.RolloutConfig{}), "")
+	one := newHistory(0, r.Attempt)
+	var sent []agl.Span
+	for range 30 {
+		one.turn()
+		sent = append(sent, one.call()...)
+	}
+	h.addSpans(sent...)
+	read := func(p agl.QuerySpansParams) (got []agl.Span, bytes int) {
+		p.RolloutID, p.AttributeNames = r.RolloutID, []string{"gen_ai.completion.*", "seconds", "unknown"}
+		got = h.spans(p).Items
+		for i := range got {
+			bytes += len(got[i].Attributes)
+		}
+		return got, bytes
+	}
+	got, bytes := read(agl.QuerySpansParams{})
+	equal(h, "spans", len(got), len(sent))
+	for i := range sent {
+		have := attributesOf(got[i].Attributes)
+		for _, name := range []string{"gen_ai.completion.0.content", "seconds"} {
+			equal(h, fmt.Sprintf("%s of span %d", name, i), have[name], attributesOf(sent[i].Attributes)[name])
+		}
+		got[i].Attributes = sent[i].Attributes
+		equal(h, "span", string(got[i].AppendJSON(nil)), string(sent[i].AppendJSON(nil)))
+	}
+	if want := 1000 * one.calls; bytes > want {
+		h.Errorf("%d calls have %d bytes of attributes, want at most %d: neither prompts nor their tokens", one.calls, bytes, want)
+	}
+	last, _ := read(agl.QuerySpansParams{Name: "litellm_request", Paging: agl.Paging{Limit: 1, SortBy: "sequence_id", Order: agl.Descending}})
+	equal(h, "the last call", attributesOf(last[0].Attributes)["seconds"], "30.50")
+	_, err := h.Store.QuerySpans(h.ctx, agl.QuerySpansParams{RolloutID: r.RolloutID, AttributeNames: slices.Repeat([]string{"a"}, 101)})
+	equal(h, "the error of 101 names", agl.ErrorCode(err), agl.CodeInvalid)
 }

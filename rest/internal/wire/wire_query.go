@@ -101,6 +101,7 @@ func QuerySpans(p *agl.QuerySpansParams) Query {
 		{"parent_id_contains", &p.ParentIDContains, optional},
 		{"name", &p.Name, optional},
 		{"name_contains", &p.NameContains, optional},
+		{"attribute_names", &p.AttributeNames, optional},
 		{"filter_logic", &p.Logic, optional},
 	})
 }
