@@ -76,34 +76,56 @@ type Messages struct {
 	OwnCalls bool
 }
 
+// Attributes returns the names of the attributes that the adapter reads, and that of the reply's id, for [agl.QuerySpansParams].
+func (Messages) Attributes() []string {
+	return []string{
+		agl.AttrGenAIPrompt + "*", agl.AttrGenAICompletion + "*", agl.AttrGenAIRequest + "*", agl.AttrGenAIResponse + "*", "tool*",
+	}
+}
+
 // Adapt reads the conversations. Errors have code agl.CodeInvalid.
 func (m Messages) Adapt(spans []agl.Span) ([]Conversation, error) {
+	children := childrenOf(spans)
+	conversations := []Conversation{}
+	for i := range spans {
+		conversation, ok, err := m.of(&spans[i], children[spans[i].SpanID])
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			conversations = append(conversations, conversation)
+		}
+	}
+	return conversations, nil
+}
+
+// childrenOf returns the spans by the ids of their parents.
+func childrenOf(spans []agl.Span) map[string][]*agl.Span {
 	children := make(map[string][]*agl.Span)
 	for i := range spans {
 		if parent := spans[i].ParentID; parent.Valid {
 			children[parent.V] = append(children[parent.V], &spans[i])
 		}
 	}
-	conversations := []Conversation{}
-	for i := range spans {
-		span := &spans[i]
-		recorded, err := readRecordedChat(span)
-		if err != nil {
-			return nil, spanError(span, err)
-		}
-		if recorded == nil {
-			continue
-		}
-		if recorded.tools, err = recordedTools(children[span.SpanID]); err != nil {
-			return nil, err
-		}
-		conversation, err := recorded.conversation(m)
-		if err != nil {
-			return nil, spanError(span, err)
-		}
-		conversations = append(conversations, conversation)
+	return children
+}
+
+// of reads the conversation of a span with these children. Ok is false if the span records none.
+func (m Messages) of(span *agl.Span, children []*agl.Span) (c Conversation, ok bool, err error) {
+	recorded, err := readRecordedChat(span)
+	if err != nil {
+		return c, false, spanError(span, err)
 	}
-	return conversations, nil
+	if recorded == nil {
+		return c, false, nil
+	}
+	if recorded.tools, err = recordedTools(children); err != nil {
+		return c, false, err
+	}
+	if c, err = recorded.conversation(m); err != nil {
+		return c, false, spanError(span, err)
+	}
+	return c, true, nil
 }
 
 // recordedChat is a chat as the attributes of a span record it.

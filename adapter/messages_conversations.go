@@ -1,6 +1,8 @@
 package adapter
 
 import (
+	"bytes"
+	"iter"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -11,15 +13,39 @@ import (
 // Conversations returns what an agent and its models said, for people to read: each call once, even if both a tracer
 // and the proxy recorded it, and each conversation once, at its longest. Errors have code agl.CodeInvalid.
 func Conversations(spans []agl.Span) ([]Conversation, error) {
-	found, err := Messages{OwnCalls: true}.Adapt(OncePerCall(spans))
-	if err != nil {
-		return nil, err
+	return ReadConversations(spans, nil)
+}
+
+// ReadConversations returns the [Conversations] of an attempt whose calls, together, are too large for memory: it keeps
+// no span of each. These have the attributes of [Messages]; spans are the same ones, and need only the attributes tool* and
+// that of the reply's id. An error of each is returned as it is. If each is nil, spans are whole.
+func ReadConversations(spans []agl.Span, each iter.Seq2[*agl.Span, error]) ([]Conversation, error) {
+	if each == nil {
+		each = func(yield func(*agl.Span, error) bool) {
+			for i := range spans {
+				if !yield(&spans[i], nil) {
+					return
+				}
+			}
+		}
 	}
+	recorded, children := recordedByProxy(spans), childrenOf(spans)
 	var list []Conversation
-	for i := range found {
-		continued := slices.ContainsFunc(found[i+1:], func(c Conversation) bool { return continues(c, found[i]) })
-		if !continued && len(found[i].Messages) > 0 {
-			list = append(list, found[i])
+	for span, err := range each {
+		if err != nil {
+			return nil, err
+		}
+		if isRepeated(span, recorded) {
+			continue
+		}
+		c, ok, err := Messages{OwnCalls: true}.of(span, slices.DeleteFunc(slices.Clone(children[span.SpanID]), func(child *agl.Span) bool {
+			return isRepeated(child, recorded)
+		}))
+		if err != nil {
+			return nil, err
+		}
+		if ok && len(c.Messages) > 0 {
+			list = append(slices.DeleteFunc(list, func(earlier Conversation) bool { return continues(c, earlier) }), c)
 		}
 	}
 	return list, nil
@@ -27,17 +53,29 @@ func Conversations(spans []agl.Span) ([]Conversation, error) {
 
 // OncePerCall returns the spans without those that a tracer recorded of calls that the proxy recorded, too.
 func OncePerCall(spans []agl.Span) []agl.Span {
+	recorded := recordedByProxy(spans)
+	return slices.DeleteFunc(slices.Clone(spans), func(s agl.Span) bool { return isRepeated(&s, recorded) })
+}
+
+func byProxy(s *agl.Span) bool {
+	return s.Name == agl.SpanLiteLLMRequest || s.Name == agl.SpanRawRequest
+}
+
+// recordedByProxy returns the ids of the replies that the proxy recorded.
+func recordedByProxy(spans []agl.Span) map[string]bool {
 	recorded := map[string]bool{}
-	byProxy := func(s *agl.Span) bool { return s.Name == agl.SpanLiteLLMRequest || s.Name == agl.SpanRawRequest }
 	for i := range spans {
 		if id, ok := spans[i].Attributes.GetString(agl.AttrGenAIResponseID); ok && byProxy(&spans[i]) {
 			recorded[id] = true
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(spans), func(s agl.Span) bool {
-		id, ok := s.Attributes.GetString(agl.AttrGenAIResponseID)
-		return ok && recorded[id] && !byProxy(&s)
-	})
+	return recorded
+}
+
+// isRepeated reports whether a tracer recorded, in a span, a call that the proxy recorded, too.
+func isRepeated(s *agl.Span, recorded map[string]bool) bool {
+	id, ok := s.Attributes.GetString(agl.AttrGenAIResponseID)
+	return ok && recorded[id] && !byProxy(s)
 }
 
 // continues reports whether c begins with all messages of earlier, and has more.
@@ -50,7 +88,7 @@ func continues(c, earlier Conversation) bool {
 		if a.Role != b.Role || len(a.ToolCalls) != len(b.ToolCalls) {
 			return false
 		}
-		if a.Text() != b.Text() && (len(a.ToolCalls) == 0 || a.Text() != "") { // some clients leave out the text beside calls
+		if !bytes.Equal(a.Content, b.Content) && a.Text() != b.Text() && (len(a.ToolCalls) == 0 || a.Text() != "") { // some clients leave out the text beside calls
 			return false
 		}
 	}

@@ -33,6 +33,11 @@ func Rewards(span *agl.Span) ([]agl.Reward, error) {
 	return rewards, nil
 }
 
+// RewardAttributes returns the names of the attributes that rewards are read from, for [agl.QuerySpansParams].
+func RewardAttributes() []string {
+	return []string{agl.AttrReward + "*", attrTaskOutput, attrEntityOutput, attrAnnotatedReward}
+}
+
 // PrimaryReward returns the primary dimension of the reward that a span carries,
 // as [Rewards] reads it, and null when it carries none.
 func PrimaryReward(span *agl.Span) (agl.Null[float64], error) {

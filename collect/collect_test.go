@@ -308,3 +308,40 @@ func TestRestoredStore(t *testing.T) {
 		}
 	}
 }
+
+// lightSpans refuses to return attributes that say nothing of rewards: all spans of a long conversation are larger than memory.
+type lightSpans struct{ collect.Store }
+
+func (s lightSpans) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[agl.Span], error) {
+	page, err := s.Store.QuerySpans(ctx, p)
+	for i := range page.Items {
+		if _, found := page.Items[i].Attributes.Get("prompt_token_ids"); found {
+			return page, errors.New("a call was read with its tokens")
+		}
+	}
+	return page, err
+}
+
+// The reward of a rollout is found without reading what its calls have said.
+func TestCollectReadsRewardsOnly(t *testing.T) {
+	t.Parallel()
+	s := memorytest.Open(t)
+	id := start(t, s, "{}")
+	r, err := s.GetRollout(t.Context(), agl.GetRolloutParams{RolloutID: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := agl.Span{
+		RolloutID: id, AttemptID: r.Attempt.AttemptID, SequenceID: 1, TraceID: fmt.Sprintf("%032x", 1), SpanID: fmt.Sprintf("%016x", 1),
+		Name: agl.SpanLiteLLMRequest, Attributes: agl.Attributes(`{"prompt_token_ids":[1,2,3]}`),
+	}
+	if _, err := s.AddSpans(t.Context(), agl.AddSpansParams{Spans: []agl.Span{call}}); err != nil {
+		t.Fatal(err)
+	}
+	reward(t, s, id, 0.5)
+	end(t, s, id)
+	got := mustCollect(t, newCollector(t, lightSpans{s}, 0), agl.CollectParams{})
+	if len(got.Rollouts) != 1 || got.Rollouts[0].Reward.V != 0.5 {
+		t.Errorf("got %+v, want one rollout with the reward 0.5", got.Rollouts)
+	}
+}

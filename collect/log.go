@@ -292,7 +292,9 @@ func (c *Collector) reward(ctx context.Context, r *agl.AttemptedRollout) (reward
 	if r.Attempt == nil {
 		return reward, 0, nil
 	}
-	page, err := c.store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, Paging: agl.Paging{Limit: -1}})
+	page, err := c.store.QuerySpans(ctx, agl.QuerySpansParams{
+		RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, AttributeNames: adapter.RewardAttributes(), Paging: agl.Paging{Limit: -1},
+	})
 	if errors.Is(err, agl.ErrEvicted) {
 		return reward, 0, nil
 	}

@@ -217,7 +217,7 @@ func (p *Proxy) readSession(ctx context.Context, rolloutID, attemptID string) (e
 	if err != nil {
 		return extract.Session{}, storeError{err}
 	}
-	page, err := p.cfg.Sessions.Store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: rolloutID, AttemptID: attemptID, Paging: agl.Paging{Limit: -1}})
+	page, err := p.cfg.Sessions.Store.QuerySpans(ctx, extract.Query(rolloutID, attemptID))
 	if err != nil {
 		return extract.Session{}, storeError{err}
 	}

@@ -115,14 +115,19 @@ func (w *Watcher) observe(ctx context.Context, log *slog.Logger, r *Release, c *
 	if c.Reward.Valid {
 		o.Reward = &c.Reward.V
 	}
-	page, err := w.Spans.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: c.Rollout.RolloutID})
+	query := agl.QuerySpansParams{RolloutID: c.Rollout.RolloutID}
+	withKL := slices.ContainsFunc(r.Gates.Guards, func(g Guard) bool { return g.Metric == MetricKL })
+	if !withKL { // which reads the tokens
+		query.AttributeNames = measured()
+	}
+	page, err := w.Spans.QuerySpans(ctx, query)
 	if errors.Is(err, agl.ErrEvicted) {
 		return o, nil // its reward still counts
 	}
 	if err != nil {
 		return Observation{}, err
 	}
-	if o.Metrics, err = measure(page.Items); err == nil && slices.ContainsFunc(r.Gates.Guards, func(g Guard) bool { return g.Metric == MetricKL }) {
+	if o.Metrics, err = measure(page.Items); err == nil && withKL {
 		err = w.measureKL(ctx, log, r, &o, page.Items)
 	}
 	for name, value := range o.Metrics { // their squares are summed
@@ -150,6 +155,11 @@ func (w *Watcher) measureKL(ctx context.Context, log *slog.Logger, r *Release, o
 		o.Metrics[MetricKL] = kl
 	}
 	return err
+}
+
+// measured returns the names of the attributes that measure reads.
+func measured() []string {
+	return append(adapter.RewardAttributes(), agl.AttrGenAIOperation, agl.AttrGenAICompletion+".0.finish_reason", agl.AttrGenAIOutputTokens, agl.AttrGenAICompletionTokens)
 }
 
 // measure returns the metrics of a session's spans: those of its model calls and tool calls, if it has any, and its

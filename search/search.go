@@ -186,7 +186,7 @@ func (m *matcher) matches(ctx context.Context, store agl.Store, r *agl.Attempted
 	}
 	const most = 500
 	query := func(ctx context.Context, p agl.Paging) (agl.Page[agl.Span], error) {
-		return store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, Paging: p})
+		return store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, AttributeNames: m.names(), Paging: p})
 	}
 	for span, err := range agl.Pages(ctx, agl.Paging{}, most, query) {
 		if errors.Is(err, agl.ErrEvicted) {
@@ -210,6 +210,23 @@ type evidence struct {
 }
 
 func (e *evidence) met() bool { return e.version && e.text && !slices.Contains(e.attributes, false) }
+
+// names returns the names of the attributes that look reads.
+func (m *matcher) names() []string {
+	if len(m.Attributes) > 50 {
+		return nil // more than a store takes
+	}
+	names := []string{agl.AttrModelVersion, agl.AttrModelVersionEnd, agl.AttrGenAIRequestModel}
+	for _, a := range m.Attributes {
+		names = append(names, a.Name)
+	}
+	if m.Text != "" {
+		for _, prefix := range messagePrefixes() {
+			names = append(names, prefix+"*")
+		}
+	}
+	return names
+}
 
 // look notes the conditions that a span meets.
 func (m *matcher) look(s *agl.Span, e *evidence) {

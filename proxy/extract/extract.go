@@ -44,6 +44,14 @@ type Call struct {
 // firstReply is the prefix of the attributes of a reply.
 const firstReply = agl.AttrGenAICompletion + ".0."
 
+// Query returns the query for the spans that [Read] needs.
+func Query(rolloutID, attemptID string) agl.QuerySpansParams {
+	return agl.QuerySpansParams{
+		RolloutID: rolloutID, AttemptID: attemptID, Name: agl.SpanLiteLLMRequest,
+		AttributeNames: append(adapter.Messages{}.Attributes(), agl.AttrTurn, agl.AttrTurnType), Paging: agl.Paging{Limit: -1},
+	}
+}
+
 // Read reads a session from the spans of its rollout, which may be in any order.
 func Read(r *agl.Rollout, spans []agl.Span) (Session, error) {
 	s := Session{ID: r.RolloutID, Metadata: r.Metadata, Calls: []Call{}}

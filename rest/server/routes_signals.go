@@ -31,7 +31,7 @@ func (s signals) trajectories(x *exchange) error {
 }
 
 func (s signals) messages(x *exchange) error {
-	return signal(s, x, readWhole, func(o rows.Origin, spans agl.ShortSpans, _ rows.Source) ([]rows.Messages, error) {
+	return signal(s, x, readMessages, func(o rows.Origin, spans agl.ShortSpans, _ rows.Source) ([]rows.Messages, error) {
 		return rows.Conversations(o, spans.Spans)
 	})
 }
@@ -43,7 +43,8 @@ func readFor(ctx context.Context, s agl.Store, p agl.QuerySpansParams, source ro
 	return agl.QuerySpansFor(ctx, s, p, source.Adapter())
 }
 
-func readWhole(ctx context.Context, s agl.Store, p agl.QuerySpansParams, _ rows.Source) (agl.ShortSpans, error) {
+func readMessages(ctx context.Context, s agl.Store, p agl.QuerySpansParams, _ rows.Source) (agl.ShortSpans, error) {
+	p.AttributeNames = append(adapter.Messages{}.Attributes(), adapter.RewardAttributes()...)
 	page, err := s.QuerySpans(ctx, p)
 	return agl.ShortSpans{Spans: page.Items}, err
 }

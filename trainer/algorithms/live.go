@@ -79,7 +79,7 @@ func (p *Redaction) allow(ctx context.Context, store agl.Store, r agl.AttemptedR
 	if r.Attempt == nil {
 		return false, nil
 	}
-	page, err := store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, Paging: agl.Paging{Limit: -1}})
+	page, err := store.QuerySpans(ctx, extract.Query(r.RolloutID, r.Attempt.AttemptID))
 	if err != nil {
 		return false, err
 	}
