@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"iter"
 	"strings"
 
 	"github.com/agl-go/agl"
@@ -12,9 +13,13 @@ import (
 )
 
 // writeConversations writes what the agent and its models said: each conversation
-// once, at its longest, and then the output of the program.
-func writeConversations(w io.Writer, spans []agl.Span) error {
-	found, err := adapter.Conversations(spans)
+// once, at its longest, and then the output of the program. said are the spans with their messages; nil
+// if spans have them.
+func writeConversations(w io.Writer, spans []agl.Span, said iter.Seq2[*agl.Span, error]) error {
+	found, err := adapter.ReadConversations(spans, said)
+	if err != nil && agl.ErrorCode(err) != agl.CodeInvalid { // of the store
+		return err
+	}
 	if err != nil {
 		// The tree above shows the spans.
 		_, err = fmt.Fprintln(w, console.Bad.Render("the conversations cannot be read: "+console.Printable(err.Error())))

@@ -271,6 +271,6 @@ func (c *exportCommand) spans(ctx context.Context, store agl.Store, r *agl.Attem
 	if c.What != "messages" && store.Capabilities().QueryShortSpans {
 		return agl.QuerySpansFor(ctx, store, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID}, c.Source.Adapter())
 	}
-	spans, err := attemptSpans(ctx, store, r.RolloutID, r.Attempt.AttemptID)
+	spans, err := attemptSpans(ctx, store, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID})
 	return agl.ShortSpans{Spans: spans}, err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -35,7 +36,10 @@ func factsOf(ctx context.Context, store agl.Store, r *agl.AttemptedRollout) (f r
 		f.failure = cmp.Or(trainer.ReasonLine(outcome.Message), string(outcome.Kind))
 	}
 	f.reward = agl.Null[float64]{V: r.Attempt.Reward.V.Value, Valid: r.Attempt.Reward.Valid}
-	spans, err := attemptSpans(ctx, store, r.RolloutID, r.Attempt.AttemptID)
+	spans, err := attemptSpans(ctx, store, agl.QuerySpansParams{
+		RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID,
+		AttributeNames: append(adapter.RewardAttributes(), agl.AttrGenAIResponseID, console.TokenAttributes),
+	})
 	if errors.Is(err, agl.ErrEvicted) {
 		return f, nil
 	}
@@ -67,11 +71,17 @@ func (f rolloutFacts) rewardText() string {
 	return fmt.Sprintf("%.4g", f.reward.V)
 }
 
-// attemptSpans returns the spans of one attempt; empty means all.
-func attemptSpans(ctx context.Context, store agl.Store, rollout, attempt string) (spans []agl.Span, err error) {
-	for s, err := range agl.Pages(ctx, agl.Paging{}, pageSize, func(ctx context.Context, p agl.Paging) (agl.Page[agl.Span], error) {
-		return store.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: rollout, AttemptID: attempt, Paging: p})
-	}) {
+// pagesOfSpans yields the spans of a query, which it reads in pages of some size.
+func pagesOfSpans(ctx context.Context, store agl.Store, query agl.QuerySpansParams, size int) iter.Seq2[*agl.Span, error] {
+	return agl.Pages(ctx, agl.Paging{}, size, func(ctx context.Context, p agl.Paging) (agl.Page[agl.Span], error) {
+		query.Paging = p
+		return store.QuerySpans(ctx, query)
+	})
+}
+
+// attemptSpans returns all spans of a query.
+func attemptSpans(ctx context.Context, store agl.Store, query agl.QuerySpansParams) (spans []agl.Span, err error) {
+	for s, err := range pagesOfSpans(ctx, store, query, pageSize) {
 		if err != nil {
 			return nil, err
 		}

@@ -4,12 +4,18 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
+	"github.com/agl-go/agl/runner/process"
 )
+
+// wholeSpans is how many spans are read at once with their messages: a call of a long conversation may have megabytes.
+const wholeSpans = 50
 
 type traceCommand struct {
 	rolloutArg
@@ -34,24 +40,35 @@ func (c *traceCommand) use(ctx context.Context, out *console.Console, store agl.
 		return c.Wrap(err)
 	}
 	c.Rollout = rollout.RolloutID
-	spans, err := attemptSpans(ctx, store, c.Rollout, c.Attempt)
-	if err != nil {
-		return c.Wrap(err)
-	}
+	query := agl.QuerySpansParams{RolloutID: c.Rollout, AttemptID: c.Attempt}
 	if c.JSON {
-		for i := range spans {
-			if err := out.JSON(&spans[i]); err != nil {
+		for span, err := range pagesOfSpans(ctx, store, query, wholeSpans) {
+			if err != nil {
+				return c.Wrap(err)
+			}
+			if err := out.JSON(span); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
+	query.AttributeNames = append(adapter.RewardAttributes(), agl.AttrGenAIResponseID, console.TokenAttributes,
+		agl.AttrGenAIRequestModel, "tool*", process.AttrStream, agl.AttrMessageBody)
+	spans, err := attemptSpans(ctx, store, query)
+	if err != nil {
+		return c.Wrap(err)
+	}
 	attempts, err := c.attempts(ctx, store)
 	if err != nil {
 		return err
 	}
-	if err := printTrace(out, &rollout, attempts, spans); err != nil {
-		return err
+	said := func(attempt string) iter.Seq2[*agl.Span, error] {
+		return pagesOfSpans(ctx, store, agl.QuerySpansParams{
+			RolloutID: c.Rollout, AttemptID: attempt, AttributeNames: adapter.Messages{}.Attributes(),
+		}, wholeSpans)
+	}
+	if err := printTrace(out, &rollout, attempts, spans, said); err != nil {
+		return c.Wrap(err)
 	}
 	facts, err := factsOf(ctx, store, &rollout)
 	if err != nil || facts.rewardText() == "" {
@@ -81,8 +98,11 @@ func (c *traceCommand) attempts(ctx context.Context, store agl.Store) ([]agl.Att
 }
 
 // printTrace prints the rollout and, for each attempt, its spans as a tree, its
-// conversations and the output of its program.
-func printTrace(out *console.Console, rollout *agl.AttemptedRollout, attempts []agl.Attempt, spans []agl.Span) error {
+// conversations and the output of its program. said reads the messages of an attempt's spans;
+// nil means that spans have them.
+func printTrace(
+	out *console.Console, rollout *agl.AttemptedRollout, attempts []agl.Attempt, spans []agl.Span, said func(attempt string) iter.Seq2[*agl.Span, error],
+) error {
 	byAttempt := map[string][]agl.Span{}
 	for _, s := range spans {
 		byAttempt[s.AttemptID] = append(byAttempt[s.AttemptID], s)
@@ -99,7 +119,11 @@ func printTrace(out *console.Console, rollout *agl.AttemptedRollout, attempts []
 			if err := console.SpanTree(w, a.StartTime, byAttempt[a.AttemptID]); err != nil {
 				return err
 			}
-			if err := writeConversations(w, byAttempt[a.AttemptID]); err != nil {
+			var messages iter.Seq2[*agl.Span, error]
+			if said != nil {
+				messages = said(a.AttemptID)
+			}
+			if err := writeConversations(w, byAttempt[a.AttemptID], messages); err != nil {
 				return err
 			}
 		}

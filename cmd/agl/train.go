@@ -263,7 +263,7 @@ func tryRun(ctx context.Context, out *console.Console, cfg job.Config) error {
 	if err != nil {
 		return err
 	}
-	if err := printTrace(out, &trial.Rollout, trial.Attempts, trial.Spans); err != nil {
+	if err := printTrace(out, &trial.Rollout, trial.Attempts, trial.Spans, nil); err != nil {
 		return err
 	}
 	if err := out.Styled(func(w io.Writer) error { return printTrial(w, trial) }); err != nil {

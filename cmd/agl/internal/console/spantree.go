@@ -84,6 +84,9 @@ func SpanTokens(a agl.Attributes) string {
 	return fmt.Sprintf("%d+%d tokens", prompt, reply)
 }
 
+// TokenAttributes stands for the attributes that [TokenCounts] reads.
+const TokenAttributes = "gen_ai.usage.*"
+
 // TokenCounts returns the tokens of a span's prompt and reply; ok is false if it counts
 // none.
 func TokenCounts(a agl.Attributes) (prompt, reply int64, ok bool) {
