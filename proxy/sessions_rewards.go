@@ -64,7 +64,7 @@ func (p *Proxy) rewardSession(r *http.Request, rt route, _ *session.Session) (in
 	return http.StatusOK, &added, err
 }
 
-// addReward adds a reward to a session, after the calls that have ended.
+// addReward adds a reward to a session, after the calls that have ended. One for a call that is running waits for it.
 func (p *Proxy) addReward(ctx context.Context, reward agl.AddRewardParams) (agl.AddedReward, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*p.cfg.StoreTimeout)
 	defer cancel()
@@ -74,12 +74,18 @@ func (p *Proxy) addReward(ctx context.Context, reward agl.AddRewardParams) (agl.
 		return agl.AddedReward{}, err
 	case name == "":
 		return agl.AddedReward{}, agl.Errorf(agl.CodeNotFound, "rollout %q is not a session", reward.RolloutID)
-	case err == nil: // of what is lost, the session's end tells
-		if err := p.FlushAttempt(ctx, s.RolloutID, s.AttemptID); agl.Transient(err) {
+	case err == nil:
+		if err := p.recorder.FlushEnded(ctx, s.RolloutID, s.AttemptID); err != nil {
 			return agl.AddedReward{}, err
 		}
 	}
 	added, err := agl.AddReward(ctx, p.cfg.Sessions.Store, reward)
+	if errors.Is(err, agl.ErrNotFound) {
+		if err := p.FlushAttempt(ctx, s.RolloutID, s.AttemptID); agl.Transient(err) {
+			return agl.AddedReward{}, err
+		}
+		added, err = agl.AddReward(ctx, p.cfg.Sessions.Store, reward)
+	}
 	if err == nil {
 		p.metrics.rewards.WithLabelValues(sourceLabel(reward.Source)).Inc()
 	}

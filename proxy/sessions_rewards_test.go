@@ -358,3 +358,35 @@ func TestSessionsWithALoss(t *testing.T) {
 		t.Errorf("the log says %s", log.String())
 	}
 }
+
+// A reward does not wait for the calls that run, unless it is for one of them.
+func TestRewardWhileACallRuns(t *testing.T) {
+	t.Parallel()
+	running, release := make(chan struct{}), make(chan struct{})
+	model := serve(t, proxytest.VLLM(func(prompt string, choice int) string {
+		if strings.HasPrefix(prompt, "slow") {
+			running <- struct{}{}
+			<-release
+		}
+		return echo(prompt, choice)
+	}))
+	l := startLive(t, memorytest.Open(t), func(c *proxy.Config) { c.Models[0].BaseURL = model.BaseURL() })
+	_, id := l.call(t, completions, hello, 200, "X-Agl-Session", "s", "X-Agl-Turn", "1")
+	var calls sync.WaitGroup
+	calls.Go(func() {
+		l.call(t, completions, strings.Replace(hello, "hi", "slow", 1), 200, "X-Agl-Session", "s", "X-Agl-Turn", "2")
+	})
+	<-running
+	l.call(t, "/v1/agl/sessions/"+id+"/reward", `{"value":1,"turn":"1","source":"user"}`, 200)
+	if got := fmt.Sprint(l.rewardsOf(t, id)); got != "[1 user 30 1]" {
+		t.Errorf("its rewards are %s", got)
+	}
+	calls.Go(func() {
+		l.call(t, "/v1/agl/sessions/"+id+"/reward", `{"value":0.5,"turn":"2","source":"user"}`, 200)
+	})
+	close(release)
+	calls.Wait()
+	if got := fmt.Sprint(l.rewardsOf(t, id)); got != "[1 user 30 1 0.5 user 30 2]" {
+		t.Errorf("its rewards are %s", got)
+	}
+}

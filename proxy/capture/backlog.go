@@ -46,6 +46,13 @@ func (b *backlog) end(e *entry) bool {
 	return !b.closed
 }
 
+// hasEnded reports whether a call has ended.
+func (b *backlog) hasEnded(e *entry) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return e.ended
+}
+
 // assign gives a call its sequence id, or the reason why it cannot get one.
 func (b *backlog) assign(e *entry, sequenceID int64, refused error) {
 	b.mu.Lock()

@@ -269,14 +269,26 @@ func (r *Recorder) Flush(ctx context.Context, s Scope) error {
 	if s.AttemptID != "" {
 		r.ledger.arrive(s.RolloutIDs[0], s.AttemptID)
 	}
-	b := r.ledger.barrier(s)
+	if err := r.await(ctx, r.ledger.barrier(s, func(*entry) bool { return true })); err != nil {
+		return err
+	}
+	return r.lost(s)
+}
+
+// FlushEnded returns when the record of every call of an attempt that has ended is stored or lost. The attempt may go on. It fails
+// with CodeUnavailable if ctx ends first.
+func (r *Recorder) FlushEnded(ctx context.Context, rolloutID, attemptID string) error {
+	return r.await(ctx, r.ledger.barrier(Scope{RolloutIDs: []string{rolloutID}, AttemptID: attemptID}, r.backlog.hasEnded))
+}
+
+func (r *Recorder) await(ctx context.Context, b *barrier) error {
 	defer r.backlog.flushing()()
 	select {
 	case <-b.open:
-		return r.lost(s)
+		return nil
 	case <-r.ended:
 		if isClosed(b.open) {
-			return r.lost(s)
+			return nil
 		}
 		return agl.Errorf(agl.CodeUnavailable, "flush: %w", ErrLeftOnDisk)
 	case <-ctx.Done():

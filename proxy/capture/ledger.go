@@ -266,8 +266,8 @@ func (s Scope) all() bool { return len(s.RolloutIDs) == 0 }
 
 func (s Scope) covers(a *attempt) bool { return s.AttemptID == "" || s.AttemptID == a.id }
 
-// barrier returns a barrier for the calls of a scope that have begun.
-func (l *ledger) barrier(s Scope) *barrier {
+// barrier returns a barrier for the calls of a scope that have begun and that are counted.
+func (l *ledger) barrier(s Scope, counts func(e *entry) bool) *barrier {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &barrier{open: make(chan struct{})}
@@ -277,8 +277,10 @@ func (l *ledger) barrier(s Scope) *barrier {
 				continue
 			}
 			for e := range a.entries {
-				e.barriers = append(e.barriers, b)
-				b.left++
+				if counts(e) {
+					e.barriers = append(e.barriers, b)
+					b.left++
+				}
 			}
 		}
 	})
