@@ -3,8 +3,11 @@ package client_test
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +17,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/tinker"
+	"github.com/agl-go/agl/tinker/chat"
 	"github.com/agl-go/agl/tinker/client"
 	"github.com/agl-go/agl/tinker/engines"
 	"github.com/agl-go/agl/tinker/server"
@@ -203,6 +207,63 @@ func TestLostAnswerIsTold(t *testing.T) {
 		}
 		if _, err := m.OptimStep(t.Context(), adam); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// paged answers the second request to each path as a load balancer that has no engine behind it for a moment.
+type paged struct {
+	next http.RoundTripper
+	mu   sync.Mutex
+	seen map[string]int
+}
+
+func (p *paged) RoundTrip(r *http.Request) (*http.Response, error) {
+	p.mu.Lock()
+	p.seen[r.URL.Path]++
+	n := p.seen[r.URL.Path]
+	p.mu.Unlock()
+	if n != 2 {
+		return p.next.RoundTrip(r)
+	}
+	w := httptest.NewRecorder()
+	w.WriteHeader(http.StatusNotFound)
+	_, err := w.WriteString("<html><h1>404 Not Found</h1></html>")
+	return w.Result(), err
+}
+
+// TestAbsentEngine: the page of a load balancer that has no engine for a moment ends neither a run nor its heartbeats, and is not taken for
+// the engine's word that something is gone.
+func TestAbsentEngine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "", client.Config{}, server.Config{}, nil)
+		defer w.close(t)
+		plain := driven{service: w.engine}
+		path, err := plain.run(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := consequence(t, w.engine, path)
+		between := &paged{next: chat.Transport{Handler: w.fake}, seen: map[string]int{}}
+		c, err := client.New(client.Config{URL: "http://tinker.invalid", Transport: between})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		d := driven{service: c}
+		path, err = d.run(t.Context())
+		if err != nil || len(d.errors) > 0 {
+			t.Errorf("%v, %v", err, d.errors)
+		}
+		if diff := cmp.Diff(want, consequence(t, w.engine, path)); diff != "" {
+			t.Errorf("weights differ: %s", diff)
+		}
+		time.Sleep(time.Minute)
+		between.mu.Lock()
+		defer between.mu.Unlock()
+		if n := between.seen["/api/v1/session_heartbeat"]; n < 4 {
+			t.Errorf("%d heartbeats in a minute after one that was refused", n)
 		}
 	})
 }

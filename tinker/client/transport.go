@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -34,6 +35,7 @@ type transport struct {
 
 	mu      sync.Mutex
 	outages map[string]outage // by path
+	served  map[string]bool   // the paths at which the engine has answered 2xx
 }
 
 func newTransport(cfg Config) (*transport, error) {
@@ -45,7 +47,7 @@ func newTransport(cfg Config) (*transport, error) {
 	if err != nil {
 		return nil, invalid("%w", err)
 	}
-	t := &transport{cfg: cfg, base: base, http: http.Client{Transport: cfg.Transport, CheckRedirect: httpserver.SameMethod}, zstd: encoder, outages: map[string]outage{}}
+	t := &transport{cfg: cfg, base: base, http: http.Client{Transport: cfg.Transport, CheckRedirect: httpserver.SameMethod}, zstd: encoder, outages: map[string]outage{}, served: map[string]bool{}}
 	t.encoding.Store(cfg.Encoding)
 	return t, nil
 }
@@ -129,7 +131,24 @@ func (t *transport) send(ctx context.Context, r request) (reply, error) {
 	out := reply{status: resp.StatusCode, body: body}
 	out.media, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	out.retryAfter = backoff.RetryAfter(resp.Header, time.Now())
+	if t.absent(r.path, out) {
+		out.status, out.body = http.StatusBadGateway, fmt.Appendf(nil, "not the engine, but something in between answered %s: %s", resp.Status, body)
+	}
 	return out, nil
+}
+
+// absent reports whether something in between has answered, such as a load balancer that has no engine behind it for a moment: the engine has
+// answered at this path before, and its own refusals are JSON. It notes the paths at which the engine answers.
+func (t *transport) absent(path string, rep reply) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case rep.status/100 == 2:
+		t.served[path] = true
+	case rep.status == http.StatusNotFound, rep.status == http.StatusMethodNotAllowed:
+		return t.served[path] && !jsontext.Value(rep.body).IsValid()
+	}
+	return false
 }
 
 // read decodes the body of a successful reply to a request for path.
