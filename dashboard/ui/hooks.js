@@ -131,3 +131,16 @@ export function useWidth() {
   }, []);
   return [ref, width];
 }
+
+const darkness = matchMedia("(prefers-color-scheme: dark)");
+
+// useDark says whether the system's colours are dark, as they change.
+export function useDark() {
+  const [dark, setDark] = useState(darkness.matches);
+  useEffect(() => {
+    const seen = () => setDark(darkness.matches);
+    darkness.addEventListener("change", seen);
+    return () => darkness.removeEventListener("change", seen);
+  }, []);
+  return dark;
+}

@@ -69,6 +69,8 @@ test("curves of values that are odd are drawn, and many runs fit into a small wi
   await page.locator("h1").getByText("flat").waitFor();
   await chart.locator("canvas").waitFor();
   assert.ok((await drawn()) > 20);
+  await page.emulateMedia({ colorScheme: "dark" }); // drawn in the colours of that from now on
+  for (let frames = 0; (await drawn()) <= 20; frames++) assert.ok(frames < 100, "the line kept its colour"), await page.evaluate(() => new Promise(requestAnimationFrame));
   await done();
   // Many metrics are drawn some at a time.
   await api(`runs/${odd[1]}/metrics`, { method: "POST", body: JSON.stringify({ step: 4, values: Object.fromEntries([...Array(100)].map((_, i) => ["m/" + "x".repeat(i) + i, i])) }) });

@@ -2,7 +2,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { html } from "../lib/html.js";
-import { useWidth } from "../hooks.js";
+import { useDark, useWidth } from "../hooks.js";
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -24,6 +24,7 @@ function roomy(_, low, high) {
 // calls open with the x of the point that is nearest.
 export function Chart({ label, data, series, height = 160, time = false, range, bands = [], open }) {
   const [place, width] = useWidth();
+  const dark = useDark();
   const plot = useRef(null);
   useEffect(() => {
     if (!width) return;
@@ -46,7 +47,7 @@ export function Chart({ label, data, series, height = 160, time = false, range, 
       });
     }
     return () => plot.current.destroy();
-  }, [width, series.map((s) => s.label).join(), matchMedia("(prefers-color-scheme: dark)").matches]);
+  }, [width, series.map((s) => s.label).join(), dark]);
   useEffect(() => plot.current?.setData(data), [data]);
   return html`<figure class="chart"><figcaption>${label}</figcaption><div ref=${place} style=${{ minHeight: height + "px" }}></div></figure>`;
 }
