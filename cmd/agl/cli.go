@@ -165,6 +165,8 @@ func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
 		kong.Exit(func(code int) { panic(&helpShownError{code}) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.ValueFormatter(helpOfValue),
+		// With a resolver, kong forgets what is wrong with an environment variable whose flag is given.
+		kong.Resolvers(kong.ResolverFunc(func(*kong.Context, *kong.Path, *kong.Flag) (any, error) { return nil, nil })),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("set up the command line: %w", err)
