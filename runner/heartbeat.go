@@ -47,8 +47,8 @@ func (w *worker) sendEvery(ctx context.Context, interval time.Duration) (stop fu
 
 // beat sends one heartbeat. The store answers with the attempt that the worker should be working on: another one, or
 // none, means that the store has ended the current one. It returns false if the store does not know workers.
-func (w *worker) beat(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, max(w.cfg.HeartbeatInterval, time.Second))
+func (w *worker) beat(stopping context.Context) bool {
+	ctx, cancel := context.WithTimeout(stopping, max(w.cfg.HeartbeatInterval, time.Second))
 	defer cancel()
 	log := w.cfg.Logger.With("worker_id", w.workerID)
 	stats, err := w.snapshots.get(ctx)
@@ -61,11 +61,18 @@ func (w *worker) beat(ctx context.Context) bool {
 	case agl.ErrorCode(err) == agl.CodeUnimplemented:
 		log.InfoContext(ctx, "the store takes no heartbeats: it cannot tell when it has ended an attempt", "error", err)
 		return false
-	case err != nil:
-		if !agl.IsContextError(err) {
-			log.WarnContext(ctx, "heartbeat failed", "error", err)
+	case err != nil && agl.IsContextError(err):
+		// The first one tells of a store that takes requests and does not answer: nothing else does while the agents run.
+		if stopping.Err() == nil && !w.unanswered.Swap(true) {
+			log.WarnContext(ctx, "the store does not answer the worker's heartbeats; it may end its attempt as unresponsive", "error", err)
 		}
 		return true
+	case err != nil:
+		log.WarnContext(ctx, "heartbeat failed", "error", err)
+		return true
+	}
+	if w.unanswered.Swap(false) {
+		log.InfoContext(ctx, "the store answers the worker's heartbeats again")
 	}
 	// An answer that crossed the start or the end of an attempt says nothing about that attempt.
 	if before == nil || before != w.current.Load() || before.ending.Load() || answer.CurrentAttemptID.V == before.attempt.AttemptID {

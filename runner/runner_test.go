@@ -1,6 +1,7 @@
 package runner_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -469,4 +470,31 @@ func TestConfigRejects(t *testing.T) {
 			t.Errorf("error is %v, want %s", err, want)
 		}
 	}
+}
+
+// TestUnansweredHeartbeats: while agents run, heartbeats alone tell that the store takes requests and does not answer. Each worker says so once.
+func TestUnansweredHeartbeats(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t)
+		enqueue(t, s, agl.RolloutConfig{})
+		begin := time.Now()
+		s.updateWorker = func(ctx context.Context) error {
+			if since := time.Since(begin); since < 15*time.Second || since > 5*time.Minute {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		var log bytes.Buffer
+		runOne(t, runner.Config{Store: s, Logger: slog.New(slog.NewTextHandler(&log, nil)), Agent: agl.AgentFunc(func(ctx context.Context, task agl.Task) (agl.Result, error) {
+			time.Sleep(10 * time.Minute)
+			return done(ctx, task)
+		})})
+		for _, line := range []string{"the store does not answer the worker's heartbeats", "the store answers the worker's heartbeats again"} {
+			if n := strings.Count(log.String(), line); n != 1 {
+				t.Errorf("%d lines %q in\n%s", n, line, log.String())
+			}
+		}
+	})
 }

@@ -16,8 +16,9 @@ import (
 type worker struct {
 	*shared
 
-	workerID string
-	current  atomic.Pointer[attempt] // nil between attempts
+	workerID   string
+	current    atomic.Pointer[attempt] // nil between attempts
+	unanswered atomic.Bool             // the last heartbeat got no answer in time
 }
 
 // run takes rollouts and executes them until the quota is used up, the queue is

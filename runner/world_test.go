@@ -24,6 +24,7 @@ type faultyStore struct {
 	updateAttempt func(p agl.UpdateAttemptParams) error
 	addSpans      func(p agl.AddSpansParams) error
 	getResources  func() error
+	updateWorker  func(ctx context.Context) error
 }
 
 func (s *faultyStore) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams) (agl.DequeueResult, error) {
@@ -51,6 +52,15 @@ func (s *faultyStore) AddSpans(ctx context.Context, p agl.AddSpansParams) (agl.A
 		}
 	}
 	return s.Store.AddSpans(ctx, p)
+}
+
+func (s *faultyStore) UpdateWorker(ctx context.Context, p agl.UpdateWorkerParams) (agl.Worker, error) {
+	if s.updateWorker != nil {
+		if err := s.updateWorker(ctx); err != nil {
+			return agl.Worker{}, err
+		}
+	}
+	return s.Store.UpdateWorker(ctx, p)
 }
 
 func (s *faultyStore) GetLatestResources(ctx context.Context) (agl.ResourcesUpdate, error) {
