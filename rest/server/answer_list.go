@@ -20,13 +20,14 @@ const (
 
 // listing is a query whose answer may be too large for memory. It is read and sent in parts.
 //
-// after or key says how to deal with changes between the reads. With neither, new items come last.
+// after or key says how to deal with changes between the reads.
 type listing[T any] struct {
 	paging *agl.Paging                  // of the query; read returns the items that it selects
 	read   func() (agl.Page[T], error)  // queries the store
 	one    func([]byte, *T) []byte      // appends an item
 	after  *position[T]                 // makes read begin after an item
 	key    func(h *maphash.Hash, it *T) // hashes the identity of an item, for orders that may change
+	grows  bool                         // with key: items are only added, so that none moves to where the list was read already
 }
 
 // position is the place of a list from which it is read on.
@@ -58,7 +59,7 @@ func (l *listing[T]) answer(x *exchange) error {
 		return err
 	}
 	complete := func() bool { return len(page.Items) >= most || asked.Offset+len(page.Items) >= page.Total }
-	if n := itemsIn(l.bytes(page.Items), len(page.Items)); l.key != nil && !complete() && n >= min(page.Total-asked.Offset, most) {
+	if n := itemsIn(l.bytes(page.Items), len(page.Items)); l.key != nil && !l.grows && !complete() && n >= min(page.Total-asked.Offset, most) {
 		// Everything fits into one read, which is consistent.
 		l.paging.Limit = min(n, most)
 		if page, err = l.read(); err != nil {
@@ -153,7 +154,7 @@ func (l *listing[T]) passes(page agl.Page[T], offset, most int) func(int) ([]T, 
 		n := itemsIn(bytes, read)
 		for sent < most {
 			if at >= total || at-offset >= most {
-				if l.key == nil || !found || pass == maxPasses {
+				if l.grows || !found || pass == maxPasses {
 					break
 				}
 				at, found, pass = offset, false, pass+1
@@ -181,16 +182,13 @@ func (l *listing[T]) passes(page agl.Page[T], offset, most int) func(int) ([]T, 
 
 // seenItems remembers which items were sent, with eight bytes for each.
 type seenItems[T any] struct {
-	key    func(*maphash.Hash, *T) // nil if every item is new
+	key    func(*maphash.Hash, *T)
 	hash   maphash.Hash
 	hashes map[uint64]struct{}
 }
 
 // add returns the items that are new. It reuses the slice.
 func (s *seenItems[T]) add(items []T) []T {
-	if s.key == nil {
-		return items
-	}
 	if s.hashes == nil {
 		s.hashes = make(map[uint64]struct{}, len(items))
 	}

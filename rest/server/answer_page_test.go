@@ -331,6 +331,56 @@ func TestListsThatChange(t *testing.T) {
 	}
 }
 
+// late is a store that gets another span, with an earlier sequence id, after the first page was read.
+type late struct {
+	agl.Store
+
+	span  agl.Span
+	pages int
+}
+
+func (l *late) QuerySpansJSON(ctx context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
+	page, err := l.Store.QuerySpansJSON(ctx, p)
+	if l.pages++; l.pages == 1 && err == nil {
+		_, err = l.AddSpans(ctx, agl.AddSpansParams{Spans: []agl.Span{l.span}})
+	}
+	return page, err
+}
+
+// A span whose sequence id was reserved before those that are stored already moves them, and none is sent twice.
+func TestSpansThatComeLate(t *testing.T) {
+	t.Parallel()
+	l := &late{Store: memorytest.Open(t)}
+	r, err := l.StartRollout(t.Context(), agl.StartRolloutParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	span := func(sequence int64) agl.Span {
+		return agl.Span{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, SpanID: strconv.FormatInt(sequence, 10), SequenceID: sequence}
+	}
+	l.span = span(1)
+	var spans []agl.Span
+	for i := range int64(300) {
+		spans = append(spans, span(i+2))
+	}
+	if _, err := l.AddSpans(t.Context(), agl.AddSpansParams{Spans: spans}); err != nil {
+		t.Fatal(err)
+	}
+	w := ask(t, newServer(t, server.Config{Store: l}), "GET", "/v1/agl/spans?limit=-1&rollout_id="+r.RolloutID, "")
+	var got struct {
+		Items []agl.Span `json:"items"`
+	}
+	decode(t, w.Body.Bytes(), &got)
+	for i, s := range got.Items {
+		if s.SequenceID != int64(i+2) {
+			t.Fatalf("span %d is %d", i, s.SequenceID)
+		}
+	}
+	if len(got.Items) != len(spans) || l.pages < 2 {
+		t.Errorf("got %d spans in %d pages, want the %d that were there, in several", len(got.Items), l.pages, len(spans))
+	}
+}
+
 // Who does not read at all is cut off, and so is an answer whose rest cannot be read.
 func TestAllSpansInPieces(t *testing.T) { //nolint:paralleltest // its answers take much memory
 	synctest.Test(t, func(t *testing.T) {

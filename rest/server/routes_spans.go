@@ -90,26 +90,17 @@ func (s spans) query(x *exchange) error {
 			paging: &p.Paging,
 			read:   func() (agl.Page[agl.Span], error) { return s.store.QuerySpans(x.context(), p) },
 			one:    appendTo[agl.Span],
-			key: inOrder(&p, func(h *maphash.Hash, span *agl.Span) {
-				_, _ = h.WriteString(span.AttemptID + "/" + span.SpanID)
-			}),
+			key:    func(h *maphash.Hash, span *agl.Span) { _, _ = h.WriteString(span.AttemptID + "/" + span.SpanID) },
+			grows:  true,
 		}).answer(x)
 	}
 	return (&listing[jsontext.Value]{
 		paging: &p.Paging,
 		read:   func() (agl.Page[jsontext.Value], error) { return s.store.QuerySpansJSON(x.context(), p) },
 		one:    func(dst []byte, doc *jsontext.Value) []byte { return append(dst, *doc...) },
-		key:    inOrder(&p, func(h *maphash.Hash, doc *jsontext.Value) { _, _ = h.Write(*doc) }), // spans never change
+		key:    func(h *maphash.Hash, doc *jsontext.Value) { _, _ = h.Write(*doc) }, // spans never change
+		grows:  true,
 	}).answer(x)
-}
-
-// inOrder returns nil if a query orders spans by ascending sequence ids, since spans that are added meanwhile then
-// come last; otherwise key.
-func inOrder[T any](p *agl.QuerySpansParams, key func(*maphash.Hash, *T)) func(*maphash.Hash, *T) {
-	if p.SortBy == "" || p.SortBy == "sequence_id" && p.Order != agl.Descending {
-		return nil
-	}
-	return key
 }
 
 func (s spans) nextSequenceID(x *exchange) error {
