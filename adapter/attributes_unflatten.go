@@ -61,6 +61,14 @@ func (n *nested) str() (string, bool) {
 	return stringValue(n.raw)
 }
 
+// text returns a string as it is and any other value as JSON text; nil is "".
+func (n *nested) text() string {
+	if s, ok := n.str(); ok || n == nil {
+		return s
+	}
+	return string(n.json())
+}
+
 // json returns the value as JSON; nil is null.
 func (n *nested) json() jsontext.Value {
 	if n == nil {

@@ -66,10 +66,11 @@ type Function struct {
 // gen_ai.response attributes, in the order of the spans: the prompt's messages, then the assistant's completions. The
 // tool calls of a completion are the children of its span that have tool attributes.
 type Messages struct {
-	// Strict rejects tool messages without a tool_call_id, and roles that OpenAI's API does not have, as the reference
-	// does, and leaves out replies without a role. Otherwise they are read as they were sent, since other engines accept them, and
-	// such a reply is the assistant's. A function without parameters then takes none, and tools without a name, such as web_search
-	// of the Responses API, are left out.
+	// Strict rejects tool messages without a tool_call_id, roles that OpenAI's API does not have, and whatever else it refuses, as the
+	// reference does, and leaves out replies without a role. Otherwise they are read as they were sent, since other engines accept
+	// them and a call that was refused must not hide the others: what is missing is empty, what is no text is its JSON. Such a reply
+	// is the assistant's. A function without parameters then takes none, and tools without a name, such as web_search of the
+	// Responses API, are left out.
 	Strict bool
 	// OwnCalls reads the tool calls that a completion itself records if no child of its span is one, completions of any role,
 	// and the text beside the calls of earlier messages. The reference leaves all of these out.
@@ -208,15 +209,17 @@ func (r *recordedChat) conversation(m Messages) (Conversation, error) {
 			message.ToolCalls = append(message.ToolCalls, f.completionToolCall(tool))
 		}
 		if m.OwnCalls && len(r.tools) == 0 && calls != nil {
-			message.ToolCalls = ownCalls(calls)
+			message.ToolCalls = sentCalls(calls)
 		}
 		c.Messages = append(c.Messages, message)
 	}
 	if functions := r.request.get("functions"); functions != nil {
 		const field = "gen_ai.request.functions"
-		f.requireList(field, functions)
+		if f.strict {
+			f.requireList(field, functions)
+		}
 		for i, recorded := range functions.list {
-			if !m.Strict && recorded.get("name") == nil {
+			if _, named := recorded.get("name").str(); !m.Strict && !named {
 				continue // of the provider's own
 			}
 			c.Tools = append(c.Tools, f.requestTool(field+"."+strconv.Itoa(i), recorded))
@@ -239,8 +242,8 @@ func (f *fields) failf(format string, args ...any) {
 }
 
 func (f *fields) promptMessage(field string, recorded *nested) Message {
-	role := f.requireString(field, recorded, "role")
-	if calls := recorded.get("tool_calls"); role == "assistant" && calls != nil {
+	role := f.sentString(field, recorded, "role")
+	if calls := recorded.get("tool_calls"); role == "assistant" && calls != nil && (f.strict || calls.isList) {
 		message := f.assistantCalls(field+".tool_calls", calls)
 		if content := recorded.get("content"); f.own && content != nil {
 			message.Content = content.json()
@@ -251,11 +254,15 @@ func (f *fields) promptMessage(field string, recorded *nested) Message {
 	if content := recorded.get("content"); content != nil {
 		message.Content = content.json()
 	}
-	if kind := message.Content.Kind(); kind != '"' && kind != '[' {
+	switch kind := message.Content.Kind(); {
+	case kind == '"' || kind == '[':
+	case !f.strict:
+		message.Content = rawjson.AppendString(nil, string(message.Content))
+	default:
 		f.failf("attribute %s.content: got %s, must be a string or a list of parts", field, message.Content)
 	}
 	if role == "tool" && (f.strict || recorded.get("tool_call_id") != nil) {
-		message.ToolCallID = f.requireString(field, recorded, "tool_call_id")
+		message.ToolCallID = f.sentString(field, recorded, "tool_call_id")
 	}
 	if roles := []string{"system", "developer", "user", "assistant", "tool"}; f.strict && !slices.Contains(roles, role) {
 		f.failf("attribute %s.role: got %q, allowed are %s", field, role, strings.Join(roles, ", "))
@@ -266,6 +273,10 @@ func (f *fields) promptMessage(field string, recorded *nested) Message {
 // assistantCalls returns an assistant's message with the tool calls that a prompt records.
 func (f *fields) assistantCalls(field string, recorded *nested) Message {
 	message := Message{Role: "assistant", Content: rawjson.Null(), ToolCalls: []ToolCall{}}
+	if !f.strict {
+		message.ToolCalls = append(message.ToolCalls, sentCalls(recorded)...)
+		return message
+	}
 	f.requireList(field, recorded)
 	for i, toolCall := range recorded.list {
 		at := field + "." + strconv.Itoa(i)
@@ -277,13 +288,11 @@ func (f *fields) assistantCalls(field string, recorded *nested) Message {
 	return message
 }
 
-// ownCalls reads the tool calls that a completion itself records. What the engine has left out is empty.
-func ownCalls(recorded *nested) (calls []ToolCall) {
+// sentCalls reads tool calls as they were sent. What the engine has left out is empty.
+func sentCalls(recorded *nested) (calls []ToolCall) {
 	for _, one := range recorded.list {
-		id, _ := one.get("id").str()
-		name, _ := one.get("name").str()
-		arguments, _ := one.get("arguments").str()
-		calls = append(calls, ToolCall{ID: id, Type: "function", Function: FunctionCall{Name: name, Arguments: arguments}})
+		function := FunctionCall{Name: one.get("name").text(), Arguments: one.get("arguments").text()}
+		calls = append(calls, ToolCall{ID: one.get("id").text(), Type: "function", Function: function})
 	}
 	return calls
 }
@@ -299,7 +308,7 @@ func (f *fields) completionToolCall(tool *nested) ToolCall {
 func (f *fields) requestTool(field string, recorded *nested) Tool {
 	tool := Tool{Type: "function", Function: Function{Name: f.requireString(field, recorded, "name")}}
 	if recorded.get("description") != nil {
-		tool.Function.Description = f.requireString(field, recorded, "description")
+		tool.Function.Description = f.sentString(field, recorded, "description")
 	}
 	if !f.strict && recorded.get("parameters") == nil {
 		tool.Function.Parameters = jsontext.Value("{}")
@@ -309,7 +318,11 @@ func (f *fields) requestTool(field string, recorded *nested) Tool {
 	tool.Function.Parameters = parameters.json()
 	if text, ok := parameters.str(); ok {
 		tool.Function.Parameters = jsontext.Value(text)
-		if !tool.Function.Parameters.IsValid(jsontext.AllowDuplicateNames(true)) {
+		switch valid := tool.Function.Parameters.IsValid(jsontext.AllowDuplicateNames(true)); {
+		case valid:
+		case !f.strict:
+			tool.Function.Parameters = rawjson.AppendString(nil, text)
+		default:
 			f.failf("attribute %s.parameters: got %.100q, must be JSON", field, text)
 		}
 	}
@@ -339,11 +352,19 @@ func (f *fields) requireString(field string, object *nested, key string) string 
 	return text
 }
 
+// sentString is requireString, except that without Strict it is the text of whatever was sent.
+func (f *fields) sentString(field string, object *nested, key string) string {
+	if f.strict {
+		return f.requireString(field, object, key)
+	}
+	return object.get(key).text()
+}
+
 // requireText returns a string as it is and any other value as JSON text.
 func (f *fields) requireText(field string, object *nested, key string) string {
 	value := f.require(field, object, key)
-	if text, ok := value.str(); ok {
-		return text
+	if value == nil {
+		return ""
 	}
-	return string(value.json())
+	return value.text()
 }

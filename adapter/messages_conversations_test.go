@@ -1,9 +1,11 @@
 package adapter_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agl-go/agl"
@@ -56,4 +58,31 @@ func TestConversationsWithCalls(t *testing.T) {
 // at returns attributes below a prefix, which stands for $ in them.
 func at(prefix, attributes string) string {
 	return `"` + prefix + strings.ReplaceAll(attributes, "$", prefix)
+}
+
+// Without Strict what was sent is read, whatever it is; the reference refuses it.
+func TestMessagesAsSent(t *testing.T) {
+	t.Parallel()
+	for attributes, want := range map[string]string{
+		`{"gen_ai.prompt.0.content":"hi"}`:                                                                  `{"role":"","content":"hi"}`,
+		`{"gen_ai.prompt.0.role":7,"gen_ai.prompt.0.content":42}`:                                           `{"role":"7","content":"42"}`,
+		`{"gen_ai.prompt.0.role":"assistant","gen_ai.prompt.0.tool_calls":"f"}`:                             `{"role":"assistant","content":""}`,
+		`{"gen_ai.prompt.0.role":"assistant","gen_ai.prompt.0.tool_calls.0.name":"f"}`:                      `{"role":"assistant","content":null,"tool_calls":[{"id":"","type":"function","function":{"name":"f","arguments":""}}]}`,
+		`{"gen_ai.prompt.0.role":"user","gen_ai.prompt.0.content":"x","gen_ai.request.functions":"f"}`:      `{"role":"user","content":"x"}`,
+		`{"gen_ai.prompt.0.role":"user","gen_ai.prompt.0.content":"x","gen_ai.request.functions.0.name":7}`: `{"role":"user","content":"x"}`,
+		`{"gen_ai.prompt.0.role":"tool","gen_ai.prompt.0.content":"x","gen_ai.prompt.0.tool_call_id":7}`:    `{"role":"tool","content":"x","tool_call_id":"7"}`,
+	} {
+		spans := []agl.Span{{SpanID: "s", Name: agl.SpanLiteLLMRequest, Attributes: agl.Attributes(attributes)}}
+		got, err := adapter.Messages{OwnCalls: true}.Adapt(spans)
+		if err != nil || len(got) != 1 || len(got[0].Messages) != 1 {
+			t.Errorf("%s: got %+v, %v", attributes, got, err)
+			continue
+		}
+		if text, err := json.Marshal(got[0].Messages[0]); err != nil || string(text) != want {
+			t.Errorf("%s: got %s, %v, want %s", attributes, text, err, want)
+		}
+		if _, err := (adapter.Messages{Strict: true}).Adapt(spans); !errors.Is(err, agl.ErrInvalid) {
+			t.Errorf("%s: strict got %v", attributes, err)
+		}
+	}
 }

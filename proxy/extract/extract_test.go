@@ -162,6 +162,24 @@ func TestAllOfAReply(t *testing.T) {
 }
 
 // What is no vote is an error that says what the model said; other replies are judged nevertheless.
+// A call that the engine has refused, and one that lacks what other engines do without, hide no other call.
+func TestReadsWhatWasSent(t *testing.T) {
+	t.Parallel()
+	const bare = `{"role":"assistant","content":"","tool_calls":[{"type":"function","function":{"name":"now"}}]}`
+	s := said(
+		t,
+		[2]string{`{"content":"hi"},{"role":"tool","content":42}`, ""},
+		[2]string{`{"role":"user","content":"what time is it?"}`, bare},
+		[2]string{`{"role":"user","content":"what time is it?"},` + bare + `,{"role":"tool","content":"noon"}`, "noon"},
+	)
+	if len(s.Calls) != 2 || s.Calls[1].Reply.Text() != "noon" || len(s.Calls[1].Messages) != 3 {
+		t.Fatalf("got %+v", s)
+	}
+	if calls := s.Calls[1].Messages[1].ToolCalls; len(calls) != 1 || calls[0] != s.Calls[0].Reply.ToolCalls[0] || calls[0].Function.Name != "now" {
+		t.Errorf("got the calls %+v of %+v", calls, s.Calls[0].Reply)
+	}
+}
+
 func TestJudgeFails(t *testing.T) {
 	t.Parallel()
 	s := shop(t)
