@@ -79,6 +79,26 @@ func pagesOfSpans(ctx context.Context, store agl.Store, query agl.QuerySpansPara
 	})
 }
 
+// checkAttempt refuses the id of an attempt that the rollout does not have: a query for its spans returns none.
+func checkAttempt(ctx context.Context, store agl.Store, rollout, attempt string) error {
+	if attempt == "" || attempt == agl.LatestAttempt {
+		return nil
+	}
+	page, err := store.QueryAttempts(ctx, agl.QueryAttemptsParams{RolloutID: rollout})
+	if err != nil {
+		return err
+	}
+	var ids []string
+	for i := range page.Items {
+		ids = append(ids, page.Items[i].AttemptID)
+	}
+	if slices.Contains(ids, attempt) {
+		return nil
+	}
+	return agl.Errorf(agl.CodeNotFound, "--attempt=%s: must be latest or an attempt of rollout %s, which has %s",
+		attempt, rollout, cmp.Or(strings.Join(ids, ", "), "none"))
+}
+
 // attemptSpans returns all spans of a query.
 func attemptSpans(ctx context.Context, store agl.Store, query agl.QuerySpansParams) (spans []agl.Span, err error) {
 	for s, err := range pagesOfSpans(ctx, store, query, pageSize) {

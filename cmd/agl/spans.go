@@ -40,6 +40,9 @@ func (c *spansCommand) use(ctx context.Context, out *console.Console, store agl.
 	if err != nil {
 		return c.Wrap(err)
 	}
+	if err := checkAttempt(ctx, store, rollout.RolloutID, c.Attempt); err != nil {
+		return c.Wrap(err)
+	}
 	return (&listing[agl.Span, *agl.Span]{
 		flags:   c.listFlags,
 		headers: []string{"SEQ", "ATTEMPT", "SPAN", "PARENT", "NAME", "STATUS", "TOOK", "TOKENS", "REWARD"},

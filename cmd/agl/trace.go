@@ -40,6 +40,9 @@ func (c *traceCommand) use(ctx context.Context, out *console.Console, store agl.
 		return c.Wrap(err)
 	}
 	c.Rollout = rollout.RolloutID
+	if err := checkAttempt(ctx, store, c.Rollout, c.Attempt); err != nil {
+		return c.Wrap(err)
+	}
 	query := agl.QuerySpansParams{RolloutID: c.Rollout, AttemptID: c.Attempt}
 	if c.JSON {
 		for span, err := range pagesOfSpans(ctx, store, query, wholeSpans) {
@@ -90,11 +93,7 @@ func (c *traceCommand) attempts(ctx context.Context, store agl.Store) ([]agl.Att
 	if err != nil || c.Attempt == "" {
 		return page.Items, c.Wrap(err)
 	}
-	i := slices.IndexFunc(page.Items, func(a agl.Attempt) bool { return a.AttemptID == c.Attempt })
-	if i < 0 {
-		return nil, agl.Errorf(agl.CodeNotFound, "--attempt=%s: rollout %q has no such attempt", c.Attempt, c.Rollout)
-	}
-	return page.Items[i : i+1], nil
+	return slices.DeleteFunc(page.Items, func(a agl.Attempt) bool { return a.AttemptID != c.Attempt }), nil
 }
 
 // printTrace prints the rollout and, for each attempt, its spans as a tree, its
