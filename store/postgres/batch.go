@@ -33,7 +33,7 @@ type batch struct {
 	sequences map[string]bool
 	keys      map[string]bool
 	documents map[string]bool
-	expired   []string // keys to delete before they can be inserted again
+	expired   []driver.IdempotencyRecord // keys to delete before they can be inserted again
 }
 
 const (

@@ -215,7 +215,7 @@ func (b *batch) loadRest(calls []call, want *driver.LoadParams, got *driver.Load
 			switch {
 			case err != nil:
 			case want.Now.Sub(record.CreateTime) > b.driver.config.IdempotencyTTL:
-				b.expired = append(b.expired, record.Scope)
+				b.expired = append(b.expired, record)
 			default:
 				b.keys[record.Scope] = true
 				got.Keys = append(got.Keys, record)

@@ -139,6 +139,9 @@ const (
 		SET fingerprint = excluded.fingerprint, create_time = excluded.create_time, made = excluded.made,
 			resources_id = excluded.resources_id`
 	forgetKeys = `DELETE FROM idempotency WHERE scope = ANY($1::text[])`
+	// Another server may have used an expired key meanwhile.
+	removeKeys = `DELETE FROM idempotency k
+		USING unnest($1::text[], $2::float8[]) v (scope, create_time) WHERE k.scope = v.scope AND k.create_time = v.create_time`
 
 	setClosed = `UPDATE store SET queue_closed = $1::bool`
 
@@ -351,7 +354,12 @@ func (w *writes) spans() {
 
 func (w *writes) keys() {
 	c := w.changes
-	w.addIDs(w.batch.expired, forgetKeys)
+	addRows(w, removeKeys, w.batch.expired, func(p *params, rows []driver.IdempotencyRecord) [][]byte {
+		return [][]byte{
+			textArray(p, rows, func(k driver.IdempotencyRecord) string { return k.Scope }),
+			floatArray(p, rows, func(k driver.IdempotencyRecord) float64 { return float64(k.CreateTime) }),
+		}
+	})
 	rows := make([]*driver.IdempotencyRecord, len(c.Keys))
 	for i := range rows {
 		rows[i] = &c.Keys[i]

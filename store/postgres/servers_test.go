@@ -16,6 +16,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store"
+	"github.com/agl-go/agl/store/driver"
 	"github.com/agl-go/agl/store/postgres"
 )
 
@@ -214,6 +215,37 @@ func TestOneKeyOnTwoServers(t *testing.T) {
 	stats, err := a.Statistics(t.Context())
 	if err != nil || stats.TotalRollouts != 2*rounds || stats.TotalAttempts != 1 {
 		t.Errorf("statistics %+v, error %v, want %d rollouts and one attempt", stats, err, 2*rounds)
+	}
+}
+
+// TestOneExpiredKeyOnTwoServers uses a key that has expired on both servers at once.
+func TestOneExpiredKeyOnTwoServers(t *testing.T) {
+	t.Parallel()
+	config := postgres.Config{URL: server.Database(t), MaxConns: 4, Lifetimes: driver.Lifetimes{IdempotencyTTL: time.Hour}}
+	a, b := open(t, config), open(t, config)
+	begin := func(d *postgres.Driver, now agl.Timestamp) (use func() error) {
+		tx, err := d.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got driver.Loaded
+		if err := tx.Load(t.Context(), &driver.LoadParams{Now: now, Keys: []string{"k"}}, &got); err != nil || len(got.Keys) > 0 {
+			t.Fatalf("loaded %v, %v, want no key", got.Keys, err)
+		}
+		return func() error {
+			defer tx.Discard()
+			return tx.Apply(t.Context(), &driver.Changes{Now: now, Keys: []driver.IdempotencyRecord{{Scope: "k", Fingerprint: "f", CreateTime: now}}})
+		}
+	}
+	if err := begin(a, 1000)(); err != nil {
+		t.Fatal(err)
+	}
+	useA, useB := begin(a, 9000), begin(b, 9000)
+	if err := useA(); err != nil {
+		t.Fatal(err)
+	}
+	if err := useB(); !errors.Is(err, driver.ErrRetry) {
+		t.Errorf("the second use: %v, want another try, which finds the first", err)
 	}
 }
 
