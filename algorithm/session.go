@@ -89,6 +89,7 @@ type Session struct {
 	metrics    *Lines
 	keeping    sync.WaitGroup       // writes what the last step has computed
 	snapshots  []publishedSnapshots // that the engine holds, oldest first
+	unreported bool                 // the metrics have no line of Step yet
 	unsaved    []string             // versions that were published since the last checkpoint, also by earlier processes
 }
 
@@ -140,6 +141,7 @@ type sessionState struct {
 	Generation  int            `json:"generation,omitzero"`
 	Release     *release       `json:"release,omitzero"`
 	Validating  bool           `json:"validating,omitzero"` // the weights of this step
+	Unreported  bool           `json:"unreported,omitzero"`
 	Own         jsontext.Value `json:",embed"`
 }
 
@@ -186,7 +188,11 @@ func OpenSession(ctx context.Context, p SessionParams) (_ *Session, err error) {
 		}
 	}
 	if p.OutDir != "" {
-		if s.metrics, err = openMetrics(filepath.Join(p.OutDir, "metrics.jsonl"), s.Step); err != nil {
+		keep := s.Step + 1
+		if s.Step == 0 || s.unreported {
+			keep = s.Step
+		}
+		if s.metrics, err = openMetrics(filepath.Join(p.OutDir, "metrics.jsonl"), keep); err != nil {
 			return nil, err
 		}
 	}
@@ -224,7 +230,7 @@ func (s *Session) openModel(ctx context.Context) (err error) {
 		return fmt.Errorf("checkpoint of step %d: %w", s.Step, err)
 	}
 	s.Run, s.ResourcesID, s.Totals, s.Before, s.After, s.Own = state.Run, state.ResourcesID, state.Totals, state.Before, state.After, state.Own
-	s.generation, s.validate = state.Generation, state.Validating
+	s.generation, s.validate, s.unreported = state.Generation, state.Validating, state.Unreported
 	if state.Release != nil && p.Release != nil {
 		s.release = *state.Release
 	}
@@ -284,8 +290,8 @@ func (s *Session) AppendJournal(entry any) error {
 	return nil
 }
 
-// openMetrics opens the metrics and drops the lines after that of a step; step 0 drops all.
-func openMetrics(path string, step int) (*Lines, error) {
+// openMetrics opens the metrics and drops the lines from a step on.
+func openMetrics(path string, from int) (*Lines, error) {
 	return OpenLines(path, func(line []byte) (bool, error) {
 		var head struct {
 			Step *int `json:"step"`
@@ -293,7 +299,7 @@ func openMetrics(path string, step int) (*Lines, error) {
 		if err := json.Unmarshal(line, &head); err != nil || head.Step == nil {
 			return false, nil //nolint:nilerr // the lines before a damaged one are kept
 		}
-		return step > 0 && *head.Step <= step, nil
+		return *head.Step < from, nil
 	})
 }
 
@@ -390,7 +396,7 @@ func (s *Session) Params(rollouts []agl.EnqueueRollout, groupSize int) RolloutsP
 func (s *Session) Commit(ctx context.Context, checkpoint bool, report func(saving time.Duration) any) error {
 	checkpoint = (checkpoint || s.release.offered) && s.Model.KeepsCheckpoints()
 	var saving time.Duration
-	if checkpoint {
+	if checkpoint && s.Model.Saved != s.Step {
 		start := time.Now()
 		if err := s.Model.Save(ctx, s.Step); err != nil {
 			return err
@@ -401,6 +407,7 @@ func (s *Session) Commit(ctx context.Context, checkpoint bool, report func(savin
 		if err := s.AppendMetrics(ctx, report(saving)); err != nil {
 			return fmt.Errorf("write metrics: %w", err)
 		}
+		s.unreported = false
 	}
 	if !checkpoint {
 		return s.committed(ctx)
@@ -409,7 +416,7 @@ func (s *Session) Commit(ctx context.Context, checkpoint bool, report func(savin
 		return fmt.Errorf("write metrics: %w", err)
 	}
 	state := sessionState{Run: s.Run, ResourcesID: s.ResourcesID, Totals: s.Totals, Before: s.Before, After: s.After, Generation: s.generation,
-		Validating: s.validates(s.Step)}
+		Validating: s.validates(s.Step), Unreported: s.unreported}
 	if s.p.Release != nil {
 		state.Release = &s.release
 	}
@@ -430,13 +437,15 @@ func (s *Session) Commit(ctx context.Context, checkpoint bool, report func(savin
 }
 
 // Checkpoint makes a checkpoint of the steps done, unless there is one. It is for a run that is interrupted between steps:
-// own are the algorithm's own members of the checkpoint, as they were after the last step. It makes none while earlier weights are
-// validated, which could not be done again.
-func (s *Session) Checkpoint(ctx context.Context, own any) error {
+// own are the algorithm's own members of the checkpoint, as they were after the last step; unreported says that the metrics have no
+// line of that step yet, which the run that resumes writes. It makes none while earlier weights are validated, which could not be done
+// again.
+func (s *Session) Checkpoint(ctx context.Context, own any, unreported bool) error {
 	if !s.Model.KeepsCheckpoints() || s.Model.Saved == s.Step || s.beside != nil && !s.validates(s.Step) {
 		return nil
 	}
 	s.p.State = func() (any, error) { return own, nil }
+	s.unreported = unreported
 	return s.Commit(ctx, true, nil)
 }
 

@@ -12,17 +12,17 @@ func TestOpenMetrics(t *testing.T) {
 	const whole = "{\"step\":0}\n{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n"
 	for _, tc := range []struct {
 		name, before string
-		step         int
+		from         int
 		want         string
 	}{
 		{"new", "", 0, ""},
 		{"from the start", whole, 0, ""},
-		{"middle", whole, 2, "{\"step\":0}\n{\"step\":1}\n{\"step\":2}\n"},
-		{"end", whole, 3, whole},
+		{"middle", whole, 3, "{\"step\":0}\n{\"step\":1}\n{\"step\":2}\n"},
+		{"end", whole, 4, whole},
 		{"beyond", whole, 9, whole},
-		{"half a line", "{\"step\":0}\n{\"step\":1}\n{\"st", 2, "{\"step\":0}\n{\"step\":1}\n"},
-		{"last line without its end", "{\"step\":0}\n{\"step\":1}", 2, "{\"step\":0}\n"},
-		{"garbage", "{\"step\":0}\nhello\n{\"step\":1}\n", 2, "{\"step\":0}\n"},
+		{"half a line", "{\"step\":0}\n{\"step\":1}\n{\"st", 3, "{\"step\":0}\n{\"step\":1}\n"},
+		{"last line without its end", "{\"step\":0}\n{\"step\":1}", 3, "{\"step\":0}\n"},
+		{"garbage", "{\"step\":0}\nhello\n{\"step\":1}\n", 3, "{\"step\":0}\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -32,7 +32,7 @@ func TestOpenMetrics(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			m, err := openMetrics(path, tc.step)
+			m, err := openMetrics(path, tc.from)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -48,7 +48,8 @@ func (*GRPO) LearnsFromCalls() bool { return true }
 // rollouts. It needs a train dataset unless there is a Source, and uses the validation dataset if there is one.
 //
 // When ctx ends, Run returns its error; outstanding rollouts are cancelled in the store and the last checkpoint stays
-// intact. Unless an optimizer step of the step under way was begun, it makes a checkpoint of the steps done. A checkpoint of other
+// intact. It makes a checkpoint of the steps done, unless the step under way is past its first optimizer step and not yet in its
+// validation. A checkpoint of other
 // settings is agl.ErrConflict. If every model call of a step was recorded without token ids or log-probabilities, Run returns
 // agl.ErrIllegalState: the next step would be the same.
 func (g *GRPO) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
@@ -96,6 +97,8 @@ type feeder interface {
 type ownState struct {
 	Source jsontext.Value `json:"source"`
 	Async  *savedPump     `json:"async,omitzero"`
+	// Report is that of the last step if its validation was interrupted.
+	Report *StepReport `json:"report,omitzero"`
 }
 
 // open makes everything ready for the next step.
@@ -155,12 +158,17 @@ func (r *trainingRun) open(ctx context.Context, in agl.AlgorithmInput) (err erro
 		return fmt.Errorf("checkpoint of step %d: %w", r.session.Step, err)
 	}
 	r.feeder.start(ctx)
-	return r.session.Begin(ctx, func(v *algorithm.Report, took time.Duration) any {
+	err = r.session.Begin(ctx, func(v *algorithm.Report, took time.Duration) any {
 		return StepReport{
 			Steps: r.cfg.reported(), ResourcesID: r.session.ResourcesID, Masked: map[algorithm.Mask]int{}, Validation: v,
 			Seconds: Seconds{Validate: took.Seconds(), Total: took.Seconds()},
 		}
 	})
+	if err != nil || own.Report == nil {
+		return err
+	}
+	own.Report.Steps = r.cfg.reported()
+	return r.endStep(ctx, *own.Report, true)
 }
 
 // pinned returns the resources of the rollouts that are running.
@@ -185,10 +193,15 @@ func newFeeder(c collector, in agl.AlgorithmInput, own ownState) (feeder, error)
 	return newPump(c, in, own.Async)
 }
 
+func (r *trainingRun) state() (own ownState, err error) {
+	own.Source, own.Async, err = r.feeder.save()
+	return own, err
+}
+
 // saveState returns GRPO's own members of a checkpoint.
 func (r *trainingRun) saveState() (any, error) {
-	position, async, err := r.feeder.save()
-	return ownState{position, async}, err
+	own, err := r.state()
+	return own, err
 }
 
 // trainStep makes one step, counted from 1.
@@ -212,7 +225,7 @@ func (r *trainingRun) trainStep(ctx context.Context, step int) error {
 			err = lessons.train(ctx, part.groups)
 		}
 		if err != nil && ctx.Err() != nil && !lessons.stepped() {
-			r.keep(ctx, before)
+			r.keep(ctx, before, false)
 		}
 		if err != nil {
 			return err
@@ -242,12 +255,20 @@ func (r *trainingRun) trainStep(ctx context.Context, step int) error {
 	s.Totals.Add(report.Rollouts, report.Masked)
 	s.Totals.Spans += report.Spans
 	s.Totals.Tokens += tokens
-	checkpoint := step == r.cfg.Steps || step%r.cfg.CheckpointEvery == 0
+	report.Seconds.Total = time.Since(start).Seconds()
+	return r.endStep(ctx, report, step == r.cfg.Steps || step%r.cfg.CheckpointEvery == 0)
+}
+
+// endStep ends a step whose weights are published: it validates, reports and, with checkpoint, makes a checkpoint. If it is interrupted in
+// the validation, the run that resumes ends the step.
+func (r *trainingRun) endStep(ctx context.Context, report StepReport, checkpoint bool) error {
+	start := time.Now()
 	if err := r.validate(ctx, &report, checkpoint); err != nil {
 		return err
 	}
-	if err := s.Commit(ctx, checkpoint, func(saving time.Duration) any {
-		report.Seconds.Checkpoint, report.Seconds.Total = saving.Seconds(), time.Since(start).Seconds()
+	if err := r.session.Commit(ctx, checkpoint, func(saving time.Duration) any {
+		report.Seconds.Checkpoint = saving.Seconds()
+		report.Seconds.Total += time.Since(start).Seconds()
 		return report
 	}); err != nil {
 		return err
@@ -263,8 +284,12 @@ func (r *trainingRun) validate(ctx context.Context, report *StepReport, checkpoi
 	s, start := r.session, time.Now()
 	last, every := report.Step == r.cfg.Steps, r.cfg.ValidateEvery
 	due := last || every > 0 && report.Step%every == 0
-	if report.Beside, err = s.EndValidation(due || checkpoint); err != nil {
+	beside, err := s.EndValidation(due || checkpoint)
+	if err != nil {
 		return err
+	}
+	if beside != nil {
+		report.Beside = beside
 	}
 	switch {
 	case !due:
@@ -272,8 +297,12 @@ func (r *trainingRun) validate(ctx context.Context, report *StepReport, checkpoi
 		err = s.StartValidation(ctx)
 	default:
 		report.Validation, _, err = s.Validate(ctx, algorithm.Tag{Step: report.Step})
+		if own, stateErr := r.state(); err != nil && ctx.Err() != nil && stateErr == nil {
+			own.Report = report
+			r.keep(ctx, own, true)
+		}
 	}
-	if report.Beside != nil || report.Validation != nil {
+	if beside != nil || report.Validation != nil {
 		report.Seconds.Validate = time.Since(start).Seconds()
 	}
 	return err
@@ -282,15 +311,16 @@ func (r *trainingRun) validate(ctx context.Context, report *StepReport, checkpoi
 // keepTimeout limits the checkpoint of a run that is interrupted.
 const keepTimeout = 10 * time.Second
 
-// keep makes a checkpoint of the steps done when a run is interrupted in the next one before that has changed the weights.
-// state is that of the source before it. Weights that have become useless get none.
-func (r *trainingRun) keep(ctx context.Context, state any) {
+// keep makes a checkpoint of the steps done when a run is interrupted in a validation, or in the next step before that has changed the
+// weights. state is that after these steps; unreported says that the last of them is not in the metrics. Weights that have become useless
+// get none.
+func (r *trainingRun) keep(ctx context.Context, state any, unreported bool) {
 	if useless(context.Cause(ctx)) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
 	defer cancel()
-	if err := r.session.Checkpoint(ctx, state); err != nil {
+	if err := r.session.Checkpoint(ctx, state, unreported); err != nil {
 		r.cfg.Logger.WarnContext(ctx, "no checkpoint of the interrupted run; it resumes from the one before", "error", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/go-json-experiment/json"
@@ -37,6 +38,10 @@ func TestResume(t *testing.T) {
 		t.Parallel()
 		testResume(t, 4, 0)
 	})
+	t.Run("interrupted in the validation", func(t *testing.T) {
+		t.Parallel()
+		testResume(t, 5, -1)
+	})
 	t.Run("killed", func(t *testing.T) {
 		t.Parallel()
 		testResume(t, 3, 4)
@@ -44,7 +49,7 @@ func TestResume(t *testing.T) {
 }
 
 // testResume resumes from a step a run that ended when so many rollouts of step 5 had come; 0 is in training, when the engine had
-// computed their log-probabilities.
+// computed their log-probabilities, and -1 in the validation after it.
 func testResume(t *testing.T, from, rollouts int) {
 	t.Helper()
 	in := agl.AlgorithmInput{Train: tasks(t), Val: tasks(t)}
@@ -54,6 +59,9 @@ func testResume(t *testing.T, from, rollouts int) {
 		cfg := w.config(out)
 		if rollouts == 0 {
 			cfg.Correction.Kind = grpo.TokenTIS
+		}
+		if rollouts < 0 {
+			cfg.ValidateEvery = 5
 		}
 		return cfg
 	}
@@ -73,6 +81,14 @@ func testResume(t *testing.T, from, rollouts int) {
 				kill()
 			}
 		}}
+	}
+	if rollouts < 0 {
+		var validated atomic.Int64
+		first.onRollout = func(t agl.Task) {
+			if t.Rollout.Mode == agl.ModeVal && validated.Add(1) == digits+2 {
+				kill()
+			}
+		}
 	}
 	cfg.Progress.OnRollouts = func(_ algorithm.Phase, step, done, _ int) {
 		if step == 5 && done == rollouts {
