@@ -47,7 +47,7 @@ func (c *ChatReply) Reply(dst, completion []byte) ([]byte, error) {
 	if r := m.ReasoningText(); openai.IsText(r) {
 		out.Content = append(out.Content, block{Type: "thinking", Thinking: r, Signature: raw(`""`)})
 	}
-	for _, t := range []raw{m.Content, m.Refusal} {
+	for _, t := range []raw{m.ContentText(), m.Refusal} {
 		if openai.IsText(t) {
 			out.Content = append(out.Content, block{Type: "text", Text: t})
 		}
@@ -196,7 +196,7 @@ func (c *ChatReply) delta(to *openai.EventWriter, d *openai.ChatMessage) {
 	for _, piece := range [...]struct {
 		kind string
 		text raw
-	}{{"thinking", d.ReasoningText()}, {"text", d.Content}, {"text", d.Refusal}} {
+	}{{"thinking", d.ReasoningText()}, {"text", d.ContentText()}, {"text", d.Refusal}} {
 		if openai.IsText(piece.text) {
 			c.add(to, c.textBlock(piece.kind), piece.text)
 		}

@@ -136,6 +136,34 @@ func TestSloppyChunks(t *testing.T) {
 	inOrder(t, record.AppendJSON(nil), []string{`"stop_reason":"max_tokens"`, `"text":"hi"`, `"output_tokens":2`})
 }
 
+// Some services send the content of a reply in parts, what the model thinks among them.
+func TestRepliesInParts(t *testing.T) {
+	t.Parallel()
+	const parts = `[{"type":"thinking","thinking":[{"type":"text","text":"h"},{"type":"text","text":"m"}]},{"type":"text","text":"h"},{"type":"text","text":"i"}]`
+	want := []string{`"type":"thinking"`, `"thinking":"hm"`, `"type":"text"`, `"text":"hi"`}
+	whole, err := new(anthropic.ChatReply).Reply(nil, []byte(`{"id":"c","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":`+parts+`},"finish_reason":"stop"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inOrder(t, whole, want)
+	var record anthropic.Accumulator
+	for event := range bytes.SplitSeq(stream(
+		t, &anthropic.ChatReply{}, `{"id":"c","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":`+parts+`},"finish_reason":"stop"}]}`, `[DONE]`,
+	), []byte("\n\n")) {
+		record.Add(openai.Data(event))
+	}
+	inOrder(t, record.AppendJSON(nil), want)
+	_, reply, err := openai.ResponsesToChat([]byte(`{"model":"m","input":"hi"}`), openai.ResponsesOptions{ID: "resp_1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := reply.Reply(nil, []byte(`{"id":"c","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":`+parts+`},"finish_reason":"stop"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inOrder(t, response, []string{`"type":"reasoning"`, `"text":"hm"`, `"type":"output_text","text":"hi"`})
+}
+
 // An error in a stream is told whatever its shape.
 func TestStreamErrors(t *testing.T) {
 	t.Parallel()

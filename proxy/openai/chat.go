@@ -45,12 +45,48 @@ type ChatMessage struct {
 	ToolCallID       jsontext.Value `json:"tool_call_id,omitzero"`
 }
 
-// ReasoningText returns the message's reasoning_content, or else its reasoning.
+// ReasoningText returns the message's reasoning_content, or else its reasoning, or that in the parts of its content.
 func (m *ChatMessage) ReasoningText() jsontext.Value {
-	if IsText(m.ReasoningContent) {
+	switch {
+	case IsText(m.ReasoningContent):
 		return m.ReasoningContent
+	case IsText(m.Reasoning):
+		return m.Reasoning
+	default:
+		return partTexts(m.Content, "thinking")
 	}
-	return m.Reasoning
+}
+
+// ContentText returns the message's content. Of a list of parts, as some services send one in their replies, it returns the texts.
+func (m *ChatMessage) ContentText() jsontext.Value {
+	if m.Content.Kind() == '[' {
+		return partTexts(m.Content, "text")
+	}
+	return m.Content
+}
+
+// partTexts joins what the parts of a kind have in the member of its name: a text, or a list of parts with a text.
+func partTexts(parts jsontext.Value, kind string) (joined jsontext.Value) {
+	Elements(parts, func(part []byte) {
+		var is string
+		var text jsontext.Value
+		Members(part, func(name, value []byte) {
+			switch string(name) {
+			case "type":
+				is = Unquote(value)
+			case kind:
+				text = value
+			}
+		})
+		switch {
+		case is != kind:
+		case text.Kind() == '[':
+			joined = Join(joined, partTexts(text, "text"))
+		default:
+			joined = Join(joined, text)
+		}
+	})
+	return joined
 }
 
 // ChatPart is a part of a message's content.

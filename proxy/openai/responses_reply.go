@@ -344,7 +344,7 @@ func (r *ResponseReply) delta(to *EventWriter, d *ChatMessage, logprobs jsontext
 	for _, piece := range [...]struct {
 		kind, part string
 		text       jsontext.Value
-	}{{"reasoning", "reasoning_text", d.ReasoningText()}, {"message", "output_text", d.Content}, {"message", "refusal", d.Refusal}} {
+	}{{"reasoning", "reasoning_text", d.ReasoningText()}, {"message", "output_text", d.ContentText()}, {"message", "refusal", d.Refusal}} {
 		if !IsText(piece.text) {
 			continue
 		}
