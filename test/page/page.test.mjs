@@ -641,6 +641,13 @@ test("attributes of any type are shown, and long names break no page", async () 
   await done();
 });
 
+test("what the browser does not let the page copy is told", async () => {
+  const { page, done } = await open(`rollouts/${made.chat}?tab=raw`);
+  await page.getByRole("button", { name: "Copy", exact: true }).click();
+  await page.getByText("The browser did not allow it").waitFor();
+  await done();
+});
+
 test("a view that cannot be shown says so, and leaves the others", async () => {
   const { page, done } = await open("runs");
   await page.route("**/v1/agl/workers?*", (r) => r.fulfill({ json: {} }));

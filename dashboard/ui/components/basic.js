@@ -30,14 +30,13 @@ export const Empty = ({ title, children }) => html`<div class="empty"><p class="
 export const Loading = () => html`<p class="loading" role="status">Loading…</p>`;
 
 export function Copy({ text, label = "Copy" }) {
-  const [copied, setCopied] = useState(false);
+  const [said, say] = useState("");
   const copy = async () => {
-    await navigator.clipboard.writeText(text);
-    setCopied(true);
-    setTimeout(() => setCopied(false), 1500);
+    say(await navigator.clipboard.writeText(text).then(() => "Copied", () => "The browser did not allow it"));
+    setTimeout(() => say(""), 1500);
   };
   if (!navigator.clipboard) return null; // pages that are not from this machine or over TLS have none
-  return html`<button class="small" onClick=${copy} aria-live="polite">${copied ? "Copied" : label}</button>`;
+  return html`<button class="small" onClick=${copy} aria-live="polite">${said || label}</button>`;
 }
 
 const shownAtFirst = 20_000;
