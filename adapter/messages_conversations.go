@@ -20,6 +20,21 @@ func Conversations(spans []agl.Span) ([]Conversation, error) {
 // no span of each. These have the attributes of [Messages]; spans are the same ones, and need only the attributes tool* and
 // that of the reply's id. An error of each is returned as it is. If each is nil, spans are whole.
 func ReadConversations(spans []agl.Span, each iter.Seq2[*agl.Span, error]) ([]Conversation, error) {
+	var list []Conversation
+	for c, err := range EachConversation(spans, each) {
+		if err != nil {
+			return nil, err
+		}
+		if len(c.Messages) > 0 {
+			list = append(slices.DeleteFunc(list, func(earlier Conversation) bool { return continues(c, earlier) }), c)
+		}
+	}
+	return list, nil
+}
+
+// EachConversation yields the conversation of each call up to its reply, once even if both a tracer and the proxy recorded it.
+// Its arguments and errors are those of [ReadConversations].
+func EachConversation(spans []agl.Span, each iter.Seq2[*agl.Span, error]) iter.Seq2[Conversation, error] {
 	if each == nil {
 		each = func(yield func(*agl.Span, error) bool) {
 			for i := range spans {
@@ -29,26 +44,27 @@ func ReadConversations(spans []agl.Span, each iter.Seq2[*agl.Span, error]) ([]Co
 			}
 		}
 	}
-	recorded, children := recordedByProxy(spans), childrenOf(spans)
-	var list []Conversation
-	for span, err := range each {
-		if err != nil {
-			return nil, err
+	return func(yield func(Conversation, error) bool) {
+		recorded, children, seen := recordedByProxy(spans), childrenOf(spans), 0
+		for span, err := range each {
+			if err != nil {
+				yield(Conversation{}, err)
+				return
+			}
+			seen++
+			if isRepeated(span, recorded) {
+				continue
+			}
+			tools := slices.DeleteFunc(slices.Clone(children[span.SpanID]), func(child *agl.Span) bool { return isRepeated(child, recorded) })
+			c, ok, err := Messages{OwnCalls: true}.of(span, tools)
+			if (ok || err != nil) && !yield(c, err) || err != nil {
+				return
+			}
 		}
-		if isRepeated(span, recorded) {
-			continue
-		}
-		c, ok, err := Messages{OwnCalls: true}.of(span, slices.DeleteFunc(slices.Clone(children[span.SpanID]), func(child *agl.Span) bool {
-			return isRepeated(child, recorded)
-		}))
-		if err != nil {
-			return nil, err
-		}
-		if ok && len(c.Messages) > 0 {
-			list = append(slices.DeleteFunc(list, func(earlier Conversation) bool { return continues(c, earlier) }), c)
+		if seen < len(spans) {
+			yield(Conversation{}, agl.Errorf(agl.CodeUnavailable, "the spans were deleted while they were read: %d of %d were there", seen, len(spans)))
 		}
 	}
-	return list, nil
 }
 
 // OncePerCall returns the spans without those that a tracer recorded of calls that the proxy recorded, too.

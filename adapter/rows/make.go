@@ -1,6 +1,8 @@
 package rows
 
 import (
+	"iter"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
 )
@@ -54,21 +56,43 @@ func Trajectories(origin Origin, spans agl.ShortSpans, source Source) (made []Tr
 // Conversations returns a row for each call in the spans of one attempt, whether a proxy, a tracer or both recorded
 // it.
 func Conversations(origin Origin, spans []agl.Span) ([]Messages, error) {
-	found, err := adapter.Messages{OwnCalls: true}.Adapt(adapter.OncePerCall(spans))
-	if err != nil {
-		return nil, err
-	}
-	reward, err := adapter.FinalReward(spans)
-	if err != nil {
-		return nil, err
-	}
-	made := make([]Messages, 0, len(found))
-	for _, conversation := range found {
-		row, err := newMessages(origin, conversation, reward)
+	made := []Messages{}
+	for row, err := range EachConversation(origin, spans, nil) {
 		if err != nil {
 			return nil, err
 		}
 		made = append(made, row)
 	}
 	return made, nil
+}
+
+// ConversationAttributes returns the names of the attributes that [Conversations] reads, for [agl.QuerySpansParams].
+func ConversationAttributes() []string {
+	return append(adapter.Messages{}.Attributes(), adapter.RewardAttributes()...)
+}
+
+// ShortConversationAttributes returns those that spans need for [EachConversation].
+func ShortConversationAttributes() []string {
+	return append(adapter.RewardAttributes(), agl.AttrGenAIResponseID, "tool*")
+}
+
+// EachConversation yields the [Conversations] of an attempt whose calls, together, are too large for memory, see
+// [adapter.ReadConversations].
+func EachConversation(origin Origin, spans []agl.Span, each iter.Seq2[*agl.Span, error]) iter.Seq2[Messages, error] {
+	return func(yield func(Messages, error) bool) {
+		reward, err := adapter.FinalReward(spans)
+		if err != nil {
+			yield(Messages{}, err)
+			return
+		}
+		for conversation, err := range adapter.EachConversation(spans, each) {
+			var row Messages
+			if err == nil {
+				row, err = newMessages(origin, conversation, reward)
+			}
+			if !yield(row, err) || err != nil {
+				return
+			}
+		}
+	}
 }

@@ -271,6 +271,10 @@ func (c *exportCommand) spans(ctx context.Context, store agl.Store, r *agl.Attem
 	if c.What != "messages" && store.Capabilities().QueryShortSpans {
 		return agl.QuerySpansFor(ctx, store, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID}, c.Source.Adapter())
 	}
-	spans, err := attemptSpans(ctx, store, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID})
+	query := agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID}
+	if c.What == "messages" {
+		query.AttributeNames = rows.ConversationAttributes()
+	}
+	spans, err := attemptSpans(ctx, store, query)
 	return agl.ShortSpans{Spans: spans}, err
 }

@@ -23,6 +23,24 @@ const (
 // sendPage sends the answer to a query. one appends an item. more, if not nil, gets the size of the items just sent,
 // and returns further items until there are none, and the total.
 func sendPage[T any](x *exchange, page agl.Page[T], one func(dst []byte, item *T) []byte, more func(bytes int) (items []T, total int, err error)) error {
+	first := true
+	next := func(bytes int) (items []T, err error) {
+		switch {
+		case first:
+			first, items, page.Items = false, page.Items, nil
+		case more != nil:
+			items, page.Total, err = more(bytes)
+		}
+		return items, err
+	}
+	return sendItems(x, next, one, func(dst []byte) []byte { return wire.AppendPageTail(dst, page.Limit, page.Offset, page.Total) })
+}
+
+// sendItems sends a document with the member items. next gets the size of the items just sent, and returns further items
+// until there are none. tail appends what comes after the last item.
+func sendItems[T any](
+	x *exchange, next func(bytes int) ([]T, error), one func(dst []byte, item *T) []byte, tail func(dst []byte) []byte,
+) error {
 	dst, began := x.out, false
 	dst = append(dst, wire.PageHead...)
 	conn := http.NewResponseController(x.ResponseWriter)
@@ -54,17 +72,25 @@ func sendPage[T any](x *exchange, page agl.Page[T], one func(dst []byte, item *T
 		x.out, dst = dst[:0], dst[:0]
 		return nil
 	}
-	for first := true; len(page.Items) > 0; {
-		bytes := 0
-		for i := range page.Items {
+	bytes := 0
+	for first := true; ; {
+		items, err := next(bytes)
+		if err != nil {
+			return cut(err)
+		}
+		if len(items) == 0 {
+			break
+		}
+		bytes = 0
+		for i := range items {
 			if !first {
 				dst = append(dst, ',')
 			}
 			first = false
 			before := len(dst)
-			dst = one(dst, &page.Items[i])
+			dst = one(dst, &items[i])
 			bytes += len(dst) - before
-			page.Items[i] = *new(T)
+			items[i] = *new(T)
 			if len(dst) < pagePiece {
 				continue
 			}
@@ -72,15 +98,8 @@ func sendPage[T any](x *exchange, page agl.Page[T], one func(dst []byte, item *T
 				return err
 			}
 		}
-		page.Items = nil
-		if more != nil {
-			var err error
-			if page.Items, page.Total, err = more(bytes); err != nil {
-				return cut(err)
-			}
-		}
 	}
-	dst = wire.AppendPageTail(dst, page.Limit, page.Offset, page.Total)
+	dst = tail(dst)
 	if !began {
 		return x.send(http.StatusOK, dst)
 	}

@@ -3,11 +3,13 @@ package server_test
 import (
 	"archive/zip"
 	"bytes"
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
@@ -65,5 +67,78 @@ func TestSignals(t *testing.T) {
 		if w := ask(t, h, http.MethodPost, "/v1/agl/batches", body); w.Code < 400 || w.Code >= 500 || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s: got %d %s", body, w.Code, w.Body)
 		}
+	}
+}
+
+// longTalk serves the spans of a conversation, and notes the most bytes of attributes that were read at once.
+type longTalk struct {
+	agl.Store
+
+	most  int
+	after func() // is called after the first read of messages
+}
+
+func (s *longTalk) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[agl.Span], error) {
+	page, err := s.Store.QuerySpans(ctx, p)
+	size := 0
+	for i := range page.Items {
+		size += len(page.Items[i].Attributes)
+	}
+	if s.most = max(s.most, size); s.after != nil && p.Limit > 0 {
+		s.after()
+	}
+	return page, err
+}
+
+// The messages of a long conversation are read and sent in parts; those of a rollout that is deleted meanwhile are an error.
+func TestMessagesOfLongConversation(t *testing.T) {
+	t.Parallel()
+	const calls = 200
+	s := &longTalk{Store: memorytest.Open(t)}
+	h := newServer(t, server.Config{Store: s})
+	r, err := s.StartRollout(t.Context(), agl.StartRolloutParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var prompt strings.Builder
+	whole := 0
+	for n := range calls {
+		fmt.Fprintf(&prompt, `"gen_ai.prompt.%d.role":"user","gen_ai.prompt.%[1]d.content":"%d %s",`, n, n, strings.Repeat("word ", 20))
+		span := agl.Span{
+			RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, SequenceID: int64(n + 1), TraceID: fmt.Sprintf("%032x", n+1), SpanID: fmt.Sprintf("%016x", n+1),
+			Name: agl.SpanLiteLLMRequest, Attributes: agl.Attributes(fmt.Sprintf(`{%s"gen_ai.completion.0.role":"assistant","gen_ai.completion.0.content":"reply-%d"}`, prompt.String(), n)),
+		}
+		whole += len(span.Attributes)
+		if _, err := s.AddSpans(t.Context(), agl.AddSpansParams{Spans: []agl.Span{span}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := "/v1/agl/rollouts/" + r.RolloutID + "/messages"
+	w := ask(t, h, http.MethodGet, path, "")
+	var got struct {
+		Items []struct {
+			Messages []struct {
+				Content string `json:"content"`
+			} `json:"messages"`
+		} `json:"items"`
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || len(got.Items) != calls {
+		t.Fatalf("got %d %d rows (%v), want %d", w.Code, len(got.Items), err, calls)
+	}
+	for n, row := range got.Items {
+		if len(row.Messages) != n+2 || row.Messages[n+1].Content != fmt.Sprintf("reply-%d", n) {
+			t.Fatalf("row %d has %d messages, want %d and its reply", n, len(row.Messages), n+2)
+		}
+	}
+	if want := whole / 2; s.most > want {
+		t.Errorf("%d of %d bytes were read at once, want at most %d", s.most, whole, want)
+	}
+	s.after = func() {
+		status := agl.AttemptSucceeded
+		_, _ = s.UpdateAttempt(t.Context(), agl.UpdateAttemptParams{RolloutID: r.RolloutID, AttemptID: agl.LatestAttempt, Status: &status})
+		_ = s.DeleteRollout(t.Context(), agl.DeleteRolloutParams{RolloutID: r.RolloutID})
+	}
+	if w := ask(t, h, http.MethodGet, path, ""); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "deleted while they were read: 50 of 200") {
+		t.Errorf("while it is deleted: got %d %.300s", w.Code, w.Body)
 	}
 }

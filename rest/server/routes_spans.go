@@ -97,7 +97,7 @@ func (s spans) query(x *exchange) error {
 	return (&listing[jsontext.Value]{
 		paging: &p.Paging,
 		read:   func() (agl.Page[jsontext.Value], error) { return s.store.QuerySpansJSON(x.context(), p) },
-		one:    func(dst []byte, doc *jsontext.Value) []byte { return append(dst, *doc...) },
+		one:    appendDocument,
 		key:    func(h *maphash.Hash, doc *jsontext.Value) { _, _ = h.Write(*doc) }, // spans never change
 		grows:  true,
 	}).answer(x)
