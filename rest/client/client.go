@@ -47,6 +47,7 @@ type Client struct {
 	buffers       sync.Pool // of *bytes.Buffer
 	bodies        bodies
 	short         shortSpans
+	unreturned    unreturned
 	begun         *atomic.Bool // a request has ended otherwise than by a refused certificate
 	known         *atomic.Bool // the server has executed a request, so it is a store
 	retryLogged   atomic.Int64 // when a retry was logged last, in Unix nanoseconds; 0 if a request has succeeded since

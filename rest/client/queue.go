@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -16,7 +17,7 @@ func (c *Client) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParam
 }
 
 // DequeueRollouts implements agl.Store. A long Wait takes several requests. If ctx ends, or no answer arrives within
-// the retry budget, the server is asked to return what it may have claimed.
+// the retry budget, the server is asked to return what it may have claimed; if it is away, at the next dequeue that it answers.
 func (c *Client) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams) (agl.DequeueResult, error) {
 	if p.Limit <= 0 {
 		return agl.DequeueResult{}, nil
@@ -49,6 +50,7 @@ func (c *Client) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParam
 			}
 			return agl.DequeueResult{}, err
 		}
+		c.returnLate(ctx)
 		// If the key was revoked, the server ends a wait early and says that it is complete. Asking again would not
 		// help.
 		over := complete && (p.Wait == left || time.Since(asked) < p.Wait*9/10)
@@ -80,8 +82,45 @@ const giveUpTimeout = 2 * time.Second
 func (c *Client) giveUp(ctx context.Context, key string, last bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveUpTimeout)
 	defer cancel()
-	if err := c.returnClaims(ctx, agl.ReturnClaimsParams{IdempotencyKey: key, RevokeKey: last}, true); err != nil {
-		c.config.Logger.Warn("a claim whose answer was lost may wait for its deadline", "error", err)
+	err := c.returnClaims(ctx, agl.ReturnClaimsParams{IdempotencyKey: key, RevokeKey: last}, true)
+	if err == nil {
+		return
+	}
+	c.config.Logger.Warn("a claim whose answer was lost waits for the next dequeue that the store answers, or for its deadline", "error", err)
+	c.unreturned.mu.Lock()
+	defer c.unreturned.mu.Unlock()
+	if last && len(c.unreturned.keys) < maxUnreturned { // others are the caller's to use again
+		c.unreturned.keys = append(c.unreturned.keys, key)
+	}
+}
+
+// maxUnreturned bounds the keys that wait to be returned. The claims of an outage are those of the requests under way at its beginning.
+const maxUnreturned = 256
+
+// unreturned holds the keys of failed dequeues whose claims could not be returned, because the store was away.
+type unreturned struct {
+	mu   sync.Mutex
+	keys []string
+}
+
+// returnLate returns the claims of earlier dequeues, now that the store answers.
+func (c *Client) returnLate(ctx context.Context) {
+	c.unreturned.mu.Lock()
+	keys := c.unreturned.keys
+	c.unreturned.keys = nil
+	c.unreturned.mu.Unlock()
+	if len(keys) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveUpTimeout)
+	defer cancel()
+	for i, key := range keys {
+		if err := c.returnClaims(ctx, agl.ReturnClaimsParams{IdempotencyKey: key, RevokeKey: true}, true); agl.Transient(err) || agl.IsContextError(err) {
+			c.unreturned.mu.Lock()
+			c.unreturned.keys = append(keys[i:], c.unreturned.keys...)
+			c.unreturned.mu.Unlock()
+			return
+		}
 	}
 }
 

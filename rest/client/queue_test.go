@@ -98,6 +98,46 @@ func TestLostClaim(t *testing.T) {
 	}
 }
 
+// TestLostClaimInOutage: the store claims a rollout and is away for longer than the retry budget, so that its claim cannot be returned. It is
+// returned after the next dequeue that the store answers, and the one after that gets it.
+func TestLostClaimInOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		engine := memorytest.Open(t)
+		ids := enqueue(t, engine, "1")
+		api := newServer(t, server.Config{Store: engine})
+		var executed, away bool
+		c, err := client.New(client.Config{
+			URL: "http://store", RetryTimeout: 3 * time.Second,
+			Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+				w := httptest.NewRecorder()
+				if !away || !executed {
+					executed = true
+					api.ServeHTTP(w, r)
+				}
+				if away {
+					return nil, errors.New("connection reset")
+				}
+				return w.Result(), nil
+			}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		away = true
+		if _, err := c.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 1}); !agl.Transient(err) {
+			t.Errorf("error is %v, want one that says that the answer did not come", err)
+		}
+		away = false
+		if got, err := c.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 1}); err != nil || len(got.Rollouts) != 0 {
+			t.Errorf("got %+v, %v, want an empty queue", got, err)
+		}
+		if got, err := c.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 1}); err != nil || len(got.Rollouts) != 1 || got.Rollouts[0].RolloutID != ids[0] {
+			t.Errorf("got %+v, %v, want the rollout that was claimed in the outage", got, err)
+		}
+	})
+}
+
 // A dequeue that its client has given up reaches the server only after its claims
 // were returned: it takes nothing from the queue. A caller that repeats a dequeue
 // with a key of its own does get its rollouts.
