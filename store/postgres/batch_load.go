@@ -48,8 +48,10 @@ const (
 	readSpans = `SELECT s.rollout_id, s.attempt_id, s.span_id
 		FROM unnest($1::text[], $2::text[], $3::text[]) v (rollout_id, attempt_id, span_id)
 		JOIN spans s ON s.attempt_id = v.attempt_id AND s.span_id = v.span_id AND s.rollout_id || '' = v.rollout_id`
-	readUsed = `SELECT u.id FROM unnest($1::text[]) u (id) WHERE EXISTS (
-		SELECT FROM rollouts r WHERE r.resources_id = u.id AND r.status NOT IN ('failed', 'succeeded', 'cancelled'))`
+	// The indexes of the live and of the queued rollouts have all that are unfinished.
+	readUsed = `SELECT u.id FROM unnest($1::text[]) u (id)
+		WHERE EXISTS (SELECT FROM rollouts r WHERE r.resources_id = u.id AND r.status IN ('preparing', 'running'))
+			OR EXISTS (SELECT FROM rollouts r WHERE r.resources_id = u.id AND r.place IS NOT NULL)`
 	readKeys = `SELECT ` + keyColumns + ` FROM idempotency k WHERE k.scope = ANY($1::text[])`
 
 	claimRollouts = `SELECT r.place, r.attempts, ` + rolloutColumns + ` FROM rollouts r

@@ -182,7 +182,8 @@ func TestPlans(t *testing.T) {
 			whole := strings.Contains(line, "Seq Scan") && !strings.Contains(line, "event_counter")
 			// A subquery without a parameter, whose result is kept as a hash, has no condition.
 			if strings.Contains(line, "Index Scan") || strings.Contains(line, "Index Only Scan") {
-				whole = i+1 == len(plan) || !strings.Contains(plan[i+1], "Index Cond:")
+				unfinished := strings.Contains(line, "rollouts_live") || strings.Contains(line, "rollouts_queued")
+				whole = !unfinished && (i+1 == len(plan) || !strings.Contains(plan[i+1], "Index Cond:"))
 			}
 			if whole {
 				t.Errorf("%s reads a whole table:\n%s", name, strings.Join(plan, "\n"))

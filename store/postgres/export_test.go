@@ -28,7 +28,7 @@ func Statements() map[string]string {
 		"read_keys": readKeys, "claim": claimRollouts, "count_queued": countQueued, "insert_rollouts": insertRollouts,
 		"move_rollouts": moveRollouts, "replace_rollouts": replaceRollouts, "count_attempts": countAttempts,
 		"insert_attempts": insertAttempts, "update_attempts": updateAttempts, "count_spans": countSpans,
-		"remove_attempts": removeAttempts, "insert_workers": insertWorkers, "put_workers": putWorkers,
+		"remove_attempts": removeAttempts, "remove_spans": removeSpans, "remove_keys": removeKeys, "read_used": readUsed, "insert_workers": insertWorkers, "put_workers": putWorkers,
 		"insert_sequences": insertSequences, "put_sequences": putSequences, "insert_resources": insertResources,
 		"put_resources": putResources, "insert_spans": insertSpans, "insert_keys": insertKeys, "put_keys": putKeys,
 		"forget_keys": forgetKeys, "delete_spans": deleteSpans, "delete_attempts": deleteAttempts,

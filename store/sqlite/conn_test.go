@@ -4,8 +4,34 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"strings"
 	"testing"
 )
+
+// A new version of a bundle does not read the finished rollouts.
+func TestPlanOfUsedBundles(t *testing.T) {
+	t.Parallel()
+	c, err := connect("/new", modeMemory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := migrate(t.Context(), c, "in memory"); err != nil {
+		t.Fatal(err)
+	}
+	plan := ""
+	if err := c.query(t.Context(), "EXPLAIN QUERY PLAN "+used, nil, func(r row) error {
+		plan += r.text(3) + "\n" //nolint:mnd // the column of the text
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(plan, "SEARCH rollouts USING INDEX rollouts_status (status=?)") {
+		t.Errorf("it is found by\n%s", plan)
+	}
+	if err := c.close(); err != nil {
+		t.Error(err)
+	}
+}
 
 // A statement of a connection that stops ends with its context, also while it runs.
 func TestStops(t *testing.T) {

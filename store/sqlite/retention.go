@@ -9,13 +9,19 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
-// finished are the statuses of finished rollouts, as the index has them.
-const finished = "('failed', 'succeeded', 'cancelled')"
+// finished are the statuses of finished rollouts, as the index has them. The index of statuses finds the others.
+const (
+	finished   = "('failed', 'succeeded', 'cancelled')"
+	unfinished = "('queuing', 'requeuing', 'preparing', 'running')"
+)
 
 // unused selects the bundles that are neither the latest nor named by an unfinished
 // rollout.
 const unused = ` FROM resources AS u WHERE u.resources_id IS NOT (SELECT latest_resources FROM state) AND u.resources_id NOT IN
-	(SELECT r.resources_id FROM rollouts AS r WHERE r.status NOT IN ` + finished + ` AND r.resources_id IS NOT NULL)`
+	(SELECT r.resources_id FROM rollouts AS r WHERE r.status IN ` + unfinished + ` AND r.resources_id IS NOT NULL)`
+
+// used selects the bundles that unfinished rollouts name.
+const used = "SELECT DISTINCT resources_id FROM rollouts WHERE resources_id IS NOT NULL AND status IN " + unfinished
 
 // heldBytes is the size of the spans of a rollout that holds some.
 const heldBytes = `(SELECT sum(a.span_bytes) FROM attempts AS a WHERE a.rollout = r.ordinal)`
@@ -79,7 +85,7 @@ func (l *loader) inUse(ctx context.Context, ids []string) error {
 	if err != nil {
 		return err
 	}
-	return c.query(ctx, "SELECT DISTINCT resources_id FROM rollouts WHERE resources_id IS NOT NULL AND status NOT IN "+finished, nil, func(r row) error {
+	return c.query(ctx, used, nil, func(r row) error {
 		if id := r.text(0); slices.Contains(ids, id) {
 			l.got.InUse = append(l.got.InUse, id)
 		}
