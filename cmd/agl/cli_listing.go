@@ -71,6 +71,7 @@ type listing[T any, P interface {
 	status  int      // the column of the status
 	row     func(context.Context, P) ([]string, error)
 	query   func(context.Context, agl.Paging) (agl.Page[T], error)
+	page    int // the most items of a request; default pageSize
 
 	// wanted and get are for watch: wanted reports whether an event is about an item
 	// that the flags select, get returns that item, or errNotSelected if the event did not tell.
@@ -89,7 +90,7 @@ func (l *listing[T, P]) run(ctx context.Context, out *console.Console, store agl
 // show lists the items as a table or as JSON lines.
 func (l *listing[T, P]) show(ctx context.Context, out *console.Console) error {
 	table := console.Table{Headers: l.headers, Status: l.status, Drop: l.drop}
-	for item, err := range agl.Pages(ctx, agl.Paging{Limit: l.flags.Limit}, pageSize, l.query) {
+	for item, err := range agl.Pages(ctx, agl.Paging{Limit: l.flags.Limit}, cmp.Or(l.page, pageSize), l.query) {
 		if err != nil {
 			return l.flags.Wrap(err)
 		}

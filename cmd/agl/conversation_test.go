@@ -67,6 +67,14 @@ func TestLongConversation(t *testing.T) {
 	if want := 200 * turns; !strings.Contains(printed, "2000+200") || read.all > want {
 		t.Errorf("agl rollouts has read %d bytes, want at most %d, and printed\n%s", read.all, want, printed)
 	}
+	printed, read = run((&spansCommand{rolloutArg: rolloutArg{Rollout: "latest"}}).use)
+	if want := 200 * turns; strings.Count(printed, "10+1 tokens") != turns || read.all > want {
+		t.Errorf("agl spans has read %d bytes, want at most %d, and printed\n%.2000s", read.all, want, printed)
+	}
+	printed, read = run((&spansCommand{rolloutArg: rolloutArg{Rollout: "latest"}, listFlags: listFlags{JSON: true}}).use)
+	if want := whole / 2; strings.Count(printed, "prompt_token_ids") != turns || read.most > want {
+		t.Errorf("agl spans --json has read %d of %d bytes at once, want at most %d", read.most, whole, want)
+	}
 	printed, read = run((&traceCommand{rolloutArg: rolloutArg{Rollout: "latest"}}).use)
 	if want := whole * 3 / 5; read.most > want {
 		t.Errorf("agl trace has read %d of %d bytes at once, want at most %d", read.most, whole, want)

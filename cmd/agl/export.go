@@ -275,6 +275,6 @@ func (c *exportCommand) spans(ctx context.Context, store agl.Store, r *agl.Attem
 	if c.What == "messages" {
 		query.AttributeNames = rows.ConversationAttributes()
 	}
-	spans, err := attemptSpans(ctx, store, query)
+	spans, err := attemptSpans(ctx, store, query, wholeSpans)
 	return agl.ShortSpans{Spans: spans}, err
 }

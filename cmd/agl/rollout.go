@@ -39,7 +39,7 @@ func factsOf(ctx context.Context, store agl.Store, r *agl.AttemptedRollout) (f r
 	spans, err := attemptSpans(ctx, store, agl.QuerySpansParams{
 		RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID,
 		AttributeNames: append(adapter.RewardAttributes(), agl.AttrGenAIResponseID, console.TokenAttributes),
-	})
+	}, pageSize)
 	if errors.Is(err, agl.ErrEvicted) {
 		return f, nil
 	}
@@ -99,9 +99,9 @@ func checkAttempt(ctx context.Context, store agl.Store, rollout, attempt string)
 		attempt, rollout, cmp.Or(strings.Join(ids, ", "), "none"))
 }
 
-// attemptSpans returns all spans of a query.
-func attemptSpans(ctx context.Context, store agl.Store, query agl.QuerySpansParams) (spans []agl.Span, err error) {
-	for s, err := range pagesOfSpans(ctx, store, query, pageSize) {
+// attemptSpans returns all spans of a query, which it reads in pages of some size.
+func attemptSpans(ctx context.Context, store agl.Store, query agl.QuerySpansParams, size int) (spans []agl.Span, err error) {
+	for s, err := range pagesOfSpans(ctx, store, query, size) {
 		if err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 )
 
@@ -43,18 +44,23 @@ func (c *spansCommand) use(ctx context.Context, out *console.Console, store agl.
 	if err := checkAttempt(ctx, store, rollout.RolloutID, c.Attempt); err != nil {
 		return c.Wrap(err)
 	}
+	names, page := append(adapter.RewardAttributes(), console.TokenAttributes), pageSize
+	if c.JSON {
+		names, page = nil, wholeSpans
+	}
 	return (&listing[agl.Span, *agl.Span]{
 		flags:   c.listFlags,
 		headers: []string{"SEQ", "ATTEMPT", "SPAN", "PARENT", "NAME", "STATUS", "TOOK", "TOKENS", "REWARD"},
 		status:  5,
 		drop:    []string{"PARENT", "ATTEMPT", "SPAN", "STATUS", "TOOK"},
 		row:     plainRow(spanRow),
+		page:    page,
 		query: func(ctx context.Context, p agl.Paging) (agl.Page[agl.Span], error) {
 			query := agl.QuerySpansParams{
 				RolloutID: rollout.RolloutID, AttemptID: c.Attempt,
 				Name: c.Name, NameContains: c.NameContains, SpanID: c.Span, SpanIDContains: c.SpanContains,
 				ParentID: c.Parent, ParentIDContains: c.ParentContains, TraceID: c.Trace, TraceIDContains: c.TraceContains,
-				Paging: p,
+				AttributeNames: names, Paging: p,
 			}
 			if c.Any {
 				query.Logic = agl.FilterOr

@@ -57,7 +57,7 @@ func (c *traceCommand) use(ctx context.Context, out *console.Console, store agl.
 	}
 	query.AttributeNames = append(adapter.RewardAttributes(), agl.AttrGenAIResponseID, console.TokenAttributes,
 		agl.AttrGenAIRequestModel, "tool*", process.AttrStream, agl.AttrMessageBody)
-	spans, err := attemptSpans(ctx, store, query)
+	spans, err := attemptSpans(ctx, store, query, pageSize)
 	if err != nil {
 		return c.Wrap(err)
 	}
