@@ -572,7 +572,10 @@ test("a rollout of ten thousand spans has few rows in the document, and each can
 test("spans of two clocks are shown", async () => {
   const { page, done } = await open("rollouts/" + made.skewed + "?tab=timeline");
   await page.locator(".row", { hasText: "ends before it starts" }).getByText("-3.00 s").waitFor();
-  assert.equal(await page.locator(".row").count(), 4);
+  assert.equal(await page.locator(".row").count(), 6);
+  assert.equal(await page.locator(".row", { hasText: "without a start" }).locator(".row-time").textContent(), "–");
+  await page.getByRole("tab", { name: "Conversation" }).click();
+  await page.locator(".call", { hasText: "still open" }).locator("header").getByText("–", { exact: true }).waitFor();
   await done();
 });
 

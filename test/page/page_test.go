@@ -304,9 +304,11 @@ func longSpans(n int) []agl.Span {
 	return spans
 }
 
-// skewedSpans have the times of two clocks, and parents that are their own.
+// skewedSpans have the times of two clocks, or not all of them, and parents that are their own.
 func skewedSpans() []agl.Span {
-	spans := []agl.Span{span("root", began, `{}`), span("ends before it starts", began, `{}`), span("of 1970", 0, `{}`), span("its own parent", began, `{}`)}
+	spans := []agl.Span{span("root", began, `{}`), span("ends before it starts", began, `{}`), span("of 1970", 0, `{}`), span("its own parent", began, `{}`),
+		span("without a start", began, `{}`), span("litellm_request", began, `{"gen_ai.prompt.0.role":"user","gen_ai.prompt.0.content":"still open"}`)}
+	spans[4].StartTime, spans[5].EndTime = agl.Null[agl.Timestamp]{}, agl.Null[agl.Timestamp]{}
 	spans[1].EndTime = agl.Some(agl.Timestamp(began - 3))
 	for i, parent := range []string{"", "0000000000000001", "0000000000000001", "0000000000000004"} {
 		spans[i].ParentID = agl.Null[string]{V: parent, Valid: parent != ""}

@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { count, oneLine, plural, seconds } from "../lib/format.js";
-import { failed, rewards } from "../lib/span.js";
+import { failed, rewards, took } from "../lib/span.js";
 import { build, extent, rows } from "../lib/tree.js";
 import { useKeys } from "../hooks.js";
 
@@ -84,6 +84,6 @@ function Row({ node, time, open, selected, toggle, onSpan }) {
       <span class="row-title">${oneLine(span.name, 80)}</span>${!open && html`<small>+${count(size)}</small>`}${reward && html`<b class="chip">${reward[0].value}</b>`}
     </span>
     <span class="row-bar"><span class="bar" style=${{ left: start * 100 + "%", width: Math.max(length * 100, 0.2) + "%" }}></span></span>
-    <span class="row-time">${seconds(span.end_time === null ? null : span.end_time - span.start_time)}</span>
+    <span class="row-time">${seconds(took(span))}</span>
   </div>`;
 }

@@ -26,6 +26,9 @@ function posted({ attributes: a }, spans) {
 // said is a text that an agent or a model wrote, whatever the type of its attribute.
 const said = (v) => (typeof v === "string" ? v : v === undefined || v === null ? "" : JSON.stringify(v));
 
+// took is how long a span took, in seconds; null if it has no end or no start.
+export const took = (span) => (span.start_time === null || span.end_time === null ? null : span.end_time - span.start_time);
+
 export const failed = (span) => span.status?.status_code === "ERROR";
 
 // calls returns the spans that are model calls as agents see them: each call once,
@@ -119,7 +122,7 @@ export function chat(span) {
     promptTokens: a["gen_ai.usage.prompt_tokens"] ?? a["gen_ai.usage.input_tokens"],
     replyTokens: a["gen_ai.usage.completion_tokens"] ?? a["gen_ai.usage.output_tokens"],
     firstByte: a["agentlightning.proxy.first_byte_seconds"],
-    seconds: a["agentlightning.proxy.total_seconds"] ?? span.end_time - span.start_time,
+    seconds: a["agentlightning.proxy.total_seconds"] ?? took(span),
     failed: failed(span),
     error: span.status?.description || "",
   };

@@ -6,7 +6,7 @@ import { onEvent, tell } from "../live.js";
 import { emptied, passing, pause, retryAfter, still, useQuery } from "../hooks.js";
 import { go, href, route, setParams } from "../route.js";
 import { count, dateTime, number, oneLine, plural, seconds, visible } from "../lib/format.js";
-import { calls, conversation } from "../lib/span.js";
+import { calls, conversation, took as spanTook } from "../lib/span.js";
 import { Act, Copy, download, Empty, Failure, Guard, JSONText, Loading, Status, Text, Time } from "../components/basic.js";
 import { Conversation } from "../components/conversation.js";
 import { Timeline } from "../components/timeline.js";
@@ -197,7 +197,7 @@ function SpanDetails({ span, close }) {
     <header><h2>${oneLine(span.name)}</h2><button class="small" onClick=${close} aria-label="Close">✕</button></header>
     <dl class="facts">
       <div><dt>Sequence</dt><dd>${String(span.sequence_id)}</dd></div>
-      <div><dt>Took</dt><dd>${seconds(span.end_time === null ? null : span.end_time - span.start_time)}</dd></div>
+      <div><dt>Took</dt><dd>${seconds(spanTook(span))}</dd></div>
       <div><dt>Status</dt><dd>${span.status?.status_code}</dd></div>
       <div><dt>Span</dt><dd class="mono">${span.span_id}</dd></div>
     </dl>
