@@ -8,17 +8,17 @@ import (
 
 // QueryShortSpansParams are the arguments of Store.QueryShortSpans.
 type QueryShortSpansParams struct {
-	QuerySpansParams
-	ShortForm
+	QuerySpansParams // AttributeNames is required
+
+	// Values names further attributes, which go into ShortSpans.Values: those that grow from span to span, such as
+	// the token ids of prompts.
+	Values []string
 }
 
 // ShortForm selects what spans in short form contain.
 type ShortForm struct {
-	// Attributes reports whether to include the attribute with this name. Required. It must not block.
-	Attributes func(name string) bool
-	// Values names the attributes that go into ShortSpans.Values: those that grow from span to span, such as the
-	// token ids of prompts.
-	Values []string
+	Attributes []string // see QuerySpansParams.AttributeNames
+	Values     []string // see QueryShortSpansParams.Values
 }
 
 // ShortSpans are spans without what they repeat. The calls of a conversation repeat each other, so the size of whole
@@ -80,7 +80,8 @@ func shortForm[T any](a Adapter[T]) (short ShortAdapter[T], form ShortForm, ok b
 // whole otherwise.
 func QuerySpansFor[T any](ctx context.Context, s Store, p QuerySpansParams, a Adapter[T]) (ShortSpans, error) {
 	if _, form, ok := shortForm(a); ok && s.Capabilities().QueryShortSpans {
-		return s.QueryShortSpans(ctx, QueryShortSpansParams{p, form})
+		p.AttributeNames = form.Attributes
+		return s.QueryShortSpans(ctx, QueryShortSpansParams{p, form.Values})
 	}
 	page, err := s.QuerySpans(ctx, p)
 	return ShortSpans{Spans: page.Items}, err

@@ -103,9 +103,8 @@ type Store interface {
 	// documents returns them without decoding them; with other stores use QuerySpans.
 	QuerySpansJSON(ctx context.Context, p QuerySpansParams) (Page[jsontext.Value], error)
 	// QueryShortSpans is QuerySpans in a form whose size grows with what a conversation says, not with its square, and with
-	// only those attributes that the caller reads. Optional: it is for readers in the store's process; with other stores use
-	// QuerySpans. A store that wraps another one and changes the spans of QuerySpans implements this too, or declares it
-	// missing.
+	// only those attributes that the caller reads. Optional: with other stores use QuerySpans. A store that wraps another one
+	// and changes the spans of QuerySpans implements this too, or declares it missing.
 	QueryShortSpans(ctx context.Context, p QueryShortSpansParams) (ShortSpans, error)
 	// ReserveSequenceIDs issues Count consecutive sequence ids of a rollout and
 	// returns the first. The rollout need not exist, and the ids need not be used.

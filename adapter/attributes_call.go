@@ -68,6 +68,21 @@ func isCallAttribute(name []byte) bool {
 	return bytes.HasPrefix(name, []byte(agl.AttrReward))
 }
 
+// callAttributes returns the names for which isCallAttribute is true, without those of the values of the short form, for
+// [agl.ShortForm].
+func callAttributes() []string {
+	names := append(RewardAttributes(),
+		agl.AttrGenAIResponseID, agl.AttrOperationOutput+".id", attrVLLMID,
+		agl.AttrResponseTokenIDs, agl.AttrLogprobsContent, agl.AttrGenAICompletion+".0.finish_reason",
+		attrVLLMResponseTokenIDs, attrVLLMChoices,
+		agl.AttrModelVersion, agl.AttrModelVersionEnd, agl.AttrGenAIRequestModel,
+		attrDelivered, attrOutcome, agl.AttrTurn, agl.AttrTurnType)
+	for _, parameter := range []string{"temperature", "top_p", "repetition_penalty", "top_k", "min_p", "presence_penalty", "frequency_penalty"} {
+		names = append(names, agl.AttrGenAIRequest+"."+parameter)
+	}
+	return names
+}
+
 // neutralSampling reports whether name is a sampling parameter that can change the distribution of samples, and whether this
 // value leaves the distribution as it is. Servers take a top_k of 0 or less as no limit.
 func neutralSampling(name string, value float64) (known, neutral bool) {

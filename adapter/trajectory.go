@@ -109,8 +109,8 @@ func (a Trajectories) ShortForm() (form agl.ShortForm, ok bool) {
 		return agl.ShortForm{}, false
 	}
 	form, ok = source.ShortForm()
-	if own := form.Attributes; ok {
-		form.Attributes = func(name string) bool { return own(name) || isCallAttribute([]byte(name)) } // rewards
+	if a.Source != nil {
+		form.Attributes = slices.Concat(form.Attributes, RewardAttributes())
 	}
 	return form, ok
 }

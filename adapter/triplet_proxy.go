@@ -51,8 +51,7 @@ func (a ProxyTriplets) Adapt(spans []agl.Span) ([]Triplet, error) {
 
 // ShortForm implements [agl.ShortAdapter].
 func (ProxyTriplets) ShortForm() (form agl.ShortForm, ok bool) {
-	attributes := func(name string) bool { return isCallAttribute([]byte(name)) }
-	return agl.ShortForm{Attributes: attributes, Values: []string{agl.AttrPromptTokenIDs, attrVLLMPromptTokenIDs}}, true
+	return agl.ShortForm{Attributes: callAttributes(), Values: []string{agl.AttrPromptTokenIDs, attrVLLMPromptTokenIDs}}, true
 }
 
 // AdaptShort implements [agl.ShortAdapter].

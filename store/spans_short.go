@@ -16,10 +16,10 @@ import (
 
 // QueryShortSpans implements agl.Store.
 func (s *Store) QueryShortSpans(ctx context.Context, p agl.QueryShortSpansParams) (agl.ShortSpans, error) {
-	if p.Attributes == nil {
-		return agl.ShortSpans{}, agl.Errorf(agl.CodeInvalid, "attributes: got nil, must be a function that selects attributes")
+	if len(p.AttributeNames) == 0 {
+		return agl.ShortSpans{}, agl.Errorf(agl.CodeInvalid, "attribute_names: got none, must name the attributes that are read besides value_names")
 	}
-	page, err := s.outlines(ctx, p.QuerySpansParams, func(name string) bool { return slices.Contains(p.Values, name) || p.Attributes(name) })
+	page, err := s.outlines(ctx, p)
 	if err != nil {
 		return agl.ShortSpans{}, err
 	}
@@ -38,15 +38,7 @@ const maxAttributeNames = 100
 
 // querySelected returns spans with the attributes that p names.
 func (s *Store) querySelected(ctx context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
-	if n := len(p.AttributeNames); n > maxAttributeNames {
-		return agl.Page[jsontext.Value]{}, agl.Errorf(agl.CodeInvalid, "attribute_names: got %d names, must be at most %d", n, maxAttributeNames)
-	}
-	page, err := s.outlines(ctx, p, func(name string) bool {
-		return slices.ContainsFunc(p.AttributeNames, func(wanted string) bool {
-			prefix, many := strings.CutSuffix(wanted, "*")
-			return name == wanted || many && strings.HasPrefix(name, prefix)
-		})
-	})
+	page, err := s.outlines(ctx, agl.QueryShortSpansParams{QuerySpansParams: p})
 	out := agl.Page[jsontext.Value]{Items: make([]jsontext.Value, len(page.Items)), Limit: page.Limit, Offset: page.Offset, Total: page.Total}
 	var short shortSpans // without names: each value stays in its span
 	for i := range page.Items {
@@ -56,9 +48,18 @@ func (s *Store) querySelected(ctx context.Context, p agl.QuerySpansParams) (agl.
 	return out, err
 }
 
-// outlines reads the spans of a query with the selected attributes.
-func (s *Store) outlines(ctx context.Context, p agl.QuerySpansParams, selected func(name string) bool) (agl.Page[spanchain.Outline], error) {
-	return readSpans(ctx, s, p, func(ctx context.Context, chains spanchain.Chains, spans []driver.StoredSpan) ([]spanchain.Outline, error) {
+// outlines reads the spans of a query with the attributes that it names.
+func (s *Store) outlines(ctx context.Context, p agl.QueryShortSpansParams) (agl.Page[spanchain.Outline], error) {
+	if n := len(p.AttributeNames) + len(p.Values); n > maxAttributeNames {
+		return agl.Page[spanchain.Outline]{}, agl.Errorf(agl.CodeInvalid, "attribute_names: got %d names, must be at most %d", n, maxAttributeNames)
+	}
+	selected := func(name string) bool {
+		return slices.Contains(p.Values, name) || slices.ContainsFunc(p.AttributeNames, func(wanted string) bool {
+			prefix, many := strings.CutSuffix(wanted, "*")
+			return name == wanted || many && strings.HasPrefix(name, prefix)
+		})
+	}
+	return readSpans(ctx, s, p.QuerySpansParams, func(ctx context.Context, chains spanchain.Chains, spans []driver.StoredSpan) ([]spanchain.Outline, error) {
 		return s.chains.Outline(ctx, chains, spans, "attributes", selected)
 	})
 }

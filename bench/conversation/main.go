@@ -48,8 +48,8 @@ func main() {
 }
 
 func run(ctx context.Context, opt options) error {
-	fmt.Println("| database | turns | conversation | bytes to the store | stored | CPU of the adapter |")
-	fmt.Println("|---|---|---|---|---|---|")
+	fmt.Println("| database | turns | conversation | bytes to the store | bytes to the algorithm | stored | CPU of the adapter |")
+	fmt.Println("|---|---|---|---|---|---|---|")
 	var before *measured
 	for _, database := range opt.Databases {
 		before = nil
@@ -60,13 +60,14 @@ func run(ctx context.Context, opt options) error {
 			}
 			growth := ""
 			if before != nil {
-				growth = fmt.Sprintf(" (×%.2f)", m.storedRatio()/before.storedRatio())
+				growth = fmt.Sprintf(" (×%.2f)", m.ratio(m.stored)/before.ratio(before.stored))
 			}
 			adapting := m.adapting.Round(time.Millisecond).String()
 			if before != nil {
 				adapting += fmt.Sprintf(" (×%.1f)", m.adapting.Seconds()/before.adapting.Seconds())
 			}
-			fmt.Printf("| %s | %d | %d KB | %.1f× | %.1f×%s | %s |\n", database, turns, m.conversation/1000, m.sentRatio(), m.storedRatio(), growth, adapting)
+			fmt.Printf("| %s | %d | %d KB | %.1f× | %.1f× | %.1f×%s | %s |\n",
+				database, turns, m.conversation/1000, m.ratio(m.sent), m.ratio(m.read), m.ratio(m.stored), growth, adapting)
 			before = m
 		}
 	}
@@ -96,12 +97,12 @@ func run(ctx context.Context, opt options) error {
 type measured struct {
 	conversation int64         // bytes of the last request and its reply's text
 	sent         int64         // bytes of the proxy's requests to the store
+	read         int64         // bytes of the store's answer to an algorithm
 	stored       int64         // bytes of the database beyond an empty one
 	adapting     time.Duration // CPU
 }
 
-func (m *measured) sentRatio() float64   { return float64(m.sent) / float64(m.conversation) }
-func (m *measured) storedRatio() float64 { return float64(m.stored) / float64(m.conversation) }
+func (m *measured) ratio(bytes int64) float64 { return float64(bytes) / float64(m.conversation) }
 
 // database is an empty database whose size can be measured.
 type database struct {
@@ -213,22 +214,35 @@ func measure(ctx context.Context, kind string, turns int) (_ *measured, err erro
 	return m, nil
 }
 
-// counter counts the bytes of requests.
+// counter counts the bytes of requests and answers.
 type counter struct {
-	next  http.RoundTripper
-	bytes atomic.Int64
+	next           http.RoundTripper
+	sent, received atomic.Int64
 }
 
 func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body != nil {
-		body, err := io.ReadAll(r.Body)
+		body, err := counted(r.Body, &c.sent)
 		if err != nil {
 			return nil, err
 		}
-		c.bytes.Add(int64(len(body)))
-		r.Body = io.NopCloser(bytes.NewReader(body))
+		r.Body = body
 	}
-	return c.next.RoundTrip(r)
+	res, err := c.next.RoundTrip(r)
+	if err == nil {
+		res.Body, err = counted(res.Body, &c.received)
+	}
+	return res, err
+}
+
+// counted reads a body and returns it again.
+func counted(body io.ReadCloser, sum *atomic.Int64) (io.ReadCloser, error) {
+	read, err := io.ReadAll(body)
+	if closing := body.Close(); err == nil {
+		err = closing
+	}
+	sum.Add(int64(len(read)))
+	return io.NopCloser(bytes.NewReader(read)), err
 }
 
 func converse(ctx context.Context, s *store.Store, turns int) (*measured, error) {
@@ -270,7 +284,11 @@ func converse(ctx context.Context, s *store.Store, turns int) (*measured, error)
 			return nil, err
 		}
 	}
-	m := &measured{conversation: int64(len(talk.request())), sent: count.bytes.Load()}
+	m := &measured{conversation: int64(len(talk.request())), sent: count.sent.Load(), read: -count.received.Load()}
+	if err := adapt(ctx, remote, r.RolloutID, turns); err != nil {
+		return nil, err
+	}
+	m.read += count.received.Load()
 	adapting := make([]time.Duration, rounds)
 	for i := range adapting {
 		runtime.GC() // earlier garbage is not part of the measurement

@@ -265,13 +265,13 @@ func (c *exportCommand) wants(r *agl.AttemptedRollout, counts *exportCounts) boo
 	return true
 }
 
-// spans reads the spans of a rollout's latest attempt: those of a store in this process for the
-// adapter, and those of a server in pages.
+// spans reads the spans of a rollout's latest attempt: in short form if the adapter reads that, and otherwise in pages.
 func (c *exportCommand) spans(ctx context.Context, store agl.Store, r *agl.AttemptedRollout) (agl.ShortSpans, error) {
-	if c.What != "messages" && store.Capabilities().QueryShortSpans {
-		return agl.QuerySpansFor(ctx, store, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID}, c.Source.Adapter())
-	}
 	query := agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID}
+	source := c.Source.Adapter()
+	if _, short := source.(agl.ShortAdapter[[]adapter.Triplet]); short && c.What != "messages" {
+		return agl.QuerySpansFor(ctx, store, query, source)
+	}
 	if c.What == "messages" {
 		query.AttributeNames = rows.ConversationAttributes()
 	}

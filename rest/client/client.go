@@ -129,7 +129,7 @@ func (c *Client) ReviseRollout(ctx context.Context, p agl.ReviseRolloutParams) (
 
 // Capabilities implements agl.Store.
 func (c *Client) Capabilities() agl.Capabilities {
-	return agl.Capabilities{ReturnClaims: true, AddSpansJSON: true, QuerySpansJSON: true, ReserveSequenceIDsOf: true, CloseQueue: true}
+	return agl.Capabilities{ReturnClaims: true, AddSpansJSON: true, QuerySpansJSON: true, QueryShortSpans: true, ReserveSequenceIDsOf: true, CloseQueue: true}
 }
 
 // Health asks the server once whether it is alive.

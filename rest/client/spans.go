@@ -147,17 +147,18 @@ func (c *Client) addSpans(ctx context.Context, a addSpans) (stored wire.StoredSp
 
 // QuerySpans implements agl.Store.
 func (c *Client) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[agl.Span], error) {
-	return search[agl.Span](ctx, c, "QuerySpans", wire.SearchSpans, wire.QuerySpans(&p))
+	return search[agl.Span](ctx, c, "QuerySpans", wire.SearchSpans, wire.QuerySpans(&agl.QueryShortSpansParams{QuerySpansParams: p}))
 }
 
 // QuerySpansJSON implements agl.Store.
 func (c *Client) QuerySpansJSON(ctx context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
-	return search[jsontext.Value](ctx, c, "QuerySpansJSON", wire.SearchSpans, wire.QuerySpans(&p))
+	return search[jsontext.Value](ctx, c, "QuerySpansJSON", wire.SearchSpans, wire.QuerySpans(&agl.QueryShortSpansParams{QuerySpansParams: p}))
 }
 
-// QueryShortSpans implements agl.Store: it is ErrUnimplemented.
+// QueryShortSpans implements agl.Store. An older server sends whole spans.
 func (c *Client) QueryShortSpans(ctx context.Context, p agl.QueryShortSpansParams) (agl.ShortSpans, error) {
-	return agl.UnimplementedStore{}.QueryShortSpans(ctx, p)
+	answer, err := post[wire.SpansInShort](ctx, c, "QueryShortSpans", wire.SearchSpans, "", wire.QuerySpans(&p))
+	return answer.ShortSpans, err
 }
 
 // ReserveSequenceIDs implements agl.Store. A retry after a lost answer leaves a gap.

@@ -16,6 +16,7 @@ import (
 type spans struct {
 	store     agl.Store
 	documents bool // the store returns spans as documents
+	short     bool // and in short form
 	bases     *spanBases
 }
 
@@ -81,9 +82,19 @@ func (s spans) readBatch(x *exchange, req *wire.AddSpans) (short []expanded, err
 }
 
 func (s spans) query(x *exchange) error {
-	var p agl.QuerySpansParams
-	if err := x.query(wire.QuerySpans(&p)); err != nil {
+	var short agl.QueryShortSpansParams
+	if err := x.query(wire.QuerySpans(&short)); err != nil {
 		return err
+	}
+	p := short.QuerySpansParams
+	if len(short.Values) > 0 {
+		if s.short {
+			spans, err := s.store.QueryShortSpans(x.context(), short)
+			return x.answer(http.StatusOK, wire.SpansInShort{ShortSpans: spans}, err)
+		}
+		if len(p.AttributeNames) > 0 {
+			p.AttributeNames = append(p.AttributeNames, short.Values...)
+		}
 	}
 	if !s.documents {
 		return (&listing[agl.Span]{

@@ -187,7 +187,7 @@ func (s *Server) routeAPI(config Config) {
 	e := events{store, config.EventHeartbeat}
 	q := &queue{store, can.ReturnClaims}
 	k, prj := keys{config.Keys, config.SpanSecret}, projects{config.Projects}
-	r, res, w, sp := rollouts{store}, resources{store}, workers{store}, spans{store, can.QuerySpansJSON, newSpanBases(baseMemory, config.MaxBodyBytes)}
+	r, res, w, sp := rollouts{store}, resources{store}, workers{store}, spans{store, can.QuerySpansJSON, can.QueryShortSpans, newSpanBases(baseMemory, config.MaxBodyBytes)}
 	sig, rw, rn, rel := signals{store}, rewards{store}, newRuns(store), newReleases(store)
 	const read, run, train, admin = access.Readers, access.Runner | access.Train, access.Train, access.Admin
 	const sends = access.Senders &^ access.Agent

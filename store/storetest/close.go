@@ -51,7 +51,7 @@ func testClosed(h *harness) {
 			if !s.Capabilities().QueryShortSpans {
 				return s.Ready(ctx)
 			}
-			return errorOf(s.QueryShortSpans(ctx, agl.QueryShortSpansParams{ShortForm: agl.ShortForm{Attributes: func(string) bool { return true }}}))
+			return errorOf(s.QueryShortSpans(ctx, agl.QueryShortSpansParams{QuerySpansParams: agl.QuerySpansParams{AttributeNames: []string{"*"}}}))
 		},
 		"ReserveSequenceIDs": func() error { return errorOf(s.ReserveSequenceIDs(ctx, agl.ReserveSequenceIDsParams{RolloutID: id})) },
 		"CloseQueue":         func() error { return s.CloseQueue(ctx) },

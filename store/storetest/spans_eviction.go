@@ -45,7 +45,7 @@ func (h *harness) evicted(r *agl.AttemptedRollout) bool {
 		equal(h, "message", err.Error(), "Spans for rollout "+r.RolloutID+" have been evicted")
 		if h.Store.Capabilities().QueryShortSpans {
 			_, err := h.Store.QueryShortSpans(h.ctx, agl.QueryShortSpansParams{
-				QuerySpansParams: agl.QuerySpansParams{RolloutID: r.RolloutID}, ShortForm: agl.ShortForm{Attributes: func(string) bool { return true }},
+				QuerySpansParams: agl.QuerySpansParams{RolloutID: r.RolloutID, AttributeNames: []string{"*"}},
 			})
 			h.wantError(err, agl.ErrEvicted, "")
 		}

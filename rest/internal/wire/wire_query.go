@@ -88,8 +88,8 @@ func QueryWorkers(p *agl.QueryWorkersParams) Query {
 	})
 }
 
-// QuerySpans returns the parameters of a query of spans.
-func QuerySpans(p *agl.QuerySpansParams) Query {
+// QuerySpans returns the parameters of a query of spans, which is answered with [SpansInShort] if it names Values.
+func QuerySpans(p *agl.QueryShortSpansParams) Query {
 	return newQuery(&p.Paging, "sequence_id", members{
 		{"rollout_id", &p.RolloutID, required},
 		{"attempt_id", &p.AttemptID, optional},
@@ -102,6 +102,7 @@ func QuerySpans(p *agl.QuerySpansParams) Query {
 		{"name", &p.Name, optional},
 		{"name_contains", &p.NameContains, optional},
 		{"attribute_names", &p.AttributeNames, optional},
+		{"value_names", &p.Values, optional},
 		{"filter_logic", &p.Logic, optional},
 	})
 }
