@@ -142,11 +142,17 @@ export async function del(path) {
   await call("DELETE", path);
 }
 
-// spans yields the spans of a rollout in pages, in the order of their sequence ids.
-export async function* spans(rolloutID, attemptID, abort) {
-  const limit = 1000;
-  for (let offset = 0; ; offset += limit) {
-    const page = await get("spans", { rollout_id: rolloutID, attempt_id: attemptID, limit, offset }, abort);
+// querySpans returns a page of an attempt's spans: the one with an id, those with a name, or all; with the attributes in names, or all.
+export async function querySpans(rolloutID, attemptID, { id, name, names, offset, limit }, abort) {
+  return get("spans", { rollout_id: rolloutID, attempt_id: attemptID, span_id: id, name, attribute_names: names, limit, offset }, abort);
+}
+
+// spans yields the spans of a rollout from some place on in pages, in the order of their sequence ids, with the attributes in names, or all.
+// Each call of a conversation has all messages before it, so a page of whole ones is small.
+export async function* spans(rolloutID, attemptID, abort, { names, from = 0 } = {}) {
+  const limit = names ? 1000 : 100;
+  for (let offset = from; ; offset += limit) {
+    const page = await querySpans(rolloutID, attemptID, { names, limit, offset }, abort);
     yield page;
     if (offset + page.items.length >= page.total || page.items.length === 0) return;
   }

@@ -532,7 +532,9 @@ test("of a conversation of a thousand calls its beginning and its end are shown,
   const { page, done } = await open("rollouts/" + task.rollout_id);
   const calls = page.locator(".call");
   await page.getByRole("button", { name: "Show more of the 800 between" }).waitFor();
-  assert.deepEqual([await calls.count(), await calls.first().getByText("question 0", { exact: true }).count(), await calls.last().getByText("question 999", { exact: true }).count()], [200, 1, 1]);
+  await calls.first().getByText("question 0", { exact: true }).waitFor();
+  await calls.last().getByText("question 999", { exact: true }).waitFor();
+  assert.equal(await calls.count(), 200);
   const read = [];
   page.on("request", (r) => /[/]spans[?].*limit=1000/.test(r.url()) && read.push(r.url()));
   for (let polls = 0; polls < 2; polls++) await page.waitForResponse((r) => /[/]spans[?].*limit=1$/.test(r.url()));
@@ -544,6 +546,97 @@ test("of a conversation of a thousand calls its beginning and its end are shown,
   await api(`rollouts/${task.rollout_id}/attempts/${attempt.attempt_id}`, { method: "POST", body: JSON.stringify({ status: "succeeded" }) });
   await done();
 });
+
+// longConversation adds a conversation of some turns, of which call other is another's and in call edited an early message is another one. Its
+// answers have tokens, and the last call a reward.
+async function longConversation(turns, { other, edited }) {
+  const [task] = await api("queues/rollouts/enqueue", { method: "POST", body: JSON.stringify({ rollouts: [{ input: "turns" }] }) });
+  const { attempt } = await api(`rollouts/${task.rollout_id}/attempts`, { method: "POST", body: "{}" });
+  const span = (sequence, name, attributes, parent = null) => {
+    const context = { trace_id: "ab".repeat(16), span_id: String(sequence).padStart(16, "0"), is_remote: false, trace_state: {} };
+    return { rollout_id: task.rollout_id, attempt_id: attempt.attempt_id, sequence_id: sequence, trace_id: context.trace_id, span_id: context.span_id, parent_id: parent, name, status: { status_code: "OK", description: null },
+      attributes, events: [], links: [], start_time: sequence, end_time: sequence + 1, context, parent: null, resource: { attributes: {}, schema_url: "" } };
+  };
+  const history = [["system", "Be brief. " + "x".repeat(300)]];
+  let spans = [span(1, "agent", {})];
+  const send = async () => (await api("spans/batch", { method: "POST", body: JSON.stringify({ spans }) }), (spans = []));
+  for (let turn = 0; turn < turns; turn++) {
+    history.push(["user", `question ${turn} ` + "y".repeat(300)]);
+    let said = history;
+    if (turn === other) said = [["system", "You are another one."], ["user", "other question"]];
+    if (turn === edited) said = history.map((m, i) => (i === 1 ? ["user", "another first question"] : m));
+    const attributes = { "gen_ai.request.model": "seer", "agentlightning.model.version": "v7", "gen_ai.usage.prompt_tokens": 10 * turn, "gen_ai.usage.completion_tokens": 2, prompt_token_ids: JSON.stringify([...Array(10 * turn).keys()]),
+      "gen_ai.completion.0.role": "assistant", "gen_ai.completion.0.content": "answer " + turn, "logprobs.content": '[{"token":"answer","logprob":-0.01},{"token":"!","logprob":-3}]' };
+    said.forEach(([role, content], i) => Object.assign(attributes, { [`gen_ai.prompt.${i}.role`]: role, [`gen_ai.prompt.${i}.content`]: content }));
+    for (let i = 0; i < 35; i++) attributes[`gen_ai.request.functions.${i}.name`] = "tool-" + i;
+    spans.push(span(2 * turn + 2, "litellm_request", attributes, "0000000000000001"), span(2 * turn + 3, "tool " + turn, {}, "0000000000000001"));
+    history.push(["assistant", "answer " + turn]);
+    if (turn % 30 === 29) await send();
+  }
+  spans.push(span(2 * turns + 2, "agentlightning.annotation", { "agentlightning.reward.0.name": "primary", "agentlightning.reward.0.value": 0.75 }));
+  await send();
+  return { id: task.rollout_id, path: `rollouts/${task.rollout_id}/attempts/${attempt.attempt_id}`, span, add: (s) => (spans.push(s), send()) };
+}
+
+for (const old of [false, true]) {
+  const turns = old ? 40 : 240;
+  test(`a conversation of ${turns} turns is shown${old ? " by a store that returns whole spans only" : ", and read without what its calls repeat"}`, async () => {
+    const [other, edited] = [turns - 10, turns - 5];
+    const made = await longConversation(turns, { other, edited });
+    const { page, done } = await open("workers");
+    await page.getByRole("heading", { name: "Workers" }).waitFor();
+    if (old) await page.route("**/v1/agl/spans?**", (r) => r.continue({ url: r.request().url().replaceAll(/&attribute_names=[^&]*/g, "") }));
+    const bytes = [];
+    page.on("response", (r) => r.url().includes("/spans?") && bytes.push(r.body().then((b) => b.length, () => 0)));
+    const read = async () => (await Promise.all(bytes)).reduce((a, b) => a + b, 0);
+    await page.goto(base + "#/rollouts/" + made.id);
+    const calls = page.locator(".call");
+    await page.locator(".reward").getByText("0.75").waitFor();
+    await page.getByText(`${turns} calls · ${2 * turns + 2} spans`).waitFor();
+    const shown = old ? turns : 199; // and the reward
+    const texts = () => calls.evaluateAll((all) => all.map((c) => [...c.querySelectorAll(".message .text")].map((e) => e.textContent.replace(/ ?[xy]{300}/, ""))));
+    await page.waitForFunction((n) => document.querySelectorAll(".call").length === n && document.querySelectorAll(".call .loading").length === 0, shown);
+    const asked = (i) => (i ? [`question ${i}`, `answer ${i}`] : ["Be brief.", "question 0", "answer 0"]);
+    const numbers = [...Array(turns).keys()].filter((i) => old || i < 100 || i > turns - 100);
+    const all = Object.fromEntries((await texts()).map((t, i) => [numbers[i], t]));
+    for (const i of numbers) {
+      if (i === other) assert.deepEqual(all[i], ["You are another one.", "other question", "answer " + i]);
+      else if (i === other + 1 || i === edited || i === edited + 1) assert.equal(all[i].length, 2 * i + 3, "call " + i);
+      else assert.deepEqual(all[i], asked(i), "call " + i);
+    }
+    assert.equal(all[edited][1], "another first question");
+    const last = calls.last();
+    await last.getByText(`${(10 * (turns - 1)).toLocaleString("en-US")} → 2 tokens`).waitFor();
+    await last.getByText("version v7").waitFor();
+    await last.getByText("tool-34").waitFor();
+    await last.getByRole("button", { name: "tokens" }).click();
+    await last.locator(".tokens > span").getByText("answer").waitFor();
+    await page.getByRole("tab", { name: "Timeline" }).click();
+    await page.locator(".row", { hasText: "tool 2" }).first().waitFor();
+    await page.locator(".timeline-rows").evaluate((e) => (e.scrollTop = e.scrollHeight));
+    await page.locator(".row .chip").getByText("0.75").waitFor();
+    const whole = await (await fetch(base + `v1/agl/spans?rollout_id=${made.id}`, { headers: { Authorization: "Bearer " + token } })).text();
+    if (!old) assert.ok((await read()) < whole.length / 6, `${await read()} bytes of ${whole.length} were read`);
+    await page.getByRole("tab", { name: "Conversation" }).click();
+    await last.getByRole("button", { name: "earlier messages" }).click();
+    await last.getByText("question 0 ").waitFor();
+    assert.equal((await texts()).at(-1).length, 2 * turns + 1);
+    // What comes later is read alone.
+    bytes.length = 0;
+    await made.add(made.span(2 * turns + 3, "agentlightning.annotation", { "agentlightning.reward.0.name": "primary", "agentlightning.reward.0.value": 0.5 }));
+    await page.locator(".reward").getByText("0.5", { exact: true }).waitFor();
+    assert.ok((await read()) < 10_000, `${await read()} bytes were read again`);
+    // The panel has all of a span.
+    await last.getByRole("button", { name: "call " }).click();
+    const panel = page.getByRole("complementary", { name: "Span" });
+    for (const name of ["prompt_token_ids", `gen_ai.prompt.${turns}.content`, "gen_ai.request.functions.34.name"]) await panel.getByRole("rowheader", { name, exact: true }).waitFor();
+    await page.getByRole("tab", { name: "Raw" }).click();
+    const more = await page.locator(".with-side .code .more").innerText();
+    assert.ok(Number(more.replace(/\D/g, "")) > 0.9 * whole.length, more);
+    await api(made.path, { method: "POST", body: JSON.stringify({ status: "succeeded" }) });
+    await done();
+  });
+}
 
 test("a rollout of ten thousand spans has few rows in the document, and each can be reached", async () => {
   const { page, done } = await open("rollouts/" + made.long + "?tab=timeline");

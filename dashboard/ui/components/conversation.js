@@ -1,25 +1,73 @@
 // An attempt as people read it: what was said, what was rewarded.
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { count, number, oneLine, plural, seconds, visible } from "../lib/format.js";
+import { calls } from "../lib/span.js";
+import { added, earlier } from "../lib/messages.js";
+import { passing, retryAfter, still } from "../hooks.js";
 import { href } from "../route.js";
-import { Act, Text } from "./basic.js";
+import { Act, Failure, Text } from "./basic.js";
 import { Tokens } from "./tokens.js";
 
 const itemsAtFirst = 200;
 
-// Conversation shows what lib/span.js conversation() returns of a rollout: of a long one how it begins and ends, until the reader asks for more.
-// rate(span, value) keeps a judgement of one call.
-export function Conversation({ rollout, items, onSpan, rate }) {
+// useMessages reads by read(params, abort) what those calls have said that are shown, and returns it by the ids of their spans.
+function useMessages(spans, shown, read) {
+  const { current: known } = useRef(new Map());
+  const [, draw] = useState(0);
+  const [error, setError] = useState(null);
+  const latest = useRef({});
+  const wanted = new Set(shown.filter((item) => item?.kind === "call").map((item) => item.span.span_id));
+  latest.current = { ...latest.current, spans, wanted, read };
+  useEffect(() => {
+    const abort = new AbortController();
+    let timer = 0;
+    let busy = false;
+    const load = async () => {
+      if (busy) return;
+      busy = true;
+      try {
+        for (let wanted; wanted !== latest.current.wanted && !abort.signal.aborted;) {
+          const { spans, read } = latest.current;
+          wanted = latest.current.wanted;
+          for await (const _ of added(spans, calls(spans), wanted, known, (params) => read(params, abort.signal))) {
+            await still();
+            if (abort.signal.aborted) return;
+            draw((n) => n + 1);
+          }
+        }
+        setError(null);
+      } catch (err) {
+        if (err.name === "AbortError") return;
+        setError(err);
+        if (passing(err)) timer = setTimeout(load, 1000 * retryAfter);
+      }
+      busy = false;
+    };
+    latest.current.load = load;
+    return () => {
+      clearTimeout(timer);
+      abort.abort();
+    };
+  }, []);
+  useEffect(() => {
+    latest.current.load();
+  }, [[...wanted].join()]);
+  return { known, error };
+}
+
+// Conversation shows the entries of an attempt's spans, items: of a long one how it begins and ends, until the reader asks for more.
+// read(params, abort) queries the spans; rate(span, value) keeps a judgement of one call.
+export function Conversation({ rollout, spans, items, read, onSpan, rate }) {
   const [most, setMost] = useState(itemsAtFirst);
   const shown = items.length > most ? [...items.slice(0, most / 2), null, ...items.slice(-most / 2)] : items;
-  return html`<div class="conversation">${shown.map((item) => (item ? html`<${kinds[item.kind]} key=${item.span.span_id} rollout=${rollout} item=${item} onSpan=${onSpan} rate=${rate} />`
+  const { known, error } = useMessages(spans, shown, read);
+  return html`${error && html`<${Failure} error=${error} />`}<div class="conversation">${shown.map((item) => (item ? html`<${kinds[item.kind]} key=${item.span.span_id} rollout=${rollout} item=${item} said=${known.get(item.span.span_id)} read=${read} onSpan=${onSpan} rate=${rate} />`
     : html`<p key="between"><button onClick=${() => setMost(most * 5)}>Show more of the ${count(items.length - most)} between</button></p>`))}</div>`;
 }
 
-function Call({ rollout, item, onSpan, rate }) {
-  const [all, setAll] = useState(false);
-  const hidden = all ? 0 : item.repeated;
+function Call({ rollout, item, said, read, onSpan, rate }) {
+  const [before, setBefore] = useState(null);
   return html`<section class="call" aria-label="Model call">
     <header>
       <button class="link" onClick=${() => onSpan(item.span)}>call ${item.span.sequence_id}</button>
@@ -31,10 +79,12 @@ function Call({ rollout, item, onSpan, rate }) {
       ${item.failed && html`<span class="status status-failed">failed</span>`}
       <span class="rate" role="group" aria-label="Rate call ${item.span.sequence_id}"><${Act} small run=${() => rate(item.span, 1)}>Good</${Act}><${Act} small run=${() => rate(item.span, 0)}>Bad</${Act}></span>
     </header>
-    ${item.tools.length > 0 && html`<p class="tools">tools: ${oneLine(item.tools.join(", "), 2000)}</p>`}
-    ${hidden > 0 && html`<button class="small" onClick=${() => setAll(true)}>${plural(hidden, "earlier message")}</button>`}
-    ${item.prompt.slice(hidden).map((m, i) => html`<${Message} key=${i} message=${m} />`)}
-    ${item.replies.map((m, i) => html`<${Message} key=${"r" + i} message=${m} tokens=${i === 0 ? item.tokens : []} trained=${item.trained} reply />`)}
+    ${!said && html`<p class="loading">Loading…</p>`}
+    ${said?.tools.length > 0 && html`<p class="tools">tools: ${oneLine(said.tools.join(", "), 2000)}</p>`}
+    ${said?.repeated > 0 && !before && html`<${Act} small run=${async () => setBefore(await earlier(item.span, said.repeated, read))}>${plural(said.repeated, "earlier message")}</${Act}>`}
+    ${before?.map((m, i) => html`<${Message} key=${"b" + i} message=${m} />`)}
+    ${said?.prompt.map((m, i) => html`<${Message} key=${i} message=${m} />`)}
+    ${said?.replies.map((m, i) => html`<${Message} key=${"r" + i} message=${m} tokens=${i === 0 ? said.tokens : []} trained=${item.trained} reply />`)}
     ${item.failed && item.error && html`<${Text} class="bad" value=${item.error} />`}
   </section>`;
 }

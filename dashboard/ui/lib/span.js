@@ -108,6 +108,12 @@ function content(value) {
   return { texts, images };
 }
 
+// prompt returns the messages of a call's prompt by their number, in order.
+export function prompt(attributes) {
+  const recorded = unflatten(attributes, "gen_ai.prompt");
+  return new Map(Object.keys(recorded).filter((k) => /^\d+$/.test(k)).sort((a, b) => a - b).map((k) => [Number(k), message(recorded[k], "unknown")]));
+}
+
 // chat reads a model call: its messages, its replies, and the tokens of the reply.
 export function chat(span) {
   const a = span.attributes || {};
@@ -115,7 +121,7 @@ export function chat(span) {
     span,
     model: said(a["gen_ai.request.model"]) || said(a["gen_ai.response.model"]),
     version: said(a["agentlightning.model.version"]),
-    prompt: inOrder(unflatten(a, "gen_ai.prompt")).map((m) => message(m, "unknown")),
+    prompt: [...prompt(a).values()],
     replies: inOrder(unflatten(a, "gen_ai.completion")).map((m) => message(m, "assistant")),
     tools: inOrder(unflatten(a, "gen_ai.request.functions")).map((t) => said(t.name)),
     tokens: tokens(a),
@@ -140,13 +146,33 @@ function tokens(attributes) {
   }
 }
 
-const same = (a, b) => a.role === b.role && a.text === b.text && a.toolCallID === b.toolCallID && JSON.stringify(a.toolCalls) === JSON.stringify(b.toolCalls) && a.images.length === b.images.length;
+export const same = (a, b) => a.role === b.role && a.text === b.text && a.toolCallID === b.toolCallID && JSON.stringify(a.toolCalls) === JSON.stringify(b.toolCalls) && a.images.length === b.images.length;
 
-// conversation puts calls and rewards in order. A call that continues the one before
-// shows only what is new; repeated says how many messages were left out, trained what a step has computed of it.
+// outline names the attributes that all but the messages of an attempt are shown by.
+export const outline = [
+  rewardPrefix + "*", "agentlightning.reward_source", "agentlightning.reward_message", "agentlightning.reward_span", "agentlightning.reward_call", "agentlightning.message.body",
+  "agentlightning.training*", "agentlightning.model.version", "agentlightning.proxy.first_byte_seconds", "agentlightning.proxy.total_seconds",
+  "exception.type", "exception.message", "exception.stacktrace", "gen_ai.request.model", "gen_ai.response.model", "gen_ai.response.id", "gen_ai.usage.*",
+  "gen_ai.prompt.0.role", "gen_ai.completion.0.role",
+];
+
+// conversation puts calls and rewards in order. A call that continues the one before shows only what is new; repeated says how many messages
+// were left out.
 export function conversation(spans) {
-  const shown = [];
   let known = [];
+  return entries(spans).map((entry) => {
+    if (entry.kind !== "call") return entry;
+    let repeated = 0;
+    while (repeated < known.length && repeated < entry.prompt.length && same(known[repeated], entry.prompt[repeated])) repeated++;
+    if (repeated < known.length - 1) repeated = 0; // another conversation, or an edited one: all of it is shown
+    known = [...entry.prompt, ...entry.replies.slice(0, 1)];
+    return { ...entry, repeated };
+  });
+}
+
+// entries are the calls, rewards, notes and exceptions of an attempt in order; trained says what a step has computed of a call.
+export function entries(spans) {
+  const shown = [];
   const wanted = new Set(calls(spans));
   const learned = trained(spans);
   for (const span of spans) {
@@ -157,12 +183,7 @@ export function conversation(spans) {
       shown.push({ kind: "exception", span, type: said(span.attributes["exception.type"]) || "error", text: said(span.attributes["exception.message"]), trace: said(span.attributes["exception.stacktrace"]) });
     }
     if (!wanted.has(span)) continue;
-    const call = chat(span);
-    let repeated = 0;
-    while (repeated < known.length && repeated < call.prompt.length && same(known[repeated], call.prompt[repeated])) repeated++;
-    if (repeated < known.length - 1) repeated = 0; // another conversation, or an edited one: all of it is shown
-    shown.push({ kind: "call", ...call, repeated, trained: learned.get(span.span_id) });
-    known = [...call.prompt, ...call.replies.slice(0, 1)];
+    shown.push({ kind: "call", ...chat(span), trained: learned.get(span.span_id) });
   }
   return shown;
 }

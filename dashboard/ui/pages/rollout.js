@@ -1,12 +1,12 @@
 // One rollout: what its agent did in each attempt, and how it was rewarded.
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
-import { del, find, get, post, spans as readSpans } from "../api.js";
+import { del, find, get, post, querySpans, spans as readSpans } from "../api.js";
 import { onEvent, tell } from "../live.js";
 import { emptied, passing, pause, retryAfter, still, useQuery } from "../hooks.js";
 import { go, href, route, setParams } from "../route.js";
 import { count, dateTime, number, oneLine, plural, seconds, visible } from "../lib/format.js";
-import { calls, conversation, took as spanTook } from "../lib/span.js";
+import { calls, entries, outline, took as spanTook } from "../lib/span.js";
 import { Act, Copy, download, Empty, Failure, Guard, JSONText, Loading, Status, Text, Time } from "../components/basic.js";
 import { Conversation } from "../components/conversation.js";
 import { Timeline } from "../components/timeline.js";
@@ -94,8 +94,30 @@ function Rate({ rollout }) {
   </span>`;
 }
 
-// useSpans reads an attempt's spans page by page, and again what comes later.
-function useSpans(rollout, attempt) {
+// readOn yields {all, total} page by page, where all are the known spans of an attempt and those that have come after them, or all anew
+// when one has come before the last known.
+async function* readOn(known, rolloutID, attemptID, abort, names) {
+  const last = known.at(-1);
+  if (last) {
+    const all = known.slice(0, -1);
+    const from = all.length;
+    for await (const { items, total } of readSpans(rolloutID, attemptID, abort, { names, from })) {
+      if (all.length === from && items[0]?.span_id !== last.span_id) break;
+      all.push(...items);
+      yield { all, total };
+      if (all.length >= total) return;
+    }
+  }
+  const all = [];
+  for await (const { items, total } of readSpans(rolloutID, attemptID, abort, { names })) {
+    all.push(...items);
+    yield { all, total };
+  }
+}
+
+// useSpans reads an attempt's spans page by page, and then what comes later: with the attributes in names, or all.
+function useSpans(rollout, attempt, names) {
+  const known = useRef([]);
   const rolloutID = rollout.rollout_id;
   const over = ended.includes(rollout.status);
   const [state, setState] = useState({ spans: [], total: 0, done: false, error: null });
@@ -112,16 +134,17 @@ function useSpans(rollout, attempt) {
       wanted = false;
       let after = 0.7; // seconds
       try {
-        const all = [];
+        let all = [];
         let first = true;
-        for await (const page of readSpans(rolloutID, attempt.attempt_id, abort.signal)) {
-          all.push(...page.items);
-          const total = page.total;
+        for await (const page of readOn(known.current, rolloutID, attempt.attempt_id, abort.signal, names)) {
+          const { total } = page;
+          all = page.all;
           read.total = total;
           await still();
           setState((s) => (first || all.length > s.spans.length ? { spans: s.done && all.length < s.spans.length ? s.spans : [...all], total, done: s.done, error: null } : s));
           first = false;
         }
+        known.current = all;
         setState((s) => ({ ...s, spans: all, done: true }));
       } catch (error) {
         if (error.name === "AbortError") return;
@@ -163,10 +186,11 @@ function useSpans(rollout, attempt) {
 }
 
 function Attempt({ rollout, attempt }) {
-  const { spans, total, done, error } = useSpans(rollout, attempt);
+  const { spans, total, done, error } = useSpans(rollout, attempt, outline);
   const { tab = "conversation", span: selected } = route.value.params;
-  const items = useMemo(() => (tab === "conversation" ? conversation(spans) : []), [spans, tab]);
+  const items = useMemo(() => (tab === "conversation" ? entries(spans) : []), [spans, tab]);
   const span = selected && spans.find((s) => s.span_id === selected);
+  const read = (params, abort) => querySpans(rollout.rollout_id, attempt.attempt_id, params, abort);
   const onSpan = (s) => setParams({ span: s.span_id === selected ? "" : s.span_id });
   const reward = attempt.reward?.value ?? null;
   return html`
@@ -178,21 +202,23 @@ function Attempt({ rollout, attempt }) {
     ${!done && spans.length === 0 ? !error && html`<${Loading} />` : spans.length === 0 ? html`<${Empty} title="No spans."><p>The agent has made no model call and emitted nothing. Calls are recorded when the agent uses the address of its model that agl gives it.</p></${Empty}>` : html`
     <div class="with-side ${span ? "open" : ""}">
       <${Guard} key=${tab}><div>
-        ${tab === "conversation" && (items.length ? html`<${Conversation} rollout=${rollout} items=${items} onSpan=${onSpan} rate=${(span, value) => rate(rollout, value, span.span_id)} />` : html`<${Empty} title="No conversation."><p>None of the spans is a model call or a reward; the timeline shows all.</p></${Empty}>`)}
+        ${tab === "conversation" && (items.length ? html`<${Conversation} rollout=${rollout} spans=${spans} items=${items} read=${read} onSpan=${onSpan} rate=${(span, value) => rate(rollout, value, span.span_id)} />` : html`<${Empty} title="No conversation."><p>None of the spans is a model call or a reward; the timeline shows all.</p></${Empty}>`)}
         ${tab === "timeline" && html`<${Timeline} spans=${spans} selected=${selected} onSpan=${onSpan} />`}
-        ${tab === "raw" && html`<${Raw} rollout=${rollout} attempt=${attempt} spans=${spans} />`}
+        ${tab === "raw" && html`<${Raw} rollout=${rollout} attempt=${attempt} />`}
       </div></${Guard}>
-      ${span && html`<${SpanDetails} span=${span} close=${() => setParams({ span: "" })} />`}
+      ${span && html`<${SpanDetails} key=${span.span_id} outline=${span} read=${read} close=${() => setParams({ span: "" })} />`}
     </div>`}`;
 }
 
-function Raw({ rollout, attempt, spans }) {
-  const text = useMemo(() => JSON.stringify({ rollout, attempt, spans }, null, 2), [rollout, attempt, spans]);
-  return html`<div class="actions"><${Copy} text=${text} /><button class="small" onClick=${() => download(rollout.rollout_id + ".json", "application/json", text)}>Download</button></div><${Text} class="code" value=${text} />`;
+function Raw({ rollout, attempt }) {
+  const { spans, total, done, error } = useSpans(rollout, attempt);
+  const text = useMemo(() => (done ? JSON.stringify({ rollout, attempt, spans }, null, 2) : ""), [rollout, attempt, spans, done]);
+  if (!done) return error ? html`<${Failure} error=${error} />` : html`<${Loading} />${total > 0 && html`<p class="muted">${count(spans.length)} of ${plural(total, "span")}</p>`}`;
+  return html`${error && html`<${Failure} error=${error} />`}<div class="actions"><${Copy} text=${text} /><button class="small" onClick=${() => download(rollout.rollout_id + ".json", "application/json", text)}>Download</button></div><${Text} class="code" value=${text} />`;
 }
 
-function SpanDetails({ span, close }) {
-  const text = JSON.stringify(span, null, 2);
+function SpanDetails({ outline: span, read, close }) {
+  const { data: whole, error, reload } = useQuery(async (abort) => (await read({ id: span.span_id, limit: 1 }, abort)).items[0] ?? span, [span.span_id]);
   return html`<aside class="side" aria-label="Span">
     <header><h2>${oneLine(span.name)}</h2><button class="small" onClick=${close} aria-label="Close">✕</button></header>
     <dl class="facts">
@@ -203,7 +229,8 @@ function SpanDetails({ span, close }) {
     </dl>
     ${span.status?.description && html`<${Text} class="bad" value=${span.status.description} />`}
     <h3>Attributes</h3>
-    <table class="attributes"><tbody>${Object.entries(span.attributes || {}).map(([k, v]) => html`<tr key=${k}><th scope="row">${visible(k)}</th><td><${Text} class="value" value=${typeof v === "string" ? v : JSON.stringify(v)} /></td></tr>`)}</tbody></table>
-    <div class="actions"><${Copy} text=${text} label="Copy JSON" /></div>
+    ${error && html`<${Failure} error=${error} retry=${reload} />`}${!whole && !error && html`<${Loading} />`}
+    <table class="attributes"><tbody>${Object.entries(whole?.attributes || {}).map(([k, v]) => html`<tr key=${k}><th scope="row">${visible(k)}</th><td><${Text} class="value" value=${typeof v === "string" ? v : JSON.stringify(v)} /></td></tr>`)}</tbody></table>
+    ${whole && html`<div class="actions"><${Copy} text=${JSON.stringify(whole, null, 2)} label="Copy JSON" /></div>`}
   </aside>`;
 }
