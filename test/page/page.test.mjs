@@ -638,6 +638,50 @@ for (const old of [false, true]) {
   });
 }
 
+test("what calls add to each other is read as whole calls say it, also where conversations alternate, and a long one only once", async () => {
+  const { page, done } = await open("workers");
+  const mistakes = await page.evaluate(async () => {
+    const { conversation } = await import("./lib/span.js");
+    const { added } = await import("./lib/messages.js");
+    const mistakes = [];
+    // Each step is a call: of which conversation, and how many messages it adds before its reply; of an edited one the first is another.
+    const check = async (name, steps, most) => {
+      const histories = [[], [], []];
+      const spans = steps.map(([of, adds, edited], n) => {
+        const history = histories[of];
+        for (let i = 0; i < adds; i++) history.push(["user", `${of} ${n} ${i}`]);
+        if (edited) history[0] = ["system", "edited " + n];
+        const attributes = { "gen_ai.completion.0.role": "assistant", "gen_ai.completion.0.content": "reply " + n };
+        history.forEach(([role, text], i) => Object.assign(attributes, { [`gen_ai.prompt.${i}.role`]: role, [`gen_ai.prompt.${i}.content`]: text }));
+        history.push(["assistant", "reply " + n]);
+        return { span_id: String(n), name: "litellm_request", attributes, start_time: n, end_time: n, status: {} };
+      });
+      let messages = 0;
+      const read = async ({ id, names, offset = 0, limit }) => ({ items: spans.filter((s) => !id || s.span_id === id).slice(offset, offset + limit).map((s) => {
+        const attributes = Object.fromEntries(Object.entries(s.attributes).filter(([k]) => names.some((n) => k === n || (n.endsWith("*") && k.startsWith(n.slice(0, -1))))));
+        messages += Object.keys(attributes).filter((k) => k.endsWith(".content")).length;
+        return { ...s, attributes };
+      }) });
+      const known = new Map();
+      for await (const _ of added(spans, spans, new Set(spans.map((s) => s.span_id)), known, read));
+      for (const { span, prompt, repeated, replies } of conversation(spans)) {
+        const its = known.get(span.span_id);
+        if (JSON.stringify([its.repeated, its.prompt, its.replies]) !== JSON.stringify([repeated, prompt.slice(repeated), replies])) mistakes.push(`${name}: call ${span.span_id}: ${its.repeated} repeated, ${its.prompt.length} new, want ${repeated} of ${prompt.length}`);
+      }
+      if (messages > most) mistakes.push(`${name}: ${messages} messages were read, want at most ${most}`);
+    };
+    const times = (n, step) => Array.from({ length: n }, () => step);
+    await check("one after the other", [...times(12, [0, 1]), ...times(12, [1, 2]), ...times(30, [0, 1])], 2000);
+    await check("a long one after short ones", [...times(6, [0, 1]), [1, 700], ...times(20, [1, 1])], 4000);
+    await check("alternating", times(60, 0).map((_, n) => [n * n % 3, 1 + (n * 7) % 5]), 5000);
+    await check("edited", times(60, 0).map((_, n) => [0, 2, n % 13 === 5]), 2500);
+    await check("many at once", times(12, 0).map((_, n) => [n % 5 === 4 ? 1 : 0, n % 3 ? 1 : 130]), 6000);
+    return mistakes;
+  });
+  assert.deepEqual(mistakes, []);
+  await done();
+});
+
 test("a rollout of ten thousand spans has few rows in the document, and each can be reached", async () => {
   const { page, done } = await open("rollouts/" + made.long + "?tab=timeline");
   // Before all are there the page says "5,000 of 10,000 spans", and its end is another one.

@@ -35,11 +35,12 @@ export async function* added(spans, calls, wanted, known, read) {
     if (!chunk.length) chunk.push(calls[at]); // far from the call before, which is not there to compare with then
     const limit = Math.min(1000, place.get(chunk.at(-1).span_id) - first + 1);
     const compared = from ? [0, 1, end >> 1] : [];
-    const found = await readFrom({ ...(byName ? { name: "litellm_request" } : {}), offset: first, limit }, compared, from, new Set([before, ...chunk].map((s) => s?.span_id)), read);
+    const found = await readFrom({ ...(byName ? { name: "litellm_request" } : {}), offset: first, limit }, compared, from, new Set((before ? [before, ...chunk] : chunk).map((s) => s.span_id)), read);
     let last = before && { end, ...found.get(before.span_id) };
     size = Math.min(size * 2, from ? callsAtOnce : 4 * callsAtOnce);
     for (const call of chunk) {
       let its = found.get(call.span_id);
+      if (!its && call !== chunk[0]) break; // it may go on from the one before it
       let repeated = its && last?.prompt ? common(last, its.prompt, (i) => i >= from || compared.includes(i)) : 0;
       const other = !its || (from > 0 && repeated === 0); // another conversation, or an edited one: all of it is shown
       if (other) {
@@ -77,7 +78,8 @@ async function length(call, read) {
   return end;
 }
 
-// readFrom reads what the spans of a query say, and of their prompts the messages in compared and those from some place on.
+// readFrom reads what the spans of a query say, and of their prompts the messages in compared and those from some place on. It leaves out long
+// ones that do not go on from the first: they are read whole one by one, and what goes on from them not at all.
 async function readFrom(query, compared, from, ids, read) {
   const found = new Map();
   const more = async (names) => {
@@ -94,6 +96,11 @@ async function readFrom(query, compared, from, ids, read) {
   const tools = 30;
   await more([...said, ...range(0, tools).map(toolOf), ...compared.map(messageOf), ...range(from, messagesAtOnce).map(messageOf)]);
   for (let end = tools; goesOn("gen_ai.request.functions.", end); end += messagesAtOnce) await more(range(end, messagesAtOnce).map(toolOf));
+  const start = described(found.get([...ids][0]) || {});
+  const reached = (name) => name.startsWith(`gen_ai.prompt.${from + messagesAtOnce - 1}.`);
+  for (const [id, attributes] of found) {
+    if (Object.keys(attributes).some(reached) && !common(start, prompt(attributes), (i) => i >= from || compared.includes(i))) ids.delete(id) && found.delete(id);
+  }
   for (let end = from + messagesAtOnce; goesOn("gen_ai.prompt.", end); end += messagesAtOnce) await more(range(end, messagesAtOnce).map(messageOf));
   for (const [id, attributes] of found) found.set(id, described(attributes));
   return found;
