@@ -73,6 +73,12 @@ def run(server, engine) -> list:
     return out
 
 
+def checked_once(seen: dict) -> dict:
+    """Hooks see a rollout in both calls if it ended before its group did."""
+    events = seen["events"]
+    return {**seen, "events": [e for i, e in enumerate(events) if e[0] != "checked" or e not in events[:i]]}
+
+
 def groups(server) -> list:
     """The asynchronous manager: two of three groups, then the pause and the drain, then the rest."""
     m = manager(server, AglAsyncRolloutManager, train_rollout_n=2)
@@ -83,7 +89,7 @@ def groups(server) -> list:
         pass
     resumed = server.client().post("/proxy/resume").json()
     rest, none = m.enqueue_and_wait_until_group_completed({k: [] for k in tasks}, carry, is_train=True, target_finished_group_num=1)
-    everything = sorted((shown(r) for r in done + rest), key=repr)
+    everything = sorted((checked_once(shown(r)) for r in done + rest), key=repr)
     counts = [len(done), len(carry), len(rest), len(none)]
     terminal = server.client().get("/api/rollouts/terminal").json()
     states = [server.client().get(f"/api/rollouts/{r.rollout_id}").status_code for r in rest]
