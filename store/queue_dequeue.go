@@ -81,7 +81,7 @@ func (s *Store) leaveQueue(ctx context.Context, c *dequeueCommand) error {
 	if err := s.submit(ctx, leave); err != nil && leave.unserved {
 		return err
 	}
-	claims := slices.Concat(c.tried, attemptKeys(agl.ClaimsOf(c.result.Rollouts...)))
+	claims := attemptKeys(slices.Concat(c.tried, agl.ClaimsOf(c.result.Rollouts...)))
 	if len(claims) == 0 {
 		return nil
 	}

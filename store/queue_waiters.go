@@ -15,7 +15,7 @@ type waiter struct {
 	key    *idempotencyKey
 	place  *list.Element
 	result agl.DequeueResult         // not valid if the batch failed
-	tried  []driver.AttemptKey       // claims of earlier batches, which have failed
+	tried  []agl.Claim               // claims of earlier batches, which have failed
 	replay *driver.IdempotencyRecord // instead of result if the key was used before
 	failed error                     // instead of result if the key was used with other arguments
 	ready  chan struct{}             // capacity 1; signals the answer
@@ -195,7 +195,7 @@ func (q *claimer) next(ctx context.Context, want int) (*rolloutEntry, error) {
 // claim fills a dequeue's result.
 func (q *claimer) claim(ctx context.Context, waiting *waiter) error {
 	w, p := q.w, &waiting.params
-	waiting.tried = append(waiting.tried, attemptKeys(agl.ClaimsOf(waiting.result.Rollouts...))...)
+	waiting.tried = append(waiting.tried, agl.ClaimsOf(waiting.result.Rollouts...)...)
 	waiting.result = agl.DequeueResult{}
 	var claims []agl.AttemptedRollout
 	for len(claims) < p.Limit {

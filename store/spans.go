@@ -12,7 +12,6 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/internal/spandelta"
-	"github.com/agl-go/agl/internal/spanjson"
 	"github.com/agl-go/agl/store/driver"
 	"github.com/agl-go/agl/store/internal/spanchain"
 )
@@ -284,62 +283,6 @@ func inSpans(spans []agl.Span, i int, err error) error {
 		return agl.Errorf(agl.CodeInvalid, "spans[%d]: %w", i, err)
 	}
 	return err
-}
-
-// QuerySpansJSON implements agl.Store.
-func (s *Store) QuerySpansJSON(ctx context.Context, p agl.QuerySpansParams) (agl.Page[jsontext.Value], error) {
-	if len(p.AttributeNames) > 0 {
-		return s.querySelected(ctx, p)
-	}
-	return readSpans(ctx, s, p, s.chains.Expand)
-}
-
-// readSpans returns the result of read for the spans of a query. Spans may be deleted after the page was read and
-// before their bases are; a second query then sees that.
-func readSpans[T any](
-	ctx context.Context, s *Store, p agl.QuerySpansParams,
-	read func(ctx context.Context, chains spanchain.Chains, spans []driver.StoredSpan) ([]T, error),
-) (agl.Page[T], error) {
-	return do(ctx, s, "QuerySpans", func() (agl.Page[T], error) {
-		if err := checkQuery(&p.Paging, p.Logic, sortableSpans()); err != nil {
-			return agl.Page[T]{}, err
-		}
-		for again := false; ; again = true {
-			page, err := s.driver.QuerySpans(ctx, p)
-			if err != nil {
-				return agl.Page[T]{}, err
-			}
-			items, err := read(ctx, s.driver, page.Items)
-			switch {
-			case err == nil:
-				return agl.Page[T]{Items: items, Limit: page.Limit, Offset: page.Offset, Total: page.Total}, nil
-			case again || !spanchain.IsMissing(err):
-				return agl.Page[T]{}, err
-			}
-		}
-	})
-}
-
-// QuerySpans implements agl.Store.
-func (s *Store) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[agl.Span], error) {
-	page, err := s.QuerySpansJSON(ctx, p)
-	if err != nil {
-		return agl.Page[agl.Span]{}, err
-	}
-	out := agl.Page[agl.Span]{Items: make([]agl.Span, len(page.Items)), Limit: page.Limit, Offset: page.Offset, Total: page.Total}
-	for i, payload := range page.Items {
-		if err := parseStored(payload, p.RolloutID, &out.Items[i]); err != nil {
-			return agl.Page[agl.Span]{}, err
-		}
-	}
-	return out, nil
-}
-
-func parseStored(payload []byte, rolloutID string, s *agl.Span) error {
-	if err := spanjson.Parse(payload, s); err != nil {
-		return agl.Errorf(agl.CodeInternal, "a stored span of rollout %q does not decode: %w", rolloutID, err)
-	}
-	return nil
 }
 
 type reserveCommand struct {
