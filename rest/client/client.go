@@ -247,15 +247,44 @@ func (c *Client) tryAgain(ctx context.Context, n int, op operation, read reply) 
 // maxKept is the largest buffer that is kept for another answer, in bytes.
 const maxKept = 1 << 20
 
+// slowest is the rate in bytes a second at which a large request must at least be sent.
+const slowest = 128 << 10
+
+var errIdle = errors.New("nothing came from it for too long")
+
+// heardBody calls a function for each part of an answer that arrives.
+type heardBody struct {
+	io.Reader
+
+	heard func()
+}
+
+func (b heardBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	b.heard()
+	return n, err
+}
+
 // try performs an operation once. asked is how long the server asks to wait before the next attempt.
 func (c *Client) try(ctx context.Context, op operation, read reply) (asked time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, c.config.RequestTimeout+op.waits)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	answerIn := c.config.RequestTimeout + op.waits
+	if op.shared != nil {
+		answerIn += time.Duration(op.shared.Len()) * time.Second / slowest
+	}
+	idle := time.AfterFunc(answerIn, func() { cancel(errIdle) })
+	defer idle.Stop()
 	res, asked, err := c.open(ctx, op)
-	if err != nil {
+	switch {
+	case err != nil && errors.Is(context.Cause(ctx), errIdle):
+		return 0, c.unreachable(op.name, errIdle)
+	case err != nil:
 		return asked, err
 	}
 	defer res.Body.Close()
+	heard := func() { idle.Reset(c.config.RequestTimeout) }
+	heard()
 	buf, ok := c.buffers.Get().(*bytes.Buffer)
 	if !ok {
 		buf = new(bytes.Buffer)
@@ -269,7 +298,10 @@ func (c *Client) try(ctx context.Context, op operation, read reply) (asked time.
 	if res.ContentLength > 0 {
 		buf.Grow(int(min(res.ContentLength, 1<<30)) + bytes.MinRead)
 	}
-	if _, err := buf.ReadFrom(res.Body); err != nil {
+	if _, err := buf.ReadFrom(heardBody{res.Body, heard}); err != nil {
+		if errors.Is(context.Cause(ctx), errIdle) {
+			err = errIdle
+		}
 		return 0, c.unreachable(op.name, err)
 	}
 	if read == nil {

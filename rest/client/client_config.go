@@ -24,7 +24,8 @@ type Config struct {
 	Token string
 	// TokenFile, in place of Token, is a file with the token, such as a workload identity's. It is read again every 10 s.
 	TokenFile string
-	// RequestTimeout bounds one request, not counting the time that it asks the server to block. Default 30 s.
+	// RequestTimeout is how long a request waits for its answer, and then for each part of it, not counting the time that
+	// it asks the server to block. A large body has a second more for each 128 KiB. Default 30 s.
 	RequestTimeout time.Duration
 	// LongPoll bounds how long one request blocks on the server. A longer wait takes
 	// several requests. Default 25 s, at most 60 s.

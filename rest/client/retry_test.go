@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -295,21 +296,104 @@ func TestClientNamesTheFault(t *testing.T) {
 	})
 }
 
-// TestSlowAnswer checks that a client does not wait for ever for one request.
+// slowBody is an answer in parts that take their time, unless the request ends.
+type slowBody struct {
+	ctx   context.Context
+	parts []string
+	each  time.Duration
+}
+
+func (b *slowBody) Read(p []byte) (int, error) {
+	if len(b.parts) == 0 {
+		return 0, io.EOF
+	}
+	select {
+	case <-time.After(b.each):
+	case <-b.ctx.Done():
+		return 0, b.ctx.Err()
+	}
+	n := copy(p, b.parts[0])
+	b.parts = b.parts[1:]
+	return n, nil
+}
+
+func (*slowBody) Close() error { return nil }
+
+// TestSlowAnswer checks that a client does not wait for ever for one request, and that it takes what arrives slowly.
 func TestSlowAnswer(t *testing.T) {
 	t.Parallel()
-	c, err := client.New(client.Config{
-		URL: "http://store", RetryTimeout: -1, RequestTimeout: time.Millisecond,
-		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		}),
-	})
-	if err != nil {
-		t.Fatal(err)
+	const silent = "the store's server does not answer: nothing came from it for too long"
+	for _, tc := range []struct {
+		name        string
+		first, each time.Duration // until the header, and then for each part of the answer
+		took        time.Duration
+		err         string
+	}{
+		{"answer in parts", 29 * time.Second, 29 * time.Second, 5 * 29 * time.Second, ""},
+		{"no answer", time.Hour, 0, 30 * time.Second, silent},
+		{"an answer that stops", time.Second, time.Hour, 31 * time.Second, silent},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c, err := client.New(client.Config{
+					URL: "http://store", RetryTimeout: -1,
+					Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+						select {
+						case <-time.After(tc.first):
+						case <-r.Context().Done():
+							return nil, r.Context().Err()
+						}
+						body := &slowBody{r.Context(), []string{"{", `"rollouts"`, ":{", "}}"}, tc.each}
+						return &http.Response{StatusCode: http.StatusOK, ContentLength: -1, Body: body, Request: r}, nil
+					}),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				start := time.Now()
+				_, err = c.Statistics(t.Context())
+				if took := time.Since(start); took != tc.took {
+					t.Errorf("it took %s, want %s", took, tc.took)
+				}
+				if tc.err == "" && err != nil || tc.err != "" && (agl.ErrorCode(err) != agl.CodeUnavailable || !strings.Contains(err.Error(), tc.err)) {
+					t.Errorf("error is %v, want %q", err, tc.err)
+				}
+			})
+		})
 	}
-	if _, err := c.Statistics(t.Context()); agl.ErrorCode(err) != agl.CodeUnavailable {
-		t.Errorf("error is %v, want unavailable", err)
+}
+
+// TestSlowUpload checks that a large body has time to arrive at a slow network's pace, and that one of a kilobyte has not.
+func TestSlowUpload(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		size int
+		took time.Duration
+	}{
+		{1 << 10, 30 * time.Second},
+		{4 << 20, 62 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, err := client.New(client.Config{
+				URL: "http://store", RetryTimeout: -1,
+				Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+					<-r.Context().Done()
+					return nil, r.Context().Err()
+				}),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			span := agl.Span{RolloutID: "ro-1", AttemptID: "at-1", SpanID: "s", Name: strings.Repeat("n", tc.size)}
+			if _, err = c.AddSpans(t.Context(), agl.AddSpansParams{Spans: []agl.Span{span}}); agl.ErrorCode(err) != agl.CodeUnavailable {
+				t.Errorf("error is %v, want unavailable", err)
+			}
+			if took := time.Since(start).Truncate(time.Second); took != tc.took {
+				t.Errorf("%d bytes had %s, want %s", tc.size, took, tc.took)
+			}
+		})
 	}
 }
 
