@@ -99,15 +99,15 @@ func (s *Store) querySelected(ctx context.Context, p agl.QuerySpansParams) (agl.
 	var short shortSpans // without names: each value stays in its span
 	for i := range page.Items {
 		out.Items[i] = short.add(i, &page.Items[i])
-		page.Items[i] = spanchain.Outline{}
+		page.Items[i] = spandelta.Outline{}
 	}
 	return out, err
 }
 
 // outlines reads the spans of a query with the attributes that it names.
-func (s *Store) outlines(ctx context.Context, p agl.QueryShortSpansParams) (agl.Page[spanchain.Outline], error) {
+func (s *Store) outlines(ctx context.Context, p agl.QueryShortSpansParams) (agl.Page[spandelta.Outline], error) {
 	if n := len(p.AttributeNames) + len(p.Values); n > maxAttributeNames {
-		return agl.Page[spanchain.Outline]{}, agl.Errorf(agl.CodeInvalid, "attribute_names: got %d names, must be at most %d", n, maxAttributeNames)
+		return agl.Page[spandelta.Outline]{}, agl.Errorf(agl.CodeInvalid, "attribute_names: got %d names, must be at most %d", n, maxAttributeNames)
 	}
 	selected := func(name string) bool {
 		return slices.Contains(p.Values, name) || slices.ContainsFunc(p.AttributeNames, func(wanted string) bool {
@@ -115,7 +115,7 @@ func (s *Store) outlines(ctx context.Context, p agl.QueryShortSpansParams) (agl.
 			return name == wanted || many && strings.HasPrefix(name, prefix)
 		})
 	}
-	return readSpans(ctx, s, p.QuerySpansParams, func(ctx context.Context, chains spanchain.Chains, spans []driver.StoredSpan) ([]spanchain.Outline, error) {
+	return readSpans(ctx, s, p.QuerySpansParams, func(ctx context.Context, chains spanchain.Chains, spans []driver.StoredSpan) ([]spandelta.Outline, error) {
 		return s.chains.Outline(ctx, chains, spans, "attributes", selected)
 	})
 }

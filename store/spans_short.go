@@ -6,7 +6,6 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/internal/spandelta"
-	"github.com/agl-go/agl/store/internal/spanchain"
 )
 
 // shortSpans collects the values of spans.
@@ -18,10 +17,7 @@ type shortSpans struct {
 }
 
 // add adds the values of a span and returns its document without them.
-func (s *shortSpans) add(span int, o *spanchain.Outline) []byte {
-	if o.Document != nil {
-		return o.Document
-	}
+func (s *shortSpans) add(span int, o *spandelta.Outline) []byte {
 	size := len(o.Head) + len(o.Tail)
 	for _, m := range o.Members {
 		if !slices.Contains(s.names, string(m.Name)) {

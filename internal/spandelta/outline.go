@@ -43,19 +43,19 @@ type Member struct {
 	Value *Value
 }
 
-// errForm says that a document is not written as spans are: without white space, and with the object that is read.
+// errForm says that a document is not written as spans are: with nothing between a value and what ends it, and with the object
+// that is read.
 var errForm = errors.New("the document has another form")
 
-// Outline returns the outline of a span's document. Ok is false if the document does not have the form that outlines are made
-// of; read it with Expand.
-func (o *Outlines) Outline(id string) (_ Outline, ok bool, err error) {
+// Outline returns the outline of a span's document. A document without the object is all Head.
+func (o *Outlines) Outline(id string) (Outline, error) {
 	n, err := o.node(id)
 	if err != nil {
-		return Outline{}, false, err
+		return Outline{}, err
 	}
 	if n.document == nil {
 		if err := o.link(n); err != nil {
-			return Outline{}, false, err
+			return Outline{}, err
 		}
 	}
 	// The bases come first. A chain is longer than what should be put on the stack.
@@ -66,18 +66,42 @@ func (o *Outlines) Outline(id string) (_ Outline, ok bool, err error) {
 	made := o.known[n]
 	for _, n := range slices.Backward(path) {
 		if made, err = o.outline(n, made); err != nil {
-			return Outline{}, false, err
+			return Outline{}, err
 		}
 		o.known[n] = made
 	}
 	if !made.formed {
-		return Outline{}, false, nil
+		return o.outlineWhole(id)
 	}
 	out := Outline{Head: made.head, Tail: made.tail, Members: make([]Member, 0, len(made.selected))}
 	for _, m := range made.selected {
 		out.Members = append(out.Members, Member{m.name, m.value})
 	}
-	return out, true, nil
+	return out, nil
+}
+
+// outlineWhole returns the outline of a document that has another form.
+func (o *Outlines) outlineWhole(id string) (Outline, error) {
+	document, err := o.Expand(id)
+	if err != nil {
+		return Outline{}, err
+	}
+	var object rawjson.Member
+	rawjson.EachMember(document, func(m rawjson.Member) {
+		if rawjson.NameIs(m.Name, o.object) {
+			object = m
+		}
+	})
+	if len(object.Value) == 0 || object.Value[0] != '{' {
+		return Outline{Head: document}, nil
+	}
+	out := Outline{Head: document[:object.ValueStart+1], Tail: document[object.End-1:]}
+	for name, value := range rawjson.Members(object.Value) {
+		if o.selected(rawjson.UnquoteName(name)) {
+			out.Members = append(out.Members, Member{name, newValue(value)})
+		}
+	}
+	return out, nil
 }
 
 // outline is what is known about a document: its pieces, and the places of the members of the
@@ -114,6 +138,7 @@ type run struct {
 type member struct {
 	name     []byte
 	value    *Value
+	before   int // bytes that precede the value; Python writes spaces among them
 	selected bool
 }
 
@@ -124,10 +149,7 @@ type placed struct {
 	start int
 }
 
-// valueStart is how many bytes precede the value.
-func (m *member) valueStart() int { return len(m.name) + len(`"":`) }
-
-func (m *member) size() int { return m.valueStart() + m.value.Size() }
+func (m *member) size() int { return m.before + m.value.Size() }
 
 // start is the offset of a piece.
 func (o *outline) start(piece int) int {
@@ -454,7 +476,7 @@ func (w *outliner) add(m *member, at int) {
 // longer adds a member that begins with the bytes of a member of the base. It returns the end of the member, or its place if
 // it must be read like any other.
 func (w *outliner) longer(base *member, at, same int) (end int, err error) {
-	shared := same - base.valueStart()
+	shared := same - base.before
 	if shared < 1 || shared >= base.value.Size() {
 		return at, nil
 	}
@@ -477,7 +499,7 @@ func (w *outliner) longer(base *member, at, same int) (end int, err error) {
 			n = rawjson.SkipString(view.text, 0)
 		}
 		if n > 0 {
-			w.add(&member{base.name, base.value.extended(shared, view.text[:n:n]), base.selected}, at)
+			w.add(&member{base.name, base.value.extended(shared, view.text[:n:n]), base.before, base.selected}, at)
 			return from + n, nil
 		}
 	}
@@ -489,18 +511,25 @@ func (w *outliner) longer(base *member, at, same int) (end int, err error) {
 func (w *outliner) member(at int, enter string) (m *member, end int, entered bool, err error) {
 	for view := w.view(at); view.grow(); {
 		text := view.text
-		if text[0] != '"' {
-			return nil, 0, false, errForm
-		}
-		name := rawjson.SkipString(text, 0)
-		if name < 0 || name+1 >= len(text) {
+		start := rawjson.SkipSpace(text, 0)
+		if start == len(text) {
 			continue
 		}
-		if text[name] != ':' || rawjson.SkipSpace(text, name+1) != name+1 {
+		if text[start] != '"' {
 			return nil, 0, false, errForm
 		}
-		value := name + 1
-		m = &member{name: text[1 : name-1 : name-1]}
+		name := rawjson.SkipString(text, start)
+		if name < 0 || name == len(text) {
+			continue
+		}
+		if text[name] != ':' {
+			return nil, 0, false, errForm
+		}
+		value := rawjson.SkipSpace(text, name+1)
+		if value == len(text) {
+			continue
+		}
+		m = &member{name: text[start+1 : name-1 : name-1], before: value}
 		if enter != "" && text[value] == '{' && rawjson.NameIs(m.name, enter) {
 			return m, at + value + 1, true, nil
 		}

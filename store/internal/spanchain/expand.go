@@ -120,33 +120,22 @@ func (s *Shortener) Expand(ctx context.Context, chains Chains, spans []driver.St
 	return documents, nil
 }
 
-// Outline is what was read from a span.
-type Outline struct {
-	spandelta.Outline
-	// Document is the whole document if no outline of it could be made.
-	Document jsontext.Value
-}
-
 // Outline returns the outlines of spans that were read from chains; their documents have the selected members of one
 // object. It takes time proportional to the stored size.
 func (s *Shortener) Outline(
 	ctx context.Context, chains Chains, spans []driver.StoredSpan, object string, selected func(name string) bool,
-) ([]Outline, error) {
+) ([]spandelta.Outline, error) {
 	r := newReader(func(stored func(id string) (spandelta.Stored, bool)) *spandelta.Outlines {
 		return spandelta.NewOutlines(s.codec, object, selected, stored)
 	})
 	if err := r.addAll(ctx, chains, spans); err != nil {
 		return nil, err
 	}
-	outlines := make([]Outline, len(spans))
+	outlines := make([]spandelta.Outline, len(spans))
 	for i := range spans {
-		span, out := &spans[i], &outlines[i]
-		outline, ok, err := r.of(span).Outline(span.SpanID)
-		if out.Outline = outline; err == nil && !ok {
-			out.Document, err = r.of(span).Expand(span.SpanID)
-		}
-		if err != nil {
-			return nil, errUnreadable(span, err)
+		var err error
+		if outlines[i], err = r.of(&spans[i]).Outline(spans[i].SpanID); err != nil {
+			return nil, errUnreadable(&spans[i], err)
 		}
 	}
 	return outlines, nil
