@@ -16,6 +16,7 @@ import (
 type queue struct {
 	store   agl.Store
 	returns bool // the store can return claims
+	repeats repeats
 }
 
 func (q *queue) enqueue(x *exchange) error {
@@ -46,16 +47,27 @@ func (q *queue) dequeue(x *exchange) error {
 	if p.Limit <= 0 {
 		return x.answerText(http.StatusOK, "[]")
 	}
+	takeBack := q.takeBack
+	if p.IdempotencyKey != "" {
+		of, leave, err := q.repeats.enter(x.context(), p.IdempotencyKey, x)
+		if err != nil {
+			return err
+		}
+		defer leave()
+		takeBack = func(x *exchange, claimed []agl.AttemptedRollout) {
+			of.unlessRepeated(x, func() { q.takeBack(x, claimed) })
+		}
+	}
 	result, err := q.claim(x, p)
 	if err != nil {
-		q.takeBack(x, result.Rollouts) // claims of a caller whose key has just been revoked
+		takeBack(x, result.Rollouts) // claims of a caller whose key has just been revoked
 		return err
 	}
 	if result.Closed {
 		x.Header()[wire.Queue] = []string{wire.QueueClosed}
 	}
 	if err := sendClaims(x, result.Rollouts); err != nil {
-		q.takeBack(x, result.Rollouts)
+		takeBack(x, result.Rollouts)
 		return err
 	}
 	return nil

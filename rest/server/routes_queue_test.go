@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/rest/server"
@@ -96,4 +97,73 @@ func TestReturnClaims(t *testing.T) {
 	if got := dequeue(t, api); len(got) != 1 {
 		t.Errorf("the rollout is gone")
 	}
+}
+
+// brokenWriter is a connection that breaks when its answer is written, after during has run.
+type brokenWriter struct {
+	http.ResponseWriter
+
+	during func()
+}
+
+func (w brokenWriter) Write([]byte) (int, error) {
+	w.during()
+	return 0, errors.New("broken pipe")
+}
+
+// A claim whose answer is lost stays with the repeat of the request that has got it meanwhile.
+func TestUnsentClaimOfRepeatedDequeue(t *testing.T) {
+	t.Parallel()
+	engine := memorytest.Open(t)
+	api := newServer(t, server.Config{Store: engine})
+	ids := enqueue(t, engine, "1")
+	const header, key = "Idempotency-Key", "k"
+	first := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/agl/queues/rollouts/dequeue", http.NoBody)
+	first.Header.Set(header, key)
+	var repeat []agl.AttemptedRollout
+	api.ServeHTTP(brokenWriter{httptest.NewRecorder(), func() { repeat = dequeue(t, api, header, key) }}, first)
+	if len(repeat) != 1 || repeat[0].RolloutID != ids[0] {
+		t.Fatalf("the repeat got %+v, want %s", repeat, ids[0])
+	}
+	now, err := engine.GetRollout(t.Context(), agl.GetRolloutParams{RolloutID: ids[0]})
+	if err != nil || now.Attempt == nil || now.Attempt.AttemptID != repeat[0].Attempt.AttemptID || now.Status != agl.RolloutPreparing {
+		t.Errorf("got %+v, %v, want the claim of the repeat", now, err)
+	}
+}
+
+// returningStore blocks the return of claims.
+type returningStore struct {
+	agl.Store
+
+	returning, proceed chan struct{}
+}
+
+func (s returningStore) ReturnClaims(ctx context.Context, p agl.ReturnClaimsParams) error {
+	close(s.returning)
+	<-s.proceed
+	return s.Store.ReturnClaims(ctx, p)
+}
+
+// A repeat that arrives while the claim of the first request is being taken back gets a new one.
+func TestRepeatDuringReturnOfClaim(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := returningStore{memorytest.Open(t), make(chan struct{}), make(chan struct{})}
+		api := newServer(t, server.Config{Store: store})
+		ids := enqueue(t, store, "1")
+		first := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/agl/queues/rollouts/dequeue", http.NoBody)
+		first.Header.Set("Idempotency-Key", "k")
+		go api.ServeHTTP(failingWriter{httptest.NewRecorder()}, first)
+		<-store.returning
+		got := make(chan []agl.AttemptedRollout, 1)
+		go func() { got <- dequeue(t, api, "Idempotency-Key", "k") }()
+		synctest.Wait()
+		close(store.proceed)
+		claimed := <-got
+		synctest.Wait()
+		now, err := store.GetRollout(t.Context(), agl.GetRolloutParams{RolloutID: ids[0]})
+		if err != nil || len(claimed) != 1 || now.Attempt == nil || now.Attempt.AttemptID != claimed[0].Attempt.AttemptID {
+			t.Errorf("the repeat got %+v, the rollout is %+v, %v", claimed, now, err)
+		}
+	})
 }
