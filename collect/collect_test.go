@@ -171,6 +171,41 @@ func TestSelects(t *testing.T) {
 	}
 }
 
+// The log of the collector keeps nothing of deleted rollouts, however many are deleted at once.
+func TestDeletedWithCorrections(t *testing.T) {
+	t.Parallel()
+	s := memorytest.Open(t)
+	c := newCollector(t, s, 0)
+	const rollouts, corrections = 100, 11 // more documents than one write takes
+	ids := make([]string, rollouts+1)
+	for i := range ids {
+		ids[i] = start(t, s, `{}`)
+		end(t, s, ids[i])
+	}
+	for n := range corrections {
+		mustCollect(t, c, agl.CollectParams{})
+		for _, id := range ids {
+			reward(t, s, id, float64(n))
+		}
+	}
+	if got := mustCollect(t, c, agl.CollectParams{}); len(got.Corrections) != len(ids)*corrections {
+		t.Fatalf("got %d corrections, want %d", len(got.Corrections), len(ids)*corrections)
+	}
+	for _, id := range ids[1:] {
+		if err := s.DeleteRollout(t.Context(), agl.DeleteRolloutParams{RolloutID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := mustCollect(t, c, agl.CollectParams{})
+	if len(got.Rollouts) != 1 || len(got.Corrections) != corrections || got.Rollouts[0].Rollout.RolloutID != ids[0] {
+		t.Errorf("after the deletion: got %s", shown(got))
+	}
+	left, err := s.QueryDocuments(t.Context(), agl.QueryDocumentsParams{Kind: "collect-entry"})
+	if err != nil || left.Total != 1+corrections {
+		t.Errorf("got %d documents, %v, want those of one rollout and its %d corrections", left.Total, err, corrections)
+	}
+}
+
 // Each rollout comes once, and each correction, however often the store is opened again
 // and the consumer goes back to the cursor that it has saved, with a log of events that
 // forgets, and with several collectors at once.

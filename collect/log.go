@@ -27,6 +27,8 @@ const (
 
 func entryID(rolloutID string) string { return "rollout/" + rolloutID }
 
+func correctionID(number int64) string { return "correction/" + strconv.FormatInt(number, 10) }
+
 // entry is the body of an entry of the log. The fields that a consumer reads never change.
 type entry struct {
 	RolloutID  string            `json:"rollout_id"`
@@ -39,11 +41,15 @@ type entry struct {
 	// them: an entry without them would count as one that has reported nothing.
 	Reported      agl.Null[float64] `json:"told,omitzero"`
 	ReportedCount int               `json:"told_many,omitzero"`
+	// Corrections has the numbers of the corrections, to be deleted with the rollout.
+	Corrections []int64 `json:"corrections,omitzero"`
 }
 
 const (
 	eventPage = 512
-	chunk     = 200 // rollouts in one write of at most 1,000 documents; each takes up to four
+	chunk     = 200 // rollouts in one query
+	// maxCorrections bounds the corrections that are deleted with their rollout, so that one write can do it.
+	maxCorrections = agl.MaxDocumentWrites / 2
 )
 
 // update brings the log up to date and returns its head.
@@ -158,9 +164,6 @@ func (c *Collector) finished(ctx context.Context) ([]string, error) {
 func (c *Collector) lookAt(ctx context.Context, h *head, ids []string, event string) error {
 	for from := 0; from < len(ids); from += chunk {
 		some := ids[from:min(from+chunk, len(ids))]
-		if from+chunk >= len(ids) {
-			h.Event = event
-		}
 		rollouts, err := c.rollouts(ctx, some)
 		if err != nil {
 			return err
@@ -175,7 +178,16 @@ func (c *Collector) lookAt(ctx context.Context, h *head, ids []string, event str
 			if err != nil {
 				return err
 			}
+			if len(writes)+len(more) >= agl.MaxDocumentWrites { // the head is written, too
+				if err := c.write(ctx, h, writes); err != nil {
+					return err
+				}
+				writes = nil
+			}
 			writes = append(writes, more...)
+		}
+		if from+chunk >= len(ids) {
+			h.Event = event
 		}
 		if len(writes) == 0 {
 			continue
@@ -219,7 +231,11 @@ func (c *Collector) judge(ctx context.Context, h *head, id string, r *agl.Attemp
 			return nil, err
 		}
 		if r == nil {
-			return []agl.DocumentWrite{{Kind: kindEntry, ID: entryID(id), Delete: true}}, nil
+			writes := []agl.DocumentWrite{{Kind: kindEntry, ID: entryID(id), Delete: true}}
+			for _, number := range known.Corrections {
+				writes = append(writes, agl.DocumentWrite{Kind: kindEntry, ID: correctionID(number), Delete: true})
+			}
+			return writes, nil
 		}
 		return c.correct(ctx, h, r, known, document.Sequence)
 	case !errors.Is(err, agl.ErrNotFound):
@@ -261,12 +277,15 @@ func (c *Collector) correct(ctx context.Context, h *head, r *agl.AttemptedRollou
 		return nil, err
 	}
 	h.Last++
-	add, err := entryWrite("correction/"+strconv.FormatInt(h.Last, 10), h.Last,
+	add, err := entryWrite(correctionID(h.Last), h.Last,
 		&entry{RolloutID: r.RolloutID, Correction: true, Reward: reward, Previous: known.Reported, Rewards: many - known.ReportedCount})
 	if err != nil {
 		return nil, err
 	}
 	known.Reported, known.ReportedCount = reward, many
+	if len(known.Corrections) < maxCorrections {
+		known.Corrections = append(known.Corrections, h.Last)
+	}
 	update, err := entryWrite(entryID(r.RolloutID), place, known)
 	return []agl.DocumentWrite{add, update}, err
 }
