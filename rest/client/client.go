@@ -50,7 +50,8 @@ type Client struct {
 	unreturned    unreturned
 	begun         *atomic.Bool // a request has ended otherwise than by a refused certificate
 	known         *atomic.Bool // the server has executed a request, so it is a store
-	retryLogged   atomic.Int64 // when a retry was logged last, in Unix nanoseconds; 0 if a request has succeeded since
+	retryLogged   atomic.Int64 // when a retry was logged last, in Unix nanoseconds; 0 if none was
+	away          atomic.Bool  // a retry was logged, and no repeated request has succeeded since
 	keyRefused    atomic.Bool  // the server refused the client's own key as it was asked for a caller; it is logged
 }
 
@@ -176,7 +177,7 @@ func (c *Client) do(ctx context.Context, op operation, read reply) error {
 		}
 		asked, err := c.tryAgain(ctx, try, op, read)
 		if err == nil || op.gone && try > 0 && errors.Is(err, agl.ErrNotFound) {
-			if try > 0 && c.retryLogged.Swap(0) != 0 {
+			if try > 0 && c.away.Swap(false) {
 				c.config.Logger.InfoContext(ctx, "the store answers again", "operation", op.name, "after", time.Since(start))
 			}
 			return nil
@@ -202,7 +203,8 @@ func (c *Client) do(ctx context.Context, op operation, read reply) error {
 	}
 }
 
-// retryLogEvery is how often retries are logged as warnings while the server is away: many requests may wait for it for hours.
+// retryLogEvery is how often retries are logged as warnings: many requests may wait for hours for a server that is away, and on a
+// bad network one in ten may be repeated.
 const retryLogEvery = 10 * time.Second
 
 // retryLevel returns the level at which the next retry is logged.
@@ -211,6 +213,7 @@ func (c *Client) retryLevel() slog.Level {
 	if now >= last && now-last < int64(retryLogEvery) || !c.retryLogged.CompareAndSwap(last, now) {
 		return slog.LevelDebug
 	}
+	c.away.Store(true)
 	return slog.LevelWarn
 }
 

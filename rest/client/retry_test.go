@@ -192,6 +192,38 @@ func TestOutageIsLogged(t *testing.T) {
 	})
 }
 
+// TestBadNetworkIsLogged: where every third request is lost, each repeat succeeds, and the log has a pair of lines in ten seconds at most.
+func TestBadNetworkIsLogged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		sent := 0
+		c, err := client.New(client.Config{
+			URL: "http://store", Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+				if sent++; sent%3 == 0 {
+					return nil, &net.OpError{Op: "read", Err: errors.New("connection reset by peer")}
+				}
+				w := httptest.NewRecorder()
+				_, err := w.WriteString(`{"name":"x"}`)
+				return w.Result(), err
+			}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(100 * time.Millisecond) {
+			if _, err := c.Statistics(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		retries, recoveries := strings.Count(log.String(), "retrying a request"), strings.Count(log.String(), "the store answers again")
+		if retries < 5 || retries > 7 || recoveries != retries {
+			t.Errorf("%d lines of retries and %d of their ends for a minute, want 6 of each", retries, recoveries)
+		}
+	})
+}
+
 // TestAbsentStore: a load balancer that has no store behind it for a moment answers 404 itself. A client that knows the store repeats its request.
 func TestAbsentStore(t *testing.T) {
 	t.Parallel()
