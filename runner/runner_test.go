@@ -355,6 +355,38 @@ func TestHeartbeats(t *testing.T) {
 	})
 }
 
+// A snapshot that hangs, such as that of a program which waits for a broken GPU, keeps no heartbeat back, and not the end of the runner.
+func TestSnapshotHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t)
+		id := enqueue(t, s, agl.RolloutConfig{UnresponsiveSeconds: seconds(20)})
+		hung := make(chan struct{})
+		var log bytes.Buffer
+		begin := time.Now()
+		runOne(t, runner.Config{Store: s, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Snapshot: func(context.Context) (jsontext.Value, error) {
+				<-hung
+				return jsontext.Value("{}"), nil
+			},
+			Agent: agl.AgentFunc(func(ctx context.Context, _ agl.Task) (agl.Result, error) {
+				select {
+				case <-time.After(time.Minute):
+				case <-ctx.Done():
+				}
+				return agl.Result{}, nil
+			})})
+		checkEnd(t, s, id, agl.RolloutSucceeded, agl.AttemptSucceeded, agl.OutcomeOK)
+		if took := time.Since(begin); took > 2*time.Minute {
+			t.Errorf("the runner took %s", took)
+		}
+		if !strings.Contains(log.String(), "it has not been taken within 30s") {
+			t.Errorf("the log does not say so:\n%s", log.String())
+		}
+		close(hung)
+	})
+}
+
 // TestHeartbeatsWithinALimit: a rollout whose limit is shorter than the interval of heartbeats does not end the attempts of a
 // live runner.
 func TestHeartbeatsWithinALimit(t *testing.T) {

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"runtime"
@@ -121,24 +122,69 @@ type snapshots struct {
 	maxAge time.Duration
 
 	mu   sync.Mutex
-	last jsontext.Value
-	at   time.Time
+	last jsontext.Value // nil before the first
+	err  error          // of the last try
+	at   time.Time      // of last
+	next *nextSnapshot  // nil while none is taken
 }
 
+// nextSnapshot is a snapshot that is being taken.
+type nextSnapshot struct {
+	began time.Time
+	done  chan struct{}
+}
+
+// snapshotWait is how long a heartbeat waits for a new snapshot. One that takes longer goes with a later heartbeat: without
+// heartbeats the store would end the attempts.
+const snapshotWait = 100 * time.Millisecond
+
+// get returns the newest snapshot. The error says why there is no new one.
 func (s *snapshots) get(ctx context.Context) (jsontext.Value, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last != nil && time.Since(s.at) < s.maxAge {
 		return s.last, nil
 	}
+	if s.next == nil {
+		s.next = &nextSnapshot{time.Now(), make(chan struct{})}
+		go s.renew(context.WithoutCancel(ctx), s.next)
+	}
+	next := s.next
+	s.mu.Unlock()
+	timer := time.NewTimer(snapshotWait)
+	defer timer.Stop()
+	select {
+	case <-next.done:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	if took := time.Since(next.began); s.next == next && took > s.limit() {
+		return nil, fmt.Errorf("it has not been taken within %s", took.Round(time.Second))
+	}
+	if s.err != nil {
+		return nil, s.err
+	}
+	return s.last, nil
+}
+
+// limit is how long a snapshot may take.
+func (s *snapshots) limit() time.Duration { return max(2*s.maxAge, time.Second) }
+
+// renew takes a snapshot.
+func (s *snapshots) renew(ctx context.Context, next *nextSnapshot) {
+	ctx, cancel := context.WithTimeout(ctx, s.limit())
+	defer cancel()
 	var stats jsontext.Value
 	err := panics.Catch(func() (err error) {
 		stats, err = s.take(ctx)
 		return err
 	})
-	if err != nil {
-		return nil, panics.Located(err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err = panics.Located(err); err == nil {
+		s.last, s.at = stats, time.Now()
 	}
-	s.last, s.at = stats, time.Now()
-	return stats, nil
+	s.next = nil
+	close(next.done)
 }
