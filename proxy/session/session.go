@@ -188,7 +188,7 @@ func (m *Manager) Create(ctx context.Context, p NewSession) (s *Session, key str
 			return nil, "", err
 		}
 	}
-	if s, err = m.begin(ctx, name, p, m.assignments(cmp.Or(p.User, name))[0], rand.Text()); err != nil {
+	if s, _, err = m.begin(ctx, name, p, m.assignments(cmp.Or(p.User, name))[0], rand.Text()); err != nil {
 		return nil, "", err
 	}
 	if p.Key != "" {
@@ -254,9 +254,8 @@ func (m *Manager) Named(ctx context.Context, name, user, consent string) (*Sessi
 	}
 }
 
-// maxGenerations bounds how often one name is tried within the lifetime of the store's
-// idempotency keys.
-const maxGenerations = 1000
+// maxTries bounds how many idempotency keys are tried for one name.
+const maxTries = 1000
 
 // continued returns the session of a name, which another proxy may have begun, or starts one.
 // A name whose session has ended gets a new rollout.
@@ -274,32 +273,76 @@ func (m *Manager) continued(ctx context.Context, name, user, consent string) (*S
 		}
 		metadata = map[string]jsontext.Value{MetadataConsent: text}
 	}
-	looked := false
-	for generation := range maxGenerations {
-		key := "session-" + hex.EncodeToString(sum[:16]) + "-" + strconv.Itoa(generation)
-		s, err := m.beginAs(ctx, name, NewSession{User: user, Input: input, Metadata: metadata}, key)
-		if errors.Is(err, agl.ErrConflict) && !looked {
-			looked = true
-			if s, err = m.open(ctx, name, user); s == nil && err == nil {
+	// The key of a session is made from the ended one before it, so that a name can be used any number of times, and all proxies agree.
+	after, other, looked := "", 0, false
+	for range maxTries {
+		key := "session-" + hex.EncodeToString(sum[:16]) + "-" + after + strconv.Itoa(other)
+		s, begun, err := m.beginAs(ctx, name, NewSession{User: user, Input: input, Metadata: metadata}, key)
+		switch {
+		case begun != "" && errors.Is(err, agl.ErrIllegalState) || errors.Is(err, errDeleted):
+			newest := ""
+			if after == "" {
+				if newest, err = m.ended(ctx, name, user); err != nil {
+					return nil, err
+				}
+			}
+			if id := cmp.Or(newest, begun); id != "" {
+				after, other = id+"-", 0
 				continue
 			}
-		}
-		if !errors.Is(err, agl.ErrIllegalState) && !errors.Is(err, agl.ErrConflict) {
+		case !errors.Is(err, agl.ErrConflict):
 			return s, err
+		case !looked:
+			looked = true
+			if s, err = m.open(ctx, name, user); s != nil || err != nil {
+				return s, err
+			}
 		}
+		other++
 	}
 	return nil, agl.Errorf(agl.CodeExhausted, "session %.100q has ended too often", name)
 }
 
 // beginAs is begin with the assignments that the session may have got, the newest first. The error is ErrConflict if it got another one,
 // or began at a proxy with other settings.
-func (m *Manager) beginAs(ctx context.Context, name string, p NewSession, key string) (s *Session, err error) {
+func (m *Manager) beginAs(ctx context.Context, name string, p NewSession, key string) (s *Session, rolloutID string, err error) {
 	for _, assigned := range m.assignments(cmp.Or(p.User, name)) {
-		if s, err = m.begin(ctx, name, p, assigned, key); !errors.Is(err, agl.ErrConflict) {
+		if s, rolloutID, err = m.begin(ctx, name, p, assigned, key); !errors.Is(err, agl.ErrConflict) {
 			break
 		}
 	}
-	return s, err
+	return s, rolloutID, err
+}
+
+// ended returns the rollout of the newest session of a name and a user that has ended, or "" if it is not found.
+func (m *Manager) ended(ctx context.Context, name, user string) (rolloutID string, err error) {
+	if len(name) > maxLabel {
+		return "", nil
+	}
+	const enough = 100 // without a user, those of all users have the label
+	page, err := m.labelled(ctx, name, user, agl.QueryRolloutsParams{Paging: agl.Paging{Limit: enough}})
+	if err != nil {
+		return "", err
+	}
+	for i := range page.Items {
+		r := &page.Items[i]
+		if of, _ := agl.Attributes(r.Metadata).GetString(MetadataUser); of == user && r.Status.Finished() {
+			return r.RolloutID, nil
+		}
+	}
+	return "", nil
+}
+
+// labelled returns the sessions of a name, and of a user if there is one, the newest first.
+func (m *Manager) labelled(ctx context.Context, name, user string, p agl.QueryRolloutsParams) (agl.Page[agl.AttemptedRollout], error) {
+	ctx, cancel := context.WithTimeout(ctx, m.config.StoreTimeout)
+	defer cancel()
+	p.Labels = []agl.Label{{Name: MetadataSession, Value: name}}
+	if user != "" {
+		p.Labels = append(p.Labels, agl.Label{Name: MetadataUser, Value: user})
+	}
+	p.SortBy, p.Order = "start_time", agl.Descending
+	return m.config.Store.QueryRollouts(ctx, p)
 }
 
 // open returns the open session of a name and a user from the store, or nil if there is none.
@@ -307,12 +350,8 @@ func (m *Manager) open(ctx context.Context, name, user string) (*Session, error)
 	if len(name) > maxLabel {
 		return nil, nil //nolint:nilnil // the store cannot be asked for it
 	}
-	ctx, cancel := context.WithTimeout(ctx, m.config.StoreTimeout)
-	defer cancel()
-	page, err := m.config.Store.QueryRollouts(ctx, agl.QueryRolloutsParams{
-		Labels:   []agl.Label{{Name: MetadataSession, Value: name}},
-		StatusIn: []agl.RolloutStatus{agl.RolloutPreparing, agl.RolloutRunning},
-		Paging:   agl.Paging{Limit: -1, SortBy: "start_time", Order: agl.Descending},
+	page, err := m.labelled(ctx, name, user, agl.QueryRolloutsParams{
+		StatusIn: []agl.RolloutStatus{agl.RolloutPreparing, agl.RolloutRunning}, Paging: agl.Paging{Limit: -1},
 	})
 	if err != nil {
 		return nil, err
@@ -342,18 +381,18 @@ func (m *Manager) assignments(key string) []Assignment {
 }
 
 // begin starts the rollout of a session. The error is ErrIllegalState if a session with the
-// same idempotency key has ended.
-func (m *Manager) begin(ctx context.Context, name string, p NewSession, assigned Assignment, key string) (*Session, error) {
+// same idempotency key, that of the returned rollout, has ended.
+func (m *Manager) begin(ctx context.Context, name string, p NewSession, assigned Assignment, key string) (s *Session, rolloutID string, err error) {
 	m.mu.Lock()
 	full := len(m.byRollout) >= m.config.Max
 	m.mu.Unlock()
 	if full {
-		return nil, agl.Errorf(agl.CodeExhausted, "there are %d open sessions, the most that there may be", m.config.Max)
+		return nil, "", agl.Errorf(agl.CodeExhausted, "there are %d open sessions, the most that there may be", m.config.Max)
 	}
 	metadata := map[string]any{}
 	for k, v := range p.Metadata {
 		if k == metadataModels || k == metadataIdle || k == MetadataSession {
-			return nil, agl.Errorf(agl.CodeInvalid, "metadata: got %q, which sessions have from the proxy", k)
+			return nil, "", agl.Errorf(agl.CodeInvalid, "metadata: got %q, which sessions have from the proxy", k)
 		}
 		metadata[k] = v
 	}
@@ -369,7 +408,7 @@ func (m *Manager) begin(ctx context.Context, name string, p NewSession, assigned
 		metadata[MetadataUser] = p.User
 	}
 	if err := checkUser(metadata[MetadataUser]); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if m.config.RewardWindow > 0 {
 		metadata[agl.MetadataRewardWindow] = m.config.RewardWindow.Seconds()
@@ -379,23 +418,27 @@ func (m *Manager) begin(ctx context.Context, name string, p NewSession, assigned
 	}
 	doc, err := json.Marshal(metadata, json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
 	if err != nil {
-		return nil, agl.Errorf(agl.CodeInvalid, "metadata: %w", err)
+		return nil, "", agl.Errorf(agl.CodeInvalid, "metadata: %w", err)
 	}
 	e := agl.EnqueueRollout{Input: p.Input, Metadata: doc, ResourcesID: agl.Null[string]{V: p.ResourcesID, Valid: p.ResourcesID != ""}}
 	ctx, cancel := context.WithTimeout(ctx, m.config.StoreTimeout)
 	defer cancel()
 	r, err := m.config.Store.StartRollout(ctx, agl.StartRolloutParams{EnqueueRollout: e, IdempotencyKey: key})
+	begun := r.RolloutID
 	if err == nil { // a repeated StartRollout returns the rollout as it was when it started
 		r, err = m.config.Store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: r.RolloutID})
 	}
 	switch {
 	case errors.Is(err, agl.ErrNotFound):
-		return nil, agl.Errorf(agl.CodeIllegalState, "the session was deleted: %w", err)
+		return nil, begun, errDeleted
 	case err != nil:
-		return nil, err
+		return nil, "", err
 	}
-	return m.add(&r)
+	s, err = m.add(&r)
+	return s, begun, err
 }
+
+var errDeleted = agl.Errorf(agl.CodeIllegalState, "the session was deleted")
 
 // MaxUser is the longest user in bytes. The store must be able to find the sessions of a user who wants to be
 // forgotten.
@@ -520,15 +563,7 @@ func (m *Manager) ByID(ctx context.Context, rolloutID string) (s *Session, name 
 // Find returns the rollout of the newest session of a name, open or ended. With an empty user
 // it searches the sessions of all users. The error is ErrNotFound if there is none.
 func (m *Manager) Find(ctx context.Context, name, user string) (rolloutID string, err error) {
-	labels := []agl.Label{{Name: MetadataSession, Value: name}}
-	if user != "" {
-		labels = append(labels, agl.Label{Name: MetadataUser, Value: user})
-	}
-	ctx, cancel := context.WithTimeout(ctx, m.config.StoreTimeout)
-	defer cancel()
-	page, err := m.config.Store.QueryRollouts(ctx, agl.QueryRolloutsParams{
-		Labels: labels, Paging: agl.Paging{Limit: 1, SortBy: "start_time", Order: agl.Descending},
-	})
+	page, err := m.labelled(ctx, name, user, agl.QueryRolloutsParams{Paging: agl.Paging{Limit: 1}})
 	if err != nil {
 		return "", err
 	}

@@ -132,6 +132,65 @@ func TestNamesOfUsers(t *testing.T) {
 	})
 }
 
+// counting counts the requests that look for a session or start one.
+type counting struct {
+	agl.Store
+	n atomic.Int64
+}
+
+func (c *counting) StartRollout(ctx context.Context, p agl.StartRolloutParams) (agl.AttemptedRollout, error) {
+	c.n.Add(1)
+	return c.Store.StartRollout(ctx, p)
+}
+
+func (c *counting) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (agl.Page[agl.AttemptedRollout], error) {
+	c.n.Add(1)
+	return c.Store.QueryRollouts(ctx, p)
+}
+
+// A program may give each of its sessions the same name, at any proxy: each is a rollout of its own, and none takes longer to begin.
+// Those of other users, with other consent, or deleted meanwhile, are passed over.
+func TestNameIsUsedOften(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &counting{Store: memorytest.Open(t)}
+		one, other := open(t, session.Config{Store: store, IdleTimeout: time.Hour}), open(t, session.Config{Store: store, IdleTimeout: time.Hour})
+		synctest.Wait()
+		const most = 1200
+		seen, before := map[string]bool{}, store.n.Load()
+		for i := range most {
+			time.Sleep(100 * time.Millisecond)
+			consent := []string{"", "yes"}[i/100%2]
+			m, user := []*session.Manager{one, other}[i%2], []string{"", "ada"}[i/2%2]
+			s, err := m.Named(t.Context(), "default", user, consent)
+			if err != nil {
+				t.Fatalf("session %d: %v", i, err)
+			}
+			if seen[s.RolloutID] {
+				t.Fatalf("session %d is one that has ended", i)
+			}
+			seen[s.RolloutID] = true
+			if same, err := one.Named(t.Context(), "default", user, consent); err != nil || same.RolloutID != s.RolloutID {
+				t.Fatalf("session %d: at the first proxy it is %+v, %v", i, same, err)
+			}
+			if err := m.End(t.Context(), s, session.EndCall); err != nil {
+				t.Fatal(err)
+			}
+			if one.Cancelled(s.RolloutID) != (m == other) {
+				t.Errorf("session %d: the first proxy knows it otherwise", i)
+			}
+			if i%10 == 0 {
+				if err := store.DeleteRollout(t.Context(), agl.DeleteRolloutParams{RolloutID: s.RolloutID}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if n := store.n.Load() - before; n > 8*most {
+			t.Errorf("%d requests for %d sessions", n, most)
+		}
+	})
+}
+
 // An end that the store does not take is repeated until it does.
 func TestEndIsRepeated(t *testing.T) {
 	t.Parallel()
