@@ -47,8 +47,11 @@ type SpanBound struct {
 const (
 	defaultRetentionAge   = 30 * 24 * time.Hour
 	defaultRetentionCount = 10_000
-	// retentionInterval is the pause between two searches for records to remove.
-	retentionInterval = 10 * time.Second
+	// retentionInterval is the least pause between two searches for records to remove. Some databases read all rollouts for a
+	// search, so the pause is searchRest times as long as the last search, up to maxRetentionInterval.
+	retentionInterval    = 10 * time.Second
+	searchRest           = 20
+	maxRetentionInterval = 10 * time.Minute
 	// retentionPage is the number of records in one list. One transaction removes at most retentionBatch of them, and
 	// about retentionBytes of spans, so that other writes do not wait long, and the database ends it before its timeout.
 	retentionPage  = 4096
@@ -109,28 +112,34 @@ func batchOf(records []driver.Oldest) int {
 
 // retain is the background goroutine that removes records beyond the bounds.
 func (s *Store) retain(ctx context.Context, rules []rule) {
+	var search time.Duration // the time that the last one took
 	for {
-		timer, stop := s.clock.NewTimer(retentionInterval)
+		timer, stop := s.clock.NewTimer(min(max(retentionInterval, searchRest*search), maxRetentionInterval))
 		select {
 		case <-timer:
 		case <-ctx.Done():
 			stop()
 			return
 		}
+		search = 0
 		for _, rule := range rules {
-			if err := s.enforce(ctx, rule); err != nil && ctx.Err() == nil {
+			took, err := s.enforce(ctx, rule)
+			if err != nil && ctx.Err() == nil {
 				s.log.ErrorContext(ctx, "retention failed", "kind", rule.kind, "error", err)
 			}
+			search += took
 		}
 	}
 }
 
-// enforce removes all records of one kind that are beyond the bounds now.
-func (s *Store) enforce(ctx context.Context, r rule) error {
+// enforce removes all records of one kind that are beyond the bounds now. search is the time that the last search for them took.
+func (s *Store) enforce(ctx context.Context, r rule) (search time.Duration, err error) {
 	for {
+		began := time.Now()
 		list, err := s.driver.Oldest(ctx, r.kind, retentionPage)
+		search = time.Since(began)
 		if err != nil {
-			return err
+			return search, err
 		}
 		removed, bytes := 0, int64(0)
 		for records := r.beyond(list, agl.TimestampOf(s.clock.Now())); len(records) > 0; {
@@ -138,7 +147,7 @@ func (s *Store) enforce(ctx context.Context, r rule) error {
 			c := &removeCommand{kind: r.kind, records: records[:n]}
 			records = records[n:]
 			if err := s.submit(ctx, c); err != nil {
-				return err
+				return search, err
 			}
 			removed += c.removed
 			bytes += c.bytes
@@ -147,7 +156,7 @@ func (s *Store) enforce(ctx context.Context, r rule) error {
 			s.log.InfoContext(ctx, "retention removed old records", "kind", r.kind, "count", removed, "span_bytes", bytes)
 		}
 		if removed < retentionPage {
-			return nil
+			return search, nil
 		}
 	}
 }

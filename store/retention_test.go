@@ -66,6 +66,40 @@ func TestRetainFinished(t *testing.T) {
 	})
 }
 
+// slowSearch is a driver that searches for seconds, as a database with many rollouts does.
+type slowSearch struct {
+	driver.Driver
+
+	took *time.Duration // in all
+}
+
+func (d slowSearch) Oldest(ctx context.Context, kind driver.Removable, limit int) (driver.OldestList, error) {
+	began := time.Now()
+	defer func() { *d.took += time.Since(began) }()
+	time.Sleep(3 * time.Second)
+	return d.Driver.Oldest(ctx, kind, limit)
+}
+
+// Retention of a large database does not search all the time.
+func TestRetentionRests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := slowSearch{newMemory(t, storetest.OpenParams{}), new(time.Duration)}
+		s := openWith(t, store.Config{Driver: d, Retention: store.Retention{Spans: store.SpanBound{Age: time.Minute}}})
+		r := start(t, s, 0, 0)
+		addSpan(t, s, &r, "a")
+		setRollout(t, s, r.RolloutID, agl.RolloutSucceeded)
+		time.Sleep(time.Hour)
+		if !evicted(t, s, &r) {
+			t.Error("nothing was removed in an hour")
+		}
+		closeStore(t, s)
+		if most := time.Hour / 20; *d.took > most {
+			t.Errorf("searched for %s of an hour, want %s at most", *d.took, most)
+		}
+	})
+}
+
 func TestRetainBytes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

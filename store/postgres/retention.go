@@ -9,15 +9,13 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
-// removable selects what retention may delete of a kind: id, time, size and the order
-// of insertion.
+// removable selects what retention may delete of a kind: id, time, size (0 for rollouts, see Oldest) and the order of insertion.
 func removable(kind driver.Removable) string {
 	const finished = `('failed', 'succeeded', 'cancelled')`
 	switch kind {
 	case driver.RemovableSpans:
-		return `SELECT r.rollout_id AS id, r.end_time AS at, a.bytes, r.ordinal AS n FROM rollouts r
-			JOIN (SELECT rollout_id, sum(span_bytes)::bigint AS bytes FROM attempts WHERE span_bytes > 0 GROUP BY rollout_id) a USING (rollout_id)
-			WHERE r.status IN ` + finished
+		return `SELECT rollout_id AS id, end_time AS at, 0::bigint AS bytes, ordinal AS n FROM rollouts r
+			WHERE EXISTS (SELECT FROM attempts a WHERE a.rollout_id = r.rollout_id AND a.span_bytes > 0) AND status IN ` + finished
 	case driver.RemovableRollouts:
 		return `SELECT rollout_id AS id, end_time AS at, 0::bigint AS bytes, 0::bigint AS n FROM rollouts WHERE status IN ` + finished
 	case driver.RemovableWorkers:
@@ -47,7 +45,7 @@ func (d *Driver) Oldest(ctx context.Context, kind driver.Removable, limit int) (
 		}
 		queries.Queue(`SELECT count(*) FROM (` + removable(kind) + `) x`).QueryRow(func(row pgx.Row) error { return row.Scan(&out.Count) })
 		bytes := `bytes`
-		if kind == driver.RemovableRollouts { // of the listed ones alone
+		if kind == driver.RemovableSpans || kind == driver.RemovableRollouts { // of the listed ones alone
 			bytes = `(SELECT COALESCE(sum(a.span_bytes), 0)::bigint FROM attempts a WHERE a.rollout_id = y.id)`
 		}
 		queries.Queue(`SELECT id, at, `+bytes+` FROM (SELECT id, at, bytes, n FROM (`+removable(kind)+`) x ORDER BY at, n LIMIT $1) y ORDER BY at, n`, limit).Query(func(rows pgx.Rows) error {
