@@ -132,19 +132,21 @@ func (c *uselessCheck) look(ctx context.Context, finished []agl.Rollout) error {
 	return nil
 }
 
-// read reads one rollout; with brief, only its outcome.
+// read reads one rollout; with brief, only why it failed.
 func (c *uselessCheck) read(ctx context.Context, id string, brief bool) error {
 	r, err := c.GetRollout(ctx, agl.GetRolloutParams{RolloutID: id})
 	if err != nil {
 		return err
 	}
-	e := algorithm.NewEpisode(r)
-	if !brief {
-		if e, err = algorithm.Read(ctx, c.Store, r); err != nil {
-			return err
-		}
-		c.called = c.called || hasCall(e.Spans)
+	read := algorithm.Read
+	if brief {
+		read = algorithm.ReadFor(adapter.Trajectories{}) // enough for outcomes, and short for long conversations
 	}
+	e, err := read(ctx, c.Store, r)
+	if err != nil {
+		return err
+	}
+	c.called = c.called || !brief && hasCall(e.Spans)
 	if e.Outcome.Kind != agl.OutcomeOK {
 		message := WithCallError(e.Outcome.Message, e.Spans)
 		if e.Outcome.Kind == agl.OutcomeModelError {

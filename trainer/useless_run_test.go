@@ -165,3 +165,40 @@ func hanging(ctx context.Context, _ agl.Task) (agl.Result, error) {
 	<-ctx.Done()
 	return agl.Result{}, ctx.Err()
 }
+
+// A failure that the model's calls explain is told in the same words before a rollout had a reward and after it.
+func TestFailuresAreAlikeBeforeAndAfterTheFirstReward(t *testing.T) {
+	t.Parallel()
+	fails := func(ctx context.Context) (agl.Result, error) {
+		trace, _ := tracer.FromContext(ctx)
+		refused := agl.SpanStatus{Code: agl.StatusError, Description: agl.Some("the prompt is too long")}
+		call := agl.Span{Name: agl.SpanLiteLLMRequest, Status: refused}
+		var err error
+		if call.Attributes, err = call.Attributes.With(agl.Attr{Key: record.AttrDelivered, Value: true},
+			agl.Attr{Key: record.AttrOutcome, Value: string(agl.OutcomeContextOverflow)}, agl.Attr{Key: record.AttrStatus, Value: 400}); err != nil {
+			return agl.Result{}, err
+		}
+		return agl.Result{}, errors.Join(errors.New("HTTPError 400"), trace.Add(ctx, agl.Span{Name: agl.SpanProxyRequest, Status: refused}), trace.Add(ctx, call))
+	}
+	task := 0
+	tr, err := trainer.New(trainer.Config{
+		Agent: agl.AgentFunc(func(ctx context.Context, _ agl.Task) (agl.Result, error) {
+			if task++; task == 2 { // one runner: one task at a time
+				return agl.RewardResult(1), nil
+			}
+			return fails(ctx)
+		}),
+		Algorithm: agl.AlgorithmFunc(callLearner{}.Run), Train: tasks(4), InitialResources: prompt(), Runners: 1, Database: "memory:",
+	})
+	if err == nil {
+		err = tr.Fit(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	failures := tr.Failures()
+	if len(failures) != 1 || failures[0].Count != 3 || failures[0].Reason != "context_overflow: HTTPError 400" ||
+		failures[0].Message != "HTTPError 400\nits last call of the model failed: the prompt is too long" {
+		t.Errorf("got %+v, want one reason for three rollouts", failures)
+	}
+}
