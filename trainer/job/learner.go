@@ -46,6 +46,7 @@ type learner struct {
 	run        algorithms.Run                 // nil before it is built
 	publishers map[string]algorithm.Publisher // of the models of several agents, by name
 	enqueued   atomic.Bool                    // the algorithm has rollouts
+	stepped    atomic.Bool                    // the algorithm has a line of metrics
 }
 
 // enqueuing notes that rollouts are enqueued.
@@ -106,7 +107,10 @@ func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	}
 	a := l.cfg.File.Algorithm
 	parts := l.parts(weights, in.InitialResources)
-	parts.RunConfig.OnMetrics = trackers.Line
+	parts.RunConfig.OnMetrics = func(ctx context.Context, line []byte) {
+		l.stepped.Store(true)
+		trackers.Line(ctx, line)
+	}
 	run, err := a.New(parts)
 	if err != nil {
 		return err

@@ -130,6 +130,11 @@ func (r *localRun) started() bool {
 	return err == nil || r.learner.enqueued.Load() || r.usage().Calls > 0
 }
 
+// learned reports whether the algorithm has got past what it refuses to continue: it has rollouts, or a step.
+func (r *localRun) learned() bool {
+	return r.learner != nil && (r.learner.enqueued.Load() || r.learner.stepped.Load())
+}
+
 func isInterrupt(failure error) bool {
 	_, signalled := errors.AsType[*execution.InterruptError](failure)
 	return signalled || agl.IsContextError(failure)
@@ -282,7 +287,7 @@ func (r *localRun) usage() trainer.Usage {
 // finish writes the result, however the run ended.
 func (r *localRun) finish(ctx context.Context, failure error) (*Result, error) {
 	r.folder.Spend(r.usage())
-	if errors.Is(failure, agl.ErrConflict) {
+	if errors.Is(failure, agl.ErrConflict) && !r.learned() {
 		if reverted, err := r.folder.Revert(); reverted {
 			return nil, err // the run is as it was, and this process did nothing of it
 		}
