@@ -88,10 +88,10 @@ func (v *besideValidation) end() {
 func (s *Session) validates(step int) bool { return s.beside != nil && s.beside.result.Step == step }
 
 // StartValidation starts a run of the validation dataset with the published model. Its rollouts keep these weights while newer ones
-// are published. No other validation may be running: see [Session.EndValidation]. A run that resumes from a checkpoint of this step
-// starts it again.
+// are published. No other validation may be running: see [Session.EndValidation]. [Session.Commit] makes a checkpoint of this step; a run
+// that resumes from it starts the validation again.
 func (s *Session) StartValidation(ctx context.Context) error {
-	if s.p.Input.Val == nil {
+	if s.p.Input.Val == nil || s.validates(s.Step) {
 		return nil
 	}
 	resources, err := s.addValidationResources(ctx, s.p.Input.InitialResources)
@@ -128,11 +128,11 @@ func (s *Session) addValidationResources(ctx context.Context, resources agl.Reso
 	return SamplingVersion(ctx, s.p.Input.Store, resources, sampling, "")
 }
 
-// EndValidation returns the result of [Session.StartValidation], and counts its rollouts. It is nil if none was started, or if it still
-// runs and wait is false.
+// EndValidation returns the result of [Session.StartValidation], and counts its rollouts. It is nil if none was started before this
+// step, or if it still runs and wait is false.
 func (s *Session) EndValidation(wait bool) (*Validated, error) {
 	v := s.beside
-	if v == nil {
+	if v == nil || s.validates(s.Step) {
 		return nil, nil //nolint:nilnil // there is none
 	}
 	select {

@@ -392,9 +392,10 @@ func (s *Session) Params(rollouts []agl.EnqueueRollout, groupSize int) RolloutsP
 
 // Commit ends a step: it writes the line that report returns and, with checkpoint, makes a checkpoint. It saves the weights
 // first and passes the time that this took to report. It writes the state when the line is durable, so that no checkpoint
-// includes a step whose line is lost. A nil report writes no line.
+// includes a step whose line is lost. A nil report writes no line. The weights that are validated beside training always get a checkpoint:
+// without it, a run that is interrupted meanwhile could not validate them again.
 func (s *Session) Commit(ctx context.Context, checkpoint bool, report func(saving time.Duration) any) error {
-	checkpoint = (checkpoint || s.release.offered) && s.Model.KeepsCheckpoints()
+	checkpoint = (checkpoint || s.release.offered || s.validates(s.Step)) && s.Model.KeepsCheckpoints()
 	var saving time.Duration
 	if checkpoint && s.Model.Saved != s.Step {
 		start := time.Now()

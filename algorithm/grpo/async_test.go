@@ -220,8 +220,8 @@ func testAsyncKilled(t *testing.T, minibatches int) {
 	}
 }
 
-// TestKilledDuringValidation kills a run while it validates the weights of its last checkpoint, steps later. The validation is made again, and
-// counted once.
+// TestKilledDuringValidation kills a run while it validates the weights of an earlier step, which are in a checkpoint for that. The validation
+// is made again, and counted once.
 func TestKilledDuringValidation(t *testing.T) {
 	t.Parallel()
 	st, weights, out := memorytest.Open(t), t.TempDir(), t.TempDir()
@@ -229,7 +229,12 @@ func TestKilledDuringValidation(t *testing.T) {
 		w := newWorld(t, weights, st)
 		cfg := w.config(out)
 		w.workers = 12 // more than wait
-		cfg.Steps, cfg.CheckpointEvery, cfg.ValidateEvery, cfg.Async.MaxStaleness = 12, 5, 5, 1
+		cfg.Steps, cfg.CheckpointEvery, cfg.ValidateEvery, cfg.Async.MaxStaleness = 12, 12, 5, 1
+		cfg.Progress.OnStart = func(s algorithm.Start) {
+			if want := 5; !kill && s.Step != want {
+				t.Errorf("the run resumes after step %d, want %d", s.Step, want)
+			}
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		if kill {

@@ -48,8 +48,8 @@ func (*GRPO) LearnsFromCalls() bool { return true }
 // rollouts. It needs a train dataset unless there is a Source, and uses the validation dataset if there is one.
 //
 // When ctx ends, Run returns its error; outstanding rollouts are cancelled in the store and the last checkpoint stays
-// intact. It makes a checkpoint of the steps done, unless the step under way is past its first optimizer step and not yet in its
-// validation. A checkpoint of other
+// intact. It makes a checkpoint of the steps done. If the weights are changing, the step under way is one of these, unless the engine takes
+// more than ten seconds, or rollouts are missing for a later of Async.Minibatches. A checkpoint of other
 // settings is agl.ErrConflict. If every model call of a step was recorded without token ids or log-probabilities, Run returns
 // agl.ErrIllegalState: the next step would be the same.
 func (g *GRPO) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
@@ -243,10 +243,11 @@ func (r *trainingRun) trainStep(ctx context.Context, step int) error {
 	if b.sampled > 0 {
 		report.TokensPerSecond = float64(tokens) / b.sampled.Seconds()
 	}
+	var published error
 	if updates > 0 {
 		mark := time.Now()
-		if err := s.Publish(ctx, step); err != nil {
-			return err
+		if published = s.Publish(ctx, step); published != nil && ctx.Err() == nil {
+			return published
 		}
 		report.Seconds.Publish = time.Since(mark).Seconds()
 	}
@@ -256,21 +257,29 @@ func (r *trainingRun) trainStep(ctx context.Context, step int) error {
 	s.Totals.Spans += report.Spans
 	s.Totals.Tokens += tokens
 	report.Seconds.Total = time.Since(start).Seconds()
+	if published != nil { // interrupted
+		r.keepStep(ctx, report)
+		return published
+	}
 	return r.endStep(ctx, report, step == r.cfg.Steps || step%r.cfg.CheckpointEvery == 0)
 }
 
-// endStep ends a step whose weights are published: it validates, reports and, with checkpoint, makes a checkpoint. If it is interrupted in
-// the validation, the run that resumes ends the step.
+// endStep ends a step whose weights are published: it validates, reports and, with checkpoint, makes a checkpoint. If it is interrupted, the
+// run that resumes ends the step; likewise if the run was interrupted as it published them.
 func (r *trainingRun) endStep(ctx context.Context, report StepReport, checkpoint bool) error {
 	start := time.Now()
 	if err := r.validate(ctx, &report, checkpoint); err != nil {
 		return err
 	}
+	unended := report
 	if err := r.session.Commit(ctx, checkpoint, func(saving time.Duration) any {
 		report.Seconds.Checkpoint = saving.Seconds()
 		report.Seconds.Total += time.Since(start).Seconds()
 		return report
 	}); err != nil {
+		if ctx.Err() != nil {
+			r.keepStep(ctx, unended)
+		}
 		return err
 	}
 	r.warn(report)
@@ -292,15 +301,14 @@ func (r *trainingRun) validate(ctx context.Context, report *StepReport, checkpoi
 		report.Beside = beside
 	}
 	switch {
-	case !due:
+	case !due, report.Validation != nil: // the latter was interrupted after its validation
 	case !last && r.cfg.Async.MaxStaleness > 0 && r.cfg.Publisher != nil:
 		err = s.StartValidation(ctx)
 	default:
 		report.Validation, _, err = s.Validate(ctx, algorithm.Tag{Step: report.Step})
-		if own, stateErr := r.state(); err != nil && ctx.Err() != nil && stateErr == nil {
-			own.Report = report
-			r.keep(ctx, own, true)
-		}
+	}
+	if err != nil && ctx.Err() != nil {
+		r.keepStep(ctx, *report)
 	}
 	if beside != nil || report.Validation != nil {
 		report.Seconds.Validate = time.Since(start).Seconds()
@@ -308,7 +316,15 @@ func (r *trainingRun) validate(ctx context.Context, report *StepReport, checkpoi
 	return err
 }
 
-// keepTimeout limits the checkpoint of a run that is interrupted.
+// keepStep makes a checkpoint of a run that is interrupted in a step whose weights are trained.
+func (r *trainingRun) keepStep(ctx context.Context, report StepReport) {
+	if own, err := r.state(); err == nil {
+		own.Report = &report
+		r.keep(ctx, own, true)
+	}
+}
+
+// keepTimeout limits the rest of an optimizer step, and the checkpoint, of a run that is interrupted.
 const keepTimeout = 10 * time.Second
 
 // keep makes a checkpoint of the steps done when a run is interrupted in a validation, or in the next step before that has changed the

@@ -22,7 +22,8 @@ import (
 type watched struct {
 	tinker.Service
 
-	forward, gradient, step func() // nil does nothing
+	forward, gradient, step func() // after these; nil does nothing
+	snapshot, save          func() // before these; nil does nothing
 }
 
 func (w watched) CreateModel(ctx context.Context, p tinker.CreateModelParams) (tinker.TrainingClient, error) {
@@ -58,6 +59,26 @@ func (c watchedClient) OptimStep(ctx context.Context, p tinker.AdamParams) (tink
 		c.service.step()
 	}
 	return res, err
+}
+
+func (c watchedClient) SaveWeights(ctx context.Context, p tinker.SaveWeightsParams) (string, error) {
+	return c.saving(ctx, c.service.save, p, c.TrainingClient.SaveWeights)
+}
+
+func (c watchedClient) SaveWeightsForSampler(ctx context.Context, p tinker.SaveWeightsParams) (string, error) {
+	return c.saving(ctx, c.service.snapshot, p, c.TrainingClient.SaveWeightsForSampler)
+}
+
+func (watchedClient) saving(ctx context.Context, before func(), p tinker.SaveWeightsParams,
+	save func(context.Context, tinker.SaveWeightsParams) (string, error),
+) (string, error) {
+	if before != nil {
+		before()
+	}
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	return save(ctx, p)
 }
 
 // holding makes rollouts of training wait if hold says so, and gives each second one of a group the reward 1, the others 0.
@@ -191,7 +212,7 @@ func TestMinibatchesInterrupted(t *testing.T) {
 				}
 			}
 		}
-		cfg.Service = watched{w.service, count("forward", &forwards, 5), count("gradient", &gradients, 5), count("step", &steps, 3)}
+		cfg.Service = watched{Service: w.service, forward: count("forward", &forwards, 5), gradient: count("gradient", &gradients, 5), step: count("step", &steps, 3)}
 		g := newGRPO(t, cfg)
 		if err := w.run(ctx, t, g, agl.AlgorithmInput{Train: tasks(t)}); !errors.Is(err, context.Canceled) {
 			t.Fatalf("error %v, want context.Canceled", err)

@@ -42,14 +42,39 @@ func TestResume(t *testing.T) {
 		t.Parallel()
 		testResume(t, 5, -1)
 	})
+	t.Run("interrupted in the optimizer step", func(t *testing.T) {
+		t.Parallel()
+		testResume(t, 5, inOptimizer)
+	})
+	t.Run("interrupted between two optimizer steps", func(t *testing.T) {
+		t.Parallel()
+		testResume(t, 5, inMinibatch)
+	})
+	t.Run("interrupted as it publishes", func(t *testing.T) {
+		t.Parallel()
+		testResume(t, 5, inPublish)
+	})
+	t.Run("interrupted in the checkpoint", func(t *testing.T) {
+		t.Parallel()
+		testResume(t, 5, inCheckpoint)
+	})
 	t.Run("killed", func(t *testing.T) {
 		t.Parallel()
 		testResume(t, 3, 4)
 	})
 }
 
-// testResume resumes from a step a run that ended when so many rollouts of step 5 had come; 0 is in training, when the engine had
-// computed their log-probabilities, and -1 in the validation after it.
+// Where testResume ends a run, beside numbers of rollouts: in the step 5.
+const (
+	inForward    = 0  // the engine has computed log-probabilities, before it trains
+	inValidation = -1 // after it
+	inOptimizer  = -2
+	inMinibatch  = -3 // after the first of two optimizer steps
+	inPublish    = -4
+	inCheckpoint = -5
+)
+
+// testResume resumes from a step a run that ended when so many rollouts of step 5 had come, or elsewhere in that step.
 func testResume(t *testing.T, from, rollouts int) {
 	t.Helper()
 	in := agl.AlgorithmInput{Train: tasks(t), Val: tasks(t)}
@@ -57,11 +82,15 @@ func testResume(t *testing.T, from, rollouts int) {
 	whole, wholeOut := newWorld(t, "", nil), t.TempDir()
 	config := func(w *world, out string) grpo.Config {
 		cfg := w.config(out)
-		if rollouts == 0 {
+		switch rollouts {
+		case inForward:
 			cfg.Correction.Kind = grpo.TokenTIS
-		}
-		if rollouts < 0 {
+		case inValidation:
 			cfg.ValidateEvery = 5
+		case inMinibatch:
+			cfg.Minibatches = 2
+		case inCheckpoint:
+			cfg.CheckpointEvery = 5
 		}
 		return cfg
 	}
@@ -74,15 +103,25 @@ func testResume(t *testing.T, from, rollouts int) {
 	first := newWorld(t, weights, st)
 	ctx, kill := context.WithCancel(t.Context())
 	cfg := config(first, out)
-	if rollouts == 0 {
-		forwards := 0
-		cfg.Service = watched{Service: first.service, forward: func() {
-			if forwards++; forwards == 5 {
+	nth := func(n int) func() {
+		return func() {
+			if n--; n == 0 {
 				kill()
 			}
-		}}
+		}
 	}
-	if rollouts < 0 {
+	switch rollouts {
+	case inForward:
+		cfg.Service = watched{Service: first.service, forward: nth(5)}
+	case inOptimizer:
+		cfg.Service = watched{Service: first.service, gradient: nth(5)}
+	case inMinibatch:
+		cfg.Service = watched{Service: first.service, step: nth(9)}
+	case inPublish:
+		cfg.Service = watched{Service: first.service, snapshot: nth(6)} // the first is that of the initial weights
+	case inCheckpoint:
+		cfg.Service = watched{Service: first.service, save: nth(2)}
+	case inValidation:
 		var validated atomic.Int64
 		first.onRollout = func(t agl.Task) {
 			if t.Rollout.Mode == agl.ModeVal && validated.Add(1) == digits+2 {
@@ -144,7 +183,7 @@ func testResume(t *testing.T, from, rollouts int) {
 // left it.
 func orphan(t *testing.T, st agl.Store, out string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(out, "checkpoints", "checkpoint-00000003.json"))
+	data, err := os.ReadFile(filepath.Join(out, "checkpoints", checkpointOf(t, out)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,6 +202,16 @@ func orphan(t *testing.T, st agl.Store, out string) string {
 		t.Fatal(err)
 	}
 	return r.RolloutID
+}
+
+// checkpointOf is the name of a checkpoint.
+func checkpointOf(t *testing.T, out string) string {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(out, "checkpoints"))
+	if err != nil || len(entries) == 0 {
+		t.Fatalf("checkpoints %v, %v", entries, err)
+	}
+	return entries[0].Name()
 }
 
 // probe describes weights and optimizer: what they say about every transition,

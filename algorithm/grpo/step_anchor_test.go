@@ -74,7 +74,7 @@ func TestAnchorTeaches(t *testing.T) {
 		report := StepReport{Step: step}
 		reward := tinker.Datum{Input: []int32{7, 7, 7}, Targets: []int32{7, 7, 7}, Weights: []float32{1, 1, 1}, Logprobs: []float32{-2, -2, -2}, Advantages: []float32{0, 0, 0}}
 		update := u.begin(&report)
-		if err := update.train(t.Context(), []tinker.Datum{reward}); err != nil {
+		if err := update.train(t.Context(), t.Context(), []tinker.Datum{reward}); err != nil {
 			t.Fatal(err)
 		}
 		update.end()

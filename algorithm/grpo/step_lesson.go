@@ -3,6 +3,8 @@ package grpo
 import (
 	"context"
 	"slices"
+
+	"github.com/agl-go/agl/internal/backoff"
 )
 
 // lesson is what a role learns in a step.
@@ -38,19 +40,39 @@ func (l lessons) stepped() bool {
 	return slices.ContainsFunc(l.roles, func(one *lesson) bool { return one.update.stepped })
 }
 
-// train trains each role on a part of the step's groups.
+// train trains each role on a part of the step's groups. Once the weights of a role may have changed, it goes on when ctx ends, for
+// keepTimeout: the step can then be kept, and need not be repeated.
 func (l lessons) train(ctx context.Context, groups []taskGroup) error {
+	finishing, done := outlast(ctx)
+	defer done()
 	for k, one := range l.roles {
+		role := ctx
+		if l.stepped() {
+			role = finishing
+		}
 		seen := make([]taskGroup, len(groups))
 		for i, g := range groups {
 			seen[i] = g.of(k)
 		}
 		one.groups = append(one.groups, seen...)
-		if err := one.update.train(ctx, assemble(one.role.cfg, seen, one.report)); err != nil {
+		if err := one.update.train(role, finishing, assemble(one.role.cfg, seen, one.report)); err != nil {
 			return one.role.failed(err)
 		}
 	}
 	return nil
+}
+
+// outlast returns a context that ends keepTimeout after another. The caller calls done.
+func outlast(ctx context.Context) (longer context.Context, done func()) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		_ = backoff.Sleep(longer, keepTimeout)
+		cancel()
+	})
+	return longer, func() {
+		stop()
+		cancel()
+	}
 }
 
 // end completes the reports. It returns the tokens that all roles have sampled, and their updates.

@@ -76,7 +76,7 @@ func TestTrainedCalls(t *testing.T) {
 		current := []float32{0, -0.2, 0, -0.5, -2.6} // the sampler's are −0.3, −0.5 and −0.6
 		u := updater{cfg: Config{Steps: 1, Correction: Correction{Kind: tc.correction}}.withDefaults(), client: &shifted{current: current}}
 		step := u.begin(&StepReport{Step: 1})
-		if err := step.train(t.Context(), []tinker.Datum{d}); err != nil {
+		if err := step.train(t.Context(), t.Context(), []tinker.Datum{d}); err != nil {
 			t.Fatal(name, err)
 		}
 		s := sample{id: "ro-1", attempt: "at-1", sequences: []adapter.Trajectory{{}, tr}}

@@ -70,8 +70,9 @@ func (u *updater) begin(report *StepReport) *update {
 	return &update{updater: u, report: report, adam: adam, computed: map[*int32]*computed{}}
 }
 
-// train trains on the next of Config.parts parts of the data. An optimizer step is taken only if one of its parts has data.
-func (u *update) train(ctx context.Context, data []tinker.Datum) (err error) {
+// train trains on the next of Config.parts parts of the data. An optimizer step is taken only if one of its parts has data. What follows the
+// beginning of the first optimizer step has the context finishing.
+func (u *update) train(ctx, finishing context.Context, data []tinker.Datum) (err error) {
 	u.parts++
 	if len(data) == 0 && !u.pending {
 		return nil
@@ -97,11 +98,11 @@ func (u *update) train(ctx context.Context, data []tinker.Datum) (err error) {
 		return err
 	}
 	if parts := u.cfg.parts(); parts > 1 {
-		return u.forward(ctx, data, u.parts%(parts/u.cfg.Minibatches) == 0)
+		return u.forward(ctx, finishing, data, u.parts%(parts/u.cfg.Minibatches) == 0)
 	}
 	n := min(u.cfg.Minibatches, len(data))
 	for i := range n {
-		if err := u.forward(ctx, data[i*len(data)/n:(i+1)*len(data)/n], true); err != nil {
+		if err := u.forward(ctx, finishing, data[i*len(data)/n:(i+1)*len(data)/n], true); err != nil {
 			return err
 		}
 	}
@@ -109,9 +110,12 @@ func (u *update) train(ctx context.Context, data []tinker.Datum) (err error) {
 }
 
 // forward adds the gradient of data and, if they are the last of an optimizer step, takes that.
-func (u *update) forward(ctx context.Context, data []tinker.Datum, last bool) (err error) {
+func (u *update) forward(ctx, finishing context.Context, data []tinker.Datum, last bool) (err error) {
 	var forward tinker.ForwardResult
 	var optim tinker.OptimStepResult
+	if u.stepped {
+		ctx = finishing
+	}
 	switch u.pending = u.pending || len(data) > 0; {
 	case !u.pending:
 		return nil
@@ -131,7 +135,7 @@ func (u *update) forward(ctx context.Context, data []tinker.Datum, last bool) (e
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		u.stepped = true
+		u.stepped, ctx = true, finishing
 		if len(data) > 0 {
 			forward, optim, err = tinker.Step(ctx, u.client, tinker.ForwardParams{Data: data, Loss: u.cfg.Loss}, u.adam)
 		} else if optim, err = u.client.OptimStep(ctx, u.adam); err != nil {

@@ -34,7 +34,7 @@ func TestMeanOfMinibatches(t *testing.T) {
 	u := updater{cfg: Config{Minibatches: 2, Steps: 1}.withDefaults(), client: &ledger{}}
 	report := StepReport{Step: 1}
 	step := u.begin(&report)
-	if err := step.train(t.Context(), []tinker.Datum{d, d, d}); err != nil {
+	if err := step.train(t.Context(), t.Context(), []tinker.Datum{d, d, d}); err != nil {
 		t.Fatal(err)
 	}
 	step.end()
@@ -60,7 +60,7 @@ func TestParts(t *testing.T) {
 		report := StepReport{Step: 1}
 		step := u.begin(&report)
 		for _, data := range tc.parts {
-			if err := step.train(t.Context(), data); err != nil {
+			if err := step.train(t.Context(), t.Context(), data); err != nil {
 				t.Fatal(err)
 			}
 		}

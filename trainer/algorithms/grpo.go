@@ -70,7 +70,7 @@ func grpoKeys(string) (yamlfile.Value, Algorithm) {
 			key("every", "Steps between validations; 0 has none in between.", yamlfile.Integer(&c.ValidateEvery)).Default(0),
 			key("n", "Runs only the first n tasks; 0 runs all.", yamlfile.Integer(&c.Validation.N)).Default(0),
 		)),
-		key("checkpoint_every", "Steps between checkpoints.", keys.Count(&c.CheckpointEvery)).Default(25),
+		key("checkpoint_every", "Steps between checkpoints. Weights that are validated while training goes on (async) get one, too.", keys.Count(&c.CheckpointEvery)).Default(25),
 	)
 	return yamlfile.Mapping(fields...).Check(keys.OneRate).Check(func(s *yamlfile.Scope) {
 		if s.Clean() {
