@@ -236,18 +236,15 @@ func (a *account) run(ctx context.Context) {
 		if done {
 			return
 		}
-		timer := time.NewTimer(wait)
 		select {
 		case <-a.wake:
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-ctx.Done():
-			timer.Stop()
 			a.meter.mu.Lock()
 			defer a.meter.mu.Unlock()
 			a.answerAll(a.needs, agl.Errorf(agl.CodeUnavailable, "the server is shutting down"))
 			return
 		}
-		timer.Stop()
 	}
 }
 

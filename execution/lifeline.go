@@ -32,10 +32,8 @@ func holdLifeline(ctx context.Context, fd int, grace time.Duration) (held contex
 			return
 		}
 		cancel(errOrphaned)
-		timer := time.NewTimer(grace)
-		defer timer.Stop()
 		select {
-		case <-timer.C:
+		case <-time.After(grace):
 			killOwnGroup()
 		case <-quit:
 		}

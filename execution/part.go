@@ -135,14 +135,12 @@ func merged(errs []error) []error {
 // await waits until the part ends, d has passed or giveUp is closed, and reports
 // whether the part has ended.
 func (p *part) await(d time.Duration, giveUp <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-p.done:
 		return true
 	case <-giveUp:
 		return false
-	case <-timer.C:
+	case <-time.After(d):
 		return false
 	}
 }

@@ -98,15 +98,12 @@ func (q *closableQueue) DequeueRollouts(ctx context.Context, p agl.DequeueRollou
 		if err != nil || len(got.Rollouts) > 0 || got.Closed || p.Wait == 0 || p.Limit <= 0 {
 			return got, err
 		}
-		pause := time.NewTimer(p.Wait - time.Since(begin))
 		select {
-		case <-pause.C:
+		case <-time.After(p.Wait - time.Since(begin)):
 		case <-closed:
 		case <-ctx.Done():
-			pause.Stop()
 			return agl.DequeueResult{}, ctx.Err()
 		}
-		pause.Stop()
 	}
 }
 

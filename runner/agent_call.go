@@ -44,12 +44,10 @@ func (s *shared) callAgent(ctx context.Context, task agl.Task, log *slog.Logger)
 		return answer
 	case <-ctx.Done():
 	}
-	timer := time.NewTimer(s.cfg.GracePeriod)
-	defer timer.Stop()
 	select {
 	case answer := <-answers:
 		return answer
-	case <-timer.C:
+	case <-time.After(s.cfg.GracePeriod):
 	}
 	log.ErrorContext(ctx, "agent ignores the end of its context and is left behind", "abandoned", s.abandoned.Add(1))
 	go func() {

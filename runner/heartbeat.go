@@ -32,11 +32,10 @@ func (w *worker) sendEvery(ctx context.Context, interval time.Duration) (stop fu
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var beating sync.WaitGroup
 	beating.Go(func() {
-		ticker := time.NewTicker(interval)
-		defer ticker.Stop()
+		ticker := time.Tick(interval)
 		for w.beat(ctx) {
 			select {
-			case <-ticker.C:
+			case <-ticker:
 			case <-ctx.Done():
 				return
 			}

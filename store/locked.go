@@ -69,15 +69,12 @@ func until[T any](ctx context.Context, l *locked, d time.Duration, ask func() (a
 		if done || err != nil || wait <= 0 {
 			return answer, err
 		}
-		timer := time.NewTimer(wait)
 		select {
 		case <-changed:
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-ctx.Done():
-			timer.Stop()
 			return answer, context.Cause(ctx)
 		}
-		timer.Stop()
 	}
 }
 

@@ -26,15 +26,14 @@ const watchEvery = 100 * time.Millisecond
 func watchPeaks(peak *usage) (stop func() error) {
 	done, failed := make(chan struct{}), make(chan error)
 	go func() {
-		ticker := time.NewTicker(watchEvery)
-		defer ticker.Stop()
+		ticker := time.Tick(watchEvery)
 		var err error
 		for {
 			select {
 			case <-done:
 				failed <- err
 				return
-			case <-ticker.C:
+			case <-ticker:
 			}
 			now, errNow := usageNow()
 			err = errors.Join(err, errNow)

@@ -171,10 +171,8 @@ func (c slowClient) OptimStep(ctx context.Context, p tinker.AdamParams) (tinker.
 
 // pause waits.
 func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

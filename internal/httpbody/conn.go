@@ -73,11 +73,9 @@ func (c *conn) awaitReply(failed error) {
 	if failed == nil {
 		return
 	}
-	limit := time.NewTimer(earlyReplyWait)
-	defer limit.Stop()
 	select {
 	case <-c.over:
-	case <-limit.C:
+	case <-time.After(earlyReplyWait):
 	}
 }
 

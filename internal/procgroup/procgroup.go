@@ -62,11 +62,9 @@ func (g *Group) Terminate() { g.signal(terminate) }
 // goroutine's Wait does.
 func (g *Group) End(grace time.Duration) {
 	g.Terminate()
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
 	select {
 	case <-g.gone:
-	case <-timer.C:
+	case <-time.After(grace):
 		g.Kill()
 		<-g.gone
 	}

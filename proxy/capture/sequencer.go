@@ -63,11 +63,9 @@ func (s *sequencer) run(ctx context.Context, most int) {
 // calls, unless a reply is already waiting.
 func (s *sequencer) gather() {
 	s.ledger.await()
-	delay := time.NewTimer(sequenceDelay)
-	defer delay.Stop()
 	select {
 	case <-s.urgent:
-	case <-delay.C:
+	case <-time.After(sequenceDelay):
 	case <-s.store.closing:
 	}
 }

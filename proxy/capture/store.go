@@ -121,10 +121,8 @@ func (s *store) sleep(ctx context.Context, d time.Duration) error {
 	if s.hasSpool {
 		closing = s.closing
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-closing:
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -91,8 +91,7 @@ func (m *Manager) finish(ctx context.Context, s *Session) error {
 // run ends sessions until ctx ends.
 func (m *Manager) run(ctx context.Context) {
 	const shortest, longest = 100 * time.Millisecond, 5 * time.Second
-	ticker := time.NewTicker(min(max(m.config.IdleTimeout/20, shortest), longest))
-	defer ticker.Stop()
+	ticker := time.Tick(min(max(m.config.IdleTimeout/20, shortest), longest))
 	for {
 		if !m.adopted {
 			if err := m.adopt(ctx); err != nil {
@@ -106,7 +105,7 @@ func (m *Manager) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-m.wake:
-		case <-ticker.C:
+		case <-ticker:
 		}
 	}
 }

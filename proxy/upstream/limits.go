@@ -152,11 +152,9 @@ func (l *limiter) acquire(ctx context.Context, timeout time.Duration) error {
 func (l *limiter) await(ctx context.Context, turn <-chan struct{}, d time.Duration) error {
 	l.mu.Unlock()
 	defer l.mu.Lock()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-turn:
-	case <-timer.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

@@ -17,8 +17,7 @@ type prober struct {
 }
 
 func (p *prober) run(ctx context.Context) {
-	ticker := time.NewTicker(p.health.ProbeInterval)
-	defer ticker.Stop()
+	ticker := time.Tick(p.health.ProbeInterval)
 	for {
 		var round sync.WaitGroup
 		p.backends(func(b *backend) {
@@ -28,7 +27,7 @@ func (p *prober) run(ctx context.Context) {
 		})
 		round.Wait()
 		select {
-		case <-ticker.C:
+		case <-ticker:
 		case <-ctx.Done():
 			return
 		}

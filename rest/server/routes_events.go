@@ -66,10 +66,8 @@ func (s events) stream(x *exchange) error {
 		cancel()
 		reading.Wait()
 	}()
-	heartbeat := time.NewTicker(s.heartbeat)
-	defer heartbeat.Stop()
-	check := time.NewTicker(access.Recheck)
-	defer check.Stop()
+	heartbeat := time.Tick(s.heartbeat)
+	check := time.Tick(access.Recheck)
 	for {
 		message, open := []byte(":\n\n"), true
 		select {
@@ -78,12 +76,12 @@ func (s events) stream(x *exchange) error {
 			return nil
 		case <-x.drain.started:
 			return nil
-		case <-check.C:
+		case <-check:
 			if err := x.auth.still(x); agl.ErrorCode(err) == agl.CodeUnauthorized {
 				return x.sendNow(x.lastEvent(err))
 			}
 			continue
-		case <-heartbeat.C:
+		case <-heartbeat:
 		case message, open = <-messages:
 			for range len(messages) { // send what is there in one packet
 				message = append(message, <-messages...)

@@ -49,14 +49,13 @@ func (x *exchange) block(blocks bool, op func(ctx context.Context) error) (relea
 	watching := make(chan struct{})
 	go func() {
 		defer close(watching)
-		check := time.NewTicker(access.Recheck)
-		defer check.Stop()
+		check := time.Tick(access.Recheck)
 		for {
 			select {
 			case <-x.drain.started:
 				cancel(nil)
 				return
-			case <-check.C:
+			case <-check:
 				if err := x.auth.still(x); agl.ErrorCode(err) == agl.CodeUnauthorized { //nolint:contextcheck // the request has it
 					cancel(err)
 					return

@@ -187,11 +187,9 @@ func (p *agentProcess) await(ctx context.Context) {
 
 // waitGrace waits until the process has ended, for its grace period at most.
 func (p *agentProcess) waitGrace() {
-	timer := time.NewTimer(p.grace)
-	defer timer.Stop()
 	select {
 	case <-p.exited:
-	case <-timer.C:
+	case <-time.After(p.grace):
 	case <-p.hurry:
 	}
 }

@@ -91,12 +91,10 @@ func (k *kept) read() {
 
 // fallSilent ends the turn of a process that has closed its output and lives on. Of most, the end follows at once, and says more.
 func (k *kept) fallSilent() {
-	timer := time.NewTimer(pipeGrace)
-	defer timer.Stop()
 	select {
 	case <-k.exited:
 		return
-	case <-timer.C:
+	case <-time.After(pipeGrace):
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()

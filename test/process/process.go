@@ -145,8 +145,7 @@ func (s *Server) Start() {
 func (s *Server) await() error {
 	ctx, cancel := context.WithTimeout(s.tb.Context(), longest)
 	defer cancel()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
+	tick := time.Tick(2 * time.Millisecond)
 	for {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL()+"/v1/agl/health", http.NoBody)
 		if err != nil {
@@ -164,7 +163,7 @@ func (s *Server) await() error {
 			return err
 		case <-s.exited:
 			return errors.New("it has ended")
-		case <-tick.C:
+		case <-tick:
 		}
 	}
 }

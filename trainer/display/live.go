@@ -61,16 +61,15 @@ const (
 // signal, and there is none on Windows.
 func (l *live) run() {
 	defer close(l.done)
-	ticker := time.NewTicker(redraw)
-	defer ticker.Stop()
+	ticker := time.Tick(redraw)
 	for {
 		select {
 		case <-l.stop:
 			for !l.draw() {
-				<-ticker.C
+				<-ticker
 			}
 			return
-		case <-ticker.C:
+		case <-ticker:
 			l.draw()
 		}
 	}

@@ -68,8 +68,7 @@ func awaitOK(ctx context.Context, url string) error {
 	const longest, poll = 2 * time.Minute, time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
-	tick := time.NewTicker(poll)
-	defer tick.Stop()
+	tick := time.Tick(poll)
 	for {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 		if err != nil {
@@ -85,7 +84,7 @@ func awaitOK(ctx context.Context, url string) error {
 		select {
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), err)
-		case <-tick.C:
+		case <-tick:
 		}
 	}
 }
