@@ -100,8 +100,7 @@ func OutcomeOf(err error) Outcome {
 	if err == nil {
 		return Outcome{Kind: OutcomeOK}
 	}
-	var typed *OutcomeError
-	if errors.As(err, &typed) && typed.Kind != OutcomeOK && slices.Contains(OutcomeKinds(), typed.Kind) {
+	if typed, ok := errors.AsType[*OutcomeError](err); ok && typed.Kind != OutcomeOK && slices.Contains(OutcomeKinds(), typed.Kind) {
 		return Outcome{Kind: typed.Kind, Message: err.Error()}
 	}
 	return Outcome{Kind: OutcomeAgentError, Message: err.Error()}

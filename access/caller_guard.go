@@ -49,7 +49,7 @@ func (g *Guard) Allow(r *http.Request, scope Scope) (err error) {
 }
 
 func (g *Guard) allow(r *http.Request, given string, isKey bool, scope Scope) error {
-	if g.isOwn(given) {
+	if Same(given, g.Key) {
 		return nil
 	}
 	if !isKey {
@@ -70,7 +70,7 @@ func (g *Guard) allow(r *http.Request, given string, isKey bool, scope Scope) er
 // KeyOf returns the key, known to Keys, that let a request in; "" if another credential did.
 func (g *Guard) KeyOf(r *http.Request) string {
 	given := cmp.Or(r.Header.Get("X-Api-Key"), Given(r))
-	if g.Keys == nil || !IsKey(given) || g.isOwn(given) {
+	if g.Keys == nil || !IsKey(given) || Same(given, g.Key) {
 		return ""
 	}
 	return given
@@ -100,8 +100,9 @@ func (g *Guard) Enter(r *http.Request) (leave func(), err error) {
 	return g.Open.Enter(caller.Who(r.RemoteAddr))
 }
 
-// isOwn compares digests, so that its duration reveals neither the key nor its length.
-func (g *Guard) isOwn(given string) bool {
-	own, other := sha256.Sum256([]byte(g.Key)), sha256.Sum256([]byte(given))
-	return g.Key != "" && subtle.ConstantTimeCompare(own[:], other[:]) == 1
+// Same reports whether a text is a secret that is not empty. It compares digests, so that its duration reveals neither
+// the secret nor its length.
+func Same(given, secret string) bool {
+	own, other := sha256.Sum256([]byte(secret)), sha256.Sum256([]byte(given))
+	return secret != "" && subtle.ConstantTimeCompare(own[:], other[:]) == 1
 }

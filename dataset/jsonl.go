@@ -148,8 +148,8 @@ func checkValue(line []byte) error {
 
 // describe makes an error of the decoder one about the line.
 func describe(line []byte, err error) error {
-	var syntax *jsontext.SyntacticError
-	if !errors.As(err, &syntax) {
+	syntax, ok := errors.AsType[*jsontext.SyntacticError](err)
+	if !ok {
 		return err
 	}
 	offset := min(int(syntax.ByteOffset), len(line))

@@ -43,28 +43,24 @@ func (c *checker) missing(value, parent jsontext.Value, path []any) bool {
 	return value == nil
 }
 
-func (c *checker) object(raw jsontext.Value, path []any) bool {
-	if raw.Kind() == '{' {
-		return true
+// is reports whether a value is of a kind, and adds to the problems that it is not.
+func (c *checker) is(wanted jsontext.Kind, problem, message string, raw jsontext.Value, path []any) bool {
+	if raw.Kind() != wanted {
+		c.refuse(problem, message, raw, path)
 	}
-	c.refuse("model_attributes_type", "Input should be a valid dictionary or object to extract fields from", raw, path)
-	return false
+	return raw.Kind() == wanted
+}
+
+func (c *checker) object(raw jsontext.Value, path []any) bool {
+	return c.is('{', "model_attributes_type", "Input should be a valid dictionary or object to extract fields from", raw, path)
 }
 
 func (c *checker) dict(raw jsontext.Value, path []any) bool {
-	if raw.Kind() == '{' {
-		return true
-	}
-	c.refuse("dict_type", "Input should be a valid dictionary", raw, path)
-	return false
+	return c.is('{', "dict_type", "Input should be a valid dictionary", raw, path)
 }
 
 func (c *checker) list(raw jsontext.Value, path []any) bool {
-	if raw.Kind() == '[' {
-		return true
-	}
-	c.refuse("list_type", "Input should be a valid list", raw, path)
-	return false
+	return c.is('[', "list_type", "Input should be a valid list", raw, path)
 }
 
 func (c *checker) text(raw jsontext.Value, path []any) string {

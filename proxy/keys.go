@@ -3,8 +3,6 @@ package proxy
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"net/http"
 	"slices"
 	"strings"
@@ -118,7 +116,7 @@ func (k *keys) goneAttempt(rolloutID, attemptID string) func(ctx context.Context
 // check checks a key that is not the store's: the proxy's token, or the key of an attempt.
 func (k *keys) check(r *http.Request, key string, rt route) *openai.Error {
 	switch {
-	case k.isToken(key):
+	case access.Same(key, k.token):
 		k.take(r.Header, true)
 		return nil
 	case rt.rolloutID == "" && key != "" && !runkey.IsVirtual(key):
@@ -215,13 +213,7 @@ func (k *keys) in(value string) (key string, ours bool) {
 // isOurs reports whether a text is the proxy's token or has the form of a key of the proxy or
 // the store.
 func (k *keys) isOurs(text string) bool {
-	return runkey.IsVirtual(text) || session.IsKey(text) || k.access != nil && access.IsKey(text) || k.isToken(text)
-}
-
-// isToken compares digests, so that the time it takes reveals neither the token nor its length.
-func (k *keys) isToken(text string) bool {
-	own, other := sha256.Sum256([]byte(k.token)), sha256.Sum256([]byte(text))
-	return k.token != "" && subtle.ConstantTimeCompare(own[:], other[:]) == 1
+	return runkey.IsVirtual(text) || session.IsKey(text) || k.access != nil && access.IsKey(text) || access.Same(text, k.token)
 }
 
 // errKeyInURL refuses a request with one of our keys in its query, because queries go to backends

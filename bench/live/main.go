@@ -123,11 +123,11 @@ func (p *program) stop() error {
 	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
-	var exit *exec.ExitError
-	if err := p.cmd.Wait(); err != nil && !errors.As(err, &exit) { // it says so itself that it was interrupted
-		return err
+	err := p.cmd.Wait()
+	if _, exit := errors.AsType[*exec.ExitError](err); exit { // it says so itself that it was interrupted
+		return nil
 	}
-	return nil
+	return err
 }
 
 // line matches the customers' report of each hundred sessions.

@@ -15,7 +15,6 @@ package admin
 
 import (
 	"context"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -214,7 +213,7 @@ func (h *Handler) allowed(r *http.Request, scope access.Scope, found bool) (key 
 // check checks a key of the store, or else the token.
 func (h *Handler) check(r *http.Request, given string, ofStore bool, scope access.Scope, found bool) error {
 	if !ofStore {
-		if subtle.ConstantTimeCompare([]byte(given), []byte(h.Token)) != 1 {
+		if !access.Same(given, h.Token) {
 			return agl.Errorf(agl.CodeUnauthorized, "Authorization: missing or wrong, must be Bearer with the proxy's token or a key")
 		}
 		return nil

@@ -132,8 +132,8 @@ func (s *store) sleep(ctx context.Context, d time.Duration) error {
 
 // final reports whether repeating a request cannot help.
 func final(err error) bool {
-	var e *agl.Error
-	if !errors.As(err, &e) {
+	e, ok := errors.AsType[*agl.Error](err)
+	if !ok {
 		return false
 	}
 	switch e.Code {

@@ -60,21 +60,12 @@ func (c *call) begin(status int) {
 	c.w.WriteHeader(status)
 }
 
-// budgetError returns the spent budget that ended a call, or nil.
-func budgetError(ctx context.Context, err error) *quota.SpentError {
-	if spent, ok := errors.AsType[*quota.SpentError](err); ok {
-		return spent
-	}
-	spent, _ := errors.AsType[*quota.SpentError](context.Cause(ctx))
-	return spent
-}
-
-// gatewayError returns the error with which the proxy itself ended a call, or nil.
-func gatewayError(ctx context.Context, err error) *openai.Error {
-	if e, ok := errors.AsType[*openai.Error](err); ok {
+// ending returns what ended a call, if it is of a type: a spent budget, or an error of the proxy itself. Otherwise it returns nil.
+func ending[E error](ctx context.Context, err error) E {
+	if e, ok := errors.AsType[E](err); ok {
 		return e
 	}
-	e, _ := errors.AsType[*openai.Error](context.Cause(ctx))
+	e, _ := errors.AsType[E](context.Cause(ctx))
 	return e
 }
 

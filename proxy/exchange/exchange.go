@@ -91,7 +91,7 @@ func (x *Exchange) Serve(ctx context.Context, w http.ResponseWriter, r *http.Req
 	c.recorded = of.RolloutID != "" && Generates(of.Path) && x.cfg.Recorder.Records(of.RolloutID, of.AttemptID)
 	var err error
 	if c.memory, err = x.cfg.Recorder.Reserve(ctx, firstBytes(r)); err != nil {
-		if e := gatewayError(ctx, err); e != nil {
+		if e := ending[*openai.Error](ctx, err); e != nil {
 			_ = WriteError(w, e) // fails only if the agent has left
 		}
 		return
@@ -200,7 +200,7 @@ func (x *Exchange) read(ctx context.Context, c *call, r *http.Request) (*planner
 	c.memory.Grow(len(body) - reserved)
 	c.setRequest(body)
 	switch {
-	case gatewayError(ctx, err) != nil:
+	case ending[*openai.Error](ctx, err) != nil:
 		return nil, nil, err
 	case errors.Is(err, upstream.ErrTooLong):
 		return nil, nil, invalid(http.StatusRequestEntityTooLarge, "request_too_large", fmt.Sprintf("the body must not be longer than %d bytes", x.cfg.MaxRequestBytes))
@@ -282,10 +282,10 @@ func (c *call) sent(reply *upstream.Reply, pl *plan) {
 // refuse answers a call that got no reply with the proxy's error. It returns an error if
 // the agent has left.
 func (c *call) refuse(ctx context.Context, err error) error {
-	if spent := budgetError(ctx, err); spent != nil {
+	if spent := ending[*quota.SpentError](ctx, err); spent != nil {
 		return c.answerSpent(spent)
 	}
-	e := gatewayError(ctx, err)
+	e := ending[*openai.Error](ctx, err)
 	if e == nil {
 		return err
 	}
@@ -351,12 +351,12 @@ func (x *Exchange) end(ctx context.Context, c *call, err error) {
 	in := c.in
 	in.End, in.Delivered = time.Now(), err == nil
 	c.failedInStream()
-	switch told := gatewayError(ctx, err); {
+	switch told := ending[*openai.Error](ctx, err); {
 	case err == nil:
 		if in.Outcome == "" {
 			in.Outcome = modelerror.Outcome(in.Status, in.Reply).Kind
 		}
-	case budgetError(ctx, err) != nil:
+	case ending[*quota.SpentError](ctx, err) != nil:
 		in.Outcome = agl.OutcomeBudget
 		in.Fail(record.SourceGateway, told.Error())
 	case told != nil:

@@ -226,7 +226,7 @@ func (s *eventRelay) checkComplete() {
 
 // failure returns the error event for a stream that failed.
 func (s *eventRelay) failure(ctx context.Context, fault error) openai.Error {
-	if e := gatewayError(ctx, fault); e != nil {
+	if e := ending[*openai.Error](ctx, fault); e != nil {
 		return *e
 	}
 	return openai.Error{Message: fmt.Sprintf("the stream of the backend of model %q failed: %v", s.in.Model, fault), Type: openai.APIError, Code: "backend_broken"}

@@ -35,8 +35,8 @@ func BackendError(said jsontext.Value) error {
 // DecodeError turns the error of a JSON decoder into a [FieldError], with the field as
 // the API names it.
 func DecodeError(err error) error {
-	var semantic *json.SemanticError
-	if !errors.As(err, &semantic) {
+	semantic, ok := errors.AsType[*json.SemanticError](err)
+	if !ok {
 		return &FieldError{Field: "body", Reason: err.Error()}
 	}
 	var field strings.Builder

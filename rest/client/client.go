@@ -185,8 +185,8 @@ func (c *Client) do(ctx context.Context, op operation, read reply) error {
 		if ctx.Err() != nil {
 			return ended(ctx, op.name)
 		}
-		var again *repeatable
-		if !errors.As(err, &again) {
+		again, ok := errors.AsType[*repeatable](err)
+		if !ok {
 			return err
 		}
 		delay := max(asked, c.delay(try))

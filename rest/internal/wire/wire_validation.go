@@ -84,8 +84,8 @@ func ErrBody(body []byte, err error) error {
 	if field, ok := errors.AsType[*agl.FieldError](err); ok {
 		return fieldInvalid("body", body, field).err()
 	}
-	var syntax *jsontext.SyntacticError
-	if !errors.As(err, &syntax) {
+	syntax, ok := errors.AsType[*jsontext.SyntacticError](err)
+	if !ok {
 		return err
 	}
 	at := int(min(max(syntax.ByteOffset, 0), int64(len(body))))
