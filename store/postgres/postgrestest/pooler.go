@@ -2,7 +2,6 @@ package postgrestest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -11,10 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
-
-	"github.com/jackc/pgx/v5"
-
-	"github.com/agl-go/agl/internal/backoff"
 )
 
 // StartPooler starts PgBouncer in front of a server until the test ends and returns the URL of a database by way of it. Mode is
@@ -76,46 +71,12 @@ pool_mode = %s
 	if err := owner.own(dir, config); err != nil {
 		return nil, err
 	}
-	log, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	cmd := exec.Command("pgbouncer", config) //nolint:noctx // it is ended below
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
-	owner.become(cmd)
-	dieWithParent(cmd)
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	exited := make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // it is killed
-		close(exited)
-	}()
-	tb.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
-		<-exited
-	})
 	at := &url.URL{Scheme: "postgres", User: s.base.User, Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Path: "/postgres", RawQuery: "sslmode=disable"}
-	return at, awaitPooler(ctx, at.String(), log.Name(), exited)
-}
-
-// awaitPooler returns when a pooler takes connections.
-func awaitPooler(ctx context.Context, url, log string, exited <-chan struct{}) error {
-	for {
-		conn, err := pgx.Connect(ctx, url)
-		if err == nil {
-			return conn.Close(ctx)
+	pooler := &process{command: []string{"pgbouncer", config}, dir: dir, owner: owner, log: s.config.Logger}
+	tb.Cleanup(func() {
+		if err := pooler.stop(context.WithoutCancel(ctx), os.Kill); err != nil {
+			tb.Error(err)
 		}
-		select {
-		case <-exited:
-			said, readErr := os.ReadFile(log)
-			return errors.Join(fmt.Errorf("pgbouncer ended while it started: %s", said), readErr)
-		default:
-		}
-		if err := backoff.Sleep(ctx, startPoll); err != nil {
-			return fmt.Errorf("pgbouncer does not answer: %w", err)
-		}
-	}
+	})
+	return at, pooler.start(ctx, at.String())
 }

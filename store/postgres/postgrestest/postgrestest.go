@@ -140,8 +140,8 @@ func (s *Server) create(ctx context.Context, bin string) error {
 			Path: "/postgres", RawQuery: "sslmode=disable",
 		}
 		s.process = &process{
-			bin: bin, dir: s.dir, owner: owner, log: s.config.Logger,
-			settings: settings(&s.config, s.dir, port),
+			command: slices.Concat([]string{filepath.Join(bin, "postgres"), "-D", data}, settings(&s.config, s.dir, port)),
+			dir:     s.dir, owner: owner, log: s.config.Logger,
 		}
 		err = s.process.start(ctx, s.URL("postgres"))
 		if err == nil || try == 2 || !strings.Contains(err.Error(), "could not bind") {

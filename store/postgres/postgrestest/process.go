@@ -18,13 +18,12 @@ import (
 	"github.com/agl-go/agl/internal/backoff"
 )
 
-// process is the server's main process.
+// process is the main process of a server, or of a pooler.
 type process struct {
-	bin      string
-	dir      string
-	owner    owner
-	settings []string
-	log      *slog.Logger
+	command []string
+	dir     string
+	owner   owner
+	log     *slog.Logger
 
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when cmd has ended
@@ -73,6 +72,8 @@ func version(path string) int {
 	return n
 }
 
+func (p *process) name() string { return filepath.Base(p.command[0]) }
+
 func (p *process) pid() int {
 	if p == nil || p.cmd == nil {
 		return 0
@@ -110,8 +111,7 @@ func (p *process) startOnce(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	args := append([]string{"-D", filepath.Join(p.dir, "data")}, p.settings...)
-	cmd := exec.Command(filepath.Join(p.bin, "postgres"), args...) //nolint:noctx // it outlives the call that starts it
+	cmd := exec.Command(p.command[0], p.command[1:]...) //nolint:noctx // it outlives the call that starts it
 	cmd.Dir, cmd.Stdout, cmd.Stderr = p.dir, log, log
 	p.owner.become(cmd)
 	dieWithParent(cmd)
@@ -124,7 +124,7 @@ func (p *process) startOnce(ctx context.Context, url string) error {
 		_ = cmd.Wait()
 		close(p.exited)
 	}()
-	p.log.InfoContext(ctx, "postgres started", "pid", cmd.Process.Pid)
+	p.log.InfoContext(ctx, "started", "program", p.name(), "pid", cmd.Process.Pid)
 	if err := p.awaitReady(ctx, url); err != nil {
 		return errors.Join(err, p.stop(ctx, os.Kill), p.said(from))
 	}
@@ -140,11 +140,11 @@ func (p *process) awaitReady(ctx context.Context, url string) error {
 		}
 		select {
 		case <-p.exited:
-			return errors.New("postgres ended while it started")
+			return errors.New(p.name() + " ended while it started")
 		default:
 		}
 		if err := backoff.Sleep(ctx, startPoll); err != nil {
-			return fmt.Errorf("postgres does not answer: %w", err)
+			return fmt.Errorf("%s does not answer: %w", p.name(), err)
 		}
 	}
 }
@@ -169,10 +169,10 @@ func (p *process) stop(ctx context.Context, sig os.Signal) error {
 	}
 	select {
 	case <-p.exited:
-		p.log.InfoContext(ctx, "postgres ended", "pid", p.cmd.Process.Pid, "signal", sig.String())
+		p.log.InfoContext(ctx, "ended", "program", p.name(), "pid", p.cmd.Process.Pid, "signal", sig.String())
 		p.cmd = nil
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("postgres did not end on %s: %w", sig, ctx.Err())
+		return fmt.Errorf("%s did not end on %s: %w", p.name(), sig, ctx.Err())
 	}
 }
