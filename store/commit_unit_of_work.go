@@ -285,10 +285,16 @@ func (w *unitOfWork) setRollout(e *rolloutEntry, r *agl.Rollout) {
 	}
 }
 
-func (w *unitOfWork) deleteRollout(e *rolloutEntry) {
+// deleteRollout deletes a rollout. superseded are the workers that may be busy with an attempt other than its latest.
+func (w *unitOfWork) deleteRollout(e *rolloutEntry, superseded []string) {
 	id := e.cur.RolloutID
 	if e.latest != nil {
 		w.releaseWorker(e.latest.cur.WorkerID.V, e.latest.cur)
+	}
+	for _, worker := range superseded {
+		if busy := w.worker(worker); busy.cur.CurrentRolloutID == agl.Some(id) {
+			w.setWorker(busy, workerReleased(*busy.cur, agl.WorkerIdle, w.now))
+		}
 	}
 	w.setRollout(e, e.cur)
 	e.cur = nil

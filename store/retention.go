@@ -141,10 +141,17 @@ func (s *Store) enforce(ctx context.Context, r rule) (search time.Duration, err 
 		if err != nil {
 			return search, err
 		}
+		records := r.beyond(list, agl.TimestampOf(s.clock.Now()))
+		var busy map[string][]string
+		if r.kind == driver.RemovableRollouts && len(records) > 0 {
+			if busy, err = s.busyWorkers(ctx); err != nil {
+				return search, err
+			}
+		}
 		removed, bytes := 0, int64(0)
-		for records := r.beyond(list, agl.TimestampOf(s.clock.Now())); len(records) > 0; {
+		for len(records) > 0 {
 			n := batchOf(records)
-			c := &removeCommand{kind: r.kind, records: records[:n]}
+			c := &removeCommand{kind: r.kind, records: records[:n], busy: busy}
 			records = records[n:]
 			if err := s.submit(ctx, c); err != nil {
 				return search, err
@@ -167,6 +174,7 @@ type removeCommand struct {
 
 	kind    driver.Removable
 	records []driver.Oldest
+	busy    map[string][]string // of rollouts: see busyWorkers
 	removed int
 	bytes   int64
 }
@@ -177,6 +185,7 @@ func (c *removeCommand) load(want *driver.LoadParams) {
 		switch c.kind {
 		case driver.RemovableSpans, driver.RemovableRollouts:
 			want.Rollouts = append(want.Rollouts, id)
+			want.Workers = append(want.Workers, c.busy[id]...)
 		case driver.RemovableWorkers:
 			want.Workers = append(want.Workers, id)
 		case driver.RemovableResources:
@@ -211,7 +220,7 @@ func (c *removeCommand) remove(w *unitOfWork, record *driver.Oldest) bool {
 			return false
 		}
 		if c.kind == driver.RemovableRollouts {
-			w.deleteRollout(e)
+			w.deleteRollout(e, c.busy[record.ID])
 		} else {
 			w.changes.EvictedRollouts = append(w.changes.EvictedRollouts, record.ID)
 		}

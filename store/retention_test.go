@@ -279,6 +279,14 @@ func TestRetainRollouts(t *testing.T) {
 		}
 		running := start(t, s, 0, 0)
 		enqueue(t, s, 1, agl.RolloutConfig{})
+		retried, err := s.StartRollout(t.Context(), agl.StartRolloutParams{WorkerID: agl.Some("w")})
+		if err == nil {
+			_, err = s.StartAttempt(t.Context(), agl.StartAttemptParams{RolloutID: retried.RolloutID})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		setRollout(t, s, retried.RolloutID, agl.RolloutSucceeded)
 		finish(5)
 		if rollouts, spans := total(); rollouts != 5 || spans != 3 {
 			t.Errorf("%d rollouts and %d spans, want the last 3 finished ones and 2 unfinished", rollouts, spans)
@@ -289,6 +297,9 @@ func TestRetainRollouts(t *testing.T) {
 		}
 		if _, err := s.GetRollout(t.Context(), agl.GetRolloutParams{RolloutID: running.RolloutID}); err != nil {
 			t.Error(err)
+		}
+		if w, err := s.GetWorker(t.Context(), agl.GetWorkerParams{WorkerID: "w"}); err != nil || w.Status != agl.WorkerIdle || w.CurrentRolloutID.Valid {
+			t.Errorf("the worker of the superseded attempt of a deleted rollout: %+v, %v, want it idle", w, err)
 		}
 	})
 }

@@ -342,10 +342,12 @@ type deleteCommand struct {
 	header
 
 	rolloutID string
+	workers   []string // busy with the rollout
 }
 
 func (c *deleteCommand) load(want *driver.LoadParams) {
 	want.Rollouts = append(want.Rollouts, c.rolloutID)
+	want.Workers = append(want.Workers, c.workers...)
 }
 
 func (c *deleteCommand) run(w *unitOfWork) error {
@@ -357,14 +359,24 @@ func (c *deleteCommand) run(w *unitOfWork) error {
 		return agl.Errorf(agl.CodeIllegalState, "Rollout %s is %s: only a finished rollout can be deleted, cancel it first",
 			c.rolloutID, e.cur.Status)
 	}
-	w.deleteRollout(e)
+	w.deleteRollout(e, c.workers)
 	return nil
 }
 
 // DeleteRollout implements agl.Store.
 func (s *Store) DeleteRollout(ctx context.Context, p agl.DeleteRolloutParams) error {
 	return s.run(ctx, "DeleteRollout", func() error {
-		return s.submit(ctx, &deleteCommand{rolloutID: p.RolloutID})
+		c := &deleteCommand{rolloutID: p.RolloutID}
+		found, err := s.driver.Rollouts(ctx, []string{p.RolloutID})
+		if err == nil && len(found) > 0 && found[0].Attempt != nil && found[0].Attempt.SequenceID > 1 {
+			var busy map[string][]string
+			busy, err = s.busyWorkers(ctx)
+			c.workers = busy[p.RolloutID]
+		}
+		if err != nil {
+			return err
+		}
+		return s.submit(ctx, c)
 	})
 }
 

@@ -41,6 +41,18 @@ func (c *heartbeatCommand) run(w *unitOfWork) error {
 	return nil
 }
 
+// busyWorkers returns the ids of the busy workers, by the rollout that each is busy with. When a rollout is deleted they are
+// released, because nobody can report their attempts any longer.
+func (s *Store) busyWorkers(ctx context.Context) (map[string][]string, error) {
+	page, err := s.driver.QueryWorkers(ctx, agl.QueryWorkersParams{StatusIn: []agl.WorkerStatus{agl.WorkerBusy}, Paging: agl.Paging{Limit: -1}})
+	busy := make(map[string][]string, len(page.Items))
+	for i := range page.Items {
+		rollout := page.Items[i].CurrentRolloutID.V
+		busy[rollout] = append(busy[rollout], page.Items[i].WorkerID)
+	}
+	return busy, err
+}
+
 // UpdateWorker implements agl.Store.
 func (s *Store) UpdateWorker(ctx context.Context, p agl.UpdateWorkerParams) (agl.Worker, error) {
 	return do(ctx, s, "UpdateWorker", func() (agl.Worker, error) {

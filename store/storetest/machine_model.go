@@ -254,7 +254,7 @@ func (m *model) expire() {
 }
 
 func (m *model) remove(r *modelRollout) {
-	if a := m.latest(r); a != nil {
+	for _, a := range r.attempts {
 		m.free(a, agl.WorkerIdle)
 	}
 	m.rollouts = slices.DeleteFunc(m.rollouts, func(o *modelRollout) bool { return o == r })

@@ -14,6 +14,7 @@ func cancelTests(a *area) {
 	a.test("cancelled and reopened", testCancelReopened)
 	a.test("the runner is told", testCancelTold)
 	a.test("delete", testDelete)
+	a.test("delete with a superseded attempt", testDeleteSuperseded)
 }
 
 func testCancelLive(h *harness) {
@@ -115,4 +116,18 @@ func testDelete(h *harness) {
 	equal(h, "rollouts", h.rollouts(agl.QueryRolloutsParams{}).Total, 1)
 	equal(h, "spans of another", h.spans(agl.QuerySpansParams{RolloutID: other.RolloutID}).Total, 1)
 	h.wantError(remove(r.RolloutID), agl.ErrNotFound, "")
+}
+
+// testDeleteSuperseded deletes a rollout while a worker is busy with an earlier attempt of it, which nobody can report afterwards.
+func testDeleteSuperseded(h *harness) {
+	r := h.start(config(agl.RolloutConfig{}), "first")
+	other := h.start(config(agl.RolloutConfig{}), "other")
+	must(h.Store.StartAttempt(h.ctx, agl.StartAttemptParams{RolloutID: r.RolloutID, WorkerID: agl.Some("second")}))(h)
+	h.report(r.RolloutID, agl.LatestAttempt, agl.AttemptSucceeded)
+	equal(h, "worker of the first attempt", h.worker("first").Status, agl.WorkerBusy)
+	h.ok(h.Store.DeleteRollout(h.ctx, agl.DeleteRolloutParams{RolloutID: r.RolloutID}))
+	w := h.worker("first")
+	equal(h, "status", w.Status, agl.WorkerIdle)
+	equal(h, "rollout", w.CurrentRolloutID.Valid || w.CurrentAttemptID.Valid, false)
+	equal(h, "another worker", h.worker("other").CurrentRolloutID, agl.Some(other.RolloutID))
 }
