@@ -1,7 +1,6 @@
 package process
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -172,7 +171,7 @@ func (a *Agent) serve(ctx context.Context, task agl.Task, f attemptFolder, vars 
 	if err != nil {
 		return result{}, err
 	}
-	reported, err := parseLine(bytes.TrimSpace(reply))
+	reported, err := parseLine(trim(reply))
 	if err != nil {
 		return result{}, agl.Errorf(agl.CodeInvalid, "reply of the agent: %w", err)
 	}

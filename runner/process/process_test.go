@@ -180,6 +180,8 @@ func TestResults(t *testing.T) {
 		"a number may be output":         {`echo 0.7`, agl.OutcomeOK, "[]", ""},
 		"a number in the file":           {`echo 0.7 >$AGL_RESULT_FILE`, agl.OutcomeOK, "[{primary 0.7}]", ""},
 		"words in the file":              {`echo done >$AGL_RESULT_FILE`, agl.OutcomeAgentError, "[]", `result file: got "done\n", must be a JSON object`},
+		"a byte order mark":              {`printf '\357\273\277{"reward": 0.5}\r\n'`, agl.OutcomeOK, "[{primary 0.5}]", ""},
+		"a byte order mark in the file":  {`printf '\357\273\277{"reward": 0.5}\r\n' >$AGL_RESULT_FILE`, agl.OutcomeOK, "[{primary 0.5}]", ""},
 		"last line without":              {`echo '{"answer": 9}'`, agl.OutcomeOK, "[]", ""},
 		"file before last line":          {`echo '{"reward": 9}'; echo '{"reward": 1}' >$AGL_RESULT_FILE`, agl.OutcomeOK, "[{primary 1}]", ""},
 		"null is absent":                 {`echo '{"reward": 1, "error": null}' >$AGL_RESULT_FILE`, agl.OutcomeOK, "[{primary 1}]", ""},

@@ -39,7 +39,7 @@ func (c *Config) readResult(f attemptFolder) (result, error) {
 	case err != nil:
 		return result{}, agl.Errorf(agl.CodeInvalid, "result file: %w", err)
 	}
-	text := bytes.TrimSpace(data)
+	text := trim(data)
 	if number, ok := parseNumber(string(text)); ok {
 		return primary(number), nil
 	}
@@ -78,7 +78,7 @@ func (c *Config) readFile(f attemptFolder) ([]byte, error) {
 func printedResult(stdout *output) (result, error) {
 	output, dropped := stdout.end()
 	limit := len(output)
-	output = bytes.TrimSpace(output)
+	output = trim(output)
 	end := bytes.LastIndexByte(output, '\n') + 1
 	if end == 0 && dropped > 0 && isCutResult(stdout.head[bytes.LastIndexByte(stdout.head, '\n')+1:], output) {
 		return result{}, agl.Errorf(agl.CodeInvalid, "last line of standard output: got a result of which the middle is lost, must have at most %d bytes; leave out what the reward does not need", limit)
@@ -104,6 +104,10 @@ func printedResult(stdout *output) (result, error) {
 	}
 	return r, nil
 }
+
+// trim returns text without the spaces around it and the byte order mark before it, with which programs on Windows begin a
+// file or their output.
+func trim(text []byte) []byte { return bytes.TrimSpace(bytes.TrimPrefix(text, []byte("\ufeff"))) }
 
 // IsReward reports whether a line of output reports a reward.
 func IsReward(line string) bool {

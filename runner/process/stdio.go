@@ -191,7 +191,7 @@ var errReplies = errors.New(`the agent replied more than once to a task, and rew
 
 // repliesTo reports whether a line is a reply to the attempt's task.
 func repliesTo(line []byte, attemptID string) bool {
-	value := jsontext.Value(bytes.TrimSpace(line))
+	value := jsontext.Value(trim(line))
 	if !bytes.HasPrefix(value, []byte("{")) {
 		return false
 	}

@@ -28,6 +28,16 @@ func TestKeepalive(t *testing.T) {
 	}
 }
 
+// A program on Windows begins its output with a byte order mark, which is not a part of its first reply.
+func TestKeepaliveByteOrderMark(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	got := w.step(w.agent(stdioAgent(`printf '\357\273\277{"reward": 1}\r\n'; exit`)), agl.EnqueueRollout{})
+	if got.kind != agl.OutcomeOK || fmt.Sprint(got.rewards) != "[{primary 1}]" {
+		t.Errorf("got %+v", got)
+	}
+}
+
 // What a kept process writes to standard error before its reply is the attempt's, however soon the next one begins.
 func TestKeepaliveStandardError(t *testing.T) {
 	t.Parallel()
