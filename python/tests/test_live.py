@@ -35,6 +35,13 @@ class Server(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class Integer:
+    """Stands for an integer of NumPy."""
+
+    def __index__(self) -> int:
+        return 2
+
+
 class Live(unittest.TestCase):
     def setUp(self) -> None:
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
@@ -98,6 +105,16 @@ class Live(unittest.TestCase):
             Server.script = [410]
         self.assertIsNone(s.version)
 
+    @mock.patch("time.sleep")
+    def test_a_session_whose_end_failed(self, sleep: mock.Mock) -> None:
+        s = agl_go.Session(f"http://{self.host}", "ro-1", "k", "http://p/v1", None)
+        Server.script = [503] * 5
+        with self.assertRaisesRegex(agl_go.LiveError, "answers 503"):
+            s.end()
+        s.end()
+        s.end()
+        self.assertEqual(len(Server.taken), 5 + 1, "the second call ends it, the third does nothing")
+
     def test_refused(self) -> None:
         Server.script = [409]
         with self.assertRaisesRegex(agl_go.LiveError, "answers 409"):
@@ -129,7 +146,7 @@ class Live(unittest.TestCase):
 
     def test_metrics_of_a_run(self) -> None:
         agl_go.log_metrics(1, {"loss": 0.5, "nan": float("nan"), "validation": {"loss": 1, "ratio": {"max": "2"}}}, run="a/b", name="mine")
-        agl_go.log_metrics(2, {"loss": 0.25}, run="a/b")
+        agl_go.log_metrics(Integer(), {"loss": 0.25}, run="a/b")
         agl_go.end_run("failed", error="no GPU", run="a/b")
         self.assertEqual(
             [(path, body) for path, _, body in Server.taken],

@@ -97,6 +97,26 @@ class Serve(unittest.TestCase):
         self.assertEqual(done.stderr.count('{"reward": 9}'), 6)
         self.assertIn("Traceback", done.stderr)
 
+    def test_an_exception_with_a_long_message(self) -> None:
+        """A runner refuses a reply of more than 1 MiB, and with it the reason."""
+        replies, done = self.kept(
+            """
+            import agl_go
+
+            def handle(task):
+                if task == "raise":
+                    raise ValueError("no page: " + 600_000 * "ü")
+                agl_go.error("no page: " + 600_000 * "ü")
+
+            agl_go.serve(handle)
+            """,
+            "raise", "error",
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr[-1000:])
+        for result, begins in (json.dumps(replies[0]), "ValueError: no page: ü"), (self.result(1).read_text(), "no page: ü"):
+            self.assertLess(len(result), 1 << 20)
+            self.assertTrue(json.loads(result)["error"].startswith(begins))
+
     def test_an_error_counts_whatever_the_handler_returns(self) -> None:
         replies, done = self.kept(
             """

@@ -142,12 +142,12 @@ class Session:
         """Ends the session. A second call does nothing. Raises LiveError if the proxy does not answer."""
         if self._ended:
             return
-        self._ended = True
         try:
             request(self._proxy, f"/v1/agl/sessions/{urllib.parse.quote(self.session_id, safe='')}/end", {}, self.key)
         except LiveError as err:
             if "answers 410" not in str(err):  # the session has ended already, because it was idle or the request was repeated
                 raise
+        self._ended = True
 
     def __enter__(self) -> Session:
         return self

@@ -14,12 +14,20 @@ Reward = Union[SupportsFloat, Mapping[str, SupportsFloat]]
 """A number, or a number for each dimension by its name."""
 
 
+MAX_REASON = 10_000
+
+
 def error(message: str) -> None:
     """Makes the attempt fail, whatever its reward and exit status are. The message says why.
 
     Raises NoAttemptError if the process has no attempt.
     """
-    update({"error": str(message) or "the agent gives no reason"})
+    update({"error": reason(str(message)) or "the agent gives no reason"})
+
+
+def reason(text: str) -> str:
+    """Why an attempt failed, at a length that a result can have: its runner refuses one of more than 1 MiB."""
+    return text if len(text) <= MAX_REASON else text[:MAX_REASON] + "…"
 
 
 def reward_members(reward: Reward, primary: Optional[str] = None) -> dict[str, Any]:

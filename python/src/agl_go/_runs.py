@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 import urllib.parse
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping, Optional, SupportsIndex
 
 from agl_go._live import LiveError, base_url, request
 
@@ -13,7 +14,7 @@ _started: set[tuple[str, str]] = set()
 
 
 def log_metrics(
-    step: int,
+    step: SupportsIndex,
     values: Mapping[str, Any],
     *,
     run: Optional[str] = None,
@@ -38,7 +39,8 @@ def log_metrics(
         request(base, "/v1/agl/runs", {"run_id": run, "name": name, "algorithm": algorithm}, key)
         _started.add((base, run))
     if flat:
-        request(base, _path(run) + "/metrics", {"step": step, "values": flat}, key)
+        number = operator.index(step) if hasattr(step, "__index__") else step  # an integer of NumPy has no JSON form
+        request(base, _path(run) + "/metrics", {"step": number, "values": flat}, key)
 
 
 def end_run(

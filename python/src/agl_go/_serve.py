@@ -13,7 +13,7 @@ from typing import Any, Awaitable, BinaryIO, Callable, Iterator, Mapping, Option
 
 from agl_go._attempt import task
 from agl_go._emit import emit_reward, recorded
-from agl_go._result import Reward, reward_members, update
+from agl_go._result import Reward, reason, reward_members, update
 
 Handler = Callable[[Any], Union[None, Reward, Awaitable[Optional[Reward]]]]
 """Does a task, given its input. Returns its reward, or None if it has called emit_reward or gives no reward. It may be async."""
@@ -102,7 +102,7 @@ def _reply(call: Callable[[Any], Optional[Reward]], value: Any) -> Mapping[str, 
         return members
     except Exception as err:
         traceback.print_exc()
-        return {"error": "".join(traceback.format_exception_only(type(err), err)).strip()}
+        return {"error": reason("".join(traceback.format_exception_only(type(err), err)).strip())}
 
 
 @contextlib.contextmanager
