@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"bytes"
 	"math"
 	"strconv"
 	"strings"
@@ -61,7 +62,7 @@ func FinalRewards(spans []agl.Span) ([]agl.Reward, error) {
 	attrs := parseCallAttributes(nil)
 	for i := len(spans) - 1; i >= 0; i-- {
 		s := &spans[i]
-		if final != nil && priority >= 0 && !IsPosted(s) {
+		if !mayHoldReward(s.Attributes) || final != nil && priority >= 0 && !IsPosted(s) {
 			continue
 		}
 		attrs = attrs.parseCall(s.Attributes)
@@ -91,6 +92,9 @@ func FinalRewards(spans []agl.Span) ([]agl.Reward, error) {
 // reward, or a malformed one. Taking the spans of an attempt by sequence id and keeping each reward that
 // [agl.AttemptReward.Replaces] the one before yields the FinalReward. isPosted is the result of [IsPosted].
 func SpanReward(span *agl.Span) (reward agl.Null[agl.AttemptReward], isPosted bool) {
+	if !mayHoldReward(span.Attributes) {
+		return reward, false
+	}
 	var room [16]attribute
 	attrs := attributes(room[:0]).parseCall(span.Attributes)
 	_, isPosted = attrs.get(agl.AttrRewardPriority)
@@ -103,6 +107,12 @@ func SpanReward(span *agl.Span) (reward agl.Null[agl.AttemptReward], isPosted bo
 		reward.V.Priority = agl.Some(r.priority)
 	}
 	return reward, isPosted
+}
+
+// mayHoldReward reports whether attributes have to be parsed to find a reward. Most spans have none, which a search tells: each
+// form of a reward has the word, unless some of it is escaped.
+func mayHoldReward(raw agl.Attributes) bool {
+	return bytes.Contains(raw, []byte("reward")) || bytes.Contains(raw, []byte(`\u`))
 }
 
 func primary(rewards []agl.Reward) agl.Null[float64] {

@@ -83,6 +83,27 @@ func TestPostedRewards(t *testing.T) {
 	}
 }
 
+// A reward is found however its name or its text is spelled.
+func TestSpanRewardIsFound(t *testing.T) {
+	t.Parallel()
+	for attributes, want := range map[string]float64{
+		`{"agentlightning.reward.0.name":"primary","agentlightning.reward.0.value":3}`:                      3,
+		`{"agentlightning.rew\u0061rd.0.name":"primary","agentlightning.\u0072eward.0.value":4}`:            4,
+		`{"agentops.task.output":"{\"type\":\"reward\",\"value\":5}"}`:                                      5,
+		`{"agentops.task.\u006futput":"{\"type\":\"rew\\u0061rd\",\"value\":6}","reward_priority":"high"}`:  6,
+		`{"agentops.entity.output":"{\"\\u0074ype\":\"\\u0072\\u0065ward\",\"value\":\"7\"}","other":null}`: 7,
+		`{"\u0072eward":8}`: 8,
+	} {
+		span := agl.Span{Name: agl.SpanAnnotation, SequenceID: 2, Attributes: agl.Attributes(attributes)}
+		if got, _ := adapter.SpanReward(&span); !got.Valid || got.V.Value != want {
+			t.Errorf("%s: SpanReward is %v, want %g", attributes, got, want)
+		}
+		if got, err := adapter.FinalReward([]agl.Span{span}); err != nil || got != agl.Some(want) {
+			t.Errorf("%s: FinalReward is %v, %v, want %g", attributes, got, err, want)
+		}
+	}
+}
+
 // Kept one by one, the rewards of spans yield their final reward, in every form and however their names are spelled.
 func TestSpanRewardYieldsFinalReward(t *testing.T) {
 	t.Parallel()
