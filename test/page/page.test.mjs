@@ -549,8 +549,8 @@ test("of a conversation of a thousand calls its beginning and its end are shown,
 
 // longConversation adds a conversation of some turns, of which call other is another's and in call edited an early message is another one. Its
 // answers have tokens, and the last call a reward.
-async function longConversation(turns, { other, edited }) {
-  const [task] = await api("queues/rollouts/enqueue", { method: "POST", body: JSON.stringify({ rollouts: [{ input: "turns" }] }) });
+async function longConversation(turns, { other, edited, metadata }) {
+  const [task] = await api("queues/rollouts/enqueue", { method: "POST", body: JSON.stringify({ rollouts: [{ input: "turns", mode: "train", metadata }] }) });
   const { attempt } = await api(`rollouts/${task.rollout_id}/attempts`, { method: "POST", body: "{}" });
   const span = (sequence, name, attributes, parent = null) => {
     const context = { trace_id: "ab".repeat(16), span_id: String(sequence).padStart(16, "0"), is_remote: false, trace_state: {} };
@@ -638,12 +638,45 @@ for (const old of [false, true]) {
   });
 }
 
+test("siblings with long conversations are read without what their calls repeat", async () => {
+  const ids = [];
+  for (let sample = 0; sample < 2; sample++) ids.push(await longConversation(150, { other: 140 + sample, metadata: { run: made.grouped, step: 9, group: 1, sample } }));
+  const { page, done } = await open("workers");
+  await page.getByRole("heading", { name: "Workers" }).waitFor();
+  const bytes = [];
+  page.on("response", (r) => r.url().includes("/spans?") && bytes.push(r.body().then((b) => b.length, () => 0)));
+  await page.goto(base + `#/runs/${made.grouped}/steps/9/groups/1`);
+  await page.getByText(`They part at message ${2 + 2 * 140}.`).waitFor();
+  await page.getByText("281 messages in common").waitFor();
+  for (const [sample, id] of ids.entries()) {
+    const texts = await page.getByRole("region", { name: `Sibling ${sample + 1}` }).locator(".message .text").allInnerTexts();
+    if (sample === 0) assert.deepEqual(texts.slice(0, 3).map((t) => t.trim()), ["You are another one.", "other question", "answer 140"]);
+    assert.equal(texts.at(-1).trim(), "answer 149");
+  }
+  const read = (await Promise.all(bytes)).reduce((a, b) => a + b, 0);
+  const whole = await (await fetch(base + `v1/agl/spans?rollout_id=${ids[0].id}`, { headers: { Authorization: "Bearer " + token } })).text();
+  assert.ok(read < (2 * whole.length) / 3, `${read} bytes of ${2 * whole.length} were read`);
+  for (const { path } of ids) await api(path, { method: "POST", body: JSON.stringify({ status: "succeeded" }) });
+  await done();
+});
+
 test("what calls add to each other is read as whole calls say it, also where conversations alternate, and a long one only once", async () => {
   const { page, done } = await open("workers");
   const mistakes = await page.evaluate(async () => {
-    const { conversation } = await import("./lib/span.js");
+    const { entries, same } = await import("./lib/span.js");
     const { added } = await import("./lib/messages.js");
     const mistakes = [];
+    // What is new in each call, of whole calls.
+    const conversation = (spans) => {
+      let known = [];
+      return entries(spans).map((call) => {
+        let repeated = 0;
+        while (repeated < known.length && repeated < call.prompt.length && same(known[repeated], call.prompt[repeated])) repeated++;
+        if (repeated < known.length - 1) repeated = 0; // another conversation, or an edited one: all of it is shown
+        known = [...call.prompt, ...call.replies.slice(0, 1)];
+        return { ...call, repeated };
+      });
+    };
     // Each step is a call: of which conversation, and how many messages it adds before its reply; of an edited one the first is another.
     const check = async (name, steps, most) => {
       const histories = [[], [], []];

@@ -1,5 +1,5 @@
 // What a group of rollouts of one task says: rewards, advantages, and where its conversations part. Pure functions.
-import { calls, chat, conversation } from "./span.js";
+import { calls, chat, entries } from "./span.js";
 
 // These outcomes are no fault of the agent: algorithms leave such rollouts out.
 const counted = ["", "ok", "agent_error"];
@@ -121,13 +121,15 @@ export function groups(rollouts) {
   return numbered ? all : all.map((g, i) => ({ ...g, key: String(i) }));
 }
 
-// transcript is all that was said in an attempt, each message once: {role, text, …, tokens, trained}.
-export function transcript(spans) {
+// transcript is all that was said in an attempt, each message once: {role, text, …, tokens, trained}. said is what its calls have added,
+// by the ids of their spans.
+export function transcript(spans, said) {
   const out = [];
-  for (const item of conversation(spans)) {
-    if (item.kind !== "call") continue;
-    out.push(...item.prompt.slice(item.repeated));
-    if (item.replies[0]) out.push({ ...item.replies[0], tokens: item.tokens, trained: item.trained, reply: true });
+  for (const { kind, span, trained } of entries(spans)) {
+    if (kind !== "call") continue;
+    const { prompt, replies, tokens } = said.get(span.span_id);
+    out.push(...prompt);
+    if (replies[0]) out.push({ ...replies[0], tokens, trained, reply: true });
   }
   return out;
 }

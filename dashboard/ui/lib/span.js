@@ -156,20 +156,6 @@ export const outline = [
   "gen_ai.prompt.0.role", "gen_ai.completion.0.role",
 ];
 
-// conversation puts calls and rewards in order. A call that continues the one before shows only what is new; repeated says how many messages
-// were left out.
-export function conversation(spans) {
-  let known = [];
-  return entries(spans).map((entry) => {
-    if (entry.kind !== "call") return entry;
-    let repeated = 0;
-    while (repeated < known.length && repeated < entry.prompt.length && same(known[repeated], entry.prompt[repeated])) repeated++;
-    if (repeated < known.length - 1) repeated = 0; // another conversation, or an edited one: all of it is shown
-    known = [...entry.prompt, ...entry.replies.slice(0, 1)];
-    return { ...entry, repeated };
-  });
-}
-
 // entries are the calls, rewards, notes and exceptions of an attempt in order; trained says what a step has computed of a call.
 export function entries(spans) {
   const shown = [];

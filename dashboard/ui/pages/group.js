@@ -1,12 +1,14 @@
 // A group: rollouts of one task side by side, what each earned, and where they part.
 import { useMemo, useRef, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
-import { get, spans as readSpans } from "../api.js";
+import { querySpans, spans as readSpans } from "../api.js";
 import { useQuery } from "../hooks.js";
 import { go, href, route, setParams } from "../route.js";
 import { advantages } from "../lib/trained.js";
 import { advantage, outcome, parting, score, summary, tokens, transcript } from "../lib/group.js";
 import { count, number, oneLine, plural, seconds, visible } from "../lib/format.js";
+import { added } from "../lib/messages.js";
+import { calls, outline } from "../lib/span.js";
 import { Empty, Failure, JSONText, Loading, Status, Text } from "../components/basic.js";
 import { Message } from "../components/conversation.js";
 import { Table } from "../components/table.js";
@@ -39,32 +41,37 @@ function Verdict({ group, members }) {
   return html`<p>Mean reward ${number(group.mean)}, standard deviation ${number(group.sd)}, of ${plural(n, "rollout")}${n < members.length ? ` that count, of ${count(members.length)}` : ""}.</p>`;
 }
 
-// learn reads into known what was said in each of the attempts, again of those only that have got spans since.
-async function learn(members, known, abort) {
+// learn reads into known what was said in each of the attempts, again of those only that have got spans since, and into messages what
+// each of an attempt's calls has added.
+async function learn(members, { known, messages }, abort) {
   const one = async (r) => {
     const at = r.attempt?.attempt_id;
     const before = known[r.rollout_id];
-    if (at && before?.at === at && before.total === (await get("spans", { rollout_id: r.rollout_id, attempt_id: at, limit: 1 }, abort)).total) return;
+    const query = (params) => querySpans(r.rollout_id, at, params, abort);
+    if (at && before?.at === at && before.total === (await query({ limit: 1, names: outline })).total) return;
     const spans = [];
     let total = 0;
     if (at) {
-      for await (const page of readSpans(r.rollout_id, at, abort)) {
+      for await (const page of readSpans(r.rollout_id, at, abort, { names: outline })) {
         spans.push(...page.items);
         total = page.total;
         if (spans.length >= mostSpans) break;
       }
     }
-    known[r.rollout_id] = { at, total, messages: transcript(spans), tokens: tokens(spans), advantages: advantages(spans) };
+    const of = calls(spans);
+    const said = (messages[at] ??= new Map());
+    await Array.fromAsync(added(spans, of, new Set(of.map((s) => s.span_id)), said, query));
+    known[r.rollout_id] = { at, total, messages: transcript(spans, said), tokens: tokens(spans), advantages: advantages(spans) };
   };
   await Promise.all(members.map(one));
 }
 
 // useTranscripts has what was said in each of the attempts. What is known stays until something newer is.
 function useTranscripts(members) {
-  const known = useRef({});
+  const { current: read } = useRef({ known: {}, messages: {} });
   const of = members.map((r) => r.rollout_id + "/" + (r.attempt?.attempt_id || "") + r.status).join();
-  const { error } = useQuery((abort) => learn(members, known.current, abort), [of], (e) => members.some((r) => r.rollout_id === e.rollout_id));
-  return { said: known.current, error };
+  const { error } = useQuery((abort) => learn(members, read, abort), [of], (e) => members.some((r) => r.rollout_id === e.rollout_id));
+  return { said: read.known, error };
 }
 
 // worth shows an advantage: of calls that have different ones, the least and the most.
