@@ -41,7 +41,7 @@ func Decode(data []byte, encoding Encoding) (Batch, error) {
 	b.Spans = make([]agl.Span, 0, traces.SpanCount())
 	for _, rs := range traces.ResourceSpans().All() {
 		attrs, err := b.growth.attributes(rs.Resource().Attributes())
-		resource := agl.SpanResource{Attributes: attrs, SchemaURL: rs.SchemaUrl()}
+		resource := agl.SpanResource{Attributes: attrs, SchemaURL: text(rs.SchemaUrl())}
 		for _, ss := range rs.ScopeSpans().All() {
 			for _, span := range ss.Spans().All() {
 				spanErr := err
@@ -96,7 +96,7 @@ func (b *Batch) add(in ptrace.Span, from pcommon.Resource, resource agl.SpanReso
 		SequenceID: sequenceID(own, inherited),
 		TraceID:    hex.EncodeToString(traceID[:]),
 		SpanID:     hex.EncodeToString(spanID[:]),
-		Name:       in.Name(),
+		Name:       text(in.Name()),
 		Status:     status(in.Status()),
 		Attributes: attrs,
 		StartTime:  timestamp(in.StartTimestamp()),
@@ -111,7 +111,7 @@ func (b *Batch) add(in ptrace.Span, from pcommon.Resource, resource agl.SpanReso
 		if attrs, err = b.growth.attributes(e.Attributes()); err != nil {
 			return err
 		}
-		out.Events = append(out.Events, agl.SpanEvent{Name: e.Name(), Attributes: attrs, Timestamp: timestamp(e.Timestamp())})
+		out.Events = append(out.Events, agl.SpanEvent{Name: text(e.Name()), Attributes: attrs, Timestamp: timestamp(e.Timestamp())})
 	}
 	for _, l := range in.Links().All() {
 		linkTrace, linkSpan := l.TraceID(), l.SpanID()
@@ -153,7 +153,13 @@ func identity(key string, maps ...pcommon.Map) string {
 	return ""
 }
 
-// sequenceID returns the sequence id in the first map that has one, 0 if it is not a positive integer.
+// text replaces invalid UTF-8, as in attributes. A store would refuse it, and the other spans of the attempt with it.
+func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+// maxSequenceID is the largest sequence id that every JSON reader represents exactly, and so the largest in a store.
+const maxSequenceID = 1<<53 - 1
+
+// sequenceID returns the sequence id in the first map that has one, 0 if it is not a positive integer up to maxSequenceID.
 func sequenceID(maps ...pcommon.Map) int64 {
 	for _, m := range maps {
 		v, ok := m.Get(agl.AttrSpanSequenceID)
@@ -161,7 +167,7 @@ func sequenceID(maps ...pcommon.Map) int64 {
 			continue
 		}
 		id, err := strconv.ParseInt(strings.TrimSpace(v.AsString()), 10, 64)
-		if err != nil || id < 0 {
+		if err != nil || id < 0 || id > maxSequenceID {
 			return 0
 		}
 		return id
@@ -179,7 +185,7 @@ func status(s ptrace.Status) agl.SpanStatus {
 	case ptrace.StatusCodeUnset:
 	}
 	if s.Message() != "" {
-		out.Description = agl.Some(s.Message())
+		out.Description = agl.Some(text(s.Message()))
 	}
 	return out
 }

@@ -124,6 +124,47 @@ func partialSuccess(t *testing.T, data []byte) string {
 	return string(rune('0'+rejected)) + " " + message
 }
 
+// A span that a store would refuse is repaired, so that it does not cost the other spans of its attempt.
+func TestTracesRepaired(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(ptrace.ResourceSpans, ptrace.Span){
+		"name":        func(_ ptrace.ResourceSpans, s ptrace.Span) { s.SetName("a\xff") },
+		"message":     func(_ ptrace.ResourceSpans, s ptrace.Span) { s.Status().SetMessage("a\xff") },
+		"event":       func(_ ptrace.ResourceSpans, s ptrace.Span) { s.Events().AppendEmpty().SetName("a\xff") },
+		"attribute":   func(_ ptrace.ResourceSpans, s ptrace.Span) { s.Attributes().PutStr("a\xff", "a\xff") },
+		"schema":      func(r ptrace.ResourceSpans, _ ptrace.Span) { r.SetSchemaUrl("a\xff") },
+		"sequence id": func(_ ptrace.ResourceSpans, s ptrace.Span) { s.Attributes().PutInt(agl.AttrSpanSequenceID, 1<<53) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			engine := memorytest.Open(t)
+			api := newServer(t, server.Config{Store: engine})
+			started, err := engine.StartRollout(t.Context(), agl.StartRolloutParams{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			td := ptrace.NewTraces()
+			rs := td.ResourceSpans().AppendEmpty()
+			rs.Resource().Attributes().PutStr(agl.AttrRolloutID, started.RolloutID)
+			rs.Resource().Attributes().PutStr(agl.AttrAttemptID, started.Attempt.AttemptID)
+			spans := rs.ScopeSpans().AppendEmpty().Spans()
+			for i := range 2 {
+				spans.AppendEmpty().SetSpanID(pcommon.SpanID{7: byte(i + 1)})
+			}
+			spoil(rs, spans.At(0))
+			data, err := new(ptrace.ProtoMarshaler).MarshalTraces(td)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := ask(t, api, "POST", "/v1/traces", string(data), "Content-Type", "application/x-protobuf")
+			stored, err := engine.QuerySpans(t.Context(), agl.QuerySpansParams{RolloutID: started.RolloutID})
+			if w.Code != 200 || w.Body.Len() != 0 || err != nil || len(stored.Items) != 2 || stored.Items[1].SequenceID != 2 {
+				t.Errorf("got %d %q, stored %+v, %v, want both spans", w.Code, w.Body, stored.Items, err)
+			}
+		})
+	}
+}
+
 func TestTracesStoreFails(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
