@@ -212,7 +212,7 @@ func (m *Metrics) add(p dataPoint, resource pcommon.Map, metric string, delta bo
 	series := labels(own)
 	for i := range values {
 		v := &values[i]
-		switch v.Name = metric + v.Name + series; {
+		switch v.Name = text(metric + v.Name + series); {
 		case math.IsNaN(v.Value) || math.IsInf(v.Value, 0):
 			return fmt.Errorf("has the value %v, must be finite", v.Value)
 		case metric == "" || len(v.Name) > agl.MaxRunMetricBytes:
@@ -222,7 +222,7 @@ func (m *Metrics) add(p dataPoint, resource pcommon.Map, metric string, delta bo
 			return fmt.Errorf("makes the request more than %d times larger, once its name and attributes are spelled out", MaxGrowth)
 		}
 	}
-	m.Points = append(m.Points, Point{RunID: runID, Service: identity(serviceName, resource), Step: step, Values: values})
+	m.Points = append(m.Points, Point{RunID: runID, Service: text(identity(serviceName, resource)), Step: step, Values: values})
 	return nil
 }
 

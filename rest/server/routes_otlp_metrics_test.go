@@ -157,3 +157,30 @@ type brokenRuns struct {
 func (brokenRuns) GetRun(context.Context, string) (agl.Run, error) {
 	return agl.Run{}, agl.Errorf(agl.CodeUnavailable, "away")
 }
+
+// Text that is not UTF-8, such as a value that was cut in the middle of a letter, does not cost the other points of a run.
+func TestMetricsRepaired(t *testing.T) {
+	t.Parallel()
+	engine := memorytest.Open(t)
+	api := newServer(t, server.Config{Store: engine})
+	md := pmetric.NewMetrics()
+	rm := md.ResourceMetrics().AppendEmpty()
+	rm.Resource().Attributes().PutStr("agl.run_id", "r")
+	rm.Resource().Attributes().PutStr("service.name", "a\xff")
+	for _, user := range []string{"b", "c\xff"} {
+		metric := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+		metric.SetName("loss")
+		point := metric.SetEmptyGauge().DataPoints().AppendEmpty()
+		point.SetDoubleValue(1)
+		point.Attributes().PutStr("user", user)
+	}
+	data, err := new(pmetric.ProtoMarshaler).MarshalMetrics(md)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := ask(t, api, "POST", "/v1/metrics", string(data), "Content-Type", "application/x-protobuf")
+	run, err := agl.RunsOf(engine).GetRun(t.Context(), "r")
+	if w.Code != 200 || w.Body.Len() != 0 || err != nil || len(run.Metrics) != 2 || run.Metrics["loss{user=c\uFFFD}"] != 1 || run.Name != "a\uFFFD" {
+		t.Errorf("got %d %q, the run %+v, %v, want both points", w.Code, w.Body, run, err)
+	}
+}
