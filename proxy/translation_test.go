@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -426,6 +427,82 @@ func TestRecordOfTranslatedTexts(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("call %d, -want +got:\n%s", i, diff)
+		}
+	}
+}
+
+// thinker plays a model of Anthropic that thinks, and refuses, as Anthropic does, to think on in a turn that lacks its first thoughts.
+func thinker(_ context.Context, r proxytest.Request) proxytest.Reply {
+	type block struct{ Type, Signature, Data string }
+	var q struct {
+		Stream   bool
+		Thinking *struct{ Type string }
+		Messages []struct {
+			Role    string
+			Content json.RawMessage
+		}
+	}
+	if err := json.Unmarshal(r.Body, &q); err != nil {
+		return proxytest.Reply{Status: 400, Body: err.Error()}
+	}
+	var first, last []block
+	if n := len(q.Messages); n > 2 {
+		_ = json.Unmarshal(q.Messages[1].Content, &first)
+		_ = json.Unmarshal(q.Messages[n-1].Content, &last)
+	}
+	resumes := len(last) > 0 && last[0].Type == "tool_result"
+	kept := len(first) > 1 && first[0] == block{Type: "thinking", Signature: "s1"} && first[1] == block{Type: "redacted_thinking", Data: "zz"}
+	content, stop := `{"type":"text","text":"blue"}`, "end_turn"
+	switch {
+	case resumes && q.Thinking != nil && !kept:
+		return proxytest.AnthropicFails(400, "invalid_request_error", "Expected `thinking` or `redacted_thinking`, but found `tool_use`.")(context.Background(), r)
+	case resumes && kept:
+		content = `{"type":"text","text":"blue, as thought"}`
+	case !resumes:
+		content, stop = `{"type":"thinking","thinking":"hm","signature":"s1"},{"type":"redacted_thinking","data":"zz"},{"type":"tool_use","id":"t1","name":"look","input":{}}`, "tool_use"
+	}
+	const usage = `"usage":{"input_tokens":1,"output_tokens":1}`
+	if !q.Stream {
+		return proxytest.Reply{Body: `{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[` + content + `],"stop_reason":"` + stop + `",` + usage + `}`}
+	}
+	pieces := []string{`{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[],` + usage + `}}`}
+	var blocks []json.RawMessage
+	_ = json.Unmarshal([]byte("["+content+"]"), &blocks)
+	for i, b := range blocks {
+		pieces = append(pieces, fmt.Sprintf(`{"type":"content_block_start","index":%d,"content_block":%s}`, i, b), fmt.Sprintf(`{"type":"content_block_stop","index":%d}`, i))
+	}
+	pieces = append(pieces, `{"type":"message_delta","delta":{"stop_reason":"`+stop+`"},`+usage+`}`, `{"type":"message_stop"}`)
+	for i := range pieces {
+		pieces[i] = "data: " + pieces[i] + "\n\n"
+	}
+	return proxytest.Reply{ContentType: "text/event-stream", Pieces: pieces}
+}
+
+// An agent whose model thinks can answer its tools: the thinking blocks come back to Anthropic through the items of the Responses API,
+// and where an agent has not kept them, the model does not think on.
+func TestThinkingGoesOnAfterTools(t *testing.T) {
+	t.Parallel()
+	backend := serve(t, thinker)
+	g := start(t, backend.URL, func(c *proxy.Config) { c.Models[0].API = proxy.APIAnthropic })
+	const (
+		responses = `{"model":"m","reasoning":{"effort":"low"},"tools":[{"type":"function","name":"look","parameters":{"type":"object"}}],"input":[{"role":"user","content":"what colour?"}%s]}`
+		chat      = `{"model":"m","reasoning_effort":"low","tools":[{"type":"function","function":{"name":"look"}}],"messages":[{"role":"user","content":"what colour?"}%s]}`
+		called    = `,{"role":"assistant","tool_calls":[{"id":"t1","type":"function","function":{"name":"look","arguments":"{}"}}]},{"role":"tool","tool_call_id":"t1","content":"blue"}`
+	)
+	for _, edit := range []func(string) string{streamed, func(body string) string { return body }} {
+		got := post(t, g.URL+"/v1/responses", edit(fmt.Sprintf(responses, "")))
+		_, output, _ := strings.Cut(string(got.body[strings.LastIndex(string(got.body), `"object":"response"`):]), `"output":[`)
+		output, _, _ = strings.Cut(output, `],"parallel_tool_calls"`)
+		if got.status != 200 || strings.Count(output, `"encrypted_content"`) != 1 || !strings.Contains(output, `"function_call"`) {
+			t.Fatalf("got %d %s", got.status, got.body)
+		}
+		next := post(t, g.URL+"/v1/responses", edit(fmt.Sprintf(responses, ","+output+`,{"type":"function_call_output","call_id":"t1","output":"blue"}`)))
+		if next.status != 200 || !bytes.Contains(next.body, []byte("blue, as thought")) {
+			t.Errorf("got %d %s after %s", next.status, next.body, output)
+		}
+		forgot := post(t, g.URL+"/v1/chat/completions", edit(fmt.Sprintf(chat, called)))
+		if forgot.status != 200 || !bytes.Contains(forgot.body, []byte(`"blue"`)) {
+			t.Errorf("an agent that has not kept the thoughts: got %d %s", forgot.status, forgot.body)
 		}
 	}
 }

@@ -22,7 +22,8 @@ const (
 // FromChat translates a request for a chat completion into one for a message. System and
 // developer messages at the start become the system prompt. A request without a limit gets
 // 4,096 tokens. reasoning_effort becomes a budget of thinking tokens (low 4,096, medium
-// 16,384, high 32,768) within the limit. Fields with their default value, such as n of 1,
+// 16,384, high 32,768) within the limit, unless the agent answers the tools of a turn whose thinking blocks it has
+// not kept: Messages refuse to think on then. Fields with their default value, such as n of 1,
 // are left out. Fields that would change the reply and have no counterpart are refused.
 func FromChat(body []byte) ([]byte, error) {
 	var in openai.ChatRequest
@@ -60,6 +61,9 @@ func FromChat(body []byte) ([]byte, error) {
 	}
 	if err := messageTurns(&in, &out); err != nil {
 		return nil, err
+	}
+	if resumesUnthought(in.Messages) {
+		out.Thinking = nil
 	}
 	return openai.AppendWire(nil, &out)
 }
@@ -132,6 +136,19 @@ func messageLimits(in *openai.ChatRequest, out *request) error {
 	}
 	out.Thinking = &thinking{Type: "enabled", BudgetTokens: min(budget, most-1)}
 	return nil
+}
+
+// resumesUnthought reports whether a conversation ends with results of tools that a turn without thinking blocks has called.
+func resumesUnthought(messages []openai.ChatMessage) bool {
+	n := len(messages)
+	if n == 0 || messages[n-1].Role != "tool" {
+		return false
+	}
+	for n > 0 && (messages[n-1].Role == "tool" || messages[n-1].Role == "assistant") {
+		n--
+	}
+	blocks := messages[n].ThinkingBlocks
+	return !openai.Given(blocks) || string(blocks) == "[]"
 }
 
 func messageTools(in *openai.ChatRequest, out *request) error {

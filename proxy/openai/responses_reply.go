@@ -111,6 +111,7 @@ type outputItem struct {
 	call  responsesItem // id, name and namespace of a call
 	said  []byte        // text or arguments so far: the inside of a JSON string
 	logs  list          // log-probabilities of a text
+	signs list          // of reasoning: thinking blocks with their signatures
 	done  bool
 }
 
@@ -162,6 +163,9 @@ func (it *outputItem) wire(to *EventWriter, status string) responsesItem {
 		out.Role = "assistant"
 	default:
 		out.Summary = jsontext.Value("[]")
+		if it.signs.given && !begun {
+			out.Encrypted = encryptedBlocks(it.signs.inner)
+		}
 	}
 	out.Content = jsontext.Value("[]")
 	if !begun {
@@ -342,16 +346,20 @@ func (r *ResponseReply) tell(to *EventWriter, e *responseEvent) {
 
 func (r *ResponseReply) delta(to *EventWriter, d *ChatMessage, logprobs jsontext.Value) {
 	for _, piece := range [...]struct {
-		kind, part string
-		text       jsontext.Value
-	}{{"reasoning", "reasoning_text", d.ReasoningText()}, {"message", "output_text", d.ContentText()}, {"message", "refusal", d.Refusal}} {
-		if !IsText(piece.text) {
+		kind, part   string
+		text, blocks jsontext.Value
+	}{{"reasoning", "reasoning_text", d.ReasoningText(), d.ThinkingBlocks}, {"message", "output_text", d.ContentText(), nil}, {"message", "refusal", d.Refusal, nil}} {
+		if !IsText(piece.text) && !Given(piece.blocks) {
 			continue
 		}
 		it := r.last(piece.kind, piece.part)
 		if it == nil {
 			it = r.item(piece.kind, piece.part)
 			r.begin(to, it)
+		}
+		it.signs.add(piece.blocks)
+		if !IsText(piece.text) {
+			continue
 		}
 		var logs jsontext.Value
 		if piece.part == "output_text" {

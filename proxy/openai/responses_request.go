@@ -1,7 +1,10 @@
 package openai
 
 import (
+	"encoding/base64"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -12,7 +15,8 @@ import (
 // custom tools and namespaces with their calls and outputs, reasoning and schemas are translated. What needs the state
 // or the tools of OpenAI's own service is refused: previous_response_id, conversation,
 // prompt, background, built-in tools. Nothing is stored, whatever the member store
-// says. A request for encrypted reasoning is ignored, because there is none.
+// says. Reasoning is encrypted only in name: encrypted_content has the thinking blocks of
+// an Anthropic backend, which it must get again, whether it is asked for or not.
 func ResponsesToChat(body []byte, o ResponsesOptions) ([]byte, *ResponseReply, error) {
 	var in responsesRequest
 	if err := json.Unmarshal(body, &in, Lenient()); err != nil {
@@ -228,6 +232,9 @@ func (c *conversation) add(item *responsesItem, at string) error {
 		if said != nil {
 			c.begin().ReasoningContent = said
 		}
+		if blocks := thinkingBlocks(item.Encrypted); blocks != nil {
+			c.begin().ThinkingBlocks = blocks
+		}
 	default:
 		return Unsupported(at+".type", "got %q, must be message, reasoning, function_call, custom_tool_call or an output of one for this backend", item.Type)
 	}
@@ -307,4 +314,25 @@ func reasoningText(item *responsesItem, field string) (jsontext.Value, error) {
 		}
 	}
 	return nil, nil
+}
+
+// blocksPrefix begins an encrypted_content that holds thinking blocks. Those of other services have other forms.
+const blocksPrefix = "agl-thinking-"
+
+// encryptedBlocks returns the encrypted_content for the inside of a list of thinking blocks.
+func encryptedBlocks(inner []byte) jsontext.Value {
+	return Quote(blocksPrefix + base64.StdEncoding.EncodeToString(slices.Concat([]byte{'['}, inner, []byte{']'})))
+}
+
+// thinkingBlocks is the inverse; nil for other content.
+func thinkingBlocks(encrypted jsontext.Value) jsontext.Value {
+	text, ours := strings.CutPrefix(Unquote(encrypted), blocksPrefix)
+	if !ours {
+		return nil
+	}
+	blocks, err := base64.StdEncoding.DecodeString(text)
+	if list := jsontext.Value(blocks); err == nil && list.Kind() == '[' && list.IsValid() {
+		return list
+	}
+	return nil
 }

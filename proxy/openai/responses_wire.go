@@ -54,6 +54,7 @@ type responsesItem struct {
 	Output    jsontext.Value `json:"output,omitzero"`
 	Summary   jsontext.Value `json:"summary,omitzero"`
 	Content   jsontext.Value `json:"content,omitzero"`
+	Encrypted jsontext.Value `json:"encrypted_content,omitzero"` // of reasoning
 }
 
 type responsesPart struct {
