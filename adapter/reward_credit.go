@@ -31,13 +31,19 @@ func postedRewards(spans []agl.Span) ([]postedReward, error) {
 	return found, nil
 }
 
-// creditPosted gives posted rewards to the calls that they name, and those of the whole rollout to its last call. Of
-// several rewards for one call, the one with the highest priority counts, and the last one of equal priority. Rewards
-// that were matched by position have priority 0.
+// creditPosted gives posted rewards to the calls that they name, and those of the whole rollout to its last call with
+// token ids or, if none has them, to its last call. Of several rewards for one call, the one with the highest priority
+// counts, and the last one of equal priority. Rewards that were matched by position have priority 0.
 func creditPosted(triplets []Triplet, rewards []postedReward, spans []agl.Span) {
+	last := len(triplets) - 1
+	for i := range triplets {
+		if len(triplets[i].Prompt.TokenIDs) > 0 && len(triplets[i].Response.TokenIDs) > 0 {
+			last = i
+		}
+	}
 	priorities := make(map[int]float64, len(rewards))
 	for _, r := range rewards {
-		i := len(triplets) - 1
+		i := last
 		if !r.whole() {
 			i = calledBy(triplets, r, spans)
 		}

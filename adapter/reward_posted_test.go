@@ -104,6 +104,39 @@ func TestSpanRewardIsFound(t *testing.T) {
 	}
 }
 
+// A posted reward of the whole rollout is for a call that can be learned from, not for a later one without token ids, such as of a model
+// that does not give them.
+func TestPostedRewardSkipsCallsWithoutTokens(t *testing.T) {
+	t.Parallel()
+	spans := postedSpans(t, posted(1, 30))
+	silent, err := agl.NewAttributes(agl.Attr{Key: agl.AttrGenAIResponseID, Value: "silent"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spans = append(spans, agl.Span{SpanID: "s", SequenceID: 9, Name: agl.SpanLiteLLMRequest, Attributes: silent})
+	rewards := func(spans []agl.Span) (list []agl.Null[float64]) {
+		triplets, err := adapter.ProxyTriplets{KeepWithoutTokens: true}.Adapt(spans)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range triplets {
+			list = append(list, one.Reward)
+		}
+		return list
+	}
+	none := agl.Null[float64]{}
+	if got := rewards(spans); !slices.Equal(got, []agl.Null[float64]{none, agl.Some(1.0), none}) {
+		t.Errorf("got %v, want the second call's", got)
+	}
+	if got := rewards(spans[2:]); !slices.Equal(got, []agl.Null[float64]{agl.Some(1.0)}) {
+		t.Errorf("no call has token ids: got %v, want the reward", got)
+	}
+	merged, err := adapter.Trajectories{}.Adapt(spans)
+	if err != nil || len(merged.Trajectories) == 0 || merged.Trajectories[len(merged.Trajectories)-1].Reward != agl.Some(1.0) {
+		t.Errorf("got %+v, %v, want the reward in the last trajectory", merged.Trajectories, err)
+	}
+}
+
 // Kept one by one, the rewards of spans yield their final reward, in every form and however their names are spelled.
 func TestSpanRewardYieldsFinalReward(t *testing.T) {
 	t.Parallel()

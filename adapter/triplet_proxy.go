@@ -20,8 +20,8 @@ import (
 // Triplets have token ids, a response id and a reward. The zero value does what
 // LlmProxyTraceToTriplet of the Python package does.
 type ProxyTriplets struct {
-	// KeepWithoutTokens keeps calls that lack token ids of the prompt or of the
-	// response; they get neither token ids nor a reward. By default they are left out.
+	// KeepWithoutTokens keeps calls that lack token ids of the prompt or of the response. They get no token ids, and a reward
+	// only if it was posted for them, or for a rollout none of whose calls has token ids. By default they are left out.
 	KeepWithoutTokens bool
 }
 

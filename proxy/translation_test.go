@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agl-go/agl"
@@ -433,14 +434,17 @@ func TestRecordOfTranslatedTexts(t *testing.T) {
 
 // thinker plays a model of Anthropic that thinks, and refuses, as Anthropic does, to think on in a turn that lacks its first thoughts.
 func thinker(_ context.Context, r proxytest.Request) proxytest.Reply {
-	type block struct{ Type, Signature, Data string }
+	type block struct {
+		Type      string `json:"type"`
+		Signature string `json:"signature"`
+		Data      string `json:"data"`
+	}
 	var q struct {
-		Stream   bool
-		Thinking *struct{ Type string }
+		Stream   bool           `json:"stream"`
+		Thinking jsontext.Value `json:"thinking"`
 		Messages []struct {
-			Role    string
-			Content json.RawMessage
-		}
+			Content jsontext.Value `json:"content"`
+		} `json:"messages"`
 	}
 	if err := json.Unmarshal(r.Body, &q); err != nil {
 		return proxytest.Reply{Status: 400, Body: err.Error()}
@@ -466,7 +470,7 @@ func thinker(_ context.Context, r proxytest.Request) proxytest.Reply {
 		return proxytest.Reply{Body: `{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[` + content + `],"stop_reason":"` + stop + `",` + usage + `}`}
 	}
 	pieces := []string{`{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[],` + usage + `}}`}
-	var blocks []json.RawMessage
+	var blocks []jsontext.Value
 	_ = json.Unmarshal([]byte("["+content+"]"), &blocks)
 	for i, b := range blocks {
 		pieces = append(pieces, fmt.Sprintf(`{"type":"content_block_start","index":%d,"content_block":%s}`, i, b), fmt.Sprintf(`{"type":"content_block_stop","index":%d}`, i))
