@@ -53,7 +53,7 @@ func turnsOf(spans []agl.Span, sequences []adapter.Trajectory, discount float64,
 			return nil, err
 		}
 		reward := dimensionOf(rewards, dimension)
-		switch at, named := rewarded(turns, sequences, &spans[i]); {
+		switch at, named := rewarded(turns, sequences, spans, &spans[i]); {
 		case !reward.Valid || at < 0:
 		case !adapter.IsPosted(&spans[i]):
 			turns[at].togo += reward.V
@@ -92,8 +92,15 @@ func (r addedReward) or(at int, value float64, span *agl.Span) addedReward {
 }
 
 // rewarded returns the index of the call that a reward belongs to, -1 if there is none, and whether the reward names it. If it names none,
-// that is the last one with a smaller sequence id: a late reward may have the id of the call after it.
-func rewarded(turns []turn, sequences []adapter.Trajectory, span *agl.Span) (at int, named bool) {
+// that is the last one with a smaller sequence id: a late reward may have the id of the call after it. It may name any span of the call:
+// they share its sequence id.
+func rewarded(turns []turn, sequences []adapter.Trajectory, spans []agl.Span, span *agl.Span) (at int, named bool) {
+	sequence := int64(-1)
+	if id, _ := span.Attributes.GetString(agl.AttrRewardSpan); id != "" {
+		if i := slices.IndexFunc(spans, func(s agl.Span) bool { return s.SpanID == id }); i >= 0 {
+			sequence = spans[i].SequenceID
+		}
+	}
 	is := func(attribute, id string) bool {
 		text, _ := span.Attributes.GetString(attribute)
 		named = named || text != ""
@@ -101,7 +108,7 @@ func rewarded(turns []turn, sequences []adapter.Trajectory, span *agl.Span) (at 
 	}
 	for i, t := range slices.Backward(turns) {
 		reply := sequences[t.sequence].Replies[t.reply]
-		if is(agl.AttrRewardCall, reply.ResponseID.V) || is(agl.AttrRewardSpan, reply.SpanID) || is(agl.AttrRewardTurn, reply.Turn) {
+		if is(agl.AttrRewardCall, reply.ResponseID.V) || is(agl.AttrRewardSpan, reply.SpanID) || t.id == sequence || is(agl.AttrRewardTurn, reply.Turn) {
 			return i, true
 		}
 	}

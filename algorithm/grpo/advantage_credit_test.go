@@ -70,12 +70,14 @@ func TestTurnsOfNamedCalls(t *testing.T) {
 	spans := []agl.Span{
 		named(agl.AttrRewardCall, "a", 1), named(agl.AttrRewardSpan, "s", 2), named(agl.AttrRewardTurn, "t", 4),
 		named(agl.AttrRewardCall, "of a judge", 100), rewardSpan(t, 9, 8),
+		{SpanID: "other", SequenceID: 2}, named(agl.AttrRewardSpan, "other", 16), // the second span of the first call
+		{SpanID: "tool", SequenceID: 3}, named(agl.AttrRewardSpan, "tool", 200),
 	}
 	got, err := turnsOf(spans, []adapter.Trajectory{{Replies: []adapter.Reply{first, second}}}, 1, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]turn{{0, 0, 2, 15}, {0, 1, 6, 12}}, got, cmp.AllowUnexported(turn{})); diff != "" {
+	if diff := cmp.Diff([]turn{{0, 0, 2, 31}, {0, 1, 6, 12}}, got, cmp.AllowUnexported(turn{})); diff != "" {
 		t.Error(diff)
 	}
 }
