@@ -186,7 +186,7 @@ func (s *Store) GetLatestResources(ctx context.Context) (agl.ResourcesUpdate, er
 // QueryResources implements agl.Store.
 func (s *Store) QueryResources(ctx context.Context, p agl.QueryResourcesParams) (agl.Page[agl.ResourcesUpdate], error) {
 	return do(ctx, s, "QueryResources", func() (agl.Page[agl.ResourcesUpdate], error) {
-		if err := checkQuery(&p.Paging, "", sortableResources()); err != nil {
+		if err := checkQuery(&p.Paging, "", sortableResources); err != nil {
 			return agl.Page[agl.ResourcesUpdate]{}, err
 		}
 		return s.driver.QueryResources(ctx, p)

@@ -397,7 +397,7 @@ func (s *Store) GetRollout(ctx context.Context, p agl.GetRolloutParams) (agl.Att
 // QueryRollouts implements agl.Store.
 func (s *Store) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (agl.Page[agl.AttemptedRollout], error) {
 	return do(ctx, s, "QueryRollouts", func() (agl.Page[agl.AttemptedRollout], error) {
-		err := cmp.Or(checkQuery(&p.Paging, p.Logic, sortableRollouts()), checkStatuses(p.StatusIn, agl.RolloutStatuses()), checkRolloutFilters(&p))
+		err := cmp.Or(checkQuery(&p.Paging, p.Logic, sortableRollouts), checkStatuses(p.StatusIn, agl.RolloutStatuses()), checkRolloutFilters(&p))
 		if err != nil {
 			return agl.Page[agl.AttemptedRollout]{}, err
 		}

@@ -115,7 +115,7 @@ func (s *Store) GetLatestAttempt(ctx context.Context, p agl.GetLatestAttemptPara
 // QueryAttempts implements agl.Store.
 func (s *Store) QueryAttempts(ctx context.Context, p agl.QueryAttemptsParams) (agl.Page[agl.Attempt], error) {
 	return do(ctx, s, "QueryAttempts", func() (agl.Page[agl.Attempt], error) {
-		if err := checkQuery(&p.Paging, "", sortableAttempts()); err != nil {
+		if err := checkQuery(&p.Paging, "", sortableAttempts); err != nil {
 			return agl.Page[agl.Attempt]{}, err
 		}
 		return s.driver.QueryAttempts(ctx, p)

@@ -29,7 +29,7 @@ func readSpans[T any](
 	read func(ctx context.Context, chains spanchain.Chains, spans []driver.StoredSpan) ([]T, error),
 ) (agl.Page[T], error) {
 	return do(ctx, s, "QuerySpans", func() (agl.Page[T], error) {
-		if err := checkQuery(&p.Paging, p.Logic, sortableSpans()); err != nil {
+		if err := checkQuery(&p.Paging, p.Logic, sortableSpans); err != nil {
 			return agl.Page[T]{}, err
 		}
 		for again := false; ; again = true {

@@ -93,11 +93,6 @@ func checkMode(m agl.Mode) error {
 	return nil
 }
 
-// The fields that queries can be sorted by: the wire names of the scalar fields, in the order of the type.
-func sortableRollouts() []string {
-	return []string{"rollout_id", "start_time", "end_time", "mode", "resources_id", "status", "reward"}
-}
-
 // checkRolloutFilters validates the filters of a query of rollouts, except the status.
 func checkRolloutFilters(p *agl.QueryRolloutsParams) error {
 	for _, m := range p.ModeIn {
@@ -129,24 +124,16 @@ func checkRolloutFilters(p *agl.QueryRolloutsParams) error {
 	return nil
 }
 
-func sortableAttempts() []string {
-	return []string{"rollout_id", "attempt_id", "sequence_id", "start_time", "end_time", "status", "worker_id", "last_heartbeat_time"}
-}
-
-func sortableSpans() []string {
-	return []string{"rollout_id", "attempt_id", "sequence_id", "trace_id", "span_id", "parent_id", "name", "start_time", "end_time"}
-}
-
-func sortableResources() []string {
-	return []string{"resources_id", "create_time", "update_time", "version"}
-}
-
-func sortableWorkers() []string {
-	return []string{
-		"worker_id", "status", "last_heartbeat_time", "last_dequeue_time", "last_busy_time", "last_idle_time",
-		"current_rollout_id", "current_attempt_id",
+// The fields that queries can be sorted by: the wire names of the scalar fields, in the order of the type.
+var (
+	sortableRollouts  = []string{"rollout_id", "start_time", "end_time", "mode", "resources_id", "status", "reward"}
+	sortableAttempts  = []string{"rollout_id", "attempt_id", "sequence_id", "start_time", "end_time", "status", "worker_id", "last_heartbeat_time"}
+	sortableSpans     = []string{"rollout_id", "attempt_id", "sequence_id", "trace_id", "span_id", "parent_id", "name", "start_time", "end_time"}
+	sortableResources = []string{"resources_id", "create_time", "update_time", "version"}
+	sortableWorkers   = []string{
+		"worker_id", "status", "last_heartbeat_time", "last_dequeue_time", "last_busy_time", "last_idle_time", "current_rollout_id", "current_attempt_id",
 	}
-}
+)
 
 // checkQuery validates what all queries have in common and normalises the limit to
 // the form that drivers get.

@@ -78,7 +78,7 @@ func (s *Store) GetWorker(ctx context.Context, p agl.GetWorkerParams) (agl.Worke
 // QueryWorkers implements agl.Store.
 func (s *Store) QueryWorkers(ctx context.Context, p agl.QueryWorkersParams) (agl.Page[agl.Worker], error) {
 	return do(ctx, s, "QueryWorkers", func() (agl.Page[agl.Worker], error) {
-		if err := cmp.Or(checkQuery(&p.Paging, p.Logic, sortableWorkers()), checkStatuses(p.StatusIn, agl.WorkerStatuses())); err != nil {
+		if err := cmp.Or(checkQuery(&p.Paging, p.Logic, sortableWorkers), checkStatuses(p.StatusIn, agl.WorkerStatuses())); err != nil {
 			return agl.Page[agl.Worker]{}, err
 		}
 		return s.driver.QueryWorkers(ctx, p)

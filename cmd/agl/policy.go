@@ -19,6 +19,7 @@ import (
 	"github.com/agl-go/agl/cmd/agl/internal/policydir"
 	"github.com/agl-go/agl/internal/durable"
 	"github.com/agl-go/agl/policy"
+	"github.com/agl-go/agl/proxy/openai"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/chat"
 	"github.com/agl-go/agl/tinker/server"
@@ -152,7 +153,8 @@ func (c *policyServeCommand) chat(ctx context.Context, cfg chat.Config) (http.Ha
 
 // noChat refuses chats with a model whose tokens stand for no text.
 func noChat(w http.ResponseWriter, _ *http.Request) {
-	refuse(w, http.StatusNotFound, "no_vocabulary", "this model was made with --vocab, so its tokens stand for no text; a model made with --characters or --bytes can chat")
+	refuse(w, openai.NewError(http.StatusNotFound, openai.InvalidRequestError, "no_vocabulary",
+		"this model was made with --vocab, so its tokens stand for no text; a model made with --characters or --bytes can chat"))
 }
 
 type policyCreateCommand struct {

@@ -6,16 +6,17 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"time"
-
-	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
-	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/internal/secret"
+	"github.com/agl-go/agl/proxy/admin"
+	"github.com/agl-go/agl/proxy/exchange"
+	"github.com/agl-go/agl/proxy/openai"
 	"github.com/agl-go/agl/rest/client"
 )
 
@@ -88,32 +89,19 @@ func chatScopes(method string) access.Scope {
 func guard(callers access.Guard, next http.Handler) http.Handler {
 	callers.Open = access.NewOpen(access.MaxOpen)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		err := callers.Allow(r, chatScopes(r.Method))
-		_, forbidden := errors.AsType[*access.ForbiddenError](err)
-		throttled, wait := errors.AsType[*access.ThrottledError](err)
-		switch {
-		case err == nil:
-			leave, err := callers.Enter(r)
-			if err != nil {
-				w.Header().Set("Retry-After", "1")
-				refuse(w, http.StatusTooManyRequests, "too_many_calls", err.Error())
-				return
-			}
-			defer leave()
-			ctx, stop := access.Watch(r.Context(), callers.Gone(r))
-			defer stop()
-			next.ServeHTTP(w, r.WithContext(ctx))
-		case forbidden:
-			refuse(w, http.StatusForbidden, "scope_missing", err.Error())
-		case wait:
-			backoff.SetRetryAfter(w.Header(), throttled.Wait)
-			refuse(w, http.StatusTooManyRequests, "too_many_wrong_keys", err.Error())
-		case agl.ErrorCode(err) == agl.CodeUnauthorized:
-			refuse(w, http.StatusUnauthorized, "invalid_api_key", err.Error())
-		default:
-			w.Header().Set("Retry-After", "1")
-			refuse(w, http.StatusServiceUnavailable, "keys_unavailable", "the store cannot say whose key this is: "+err.Error())
+		if err := callers.Allow(r, chatScopes(r.Method)); err != nil {
+			refuse(w, admin.AccessError(err))
+			return
 		}
+		leave, err := callers.Enter(r)
+		if err != nil {
+			refuse(w, admin.AccessError(err))
+			return
+		}
+		defer leave()
+		ctx, stop := access.Watch(r.Context(), callers.Gone(r))
+		defer stop()
+		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 
@@ -131,7 +119,7 @@ func ofPrograms(next http.Handler, keyed bool) (http.Handler, error) {
 			err = fmt.Errorf("header Host: got %q, and web pages reach a server that asks for no key only under addresses and localhost", r.Host)
 		}
 		if err != nil {
-			refuse(w, http.StatusForbidden, "cross_origin", err.Error())
+			refuse(w, openai.NewError(http.StatusForbidden, openai.PermissionError, "cross_origin", err.Error()))
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -139,15 +127,9 @@ func ofPrograms(next http.Handler, keyed bool) (http.Handler, error) {
 }
 
 // refuse answers an error in OpenAI's form.
-func refuse(w http.ResponseWriter, status int, code, message string) {
-	type detail struct {
-		Message string  `json:"message"`
-		Type    string  `json:"type"`
-		Param   *string `json:"param"`
-		Code    string  `json:"code"`
+func refuse(w http.ResponseWriter, e *openai.Error) {
+	if e.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(e.RetryAfter))
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	// A write fails only if the client has gone.
-	_ = json.MarshalWrite(w, map[string]detail{"error": {Message: message, Type: "invalid_request_error", Code: code}})
+	_ = exchange.WriteJSON(w, e.Status, e.AppendJSON(nil)) // a write fails only if the client has gone
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/proxy/openai"
 	"github.com/agl-go/agl/store/memory/memorytest"
 	"github.com/agl-go/agl/tinker/chat"
 )
@@ -132,7 +133,7 @@ func TestRunningChatsEndWithTheirKey(t *testing.T) {
 		handler := guard(access.Guard{Key: "own", Keys: keys}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			select {
 			case <-r.Context().Done():
-				refuse(w, http.StatusUnauthorized, "gone", "")
+				refuse(w, openai.NewError(http.StatusUnauthorized, openai.AuthenticationError, "gone", ""))
 			case <-time.After(time.Minute):
 				w.WriteHeader(http.StatusNoContent)
 			}
