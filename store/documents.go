@@ -128,7 +128,7 @@ func errDocument(kind, id string) error {
 
 // WriteDocuments implements agl.DocumentStore.
 func (s *Store) WriteDocuments(ctx context.Context, p agl.WriteDocumentsParams) ([]agl.Document, error) {
-	return do(ctx, s, "WriteDocuments", func() ([]agl.Document, error) {
+	return do(ctx, s, "WriteDocuments", nil, func() ([]agl.Document, error) {
 		if n := len(p.Writes); n > agl.MaxDocumentWrites {
 			return nil, agl.Errorf(agl.CodeInvalid, "writes: got %d, must be at most %d", n, agl.MaxDocumentWrites)
 		}
@@ -193,25 +193,15 @@ func checkDocumentKey(kind, id string) error {
 
 // GetDocument implements agl.DocumentStore.
 func (s *Store) GetDocument(ctx context.Context, kind, id string) (agl.Document, error) {
-	return do(ctx, s, "GetDocument", func() (agl.Document, error) {
-		if err := checkDocumentKey(kind, id); err != nil {
-			return agl.Document{}, err
-		}
+	return do(ctx, s, "GetDocument", checkDocumentKey(kind, id), func() (agl.Document, error) {
 		return s.driver.Document(ctx, driver.DocumentKey{Kind: kind, ID: id})
 	})
 }
 
 // QueryDocuments implements agl.DocumentStore.
 func (s *Store) QueryDocuments(ctx context.Context, p agl.QueryDocumentsParams) (agl.Page[agl.Document], error) {
-	return do(ctx, s, "QueryDocuments", func() (agl.Page[agl.Document], error) {
-		paging := agl.Paging{Limit: p.Limit, Offset: p.Offset}
-		err := checkQuery(&paging, "", nil)
-		if err == nil {
-			err = checkKind(p.Kind)
-		}
-		if err != nil {
-			return agl.Page[agl.Document]{}, err
-		}
+	paging := agl.Paging{Limit: p.Limit, Offset: p.Offset}
+	return do(ctx, s, "QueryDocuments", cmp.Or(checkQuery(&paging, "", nil), checkKind(p.Kind)), func() (agl.Page[agl.Document], error) {
 		p.Limit = paging.Limit
 		return s.driver.QueryDocuments(ctx, p)
 	})

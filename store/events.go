@@ -101,7 +101,7 @@ func awaitEvents[T any](ctx context.Context, s *Store, again <-chan T) error {
 // that id are missing, because it is too old or unknown, it returns a single agl.EventReset with the id of the newest
 // event.
 func (s *Store) ReadEvents(ctx context.Context, since string, limit int) ([]agl.Event, error) {
-	return do(ctx, s, "ReadEvents", func() ([]agl.Event, error) {
+	return do(ctx, s, "ReadEvents", nil, func() ([]agl.Event, error) {
 		if since == "" || limit < 1 {
 			return nil, agl.Errorf(agl.CodeInvalid, "since and limit: got %q and %d, must be an id and a positive number", since, limit)
 		}

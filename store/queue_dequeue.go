@@ -13,10 +13,8 @@ const maxClaims = 1000
 // DequeueRollouts implements agl.Store. It returns 1,000 rollouts at most, whatever the limit. If ctx ends during the wait, claims that were made for the call are returned
 // to the queue, and the error is that of ctx.
 func (s *Store) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams) (agl.DequeueResult, error) {
-	return do(ctx, s, "DequeueRollouts", func() (agl.DequeueResult, error) {
-		if err := checkIDs(givenText{"worker_id", p.WorkerID.V}, givenText{"idempotency_key", p.IdempotencyKey}); err != nil {
-			return agl.DequeueResult{}, err
-		}
+	invalid := checkIDs(givenText{"worker_id", p.WorkerID.V}, givenText{"idempotency_key", p.IdempotencyKey})
+	return do(ctx, s, "DequeueRollouts", invalid, func() (agl.DequeueResult, error) {
 		key := dequeueKey(p)
 		unlock, err := s.keyLocks.lock(ctx, s.closing, key)
 		if err != nil {

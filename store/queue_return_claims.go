@@ -9,10 +9,7 @@ import (
 
 // ReturnClaims implements agl.Store.
 func (s *Store) ReturnClaims(ctx context.Context, p agl.ReturnClaimsParams) error {
-	return s.run(ctx, "ReturnClaims", func() error {
-		if err := checkIDs(givenText{"idempotency_key", p.IdempotencyKey}); err != nil {
-			return err
-		}
+	return s.run(ctx, "ReturnClaims", checkIDs(givenText{"idempotency_key", p.IdempotencyKey}), func() error {
 		key := dequeueKey(agl.DequeueRolloutsParams{IdempotencyKey: p.IdempotencyKey})
 		if p.RevokeKey && key == nil {
 			return agl.Errorf(agl.CodeInvalid, "idempotency_key: got none, must be given to be revoked")

@@ -32,14 +32,14 @@ func (c *queueCommand) run(w *unitOfWork) error {
 
 // CloseQueue implements agl.Store.
 func (s *Store) CloseQueue(ctx context.Context) error {
-	return s.run(ctx, "CloseQueue", func() error {
+	return s.run(ctx, "CloseQueue", nil, func() error {
 		return s.submit(ctx, &queueCommand{closed: true})
 	})
 }
 
 // OpenQueue implements agl.Store.
 func (s *Store) OpenQueue(ctx context.Context) error {
-	return s.run(ctx, "OpenQueue", func() error {
+	return s.run(ctx, "OpenQueue", nil, func() error {
 		return s.submit(ctx, &queueCommand{})
 	})
 }

@@ -148,10 +148,8 @@ func (s *Store) putResources(ctx context.Context, c *resourcesCommand) (agl.Reso
 
 // AddResources implements agl.Store.
 func (s *Store) AddResources(ctx context.Context, p agl.AddResourcesParams) (agl.ResourcesUpdate, error) {
-	return do(ctx, s, "AddResources", func() (agl.ResourcesUpdate, error) {
-		if err := cmp.Or(checkIDs(givenText{"idempotency_key", p.IdempotencyKey}), p.Resources.Validate()); err != nil {
-			return agl.ResourcesUpdate{}, err
-		}
+	invalid := cmp.Or(checkIDs(givenText{"idempotency_key", p.IdempotencyKey}), p.Resources.Validate())
+	return do(ctx, s, "AddResources", invalid, func() (agl.ResourcesUpdate, error) {
 		key := newKey("add_resources", p.IdempotencyKey, nil, p.Resources.AppendJSON)
 		return s.putResources(ctx, &resourcesCommand{key: key, id: newID("rs-", resourcesIDBytes), keep: p.KeepLatest, resources: p.Resources})
 	})
@@ -159,11 +157,8 @@ func (s *Store) AddResources(ctx context.Context, p agl.AddResourcesParams) (agl
 
 // UpdateResources implements agl.Store.
 func (s *Store) UpdateResources(ctx context.Context, p agl.UpdateResourcesParams) (agl.ResourcesUpdate, error) {
-	return do(ctx, s, "UpdateResources", func() (agl.ResourcesUpdate, error) {
-		err := cmp.Or(checkIDs(givenText{"resources_id", p.ResourcesID}, givenText{"idempotency_key", p.IdempotencyKey}), p.Resources.Validate())
-		if err != nil {
-			return agl.ResourcesUpdate{}, err
-		}
+	invalid := cmp.Or(checkIDs(givenText{"resources_id", p.ResourcesID}, givenText{"idempotency_key", p.IdempotencyKey}), p.Resources.Validate())
+	return do(ctx, s, "UpdateResources", invalid, func() (agl.ResourcesUpdate, error) {
 		key := newKey("update_resources", p.IdempotencyKey, []string{p.ResourcesID}, p.Resources.AppendJSON)
 		return s.putResources(ctx, &resourcesCommand{key: key, id: p.ResourcesID, upsert: true, keep: p.KeepLatest, resources: p.Resources})
 	})
@@ -171,24 +166,21 @@ func (s *Store) UpdateResources(ctx context.Context, p agl.UpdateResourcesParams
 
 // GetResources implements agl.Store.
 func (s *Store) GetResources(ctx context.Context, p agl.GetResourcesParams) (agl.ResourcesUpdate, error) {
-	return do(ctx, s, "GetResources", func() (agl.ResourcesUpdate, error) {
+	return do(ctx, s, "GetResources", nil, func() (agl.ResourcesUpdate, error) {
 		return s.resources(ctx, p)
 	})
 }
 
 // GetLatestResources implements agl.Store.
 func (s *Store) GetLatestResources(ctx context.Context) (agl.ResourcesUpdate, error) {
-	return do(ctx, s, "GetLatestResources", func() (agl.ResourcesUpdate, error) {
+	return do(ctx, s, "GetLatestResources", nil, func() (agl.ResourcesUpdate, error) {
 		return s.driver.LatestResources(ctx)
 	})
 }
 
 // QueryResources implements agl.Store.
 func (s *Store) QueryResources(ctx context.Context, p agl.QueryResourcesParams) (agl.Page[agl.ResourcesUpdate], error) {
-	return do(ctx, s, "QueryResources", func() (agl.Page[agl.ResourcesUpdate], error) {
-		if err := checkQuery(&p.Paging, "", sortableResources); err != nil {
-			return agl.Page[agl.ResourcesUpdate]{}, err
-		}
+	return do(ctx, s, "QueryResources", checkQuery(&p.Paging, "", sortableResources), func() (agl.Page[agl.ResourcesUpdate], error) {
 		return s.driver.QueryResources(ctx, p)
 	})
 }

@@ -94,10 +94,7 @@ func (c *enqueueCommand) run(w *unitOfWork) (err error) {
 
 // EnqueueRollouts implements agl.Store.
 func (s *Store) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams) ([]agl.Rollout, error) {
-	return do(ctx, s, "EnqueueRollouts", func() ([]agl.Rollout, error) {
-		if err := checkIDs(givenText{"idempotency_key", p.IdempotencyKey}); err != nil {
-			return nil, err
-		}
+	return do(ctx, s, "EnqueueRollouts", checkIDs(givenText{"idempotency_key", p.IdempotencyKey}), func() ([]agl.Rollout, error) {
 		c := &enqueueCommand{rollouts: make([]agl.Rollout, len(p.Rollouts)), made: make([]*agl.Rollout, 0, len(p.Rollouts))}
 		for i := range p.Rollouts {
 			var err error
@@ -180,10 +177,8 @@ func (s *Store) start(ctx context.Context, c *startCommand) (agl.AttemptedRollou
 
 // StartRollout implements agl.Store.
 func (s *Store) StartRollout(ctx context.Context, p agl.StartRolloutParams) (agl.AttemptedRollout, error) {
-	return do(ctx, s, "StartRollout", func() (agl.AttemptedRollout, error) {
-		if err := checkIDs(givenText{"worker_id", p.WorkerID.V}, givenText{"idempotency_key", p.IdempotencyKey}); err != nil {
-			return agl.AttemptedRollout{}, err
-		}
+	invalid := checkIDs(givenText{"worker_id", p.WorkerID.V}, givenText{"idempotency_key", p.IdempotencyKey})
+	return do(ctx, s, "StartRollout", invalid, func() (agl.AttemptedRollout, error) {
 		r, err := newRollout(&p.EnqueueRollout)
 		if err != nil {
 			return agl.AttemptedRollout{}, err
@@ -202,11 +197,8 @@ func (s *Store) StartRollout(ctx context.Context, p agl.StartRolloutParams) (agl
 
 // StartAttempt implements agl.Store.
 func (s *Store) StartAttempt(ctx context.Context, p agl.StartAttemptParams) (agl.AttemptedRollout, error) {
-	return do(ctx, s, "StartAttempt", func() (agl.AttemptedRollout, error) {
-		err := checkIDs(givenText{"rollout_id", p.RolloutID}, givenText{"worker_id", p.WorkerID.V}, givenText{"idempotency_key", p.IdempotencyKey})
-		if err != nil {
-			return agl.AttemptedRollout{}, err
-		}
+	invalid := checkIDs(givenText{"rollout_id", p.RolloutID}, givenText{"worker_id", p.WorkerID.V}, givenText{"idempotency_key", p.IdempotencyKey})
+	return do(ctx, s, "StartAttempt", invalid, func() (agl.AttemptedRollout, error) {
 		key := newKey("start_attempt", p.IdempotencyKey, []string{p.RolloutID}, func(dst []byte) []byte {
 			return append(dst, p.WorkerID.V...)
 		})
@@ -272,10 +264,7 @@ func (w *unitOfWork) setBoth(e *rolloutEntry, r agl.Rollout, latest *agl.Attempt
 
 // UpdateRollout implements agl.Store.
 func (s *Store) UpdateRollout(ctx context.Context, p agl.UpdateRolloutParams) (agl.Rollout, error) {
-	return do(ctx, s, "UpdateRollout", func() (agl.Rollout, error) {
-		if err := checkRolloutUpdate(&p); err != nil {
-			return agl.Rollout{}, err
-		}
+	return do(ctx, s, "UpdateRollout", checkRolloutUpdate(&p), func() (agl.Rollout, error) {
 		c := &updateRolloutCommand{params: p}
 		err := s.submit(ctx, c)
 		return c.result, err
@@ -331,7 +320,7 @@ func (c *cancelCommand) run(w *unitOfWork) error {
 
 // CancelRollout implements agl.Store.
 func (s *Store) CancelRollout(ctx context.Context, p agl.CancelRolloutParams) (agl.Rollout, error) {
-	return do(ctx, s, "CancelRollout", func() (agl.Rollout, error) {
+	return do(ctx, s, "CancelRollout", nil, func() (agl.Rollout, error) {
 		c := &cancelCommand{rolloutID: p.RolloutID}
 		err := s.submit(ctx, c)
 		return c.result, err
@@ -365,7 +354,7 @@ func (c *deleteCommand) run(w *unitOfWork) error {
 
 // DeleteRollout implements agl.Store.
 func (s *Store) DeleteRollout(ctx context.Context, p agl.DeleteRolloutParams) error {
-	return s.run(ctx, "DeleteRollout", func() error {
+	return s.run(ctx, "DeleteRollout", nil, func() error {
 		c := &deleteCommand{rolloutID: p.RolloutID}
 		found, err := s.driver.Rollouts(ctx, []string{p.RolloutID})
 		if err == nil && len(found) > 0 && found[0].Attempt != nil && found[0].Attempt.SequenceID > 1 {
@@ -382,7 +371,7 @@ func (s *Store) DeleteRollout(ctx context.Context, p agl.DeleteRolloutParams) er
 
 // GetRollout implements agl.Store.
 func (s *Store) GetRollout(ctx context.Context, p agl.GetRolloutParams) (agl.AttemptedRollout, error) {
-	return do(ctx, s, "GetRollout", func() (agl.AttemptedRollout, error) {
+	return do(ctx, s, "GetRollout", nil, func() (agl.AttemptedRollout, error) {
 		found, err := s.driver.Rollouts(ctx, []string{p.RolloutID})
 		switch {
 		case err != nil:
@@ -396,11 +385,8 @@ func (s *Store) GetRollout(ctx context.Context, p agl.GetRolloutParams) (agl.Att
 
 // QueryRollouts implements agl.Store.
 func (s *Store) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (agl.Page[agl.AttemptedRollout], error) {
-	return do(ctx, s, "QueryRollouts", func() (agl.Page[agl.AttemptedRollout], error) {
-		err := cmp.Or(checkQuery(&p.Paging, p.Logic, sortableRollouts), checkStatuses(p.StatusIn, agl.RolloutStatuses()), checkRolloutFilters(&p))
-		if err != nil {
-			return agl.Page[agl.AttemptedRollout]{}, err
-		}
+	invalid := cmp.Or(checkQuery(&p.Paging, p.Logic, sortableRollouts), checkStatuses(p.StatusIn, agl.RolloutStatuses()), checkRolloutFilters(&p))
+	return do(ctx, s, "QueryRollouts", invalid, func() (agl.Page[agl.AttemptedRollout], error) {
 		if p.After != "" {
 			if found, err := s.driver.Rollouts(ctx, []string{p.After}); err != nil || len(found) == 0 {
 				return agl.Page[agl.AttemptedRollout]{}, cmp.Or(err, agl.Errorf(agl.CodeInvalid, "after: there is no rollout %.200q; begin again without it", p.After))

@@ -80,10 +80,7 @@ func (c *updateAttemptCommand) run(w *unitOfWork) error {
 
 // UpdateAttempt implements agl.Store.
 func (s *Store) UpdateAttempt(ctx context.Context, p agl.UpdateAttemptParams) (agl.Attempt, error) {
-	return do(ctx, s, "UpdateAttempt", func() (agl.Attempt, error) {
-		if err := checkObject("metadata", p.Metadata, false); err != nil {
-			return agl.Attempt{}, err
-		}
+	return do(ctx, s, "UpdateAttempt", checkObject("metadata", p.Metadata, false), func() (agl.Attempt, error) {
 		if p.Status != nil && !p.Status.Valid() {
 			return agl.Attempt{}, agl.Errorf(agl.CodeInvalid, "status: got %q, must be one of %v", *p.Status, agl.AttemptStatuses())
 		}
@@ -100,7 +97,7 @@ func (s *Store) UpdateAttempt(ctx context.Context, p agl.UpdateAttemptParams) (a
 
 // GetLatestAttempt implements agl.Store.
 func (s *Store) GetLatestAttempt(ctx context.Context, p agl.GetLatestAttemptParams) (agl.Attempt, error) {
-	return do(ctx, s, "GetLatestAttempt", func() (agl.Attempt, error) {
+	return do(ctx, s, "GetLatestAttempt", nil, func() (agl.Attempt, error) {
 		found, err := s.driver.Rollouts(ctx, []string{p.RolloutID})
 		switch {
 		case err != nil:
@@ -114,10 +111,7 @@ func (s *Store) GetLatestAttempt(ctx context.Context, p agl.GetLatestAttemptPara
 
 // QueryAttempts implements agl.Store.
 func (s *Store) QueryAttempts(ctx context.Context, p agl.QueryAttemptsParams) (agl.Page[agl.Attempt], error) {
-	return do(ctx, s, "QueryAttempts", func() (agl.Page[agl.Attempt], error) {
-		if err := checkQuery(&p.Paging, "", sortableAttempts); err != nil {
-			return agl.Page[agl.Attempt]{}, err
-		}
+	return do(ctx, s, "QueryAttempts", checkQuery(&p.Paging, "", sortableAttempts), func() (agl.Page[agl.Attempt], error) {
 		return s.driver.QueryAttempts(ctx, p)
 	})
 }

@@ -49,7 +49,7 @@ func (c *createCommand) run(w *unitOfWork) error {
 
 // CreateRollouts implements agl.Store.
 func (s *Store) CreateRollouts(ctx context.Context, p agl.CreateRolloutsParams) ([]agl.AttemptedRollout, error) {
-	return do(ctx, s, "CreateRollouts", func() ([]agl.AttemptedRollout, error) {
+	return do(ctx, s, "CreateRollouts", nil, func() ([]agl.AttemptedRollout, error) {
 		c := &createCommand{rollouts: make([]agl.Rollout, len(p.Rollouts)), start: make([]bool, len(p.Rollouts))}
 		for i := range p.Rollouts {
 			given := &p.Rollouts[i]

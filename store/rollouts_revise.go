@@ -57,10 +57,7 @@ func (c *reviseCommand) run(w *unitOfWork) error {
 
 // ReviseRollout implements agl.Store.
 func (s *Store) ReviseRollout(ctx context.Context, p agl.ReviseRolloutParams) (agl.AttemptedRollout, error) {
-	return do(ctx, s, "ReviseRollout", func() (agl.AttemptedRollout, error) {
-		if err := checkRevision(&p); err != nil {
-			return agl.AttemptedRollout{}, err
-		}
+	return do(ctx, s, "ReviseRollout", checkRevision(&p), func() (agl.AttemptedRollout, error) {
 		c := &reviseCommand{params: p}
 		err := s.submit(ctx, c)
 		return c.result, err

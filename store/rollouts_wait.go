@@ -9,7 +9,7 @@ import (
 
 // WaitForRollouts implements agl.Store.
 func (s *Store) WaitForRollouts(ctx context.Context, p agl.WaitForRolloutsParams) ([]agl.Rollout, error) {
-	return do(ctx, s, "WaitForRollouts", func() ([]agl.Rollout, error) {
+	return do(ctx, s, "WaitForRollouts", nil, func() ([]agl.Rollout, error) {
 		finished, open, err := s.splitFinished(ctx, p.RolloutIDs)
 		if err != nil || len(open) == 0 || p.Timeout.Valid && p.Timeout.V <= 0 {
 			return finished, err

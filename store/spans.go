@@ -216,7 +216,7 @@ const maxTimestamp = 253402300799
 
 // AddSpans implements agl.Store.
 func (s *Store) AddSpans(ctx context.Context, p agl.AddSpansParams) (agl.AddSpansResult, error) {
-	return do(ctx, s, "AddSpans", func() (agl.AddSpansResult, error) {
+	return do(ctx, s, "AddSpans", nil, func() (agl.AddSpansResult, error) {
 		if len(p.Spans) == 0 {
 			return agl.AddSpansResult{}, nil
 		}
@@ -310,13 +310,11 @@ func (c *reserveCommand) run(w *unitOfWork) error {
 
 // ReserveSequenceIDs implements agl.Store.
 func (s *Store) ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceIDsParams) (int64, error) {
-	return do(ctx, s, "ReserveSequenceIDs", func() (int64, error) {
-		if p.Count < 0 || p.Count > maxReserved {
-			return 0, agl.Errorf(agl.CodeInvalid, "count: got %d, must be between 1 and %d", p.Count, maxReserved)
-		}
-		if err := checkIDs(givenText{"rollout_id", p.RolloutID}); err != nil {
-			return 0, err
-		}
+	invalid := checkIDs(givenText{"rollout_id", p.RolloutID})
+	if p.Count < 0 || p.Count > maxReserved {
+		invalid = agl.Errorf(agl.CodeInvalid, "count: got %d, must be between 1 and %d", p.Count, maxReserved)
+	}
+	return do(ctx, s, "ReserveSequenceIDs", invalid, func() (int64, error) {
 		c := &reserveCommand{rolloutID: p.RolloutID, count: max(p.Count, 1)}
 		err := s.submit(ctx, c)
 		return c.first, err

@@ -28,10 +28,7 @@ func readSpans[T any](
 	ctx context.Context, s *Store, p agl.QuerySpansParams,
 	read func(ctx context.Context, chains spanchain.Chains, spans []driver.StoredSpan) ([]T, error),
 ) (agl.Page[T], error) {
-	return do(ctx, s, "QuerySpans", func() (agl.Page[T], error) {
-		if err := checkQuery(&p.Paging, p.Logic, sortableSpans); err != nil {
-			return agl.Page[T]{}, err
-		}
+	return do(ctx, s, "QuerySpans", checkQuery(&p.Paging, p.Logic, sortableSpans), func() (agl.Page[T], error) {
 		for again := false; ; again = true {
 			page, err := s.driver.QuerySpans(ctx, p)
 			if err != nil {

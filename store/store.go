@@ -130,14 +130,17 @@ func (c call) end(err *error) {
 	c.observe(*err)
 }
 
-// do runs an operation between begin and end. With an error, its result is the zero value.
-func do[T any](ctx context.Context, s *Store, method string, operation func() (T, error)) (_ T, err error) {
+// do runs an operation between begin and end, unless its arguments are invalid. With an error, its result is the zero value.
+func do[T any](ctx context.Context, s *Store, method string, invalid error, operation func() (T, error)) (_ T, err error) {
 	var none T
 	call, err := s.begin(ctx, method)
 	if err != nil {
 		return none, err
 	}
 	defer call.end(&err)
+	if invalid != nil {
+		return none, invalid
+	}
 	out, err := operation()
 	if err != nil {
 		return none, err
@@ -146,8 +149,8 @@ func do[T any](ctx context.Context, s *Store, method string, operation func() (T
 }
 
 // run is do for an operation without a result.
-func (s *Store) run(ctx context.Context, method string, operation func() error) error {
-	_, err := do(ctx, s, method, func() (struct{}, error) { return struct{}{}, operation() })
+func (s *Store) run(ctx context.Context, method string, invalid error, operation func() error) error {
+	_, err := do(ctx, s, method, invalid, func() (struct{}, error) { return struct{}{}, operation() })
 	return err
 }
 
@@ -171,7 +174,7 @@ func (s *Store) Ready(ctx context.Context) error {
 
 // Statistics implements agl.Store.
 func (s *Store) Statistics(ctx context.Context) (agl.Statistics, error) {
-	return do(ctx, s, "Statistics", func() (agl.Statistics, error) {
+	return do(ctx, s, "Statistics", nil, func() (agl.Statistics, error) {
 		stats, err := s.driver.Statistics(ctx)
 		stats.Uptime = time.Since(s.started)
 		return stats, err

@@ -55,13 +55,8 @@ func (s *Store) busyWorkers(ctx context.Context) (map[string][]string, error) {
 
 // UpdateWorker implements agl.Store.
 func (s *Store) UpdateWorker(ctx context.Context, p agl.UpdateWorkerParams) (agl.Worker, error) {
-	return do(ctx, s, "UpdateWorker", func() (agl.Worker, error) {
-		if err := checkIDs(givenText{"worker_id", p.WorkerID}); err != nil {
-			return agl.Worker{}, err
-		}
-		if err := checkObject("heartbeat_stats", p.HeartbeatStats, false); err != nil {
-			return agl.Worker{}, err
-		}
+	invalid := cmp.Or(checkIDs(givenText{"worker_id", p.WorkerID}), checkObject("heartbeat_stats", p.HeartbeatStats, false))
+	return do(ctx, s, "UpdateWorker", invalid, func() (agl.Worker, error) {
 		c := &heartbeatCommand{params: p}
 		err := s.submit(ctx, c)
 		return c.result, err
@@ -70,17 +65,15 @@ func (s *Store) UpdateWorker(ctx context.Context, p agl.UpdateWorkerParams) (agl
 
 // GetWorker implements agl.Store.
 func (s *Store) GetWorker(ctx context.Context, p agl.GetWorkerParams) (agl.Worker, error) {
-	return do(ctx, s, "GetWorker", func() (agl.Worker, error) {
+	return do(ctx, s, "GetWorker", nil, func() (agl.Worker, error) {
 		return s.driver.Worker(ctx, p.WorkerID)
 	})
 }
 
 // QueryWorkers implements agl.Store.
 func (s *Store) QueryWorkers(ctx context.Context, p agl.QueryWorkersParams) (agl.Page[agl.Worker], error) {
-	return do(ctx, s, "QueryWorkers", func() (agl.Page[agl.Worker], error) {
-		if err := cmp.Or(checkQuery(&p.Paging, p.Logic, sortableWorkers), checkStatuses(p.StatusIn, agl.WorkerStatuses())); err != nil {
-			return agl.Page[agl.Worker]{}, err
-		}
+	invalid := cmp.Or(checkQuery(&p.Paging, p.Logic, sortableWorkers), checkStatuses(p.StatusIn, agl.WorkerStatuses()))
+	return do(ctx, s, "QueryWorkers", invalid, func() (agl.Page[agl.Worker], error) {
 		return s.driver.QueryWorkers(ctx, p)
 	})
 }
