@@ -100,7 +100,9 @@ func (t *Trainer) run(ctx context.Context, cfg Config, strategy execution.Strate
 		}
 	}
 	if cfg.Agent != nil {
-		parts.Runner = func(ctx context.Context, s agl.Store, worker int) error { return runRunner(ctx, cfg, s, worker) }
+		parts.Runner = func(ctx context.Context, s agl.Store, worker int) error {
+			return runRunner(ctx, cfg, outlasting(s, cfg), worker)
+		}
 	}
 	return strategy.Execute(ctx, parts)
 }
@@ -116,6 +118,7 @@ func (t *Trainer) learn(ctx context.Context, cfg Config, s agl.Store, in agl.Alg
 	learner, ok := cfg.Algorithm.(CallLearner)
 	ctx, endRun := context.WithCancelCause(ctx)
 	defer endRun(nil)
+	s = outlasting(s, cfg)
 	w := &uselessCheck{Store: s, calls: ok && learner.LearnsFromCalls(), endRun: endRun, seen: map[string]bool{}, failures: failures{}}
 	if !cfg.Unrewarded {
 		t.mu.Lock()
