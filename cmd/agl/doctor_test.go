@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -228,6 +229,35 @@ func TestDoctorStore(t *testing.T) {
 	} {
 		got, _ = examine(t, "--store="+url)
 		like(t, []string{"FAIL store: " + url + ": … → " + remedy}, got)
+	}
+}
+
+// The server of Agent-lightning in Python takes no spans of this program, so doctor and what records refuse it at once.
+func TestStoreThatTakesNoSpans(t *testing.T) {
+	t.Parallel()
+	python := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/v1/agl/health", "/v1/agl/statistics":
+			fmt.Fprint(w, `{"status": "ok"}`)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"detail": "Not Found"}`)
+		}
+	}))
+	defer python.Close()
+	got, _ := examine(t, "--store="+python.URL)
+	like(t, []string{"FAIL store: " + python.URL + ": … Agent-lightning's own, or not a store → start one there with agl store, or name another"}, got)
+	for _, args := range [][]string{
+		{"runner", "--store=" + python.URL, "--", "true"},
+		{"proxy", "--store=" + python.URL, "--port=0", "--model=m=http://127.0.0.1:1/v1"},
+	} {
+		if _, stop, err := startServer(args...); err == nil {
+			stop()
+			t.Errorf("%s starts", args[0])
+		} else if !strings.Contains(err.Error(), "Ready: the store's server answered 404") {
+			t.Errorf("%s: got %v", args[0], err)
+		}
 	}
 }
 

@@ -226,6 +226,9 @@ func checkStore(ctx context.Context, store *client.Client, log *slog.Logger) err
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
+	if err := takesSpans(ctx, store); err != nil {
+		return err
+	}
 	who, err := store.WhoAmI(ctx)
 	switch {
 	case errors.Is(err, agl.ErrUnauthorized):

@@ -96,6 +96,9 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	if err := takesSpans(ctx, store); err != nil {
+		return c.Wrap(err)
+	}
 	cfg := process.Config{
 		Command: c.agent(), Environ: os.Environ(), Env: c.Env, Dir: c.Cwd, Keep: c.Keep,
 		StoreURL: public, AllowEnv: c.AllowEnv, Timeout: c.Timeout, GracePeriod: c.Grace, Hurry: execution.Forced(ctx),

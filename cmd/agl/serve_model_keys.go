@@ -77,6 +77,17 @@ func askStore(ctx context.Context, store *client.Client, log *slog.Logger) error
 	return nil
 }
 
+// takesSpans refuses a server that answers but lacks what this program needs to record spans, as that of Agent-lightning in
+// Python does. Otherwise whatever an agent does would be done, and lost.
+func takesSpans(ctx context.Context, store *client.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	if err := store.Ready(ctx); errors.Is(err, agl.ErrUnimplemented) {
+		return err
+	}
+	return nil
+}
+
 // chatScopes say who may chat with a model, and who may list the models.
 func chatScopes(method string) access.Scope {
 	if method == http.MethodGet {

@@ -93,7 +93,7 @@ func DecodeError(op string, status int, body []byte) error {
 		code = codeOf(status, doc.Type)
 	}
 	if doc.Code == "" && code == agl.CodeUnimplemented && message == http.StatusText(status) {
-		message = "it does not have this request; it may be older than this program, or not a store"
+		message = "it does not have this request; it may be older than this program, Agent-lightning's own, or not a store"
 	} else if message != "" && status < http.StatusInternalServerError {
 		return agl.Errorf(code, "%s", message)
 	}

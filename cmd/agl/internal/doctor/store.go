@@ -114,12 +114,15 @@ func (d *Doctor) ask(ctx context.Context, to client.Config) (about storeInfo, er
 	if err := client.Health(ctx); err != nil {
 		return storeInfo{}, err
 	}
+	if err := client.Ready(ctx); errors.Is(err, agl.ErrUnimplemented) { // agl runner and agl proxy refuse it, too
+		return storeInfo{}, err
+	}
 	if about.stats, err = client.Statistics(ctx); err != nil {
 		return storeInfo{}, err
 	}
 	about.time = time.Now()
 	if about.runs, about.runsErr = tracker.UnderWay(ctx, client, about.time); errors.Is(about.runsErr, agl.ErrUnimplemented) || errors.Is(about.runsErr, agl.ErrNotFound) {
-		about.runsErr = nil // such as a store of Agent-lightning in Python
+		about.runsErr = nil // an older store
 	}
 	return about, nil
 }
