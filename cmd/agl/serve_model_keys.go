@@ -73,6 +73,8 @@ func askStore(ctx context.Context, store *client.Client, log *slog.Logger) error
 		return err
 	case errors.Is(err, agl.ErrUnavailable), agl.IsContextError(err):
 		log.WarnContext(ctx, "the store does not answer; records of calls wait for it, and calls with keys get 503 until it does", "error", err)
+	case errors.Is(err, agl.ErrUnimplemented):
+		log.ErrorContext(ctx, "the server at the address of the store is no store; what needs one fails until one answers, and records of calls are lost", "error", err)
 	}
 	return nil
 }

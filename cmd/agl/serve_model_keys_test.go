@@ -1,6 +1,7 @@
 package main
 
 import (
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/proxy/openai"
+	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/store/memory/memorytest"
 	"github.com/agl-go/agl/tinker/chat"
 )
@@ -53,6 +55,25 @@ func TestServersOfModelsAreForPrograms(t *testing.T) {
 				t.Errorf("%s, with keys %t: %d %s, want %d", tc.what, keyed, w.Code, w.Body, tc.status)
 			}
 		}
+	}
+}
+
+// A server of models whose --store names another kind of server says so when it starts.
+func TestAddressWithoutStoreIsTold(t *testing.T) {
+	t.Parallel()
+	other := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(other.Close)
+	store, err := client.New(client.Config{URL: other.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	var said strings.Builder
+	if err := askStore(t.Context(), store, slog.New(slog.NewTextHandler(&said, nil))); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(said.String(), "level=ERROR") || !strings.Contains(said.String(), "records of calls are lost") {
+		t.Errorf("the log says %q", said.String())
 	}
 }
 

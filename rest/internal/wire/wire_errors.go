@@ -99,6 +99,9 @@ func DecodeError(op string, status int, body []byte) error {
 	}
 	if message == "" {
 		message = visible(body)
+		if doc.Detail == nil && code == agl.CodeUnimplemented {
+			message = strings.TrimSuffix("this is not the answer of a store, check its address: "+message, ": ")
+		}
 	}
 	if len(message) > longestExcerpt {
 		message = strings.ToValidUTF8(message[:longestExcerpt], "") + "…"

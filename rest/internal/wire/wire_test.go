@@ -207,6 +207,8 @@ func TestForeignErrors(t *testing.T) {
 		want   string
 	}{
 		{404, `{"detail":"Not Found"}`, agl.CodeUnimplemented, "Op: the store's server answered 404 Not Found: it does not have this request; it may be older"},
+		{404, `{"error":{"message":"no such route"}}`, agl.CodeUnimplemented, `404 Not Found: this is not the answer of a store, check its address: {"error"`},
+		{501, ``, agl.CodeUnimplemented, "501 Not Implemented: this is not the answer of a store, check its address"},
 		{400, `{"detail":"Spans for rollout x have been evicted","error_type":"RuntimeError"}`, agl.CodeEvicted, "have been evicted"},
 		{422, `{"detail":[{"type":"missing","loc":["body","rollouts",0,"input"],"msg":"Field required","input":{}}]}`, agl.CodeInvalid, "body.rollouts.0.input: Field required"},
 		{422, `{"detail":[{"type":"int_parsing","loc":["query","limit"],"msg":"no","input":"x"}]}`, agl.CodeInvalid, `query.limit: no, got "x"`},
