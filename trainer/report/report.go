@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"html"
+	"regexp"
 	"strings"
 
 	"github.com/agl-go/agl"
@@ -29,9 +30,15 @@ svg{max-width:100%%;height:auto;margin:.4em 0}.pair{display:grid;grid-template-c
 %s</body></html>
 `
 
-// Page returns a document with a title, which is text, and a body, which is HTML.
+// direction matches the characters that turn the direction of text, so that it passes for another one.
+var direction = regexp.MustCompile(`[\x{061c}\x{200e}\x{200f}\x{202a}-\x{202e}\x{2066}-\x{2069}]`)
+
+// Page returns a document with a title, which is text, and a body, which is HTML. Characters that turn the direction of text are
+// shown by their numbers, as on the page of a store.
 func Page(title, body string) []byte {
-	return fmt.Appendf(nil, frame, html.EscapeString(title), body)
+	return direction.ReplaceAllFunc(fmt.Appendf(nil, frame, html.EscapeString(title), body), func(c []byte) []byte {
+		return fmt.Appendf(nil, "⟨%04X⟩", []rune(string(c))[0])
+	})
 }
 
 // Rollout is a rollout with what it said.

@@ -82,6 +82,14 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// Text that turns its direction could pass for another one.
+func TestDirectionIsShown(t *testing.T) {
+	t.Parallel()
+	if page := string(report.Page("a\u202e", "\u2066שלום")); !strings.Contains(page, "<title>a⟨202E⟩</title>") || !strings.Contains(page, "\n⟨2066⟩שלום<") {
+		t.Errorf("page %s", page)
+	}
+}
+
 // TestRunWithoutMetrics: a program that keeps no metrics has groups nevertheless.
 func TestRunWithoutMetrics(t *testing.T) {
 	t.Parallel()
