@@ -65,8 +65,8 @@ function App() {
     "/": () => document.querySelector("input[type=search]")?.focus(),
   });
   return html`
-    <a class="skip" href=${href(path, route.value.params)} onClick=${() => main.current.focus()}>Skip to content</a>
     <header class="top">
+      <a class="skip" href=${href(path, route.value.params)} onClick=${() => main.current.focus()}>Skip to content</a>
       <a class="brand" href=${href([])}>agl</a>
       <nav aria-label="Views">${views.map((v) => html`<a key=${v.path} href=${href(v.path ? [v.path] : [])} aria-current=${v === view ? "page" : undefined}>${v.name}</a>`)}</nav>
       <span class="connection ${connection.value}" role="status">${connectionWords[connection.value]}</span>

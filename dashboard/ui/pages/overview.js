@@ -67,7 +67,7 @@ export function Overview() {
     </section>
     ${statistics.total_rollouts === 0 && html`<${Empty} title="No rollouts yet.">
       <p>Enqueue tasks, and run an agent on them:</p>
-      <pre>agl enqueue tasks.jsonl${"\n"}agl runner -- python agent.py</pre>
+      <pre>agl enqueue tasks.jsonl --resources model.json${"\n"}agl runner -- python agent.py</pre>
     </${Empty}>`}
     <h2>Model calls</h2>
     <${Calls} first=${calls} />

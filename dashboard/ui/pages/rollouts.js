@@ -83,7 +83,7 @@ function Found({ query, params }) {
 const Nothing = ({ filtered }) =>
   filtered
     ? html`<${Empty} title="No rollout matches." />`
-    : html`<${Empty} title="No rollouts yet."><p>Put tasks into the queue:</p><pre>agl enqueue tasks.jsonl</pre></${Empty}>`;
+    : html`<${Empty} title="No rollouts yet."><p>Put tasks into the queue:</p><pre>agl enqueue tasks.jsonl --resources model.json</pre></${Empty}>`;
 
 const columns = [
   { name: "Rollout", sort: "rollout_id", cell: (r) => html`<a class="mono" href=${href(["rollouts", r.rollout_id])}>${oneLine(r.rollout_id)}</a>` },
