@@ -7,6 +7,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
+	"github.com/agl-go/agl/trainer"
 )
 
 type attemptsCommand struct {
@@ -45,7 +46,7 @@ func attemptRow(a *agl.Attempt) []string {
 	kind, message := "-", "-"
 	// An attempt that reported no outcome has only its status.
 	if outcome, ok := a.Outcome(); ok {
-		kind, message = console.Dash(string(outcome.Kind)), console.Shorten(console.Dash(outcome.Message))
+		kind, message = console.Dash(string(outcome.Kind)), console.Shorten(console.Dash(trainer.ReasonLine(outcome.Message)))
 	}
 	return []string{
 		strconv.Itoa(a.SequenceID), a.AttemptID, string(a.Status), kind, console.Dash(a.WorkerID.V),

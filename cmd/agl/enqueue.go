@@ -150,13 +150,16 @@ func (c *enqueueCommand) readResources() (resources agl.Resources, err error) {
 func (c *enqueueCommand) publish(ctx context.Context, out *console.Console, store agl.Store, resources agl.Resources) error {
 	bundle, err := store.AddResources(ctx, agl.AddResourcesParams{Resources: resources, IdempotencyKey: "agl-enqueue-" + rand.Text()})
 	if err != nil {
-		return fmt.Errorf("--resources=%s: %w", c.Resources, c.Wrap(err))
+		if agl.ErrorCode(err) == agl.CodeInvalid {
+			err = fmt.Errorf("--resources=%s: %w", c.Resources, err)
+		}
+		return c.Wrap(err)
 	}
 	c.ResourcesID = bundle.ResourcesID
 	return out.Summarize("published the resources as %s", bundle.ResourcesID)
 }
 
-// checkResources refuses resources that the store does not have, and says that it has none: rollouts that are run without fail.
+// checkResources refuses resources that the store does not have, and says that it has none: rollouts fail without them.
 func (c *enqueueCommand) checkResources(ctx context.Context, out *console.Console, store agl.Store) error {
 	if c.ResourcesID != "" {
 		_, err := store.GetResources(ctx, agl.GetResourcesParams{ResourcesID: c.ResourcesID})
@@ -167,7 +170,7 @@ func (c *enqueueCommand) checkResources(ctx context.Context, out *console.Consol
 	}
 	_, err := store.GetLatestResources(ctx)
 	if errors.Is(err, agl.ErrNotFound) {
-		return out.Summarize("the store has no resources, and rollouts that are run without fail; publish some: --resources FILE, or --resources {} for an agent that uses none")
+		return out.Summarize("the store has no resources, and rollouts fail without them; publish some: --resources FILE, or --resources {} for an agent that uses none")
 	}
 	return c.Wrap(err)
 }

@@ -78,7 +78,7 @@ func (c *exportCommand) use(ctx context.Context, out *console.Console, store agl
 	if err != nil {
 		return fmt.Errorf("export to %s: %w", c.File, err)
 	}
-	return out.Summarize("exported %s to %s", counts.String(c.What), c.File)
+	return out.Summarize("exported %s", counts.describe(c.What, c.File))
 }
 
 // exportCounts counts the rollouts that pass the filters, by whether and why they are left out.
@@ -90,12 +90,12 @@ type exportCounts struct {
 	why        error // the first of them could not be read
 }
 
-// String describes the export in a line.
-func (n *exportCounts) String(what string) string {
+// describe describes the export to a file in a line.
+func (n *exportCounts) describe(what, file string) string {
 	if what == "batch" {
 		what = "rows"
 	}
-	text := fmt.Sprintf("%d %s of %d attempts", n.rows, what, n.attempts)
+	text := fmt.Sprintf("%d %s of %d attempts to %s", n.rows, what, n.attempts, file)
 	var left []string
 	for _, reason := range []struct {
 		count int

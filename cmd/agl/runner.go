@@ -58,6 +58,8 @@ func (runnerCommand) Help() string {
 
 func (c *runnerCommand) Validate() error {
 	switch {
+	case len(c.Command) > 0 && len(c.agent()) == 0:
+		return errors.New("give the agent's program behind --, such as -- python agent.py")
 	case c.Concurrency < 1 || c.Concurrency > runner.MaxWorkers:
 		return fmt.Errorf("--concurrency=%d: must be from 1 to %d", c.Concurrency, runner.MaxWorkers)
 	case c.MaxRollouts < 0:

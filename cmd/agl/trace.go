@@ -12,6 +12,7 @@ import (
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/runner/process"
+	"github.com/agl-go/agl/trainer"
 )
 
 // wholeSpans is how many spans are read at once with their messages: a call of a long conversation may have megabytes.
@@ -150,7 +151,7 @@ func attemptLine(a *agl.Attempt) string {
 	if outcome, ok := a.Outcome(); ok && outcome.Kind != agl.OutcomeOK {
 		line += "  " + console.Bad.Render(string(outcome.Kind))
 		if outcome.Message != "" {
-			line += console.Bad.Render(": " + console.Printable(outcome.Message))
+			line += console.Bad.Render(": " + console.Printable(trainer.ReasonLine(outcome.Message)))
 		}
 	}
 	return line
