@@ -139,7 +139,7 @@ func New(cfg Config) (*Recorder, error) {
 	r.backlog = newBacklog(cfg.WriteDelay, r.spool != nil, r.store.away)
 	r.store.changed = r.backlog.storeChanged
 	r.sequencer = &sequencer{ledger: r.ledger, backlog: r.backlog, store: r.store, urgent: make(chan struct{}, 1)}
-	r.writer = &writer{ledger: r.ledger, backlog: r.backlog, store: r.store, spool: r.spool, log: cfg.Logger, cancelled: cfg.Cancelled, unknown: cfg.Unknown}
+	r.writer = &writer{ledger: r.ledger, backlog: r.backlog, store: r.store, spool: r.spool, log: cfg.Logger, longest: longestRecord, cancelled: cfg.Cancelled, unknown: cfg.Unknown}
 	r.writer.losses.Store(int64(lost))
 	return r, nil
 }

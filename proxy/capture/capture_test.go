@@ -326,3 +326,46 @@ func TestLossesAreBounded(t *testing.T) {
 		t.Error("the newest loss is forgotten")
 	}
 }
+
+// A call whose record is longer than a store takes is recorded without its reply or, if that does not suffice, without its request, and says so.
+func TestLongRecordIsCut(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		request, reply  int
+		asked, answered bool // what is recorded
+	}{
+		"short": {request: 100, reply: 100, asked: true, answered: true},
+		"reply": {request: 100, reply: 9000, asked: true},
+		"both":  {request: 9000, reply: 9000},
+	} {
+		store := &memoryStore{}
+		var recorded []agl.Span
+		store.refuse = func(s *agl.Span) error {
+			recorded = append(recorded, *s)
+			return nil
+		}
+		r := started(t, store)
+		r.writer.longest = 8 << 10
+		memory, err := r.Reserve(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked, answered := strings.Repeat("q", tc.request), strings.Repeat("a", tc.reply)
+		r.Begin("ro-1", "at-1").End(&record.Input{
+			RolloutID: "ro-1", AttemptID: "at-1", Status: 200, Delivered: true, Start: time.Now(), End: time.Now(),
+			Request: []byte(`{"model":"m","messages":[{"role":"user","content":"` + asked + `"}]}`),
+			Reply:   []byte(`{"id":"c","choices":[{"index":0,"message":{"role":"assistant","content":"` + answered + `"},"finish_reason":"stop"}]}`),
+		}, memory, nil)
+		closed(t, r)
+		if len(recorded) != record.SpansPerCall {
+			t.Fatalf("%s: %d spans", name, len(recorded))
+		}
+		call := &recorded[1]
+		_, hasRequest := call.Attributes.GetString(agl.AttrGenAIPrompt + ".0.content")
+		_, hasReply := call.Attributes.GetString(agl.AttrGenAICompletion + ".0.content")
+		_, cut := call.Attributes.Get(record.AttrReplyCut)
+		if hasRequest != tc.asked || hasReply != tc.answered || cut == tc.answered || strings.Contains(call.Status.Description.V, "8192 bytes") == tc.answered {
+			t.Errorf("%s: request %v, reply %v, cut %v, %q", name, hasRequest, hasReply, cut, call.Status.Description.V)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strconv"
 	"sync"
@@ -22,6 +23,9 @@ var errClosed = errors.New("the proxy was closed before the record was stored")
 // maxKeptBuffer is the largest buffer that is reused for another batch.
 const maxKeptBuffer = 8 << 20
 
+// longestRecord is how long the record of a call may be. Stores take requests of 64 MiB by default.
+const longestRecord = 63 << 20
+
 // batch holds calls that are stored together, and the buffer of their spans.
 type batch struct {
 	calls []*entry
@@ -36,6 +40,7 @@ type writer struct {
 	store     *store
 	spool     *callSpool // nil without Config.SpoolDir
 	log       *slog.Logger
+	longest   int                               // longestRecord, but in tests
 	cancelled func(rolloutID, attemptID string) // see Config.Cancelled
 	unknown   func(rolloutID, attemptID string) // see Config.Unknown
 	losses    atomic.Int64
@@ -86,12 +91,25 @@ func (w *writer) build(b *record.Builder, dst []byte, e *entry) []byte {
 		at.Name = strconv.FormatUint(e.mark.uid, 36)
 	}
 	at.Previous, at.Seen = w.ledger.position(e)
+	from := len(dst)
 	dst, made := b.Append(dst, e.input, &at)
+	for _, cut := range [...]func(in *record.Input){withoutReply, withoutRequest} {
+		if len(dst)-from <= w.longest {
+			break
+		}
+		e.input.Fail(record.SourceGateway, fmt.Sprintf("the record of the call is longer than the %d bytes that a store takes", w.longest))
+		cut(e.input)
+		dst, made = b.Append(dst[:from], e.input, &at)
+	}
 	w.ledger.remember(e, &made)
 	e.spans = made.Spans
 	e.freeInput()
 	return dst
 }
+
+func withoutReply(in *record.Input) { in.Reply, in.Streamed, in.Cut = nil, nil, true }
+
+func withoutRequest(in *record.Input) { in.Request, in.BackendRequest, in.Checked = nil, nil, nil }
 
 func newSpanIDs() (ids record.SpanIDs) {
 	var random [16 + 8*record.SpansPerCall]byte
