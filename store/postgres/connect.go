@@ -197,6 +197,9 @@ func inSession(config *pgconn.Config) *pgconn.Config {
 		bounded, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		if err := conn.ExecParams(bounded, statement, params, nil, nil, nil).Read().Err; err != nil {
+			if errors.Is(err, context.DeadlineExceeded) {
+				return errNoSession
+			}
 			return err
 		}
 		if next == nil {
@@ -238,6 +241,9 @@ func checkPooler(ctx context.Context, config *pgx.ConnConfig, conn *pgx.Conn) er
 }
 
 var errPooler = errors.New("a connection pooler assigns transactions: it must assign whole sessions (pool_mode = session in PgBouncer), or the URL must be that of the database itself")
+
+// errNoSession is the error of a connection that was accepted and is not served: PgBouncer lets clients wait.
+var errNoSession = errors.New("it took the connection and does not answer; a connection pooler may have no session left (default_pool_size in PgBouncer)")
 
 // sessionOf returns the number of the server's process behind a connection.
 func sessionOf(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {

@@ -58,14 +58,25 @@ func failed(ctx context.Context, doing string, err error) error {
 		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: it took longer than the statement timeout: %w", doing, err)
 	}
 	switch pg.Code[:2] {
-	case "28", "3D": // login, unknown database: PostgreSQL's text names the user and the database
-		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: the database refuses the login of this server (SQLSTATE %s)", doing, pg.Code)
+	case "28", "3D": // PostgreSQL's text names the user and the database
+		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: the database refuses the login of this server: %s (SQLSTATE %s)", doing, refusal(pg.Code), pg.Code)
 	case "08", "40", "53", "55", "57", "58":
 		// Connection, conflicting transaction, resources, object state, operator intervention,
 		// system error.
 		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: %w", doing, pg)
 	}
 	return agl.Errorf(agl.CodeInternal, "postgres: %s: %w", doing, err)
+}
+
+// refusal says why a login was refused.
+func refusal(code string) string {
+	switch code {
+	case "28P01":
+		return "the password of its role is wrong, or there is no such role"
+	case "3D000":
+		return "there is no such database"
+	}
+	return "pg_hba.conf does not admit its role, or the role does not exist or may not log in"
 }
 
 // cause returns what is wrong with a connection, without the user, the database and the addresses: callers who have not even

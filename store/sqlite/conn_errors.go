@@ -46,7 +46,7 @@ func fault(path string, err error) error {
 		}
 		return agl.Errorf(agl.CodeUnavailable, "sqlite: the file %s cannot be read or written, see what the system says about its disk: %w", path, err)
 	case lib.SQLITE_READONLY, lib.SQLITE_PERM, lib.SQLITE_AUTH:
-		return agl.Errorf(agl.CodeUnavailable, "sqlite: the file %s cannot be written, it and its directory must be writable for this process: %w", path, err)
+		return agl.Errorf(agl.CodeUnavailable, "sqlite: the file %[1]s cannot be written, it, %[1]s-wal, %[1]s-shm and their directory must be writable for this process: %[2]w", path, err)
 	case lib.SQLITE_CANTOPEN:
 		return agl.Errorf(agl.CodeUnavailable,
 			"sqlite: the file %s cannot be opened, it and its directory must exist and be writable for this process: %w", path, err)

@@ -268,6 +268,31 @@ func TestReadOnlyDirectory(t *testing.T) {
 	wantError(t, err, agl.ErrUnavailable, dir, "must be writable")
 }
 
+// TestReadOnlyFilesBeside: what `agl db check` leaves beside a file that it may only read keeps out who may write the file.
+func TestReadOnlyFilesBeside(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() == 0 {
+		t.Skip("root may write everywhere")
+	}
+	path := filepath.Join(t.TempDir(), "agl.db")
+	closeDriver(t, open(t, sqlite.Config{Path: path}))
+	if err := os.Chmod(path, 0o400); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sqlite.OpenDatabase(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Status(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Close(), os.Chmod(path, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = sqlite.Open(t.Context(), sqlite.Config{Path: path})
+	wantError(t, err, agl.ErrUnavailable, path+"-wal", path+"-shm", "must be writable")
+}
+
 // crash returns a copy of the file as it would be after a kill of the process.
 func crash(t *testing.T, path string) string {
 	t.Helper()
