@@ -62,6 +62,7 @@ type Proxy struct {
 	admin    admin.Handler
 	sessions *session.Manager // nil if none are recorded
 	ignored  sync.Once        // for the warning that a call names a session and none are recorded
+	unnamed  session.Seldom   // for the warning that the store neither finds nor starts the session that a call names
 	releases *releases
 	pins     pins
 	env      variables

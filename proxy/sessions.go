@@ -176,7 +176,7 @@ func (p *Proxy) serveSessionCall(w http.ResponseWriter, r *http.Request, rt rout
 	for {
 		if named {
 			if s, err = p.named(r); err != nil {
-				p.cfg.Logger.Warn("a call of a session is not recorded", "session", r.Header.Get(HeaderSession), "error", err)
+				p.cfg.Logger.Log(r.Context(), p.unnamed.Level(), "a call of a session is not recorded", "session", r.Header.Get(HeaderSession), "error", err)
 				rt.models = p.releases.stable()
 				p.serveCall(w, r, rt)
 				return

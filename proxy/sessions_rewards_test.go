@@ -309,8 +309,8 @@ func TestSessionRewardsOnce(t *testing.T) {
 	if got := fmt.Sprint(l.rewardsOf(t, id)); got != want {
 		t.Errorf("got %s, want %s; the log says %s", got, want, log.String())
 	}
-	if strings.Count(log.String(), "could not be ended yet") != 2 {
-		t.Errorf("the log says %s", log.String())
+	if !strings.Contains(log.String(), "could not be ended yet") || store.left != 0 {
+		t.Errorf("%d tries to end it are left, the log says %s", store.left, log.String())
 	}
 }
 

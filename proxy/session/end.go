@@ -3,6 +3,8 @@ package session
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -95,7 +97,7 @@ func (m *Manager) run(ctx context.Context) {
 	for {
 		if !m.adopted {
 			if err := m.adopt(ctx); err != nil {
-				m.warn(ctx, "open sessions of an earlier process could not be found yet", "", err)
+				m.away(ctx, &m.unfound, "open sessions of an earlier process could not be found yet", "", err)
 			} else {
 				m.adopted = true
 			}
@@ -110,10 +112,25 @@ func (m *Manager) run(ctx context.Context) {
 	}
 }
 
-func (m *Manager) warn(ctx context.Context, message, rolloutID string, err error) {
+// away logs that the store does not do something, which is tried again.
+func (m *Manager) away(ctx context.Context, seldom *Seldom, message, rolloutID string, err error) {
 	if ctx.Err() == nil {
-		m.config.Logger.Warn(message, "rollout_id", rolloutID, "error", err)
+		m.config.Logger.Log(ctx, seldom.Level(), message, "rollout_id", rolloutID, "error", err)
 	}
+}
+
+// Seldom gives the level of a message that comes again and again while a store is away: a warning every half minute, and debug in
+// between. Its zero value is ready.
+type Seldom struct{ last atomic.Int64 }
+
+// Level returns the level of the message that is logged now.
+func (s *Seldom) Level() slog.Level {
+	const every = 30 * time.Second
+	now, last := time.Now().UnixNano(), s.last.Load()
+	if last != 0 && now >= last && now-last < int64(every) || !s.last.CompareAndSwap(last, now) {
+		return slog.LevelDebug
+	}
+	return slog.LevelWarn
 }
 
 // adopt finds the open sessions in the store.
@@ -128,7 +145,7 @@ func (m *Manager) adopt(ctx context.Context) error {
 	}
 	for i := range page.Items {
 		if _, err := m.add(&page.Items[i]); errors.Is(err, agl.ErrInvalid) { // it must not keep the others from ending
-			m.warn(ctx, "a session is left open, since it cannot be read; cancel it", page.Items[i].RolloutID, err)
+			m.config.Logger.Warn("a session is left open, since it cannot be read; cancel it", "rollout_id", page.Items[i].RolloutID, "error", err)
 		}
 	}
 	return nil
@@ -149,7 +166,14 @@ func (m *Manager) endAll(ctx context.Context) {
 	}
 	m.mu.Unlock()
 	for _, s := range idle {
-		if m.isIdle(ctx, s) {
+		ended, err := m.isIdle(ctx, s)
+		if err != nil {
+			m.away(ctx, &m.unended, unended, s.RolloutID, err)
+		}
+		if agl.Transient(err) || agl.IsContextError(err) { // the store would not answer for the others either
+			break
+		}
+		if ended {
 			over = append(over, s)
 		}
 	}
@@ -162,13 +186,15 @@ func (m *Manager) endAll(ctx context.Context) {
 		m.setEnding(s, true)
 		m.ends.Go(func() {
 			if err := m.finish(ctx, s); err != nil {
-				m.warn(ctx, "a session could not be ended yet", s.RolloutID, err)
+				m.away(ctx, &m.unended, unended, s.RolloutID, err)
 			}
 			m.setEnding(s, false)
 			<-m.slots
 		})
 	}
 }
+
+const unended = "a session could not be ended yet"
 
 func (m *Manager) setEnding(s *Session, ending bool) {
 	m.mu.Lock()
@@ -178,28 +204,27 @@ func (m *Manager) setEnding(s *Session, ending bool) {
 
 // isIdle closes a session if it is idle at the other proxies, too, and reports whether it did.
 // The store tells: each record of a call counts as a heartbeat of its attempt.
-func (m *Manager) isIdle(ctx context.Context, s *Session) bool {
+func (m *Manager) isIdle(ctx context.Context, s *Session) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.config.StoreTimeout)
 	defer cancel()
 	r, err := m.config.Store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: s.RolloutID})
 	if err != nil && !errors.Is(err, agl.ErrNotFound) {
-		m.warn(ctx, "a session could not be ended yet", s.RolloutID, err)
-		return false
+		return false, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
 	case s.running > 0 || time.Since(s.last) < s.idle:
-		return false
+		return false, nil
 	case err != nil || r.Status.Finished() || r.Attempt == nil || r.Attempt.AttemptID != s.AttemptID: // somebody else has ended it
 		m.close(s, EndIdle)
 		delete(m.byRollout, s.RolloutID)
-		return false
+		return false, nil
 	}
 	if at := r.Attempt.LastHeartbeatTime; at.Valid && time.Since(at.V.Time()) < s.idle {
 		s.last = at.V.Time()
-		return false
+		return false, nil
 	}
 	m.close(s, EndIdle)
-	return true
+	return true, nil
 }

@@ -121,6 +121,8 @@ type Manager struct {
 	ends   sync.WaitGroup
 	slots  chan struct{} // holds a token for each session that is being ended in the background
 
+	unended, unfound Seldom
+
 	mu        sync.Mutex
 	byName    map[string]*Session // by place
 	byRollout map[string]*Session

@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -214,6 +215,59 @@ func TestEndIsRepeated(t *testing.T) {
 		}
 		if err := m.End(t.Context(), s, session.EndCall); !errors.Is(err, agl.ErrIllegalState) {
 			t.Errorf("ended again: got %v", err)
+		}
+	})
+}
+
+// awayStore is a store that answers nothing while it is away.
+type awayStore struct {
+	agl.Store
+	away  atomic.Bool
+	asked atomic.Int64
+}
+
+func (a *awayStore) GetRollout(ctx context.Context, p agl.GetRolloutParams) (agl.AttemptedRollout, error) {
+	if a.asked.Add(1); a.away.Load() {
+		return agl.AttemptedRollout{}, agl.Errorf(agl.CodeUnavailable, "the store is away")
+	}
+	return a.Store.GetRollout(ctx, p)
+}
+
+// While the store is away, sessions that are to end are not all tried again every few seconds, and the log has a line in half a minute.
+func TestIdleWhileStoreIsAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const sessions = 300
+		store := &awayStore{Store: memorytest.Open(t)}
+		var log bytes.Buffer
+		m := session.New(session.Config{
+			Store: store, IdleTimeout: 10 * time.Minute, StoreTimeout: 10 * time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Flush: func(context.Context, string, string) error { return nil },
+		})
+		m.Start(t.Context())
+		defer m.Close()
+		for i := range sessions {
+			if _, err := m.Named(t.Context(), strconv.Itoa(i), "", ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		store.away.Store(true)
+		time.Sleep(9 * time.Minute)
+		before := store.asked.Load()
+		time.Sleep(11 * time.Minute)
+		synctest.Wait()
+		if n := store.asked.Load() - before; n < 10 || n > 150 {
+			t.Errorf("the store was asked %d times in ten minutes", n)
+		}
+		if n := strings.Count(log.String(), "could not be ended yet"); n < 15 || n > 21 {
+			t.Errorf("%d lines in ten minutes, want one in half a minute", n)
+		}
+		store.away.Store(false)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		page, err := store.QueryRollouts(t.Context(), agl.QueryRolloutsParams{StatusIn: []agl.RolloutStatus{agl.RolloutSucceeded}})
+		if err != nil || page.Total != sessions {
+			t.Errorf("%d of %d sessions have ended, %v", page.Total, sessions, err)
 		}
 	})
 }
