@@ -37,11 +37,20 @@ type position[T any] struct {
 	there func(ids []string) (string, error) // returns the last of the items that exists, "" if none does
 }
 
-func appendTo[T any, P interface {
+// appenderTo is a pointer to a noun.
+type appenderTo[T any] interface {
 	*T
 	rawjson.Appender
-}](dst []byte, item *T) []byte {
-	return P(item).AppendJSON(dst)
+}
+
+func appendTo[T any, P appenderTo[T]](dst []byte, item *T) []byte { return P(item).AppendJSON(dst) }
+
+// answerList sends the items of a query, which are known by their ids.
+func answerList[T any, P appenderTo[T]](x *exchange, paging *agl.Paging, read func() (agl.Page[T], error), id func(*T) string) error {
+	return (&listing[T]{
+		paging: paging, read: read, one: appendTo[T, P],
+		key: func(h *maphash.Hash, it *T) { _, _ = h.WriteString(id(it)) },
+	}).answer(x)
 }
 
 // answer reads the list and sends it.

@@ -127,6 +127,16 @@ func (x *exchange) answer(status int, doc rawjson.Appender, err error) error {
 	return x.send(status, doc.AppendJSON(x.out))
 }
 
+// answerTo sends what the store makes of what a request asks for. wrong says why the request could not be read; it is nil if p holds
+// what was asked.
+func answerTo[P, T any, D appenderTo[T]](x *exchange, status int, wrong error, p *P, do func(context.Context, P) (T, error)) error {
+	if wrong != nil {
+		return wrong
+	}
+	result, err := do(x.context(), *p)
+	return x.answer(status, D(&result), err)
+}
+
 // answerText sends a JSON document.
 func (x *exchange) answerText(status int, doc string) error {
 	return x.send(status, append(x.out, doc...))

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"hash/maphash"
 	"net/http"
 
 	"github.com/agl-go/agl"
@@ -19,11 +18,7 @@ func (s resources) add(x *exchange) error {
 	if err := wire.KeepLatest(&p.KeepLatest).Parse(x.request.URL.RawQuery, x.decoder); err != nil {
 		return err
 	}
-	if err := x.decode(&p.Resources, bodyRequired); err != nil {
-		return err
-	}
-	added, err := s.store.AddResources(x.context(), p)
-	return x.answer(http.StatusCreated, &added, err)
+	return answerTo(x, http.StatusCreated, x.decode(&p.Resources, bodyRequired), &p, s.store.AddResources)
 }
 
 func (s resources) update(x *exchange) error {
@@ -31,11 +26,7 @@ func (s resources) update(x *exchange) error {
 	if err := wire.KeepLatest(&p.KeepLatest).Parse(x.request.URL.RawQuery, x.decoder); err != nil {
 		return err
 	}
-	if err := x.decode(&p.Resources, bodyRequired); err != nil {
-		return err
-	}
-	updated, err := s.store.UpdateResources(x.context(), p)
-	return x.answer(http.StatusOK, &updated, err)
+	return answerTo(x, http.StatusOK, x.decode(&p.Resources, bodyRequired), &p, s.store.UpdateResources)
 }
 
 func (s resources) get(x *exchange) error {
@@ -57,10 +48,6 @@ func (s resources) query(x *exchange) error {
 	if err := x.query(wire.QueryResources(&p)); err != nil {
 		return err
 	}
-	return (&listing[agl.ResourcesUpdate]{
-		paging: &p.Paging,
-		read:   func() (agl.Page[agl.ResourcesUpdate], error) { return s.store.QueryResources(x.context(), p) },
-		one:    appendTo[agl.ResourcesUpdate],
-		key:    func(h *maphash.Hash, it *agl.ResourcesUpdate) { _, _ = h.WriteString(it.ResourcesID) },
-	}).answer(x)
+	return answerList(x, &p.Paging, func() (agl.Page[agl.ResourcesUpdate], error) { return s.store.QueryResources(x.context(), p) },
+		func(it *agl.ResourcesUpdate) string { return it.ResourcesID })
 }

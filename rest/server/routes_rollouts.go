@@ -99,11 +99,7 @@ func (s rollouts) get(x *exchange) error {
 
 func (s rollouts) update(x *exchange) error {
 	p := agl.UpdateRolloutParams{RolloutID: x.request.PathValue(rolloutID)}
-	if err := x.decode(wire.UpdateRollout(&p), bodyRequired); err != nil {
-		return err
-	}
-	updated, err := s.store.UpdateRollout(x.context(), p)
-	return x.answer(http.StatusOK, &updated, err)
+	return answerTo(x, http.StatusOK, x.decode(wire.UpdateRollout(&p), bodyRequired), &p, s.store.UpdateRollout)
 }
 
 func (s rollouts) cancel(x *exchange) error {
@@ -121,11 +117,7 @@ func (s rollouts) delete(x *exchange) error {
 
 func (s rollouts) startAttempt(x *exchange) error {
 	p := agl.StartAttemptParams{RolloutID: x.request.PathValue(rolloutID), IdempotencyKey: x.idempotencyKey()}
-	if err := x.decode(wire.StartAttempt(&p), bodyOptional); err != nil {
-		return err
-	}
-	started, err := s.store.StartAttempt(x.context(), p)
-	return x.answer(http.StatusCreated, &started, err)
+	return answerTo(x, http.StatusCreated, x.decode(wire.StartAttempt(&p), bodyOptional), &p, s.store.StartAttempt)
 }
 
 func (s rollouts) queryAttempts(x *exchange) error {
@@ -133,12 +125,8 @@ func (s rollouts) queryAttempts(x *exchange) error {
 	if err := x.query(wire.QueryAttempts(&p)); err != nil {
 		return err
 	}
-	return (&listing[agl.Attempt]{
-		paging: &p.Paging,
-		read:   func() (agl.Page[agl.Attempt], error) { return s.store.QueryAttempts(x.context(), p) },
-		one:    appendTo[agl.Attempt],
-		key:    func(h *maphash.Hash, it *agl.Attempt) { _, _ = h.WriteString(it.AttemptID) },
-	}).answer(x)
+	return answerList(x, &p.Paging, func() (agl.Page[agl.Attempt], error) { return s.store.QueryAttempts(x.context(), p) },
+		func(it *agl.Attempt) string { return it.AttemptID })
 }
 
 func (s rollouts) latestAttempt(x *exchange) error {

@@ -28,11 +28,7 @@ func errNoRuns() error { return agl.Errorf(agl.CodeUnimplemented, "this server's
 
 func (s runs) start(x *exchange) error {
 	var p agl.StartRunParams
-	if err := x.decode(wire.StartRun(&p), bodyOptional); err != nil {
-		return err
-	}
-	run, err := s.store.StartRun(x.context(), p)
-	return x.answer(http.StatusOK, &run, err)
+	return answerTo(x, http.StatusOK, x.decode(wire.StartRun(&p), bodyOptional), &p, s.store.StartRun)
 }
 
 func (s runs) update(x *exchange) error {
@@ -63,14 +59,9 @@ func (s runs) query(x *exchange) error {
 		return err
 	}
 	paging := agl.Paging{Limit: p.Limit, Offset: p.Offset}
-	return (&listing[agl.Run]{
-		paging: &paging,
-		read: func() (agl.Page[agl.Run], error) {
-			return s.store.QueryRuns(x.context(), agl.QueryRunsParams{Limit: paging.Limit, Offset: paging.Offset})
-		},
-		one: appendTo[agl.Run],
-		key: func(h *maphash.Hash, run *agl.Run) { _, _ = h.WriteString(run.RunID) },
-	}).answer(x)
+	return answerList(x, &paging, func() (agl.Page[agl.Run], error) {
+		return s.store.QueryRuns(x.context(), agl.QueryRunsParams{Limit: paging.Limit, Offset: paging.Offset})
+	}, func(it *agl.Run) string { return it.RunID })
 }
 
 func (s runs) queryMetrics(x *exchange) error {

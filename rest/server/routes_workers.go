@@ -1,7 +1,6 @@
 package server
 
 import (
-	"hash/maphash"
 	"net/http"
 
 	"github.com/agl-go/agl"
@@ -16,11 +15,7 @@ type workers struct{ store agl.Store }
 
 func (s workers) update(x *exchange) error {
 	p := agl.UpdateWorkerParams{WorkerID: x.request.PathValue(workerID)}
-	if err := x.decode(wire.UpdateWorker(&p), bodyOptional); err != nil {
-		return err
-	}
-	worker, err := s.store.UpdateWorker(x.context(), p)
-	return x.answer(http.StatusOK, &worker, err)
+	return answerTo(x, http.StatusOK, x.decode(wire.UpdateWorker(&p), bodyOptional), &p, s.store.UpdateWorker)
 }
 
 func (s workers) get(x *exchange) error {
@@ -33,10 +28,6 @@ func (s workers) query(x *exchange) error {
 	if err := x.query(wire.QueryWorkers(&p)); err != nil {
 		return err
 	}
-	return (&listing[agl.Worker]{
-		paging: &p.Paging,
-		read:   func() (agl.Page[agl.Worker], error) { return s.store.QueryWorkers(x.context(), p) },
-		one:    appendTo[agl.Worker],
-		key:    func(h *maphash.Hash, it *agl.Worker) { _, _ = h.WriteString(it.WorkerID) },
-	}).answer(x)
+	return answerList(x, &p.Paging, func() (agl.Page[agl.Worker], error) { return s.store.QueryWorkers(x.context(), p) },
+		func(it *agl.Worker) string { return it.WorkerID })
 }
