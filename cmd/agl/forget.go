@@ -62,12 +62,12 @@ func (c *forgetCommand) use(ctx context.Context, out *console.Console, store agl
 		}
 	}
 	if c.DryRun {
-		return out.Summarize("%d sessions of %s would be deleted", len(sessions), c.User)
+		return out.Summarize("%s of %s would be deleted", console.Count(len(sessions), "session"), c.User)
 	}
 	if err := forgetAll(ctx, store, sessions); err != nil {
 		return c.Wrap(err)
 	}
-	return out.Summarize("deleted %d sessions of %s", len(sessions), c.User)
+	return out.Summarize("deleted %s of %s", console.Count(len(sessions), "session"), c.User)
 }
 
 // sessions returns the user's sessions with their states.
