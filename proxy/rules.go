@@ -48,7 +48,10 @@ func (r *rules) admit(rt route) func(model string, start time.Time) error {
 		if rt.rolloutID == "" {
 			return nil
 		}
-		return ruleRefusal(r.rates.Admit(r.quota.Subject(rt.rolloutID, rt.attemptID), model, start))
+		if attempt := r.quota.Subject(rt.rolloutID, rt.attemptID); attempt != nil {
+			return ruleRefusal(r.rates.Admit(attempt, model, start))
+		}
+		return nil
 	}
 }
 

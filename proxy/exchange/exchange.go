@@ -276,12 +276,12 @@ func (c *call) sent(reply *upstream.Reply, pl *plan) {
 	}
 	in.Reply, in.Cut = reply.Buffered, reply.Buffered != nil // the relay clears Cut once it has the whole reply
 	c.memory.Grow(len(in.BackendRequest) + len(in.Reply))
-	c.setTries()
 }
 
 // refuse answers a call that got no reply with the proxy's error. It returns an error if
 // the agent has left.
 func (c *call) refuse(ctx context.Context, err error) error {
+	c.setTries()
 	if spent := ending[*quota.SpentError](ctx, err); spent != nil {
 		return c.answerSpent(spent)
 	}

@@ -84,9 +84,13 @@ func (q *Quota) Of(rolloutID string) *Control {
 	return q.base
 }
 
-// Subject returns the subject to which the rules of an attempt apply.
+// Subject returns the subject to which the rules of an attempt apply, or nil if it has none.
 func (q *Quota) Subject(rolloutID, attemptID string) *access.Subject {
-	return &access.Subject{ID: rolloutID + "\x00" + attemptID, Name: "the attempt", Rules: q.Of(rolloutID).Rules}
+	rules := q.Of(rolloutID).Rules
+	if rules.None() {
+		return nil
+	}
+	return &access.Subject{ID: rolloutID + "\x00" + attemptID, Name: "the attempt", Rules: rules}
 }
 
 // Account charges one call to the budget of its attempt. A nil Account belongs to a call
