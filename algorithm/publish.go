@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -69,14 +70,19 @@ func (s *Session) Publish(ctx context.Context, step int) error {
 	return s.publishStep(ctx, step)
 }
 
-func (s *Session) publishStep(ctx context.Context, step int) error {
-	var snapshots []string
+func (s *Session) publishStep(ctx context.Context, step int) (err error) {
+	var newest publishedSnapshots
+	defer func() {
+		if err != nil && newest.paths != nil {
+			s.snapshots = append(s.snapshots, newest) // Close deletes them
+		}
+	}()
 	for _, client := range s.Model.clients() {
 		snapshot, err := client.SaveWeightsForSampler(ctx, tinker.SaveWeightsParams{Name: snapshotName(step)})
 		if err != nil {
 			return fmt.Errorf("save weights for sampling: %w", err)
 		}
-		snapshots = append(snapshots, snapshot)
+		newest.paths = append(newest.paths, snapshot)
 	}
 	version, err := s.p.Input.Store.AddResources(ctx, agl.AddResourcesParams{Resources: s.p.Input.InitialResources})
 	if err != nil {
@@ -85,13 +91,13 @@ func (s *Session) publishStep(ctx context.Context, step int) error {
 	if err := s.writeVersion(version.ResourcesID); err != nil {
 		return err
 	}
-	newest := publishedSnapshots{version.ResourcesID, snapshots}
+	newest.resourcesID = version.ResourcesID
 	pinned, err := s.serve(ctx, newest)
 	if err != nil {
 		return err
 	}
 	s.ResourcesID, s.snapshots = version.ResourcesID, append(s.snapshots, newest)
-	s.deleteSnapshots(ctx, pinned)
+	s.deleteSnapshots(ctx, pinned, retainSnapshots)
 	return nil
 }
 
@@ -111,9 +117,23 @@ func (s *Session) serve(ctx context.Context, newest publishedSnapshots) (Publica
 	return publication, nil
 }
 
-// deleteSnapshots deletes old snapshots, except for those that rollouts are pinned to.
-func (s *Session) deleteSnapshots(ctx context.Context, publication Publication) {
-	old := len(s.snapshots) - retainSnapshots
+// closeTimeout limits the deletions at the end of a process: the engine may be away.
+const closeTimeout = 10 * time.Second
+
+// closeSnapshots deletes the snapshots that nothing calls any more. A run that has steps left publishes its weights again when it resumes.
+func (s *Session) closeSnapshots(ctx context.Context) {
+	ctx, done := context.WithTimeout(ctx, closeTimeout)
+	defer done()
+	retain := retainSnapshots
+	if s.Step < s.p.Steps {
+		retain = 0
+	}
+	s.deleteSnapshots(ctx, Publication{}, retain)
+}
+
+// deleteSnapshots deletes all but the newest snapshots, except for those that rollouts are pinned to.
+func (s *Session) deleteSnapshots(ctx context.Context, publication Publication, retain int) {
+	old := len(s.snapshots) - retain
 	s.snapshots = slices.DeleteFunc(s.snapshots, func(p publishedSnapshots) bool {
 		if old--; old < 0 || publication.Keeps(p.resourcesID) {
 			return false

@@ -126,7 +126,8 @@ type Summary struct {
 	Checkpoint int
 	// Roles are the weights of the models that were trained beside the first, by role.
 	Roles map[string]string
-	// Snapshot is the path of the last sampler snapshot that was published, with its ResourcesID.
+	// Snapshot is the path of the last sampler snapshot that was published, with its ResourcesID. A run with steps left has deleted its
+	// snapshots, and has none.
 	Snapshot    string
 	ResourcesID string
 }
@@ -499,8 +500,8 @@ func (s *Session) Summary() Summary {
 	return out
 }
 
-// Close ends a validation that runs beside training, waits for what [Session.KeepTrained] writes, closes the files and unloads
-// the model. On a nil session it does nothing.
+// Close ends a validation that runs beside training, waits for what [Session.KeepTrained] writes, closes the files, deletes snapshots and
+// unloads the model. On a nil session it does nothing.
 func (s *Session) Close(ctx context.Context) error {
 	if s == nil {
 		return nil
@@ -509,7 +510,7 @@ func (s *Session) Close(ctx context.Context) error {
 	s.keeping.Wait()
 	err := errors.Join(s.metrics.Close(), s.Journal.Close())
 	if s.Model != nil {
-		s.deleteSnapshots(ctx, Publication{}) // nothing calls any more
+		s.closeSnapshots(ctx)
 		Unload(ctx, s.p.Logger, s.Model)
 	}
 	return err

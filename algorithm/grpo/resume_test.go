@@ -137,6 +137,11 @@ func testResume(t *testing.T, from, rollouts int) {
 	if err := first.run(ctx, t, newGRPO(t, cfg), in); !errors.Is(err, context.Canceled) {
 		t.Fatalf("the interrupted run gave %v, want context.Canceled", err)
 	}
+	for _, p := range first.published {
+		if _, err := first.service.NewSamplingClient(t.Context(), tinker.NewSamplingClientParams{Path: p.Snapshot}); !errors.Is(err, agl.ErrNotFound) {
+			t.Errorf("snapshot %s of the interrupted run: %v, want none", p.Snapshot, err)
+		}
+	}
 	if n := len(metricsLines(t, out)); n != 5 {
 		t.Fatalf("%d lines of metrics before the resumption, want those of steps 0 to 4", n)
 	}
