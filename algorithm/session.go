@@ -190,7 +190,7 @@ func OpenSession(ctx context.Context, p SessionParams) (_ *Session, err error) {
 	}
 	if p.OutDir != "" {
 		keep := s.Step + 1
-		if s.Step == 0 || s.unreported {
+		if s.Step == 0 && s.Before == nil || s.unreported {
 			keep = s.Step
 		}
 		if s.metrics, err = openMetrics(filepath.Join(p.OutDir, "metrics.jsonl"), keep); err != nil {
@@ -321,7 +321,7 @@ func (s *Session) Begin(ctx context.Context, report func(v *Report, took time.Du
 		s.validate = false
 		return s.StartValidation(ctx)
 	}
-	if s.Step > 0 {
+	if s.Step > 0 || s.Before != nil {
 		return nil
 	}
 	if !s.Resumed {
@@ -436,19 +436,6 @@ func (s *Session) Commit(ctx context.Context, checkpoint bool, report func(savin
 	}
 	s.unsaved = nil
 	return s.committed(ctx)
-}
-
-// Checkpoint makes a checkpoint of the steps done, unless there is one. It is for a run that is interrupted between steps:
-// own are the algorithm's own members of the checkpoint, as they were after the last step; unreported says that the metrics have no
-// line of that step yet, which the run that resumes writes. It makes none while earlier weights are validated, which could not be done
-// again.
-func (s *Session) Checkpoint(ctx context.Context, own any, unreported bool) error {
-	if !s.Model.KeepsCheckpoints() || s.Model.Saved == s.Step || s.beside != nil && !s.validates(s.Step) {
-		return nil
-	}
-	s.p.State = func() (any, error) { return own, nil }
-	s.unreported = unreported
-	return s.Commit(ctx, true, nil)
 }
 
 // AppendMetrics writes a line of metrics.jsonl.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
-	"github.com/agl-go/agl/tinker"
 )
 
 // GRPO is the algorithm. Make it with [New].
@@ -225,7 +224,7 @@ func (r *trainingRun) trainStep(ctx context.Context, step int) error {
 			err = lessons.train(ctx, part.groups)
 		}
 		if err != nil && ctx.Err() != nil && !lessons.stepped() {
-			r.keep(ctx, before, false)
+			s.Keep(ctx, before, false)
 		}
 		if err != nil {
 			return err
@@ -320,36 +319,8 @@ func (r *trainingRun) validate(ctx context.Context, report *StepReport, checkpoi
 func (r *trainingRun) keepStep(ctx context.Context, report StepReport) {
 	if own, err := r.state(); err == nil {
 		own.Report = &report
-		r.keep(ctx, own, true)
+		r.session.Keep(ctx, own, true)
 	}
-}
-
-// keepTimeout limits the rest of an optimizer step, and the checkpoint, of a run that is interrupted.
-const keepTimeout = 10 * time.Second
-
-// keep makes a checkpoint of the steps done when a run is interrupted in a validation, or in the next step before that has changed the
-// weights. state is that after these steps; unreported says that the last of them is not in the metrics. Weights that have become useless
-// get none.
-func (r *trainingRun) keep(ctx context.Context, state any, unreported bool) {
-	if useless(context.Cause(ctx)) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
-	defer cancel()
-	if err := r.session.Checkpoint(ctx, state, unreported); err != nil {
-		r.cfg.Logger.WarnContext(ctx, "no checkpoint of the interrupted run; it resumes from the one before", "error", err)
-	}
-}
-
-// useless reports whether the weights are why a context has ended. What ends a run is behind an error that does not unwrap.
-func useless(cause error) bool {
-	if stopped, ok := errors.AsType[interface {
-		error
-		Reason() error
-	}](cause); ok {
-		cause = stopped.Reason()
-	}
-	return errors.Is(cause, tinker.ErrUseless)
 }
 
 // warn reports each kind of warning once.

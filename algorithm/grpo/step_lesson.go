@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/algorithm"
 )
 
 // lesson is what a role learns in a step.
@@ -41,9 +41,9 @@ func (l lessons) stepped() bool {
 }
 
 // train trains each role on a part of the step's groups. Once the weights of a role may have changed, it goes on when ctx ends, for
-// keepTimeout: the step can then be kept, and need not be repeated.
+// ten seconds: the step can then be kept, and need not be repeated.
 func (l lessons) train(ctx context.Context, groups []taskGroup) error {
-	finishing, done := outlast(ctx)
+	finishing, done := algorithm.Outlast(ctx)
 	defer done()
 	for k, one := range l.roles {
 		role := ctx
@@ -60,19 +60,6 @@ func (l lessons) train(ctx context.Context, groups []taskGroup) error {
 		}
 	}
 	return nil
-}
-
-// outlast returns a context that ends keepTimeout after another. The caller calls done.
-func outlast(ctx context.Context) (longer context.Context, done func()) {
-	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		_ = backoff.Sleep(longer, keepTimeout)
-		cancel()
-	})
-	return longer, func() {
-		stop()
-		cancel()
-	}
 }
 
 // end completes the reports. It returns the tokens that all roles have sampled, and their updates.

@@ -12,8 +12,8 @@ import (
 // Config configures [New]. Fields that are not required may be zero.
 type Config struct {
 	algorithm.RunConfig
-	// TrainingConfig.CheckpointEvery defaults to 200. It applies with From: each round of own rollouts ends with a
-	// checkpoint and has no other, because an interrupted round starts again with its rollouts.
+	// TrainingConfig.CheckpointEvery defaults to 200. Each round of own rollouts has further checkpoints when these have finished, and at
+	// its end.
 	algorithm.TrainingConfig
 
 	// From has existing rollouts to learn from, such as those of [Stored]. If a better model made them, this is

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -37,8 +38,8 @@ func (t *SFT) Summary() Summary { return t.summary }
 // Run makes all rounds, those of a checkpoint in Config.OutDir included. Without Config.From it needs a train dataset, and
 // runners must take the rollouts; it uses the validation dataset if there is one.
 //
-// When ctx ends, Run returns its error; outstanding rollouts are cancelled in the store and the last checkpoint stays
-// intact. A checkpoint of other settings or data is agl.ErrConflict. If none of the existing rollouts can be learned from,
+// When ctx ends, Run returns its error; outstanding rollouts are cancelled in the store. It makes a checkpoint of the steps done. A
+// checkpoint of other settings or data is agl.ErrConflict. If none of the existing rollouts can be learned from,
 // Run returns agl.ErrInvalid; if no rollout of a round counts, or every model call of one was recorded without token ids,
 // agl.ErrIllegalState.
 func (t *SFT) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
@@ -76,6 +77,10 @@ type run struct {
 // state has SFT's own members of a checkpoint.
 type state struct {
 	Selected *Selected `json:"selected"`
+	// Rollouts are those of the round under way, in order, once all have finished.
+	Rollouts []string `json:"rollouts,omitzero"`
+	// Report is that of the last step if it was interrupted after the weights had changed.
+	Report *Report `json:"report,omitzero"`
 }
 
 // open makes everything ready for the next round.
@@ -116,9 +121,15 @@ func (r *run) open(ctx context.Context) error {
 	if r.session.Step > 0 {
 		r.selected = nil // reported by the earlier process
 	}
-	return r.session.Begin(ctx, func(v *algorithm.Report, took time.Duration) any {
+	err = r.session.Begin(ctx, func(v *algorithm.Report, took time.Duration) any {
 		return Report{Steps: r.cfg.total(), Validation: v, ValidateSeconds: took.Seconds()}
 	})
+	if err != nil || r.own.Report == nil {
+		return err
+	}
+	report := *r.own.Report
+	r.own.Report, report.Steps = nil, r.cfg.total()
+	return r.finish(ctx, report, false) // its weights have just been published
 }
 
 // fingerprint identifies the data. It reads From, if there is one.
@@ -181,6 +192,9 @@ func (r *run) round(ctx context.Context, round int) error {
 				return fmt.Errorf("read batch: %w", err)
 			}
 			step, err := train.step(ctx, s.Step, data)
+			if err != nil && ctx.Err() != nil && !train.dirty {
+				s.Keep(ctx, r.own, false)
+			}
 			if err != nil {
 				return err
 			}
@@ -196,63 +210,110 @@ func (r *run) round(ctx context.Context, round int) error {
 			s.KeepTrained(ctx, s.Step, r.trained(train.learned))
 		}
 		report.Step = s.Step
-		if err := r.finish(ctx, report, s.Step == last, source != nil); err != nil {
+		if err := r.finish(ctx, report, source != nil); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// finish ends a step. After the last step of a round it publishes, validates and makes a checkpoint.
-func (r *run) finish(ctx context.Context, report Report, last, learned bool) error {
-	s := r.session
-	if last && learned {
+// finish ends a step. After the last step of a round it publishes, if there is something to publish, validates and makes a checkpoint. If it
+// is interrupted, the run that resumes does so.
+func (r *run) finish(ctx context.Context, report Report, publish bool) (err error) {
+	s, last := r.session, r.session.Step%r.cfg.Steps == 0
+	if last {
+		r.own.Rollouts = nil
+	}
+	defer func() {
+		if err != nil && ctx.Err() != nil {
+			own := r.own
+			own.Report = &report
+			s.Keep(ctx, own, true)
+		}
+	}()
+	if last && publish {
 		if err := s.Publish(ctx, s.Step); err != nil {
 			return err
 		}
 	}
-	if last {
+	if last && report.Validation == nil { // not interrupted after it
 		var took time.Duration
-		var err error
 		if report.Validation, took, err = s.Validate(ctx, algorithm.Tag{Step: s.Step, Round: report.Round}); err != nil {
 			return err
 		}
 		report.ValidateSeconds = took.Seconds()
 	}
-	checkpoint := last || r.stored != nil && s.Step%r.cfg.CheckpointEvery == 0
-	if err := s.Commit(ctx, checkpoint, func(time.Duration) any { return report }); err != nil {
+	if err := s.Commit(ctx, last || s.Step%r.cfg.CheckpointEvery == 0, func(time.Duration) any { return report }); err != nil {
 		return err
 	}
 	r.cfg.OnStep(report)
 	return nil
 }
 
-// sample runs the rollouts of a round and selects from them; nil if none can be learned from.
-func (r *run) sample(ctx context.Context, round int) (*Shuffled, error) {
+// finished reads the rollouts of a round that was interrupted when they had all finished; nil if there are none, or not any more.
+func (r *run) finished(ctx context.Context) ([]algorithm.Episode, error) {
+	ids := r.own.Rollouts
+	if ids == nil {
+		return nil, nil
+	}
+	store := r.session.Store()
+	page, err := store.QueryRollouts(ctx, agl.QueryRolloutsParams{RolloutIDIn: ids})
+	if err != nil {
+		return nil, fmt.Errorf("read rollouts of the checkpoint: %w", err)
+	}
+	var episodes []algorithm.Episode
+	if len(page.Items) == len(ids) {
+		if episodes, err = algorithm.Await(ctx, store, r.cfg.Flusher, algorithm.ReadFor(r.cfg.Adapter), ids); err != nil {
+			return nil, err
+		}
+	}
+	if episodes == nil || slices.ContainsFunc(episodes, func(e algorithm.Episode) bool { return e.Evicted }) {
+		r.cfg.Logger.WarnContext(ctx, "the store has not kept the rollouts of the interrupted round, which runs them again", "rollouts", len(ids))
+		return nil, nil
+	}
+	return episodes, nil
+}
+
+// sampled runs the rollouts of a round, in the order of the tasks.
+func (r *run) sampled(ctx context.Context, round int) ([]algorithm.Episode, error) {
 	rollouts, err := r.rollouts(round)
 	if err != nil {
 		return nil, err
 	}
-	groups := make([][]algorithm.Episode, len(rollouts)/r.cfg.Samples)
+	episodes := make([]algorithm.Episode, len(rollouts))
 	params := r.session.Params(rollouts, r.cfg.Samples)
 	params.Read = algorithm.ReadFor(r.cfg.Adapter)
 	for finished, err := range r.session.Rollouts(ctx, round+1, params) {
 		if err != nil {
 			return nil, err
 		}
-		groups[finished.Index] = finished.Episodes
+		copy(episodes[finished.Index*r.cfg.Samples:], finished.Episodes)
+	}
+	return episodes, nil
+}
+
+// sample runs the rollouts of a round and selects from them; nil if none can be learned from. A round that was interrupted has its rollouts.
+func (r *run) sample(ctx context.Context, round int) (*Shuffled, error) {
+	episodes, err := r.finished(ctx)
+	known := episodes != nil
+	if err == nil && !known {
+		episodes, err = r.sampled(ctx, round)
+	}
+	if err != nil {
+		return nil, err
 	}
 	s := r.selector()
-	for _, episodes := range groups { // in the order of the tasks, whichever came first
-		for i := range episodes {
-			s.add(&episodes[i])
-		}
+	for i := range episodes {
+		s.add(&episodes[i])
 	}
 	if err := algorithm.CheckCoverage(ctx, "round", s.coverage, r.cfg.Logger); err != nil {
 		return nil, err
 	}
 	kept, data, selected := s.data()
 	r.kept, r.selected = kept, &selected
+	if known && r.session.Step > round*r.cfg.Steps {
+		r.selected = nil // reported by the earlier process
+	}
 	masked := 0
 	for _, n := range selected.Masked {
 		masked += n
@@ -260,13 +321,23 @@ func (r *run) sample(ctx context.Context, round int) (*Shuffled, error) {
 	if masked == selected.Rollouts { // the next round would be the same
 		return nil, agl.Errorf(agl.CodeIllegalState, "no rollout of %d counts: %s", masked, algorithm.DescribeMasked(selected.Masked))
 	}
-	r.session.Totals.Add(selected.Rollouts, selected.Masked)
+	if !known {
+		r.session.Totals.Add(selected.Rollouts, selected.Masked)
+	}
 	if len(data) == 0 {
 		r.cfg.Logger.WarnContext(ctx, "no rollout of the round can be learned from",
 			"round", round+1, "rollouts", selected.Rollouts, "rejected", selected.Rejected, "masked", selected.Masked)
 		return nil, nil //nolint:nilnil // not an error: the next round draws other tasks
 	}
-	return NewShuffled(data, r.cfg.Batch, algorithm.DeriveSeed(r.cfg.Seed, "round", round))
+	source, err := NewShuffled(data, r.cfg.Batch, algorithm.DeriveSeed(r.cfg.Seed, "round", round))
+	if err != nil || known {
+		return source, err
+	}
+	r.own.Rollouts = make([]string, len(episodes))
+	for i := range episodes {
+		r.own.Rollouts[i] = episodes[i].Rollout.RolloutID
+	}
+	return source, r.session.Commit(ctx, true, nil)
 }
 
 // tasks is the number of tasks of a round.

@@ -95,7 +95,7 @@ func (c TrainConfig) identity() map[string]string {
 
 // Train trains for TrainConfig.Steps steps and returns the path of the weights. With an OutDir it resumes from the last
 // complete checkpoint there, and returns at once if that is the last; a checkpoint of other settings is agl.ErrConflict.
-// When ctx ends it returns ctx's error; the last checkpoint stays intact.
+// When ctx ends it makes a checkpoint of the steps done, and returns ctx's error.
 //
 // The loss of a batch is the mean over its weighted tokens, whatever their number,
 // on engines that sum (tinker.Capabilities.SummedLoss).
@@ -117,7 +117,7 @@ func Train(ctx context.Context, cfg TrainConfig) (result Result, err error) {
 		cfg.Logger.InfoContext(ctx, "supervised training resumes", "step", done, "steps", cfg.Steps)
 	}
 	cfg.OnStart(done)
-	t := &training{client: model.TrainingClient, steps: cfg.Steps, schedule: cfg.Schedule, adam: cfg.Adam}
+	t := &training{client: model.TrainingClient, steps: cfg.Steps, done: done, schedule: cfg.Schedule, adam: cfg.Adam}
 	result = Result{Weights: model.Weights, Loss: math.NaN()}
 	for step := done; step < cfg.Steps; step++ {
 		report, err := t.next(ctx, step, cfg.Source)
@@ -125,6 +125,9 @@ func Train(ctx context.Context, cfg TrainConfig) (result Result, err error) {
 			err = model.Checkpoint(ctx, report.Step, nil)
 		}
 		if err != nil {
+			if ctx.Err() != nil && cfg.OutDir != "" && !t.dirty && t.done > max(model.Saved, 0) {
+				algorithm.Keep(ctx, cfg.Logger, func(ctx context.Context) error { return model.Checkpoint(ctx, t.done, nil) })
+			}
 			return Result{}, fmt.Errorf("sft: step %d: %w", step+1, err)
 		}
 		result = Result{Weights: model.Weights, Loss: report.Loss}
@@ -137,8 +140,10 @@ func Train(ctx context.Context, cfg TrainConfig) (result Result, err error) {
 type training struct {
 	client   tinker.TrainingClient
 	steps    int // of the run
+	done     int // of these, in the weights
 	schedule algorithm.Schedule
 	adam     tinker.AdamParams
+	dirty    bool               // a step has begun and not ended, so the weights may have changed
 	learned  map[*int32]learned // what was computed of each demonstration; nil keeps nothing
 }
 
@@ -151,10 +156,16 @@ func (t *training) next(ctx context.Context, step int, source Source) (StepRepor
 	return t.step(ctx, step, data)
 }
 
-// step takes the step, counted from 0, on a batch.
+// step takes the step, counted from 0, on a batch. One that has begun goes on when ctx ends, for ten seconds: it can then be kept.
 func (t *training) step(ctx context.Context, step int, data []tinker.Datum) (StepReport, error) {
+	if err := ctx.Err(); err != nil {
+		return StepReport{}, err
+	}
 	start := time.Now()
+	ctx, finished := algorithm.Outlast(ctx)
+	defer finished()
 	batch, tokens := perToken(data)
+	t.dirty = true
 	adam := t.adam
 	adam.LearningRate = t.schedule.Rate(step, t.steps)
 	forward, optim, err := tinker.Step(ctx, t.client, tinker.ForwardParams{Data: batch, Loss: tinker.Loss{Name: tinker.CrossEntropy}}, adam)
@@ -164,7 +175,8 @@ func (t *training) step(ctx context.Context, step int, data []tinker.Datum) (Ste
 	if err != nil {
 		return StepReport{}, err
 	}
-	t.note(step+1, data, forward.Logprobs)
+	t.done, t.dirty = step+1, false
+	t.note(t.done, data, forward.Logprobs)
 	return StepReport{
 		Step: step + 1, Steps: t.steps, Loss: forward.Loss, LearningRate: adam.LearningRate, GradNorm: optim.GradNorm,
 		Tokens: tokens, Duration: time.Since(start),

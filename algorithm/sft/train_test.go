@@ -137,10 +137,15 @@ func TestTrainLearns(t *testing.T) {
 	}
 }
 
-// TestTrainResumes interrupts a run after a checkpoint and expects what an
-// uninterrupted one gives, bit for bit.
+// TestTrainResumes interrupts a run, or kills it after a checkpoint, and expects what an uninterrupted one gives, bit for bit.
 func TestTrainResumes(t *testing.T) {
 	t.Parallel()
+	t.Run("interrupted", func(t *testing.T) { t.Parallel(); testTrainResumes(t, 47) })
+	t.Run("killed", func(t *testing.T) { t.Parallel(); testTrainResumes(t, 40) })
+}
+
+func testTrainResumes(t *testing.T, at int) {
+	t.Helper()
 	var want []sft.StepReport
 	whole := config(t, newService(t, ""), "")
 	whole.OnStep = func(r sft.StepReport) { want = append(want, timeless(r)) }
@@ -160,6 +165,11 @@ func TestTrainResumes(t *testing.T) {
 		t.Fatalf("the interrupted run gave %v, want context.Canceled", err)
 	}
 
+	if at == 40 {
+		if err := os.Remove(filepath.Join(out, "checkpoint-00000047.json")); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var got []sft.StepReport
 	from := -1
 	second := config(t, newService(t, weights), out)
@@ -169,10 +179,10 @@ func TestTrainResumes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if from != 40 {
-		t.Errorf("resumed at step %d, want 40", from)
+	if from != at {
+		t.Errorf("resumed at step %d, want %d", from, at)
 	}
-	if diff := cmp.Diff(want[40:], got); diff != "" {
+	if diff := cmp.Diff(want[at:], got); diff != "" {
 		t.Errorf("steps after the resumption (-uninterrupted +resumed):\n%s", diff)
 	}
 

@@ -43,7 +43,7 @@ func sftKeys(dir string) (yamlfile.Value, Algorithm) {
 		key("pass_reward", "The reward from which a validation task counts as passed.", keys.Positive(&c.PassReward)).Default(1),
 		key("form", "The member of tasks that names their form, for pass rates by form.", keys.Form(&c.Form)),
 		key("val_n", "Runs only the first n validation tasks, before the first step and after each round; by default all.", keys.Count(&c.Validation.N)),
-		key("checkpoint_every", "Steps between checkpoints of a run with from; each round ends with one.", keys.Count(&c.CheckpointEvery)).Default(200),
+		key("checkpoint_every", "Steps between checkpoints. Each round has one when its rollouts have finished, and one at its end.", keys.Count(&c.CheckpointEvery)).Default(200),
 	)
 	return yamlfile.Mapping(fields...).Check(keys.OneRate).Check(func(s *yamlfile.Scope) {
 		for _, name := range []string{"rounds", "tasks", "samples"} {
