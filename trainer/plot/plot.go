@@ -43,7 +43,7 @@ type Chart struct {
 // The sizes of the picture, in SVG units.
 const (
 	width, height                    = 760, 300
-	left, right, top, bottom         = 56, 152, 44, 44
+	left, right, top, bottom         = 56, 176, 44, 44
 	plotWidth, plotHeight            = width - left - right, height - top - bottom
 	ticksX, ticksY                   = 8, 5
 	maxPoints                        = 600 // of a line; more could not be seen

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"io"
 	"math"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -95,6 +98,21 @@ func TestChart(t *testing.T) {
 	}
 	if svg := (Chart{Series: []Series{{Points: points(math.NaN())}}}).SVG(); svg != nil {
 		t.Errorf("a picture of nothing: %s", svg)
+	}
+}
+
+// TestNamesFit: a name and its value end inside the picture, also in the wide font that browsers on Linux have, DejaVu Sans Bold.
+func TestNamesFit(t *testing.T) {
+	t.Parallel()
+	const wide = 8 // px of a character of "…n/reward_mean 0.958", on average
+	svg := string(Chart{Title: "Long", Series: []Series{{Name: "validation/reward_mean", Points: points(0, 0.958)}}}.SVG())
+	found := regexp.MustCompile(`<text class="name[^>]* x="([0-9]+)"[^>]*>([^<]+)<`).FindStringSubmatch(svg)
+	if found == nil {
+		t.Fatalf("no name in %s", svg)
+	}
+	x, err := strconv.Atoi(found[1])
+	if end := float64(x) + wide*float64(utf8.RuneCountInString(found[2])); err != nil || end > width {
+		t.Errorf("%q ends at %g of %d, %v", found[2], end, width, err)
 	}
 }
 
