@@ -216,7 +216,7 @@ func (m *Manager) isIdle(ctx context.Context, s *Session) (bool, error) {
 	switch {
 	case s.running > 0 || time.Since(s.last) < s.idle:
 		return false, nil
-	case err != nil || r.Status.Finished() || r.Attempt == nil || r.Attempt.AttemptID != s.AttemptID: // somebody else has ended it
+	case err != nil || !s.open(&r): // somebody else has ended it
 		m.close(s, EndIdle)
 		delete(m.byRollout, s.RolloutID)
 		return false, nil

@@ -127,7 +127,9 @@ type Manager struct {
 	byName    map[string]*Session // by place
 	byRollout map[string]*Session
 	starting  map[string]chan struct{} // places whose sessions' rollouts are being started
-	adopted   bool
+	// unconfirmed is when endedElsewhere asks the store again.
+	unconfirmed time.Time
+	adopted     bool
 }
 
 // maxEnding bounds how many sessions are ended at once.
@@ -237,6 +239,8 @@ func (m *Manager) Named(ctx context.Context, name, user, consent string) (*Sessi
 		}
 		m.mu.Unlock()
 		switch {
+		case s != nil && m.endedElsewhere(ctx, s):
+			continue
 		case s != nil:
 			return s, nil
 		case busy != nil:
@@ -514,7 +518,7 @@ func (m *Manager) ByKey(ctx context.Context, key string) (s *Session, found bool
 	if key == "" {
 		return nil, false, nil
 	}
-	if s := m.keyed(keyName(key)); s != nil { // a key that its owner has chosen
+	if s := m.keyed(keyName(key)); s != nil && !m.endedElsewhere(ctx, s) { // a key that its owner has chosen
 		return s, true, nil
 	}
 	rest, ours := strings.CutPrefix(key, KeyPrefix)
@@ -538,6 +542,45 @@ func (m *Manager) ByKey(ctx context.Context, key string) (s *Session, found bool
 	return s, true, err
 }
 
+// confirmAfter is how long a session may have no call here before its next one asks the store whether another proxy has ended it
+// meanwhile. confirmTimeout bounds that request, and confirmPause is the time without such requests after one that failed.
+const (
+	confirmAfter   = 2 * time.Second
+	confirmTimeout = time.Second
+	confirmPause   = 30 * time.Second
+)
+
+// endedElsewhere reports whether an open session has ended otherwise than by this manager, and forgets it then.
+func (m *Manager) endedElsewhere(ctx context.Context, s *Session) bool {
+	m.mu.Lock()
+	now := time.Now()
+	known := s.end != "" || s.running > 0 || now.Sub(s.last) < confirmAfter || now.Before(m.unconfirmed)
+	m.mu.Unlock()
+	if known {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
+	defer cancel()
+	r, err := m.config.Store.GetRollout(ctx, agl.GetRolloutParams{RolloutID: s.RolloutID})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case err != nil && !errors.Is(err, agl.ErrNotFound):
+		m.unconfirmed = time.Now().Add(confirmPause)
+		return false
+	case err == nil && s.open(&r):
+		return false
+	}
+	m.close(s, EndCall)
+	delete(m.byRollout, s.RolloutID)
+	return true
+}
+
+// open reports whether the rollout of a session says that it has not ended.
+func (s *Session) open(r *agl.AttemptedRollout) bool {
+	return !r.Status.Finished() && r.Attempt != nil && r.Attempt.AttemptID == s.AttemptID
+}
+
 func errUnknown() error { return agl.Errorf(agl.CodeUnauthorized, "the session key is unknown") }
 
 // ByID returns the session of a rollout and its name. If the session has ended, it returns
@@ -546,7 +589,7 @@ func (m *Manager) ByID(ctx context.Context, rolloutID string) (s *Session, name 
 	m.mu.Lock()
 	s = m.byRollout[rolloutID]
 	m.mu.Unlock()
-	if s != nil {
+	if s != nil && !m.endedElsewhere(ctx, s) {
 		return s, s.name, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.config.StoreTimeout)

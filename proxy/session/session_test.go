@@ -219,6 +219,70 @@ func TestEndIsRepeated(t *testing.T) {
 	})
 }
 
+// A session that has ended at one proxy takes no call at another one, and its name begins the next one there, unless the store is away.
+func TestEndedAtAnotherProxy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &awayStore{Store: memorytest.Open(t)}
+		one, other := open(t, session.Config{Store: store, IdleTimeout: time.Hour}), open(t, session.Config{Store: store, IdleTimeout: time.Hour})
+		synctest.Wait()
+		call := func(m *session.Manager, s *session.Session, err error) *session.Session {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+			leave, ok := m.Enter(s)
+			if !ok {
+				t.Fatal("the session takes no call")
+			}
+			leave(false)
+			return s
+		}
+		named := func(m *session.Manager) *session.Session {
+			t.Helper()
+			s, err := m.Named(t.Context(), "chat", "ada", "")
+			return call(m, s, err)
+		}
+		first := named(one)
+		withKey, key, err := one.Create(t.Context(), session.NewSession{Key: "a key of the program's own"})
+		call(one, withKey, err)
+		withOurs, ours, err := one.Create(t.Context(), session.NewSession{})
+		call(one, withOurs, err)
+		for _, s := range []*session.Session{named(other), withKey, withOurs} {
+			at, _, err := other.ByID(t.Context(), s.RolloutID)
+			if err == nil {
+				err = other.End(t.Context(), at, session.EndCall)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(10 * time.Second)
+		next := named(one)
+		if next.RolloutID == first.RolloutID {
+			t.Error("the first proxy goes on with a session that has ended")
+		}
+		if s, found, err := one.ByKey(t.Context(), key); found || err != nil {
+			t.Errorf("the key of an ended session gives %+v, %v", s, err)
+		}
+		if _, _, err := one.ByKey(t.Context(), ours); !errors.Is(err, agl.ErrIllegalState) {
+			t.Errorf("the key of an ended session: %v", err)
+		}
+		if same := named(other); same.RolloutID != next.RolloutID {
+			t.Errorf("the proxies have the sessions %s and %s", next.RolloutID, same.RolloutID)
+		}
+		time.Sleep(10 * time.Second)
+		store.away.Store(true)
+		for range 3 {
+			asked := store.asked.Load()
+			if same := named(one); same.RolloutID != next.RolloutID || store.asked.Load() > asked+1 {
+				t.Errorf("while the store is away: got %s, had %s", same.RolloutID, next.RolloutID)
+			}
+			time.Sleep(10 * time.Second)
+		}
+	})
+}
+
 // awayStore is a store that answers nothing while it is away.
 type awayStore struct {
 	agl.Store
