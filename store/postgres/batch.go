@@ -124,5 +124,8 @@ func (b *batch) run(ctx context.Context, calls []call) error {
 		if fresh || ctx.Err() != nil || len(calls) > 1 && calls[len(calls)-1].sql == commit {
 			return err
 		}
+		if b.session.answered > 0 { // it has died now: what was read is no longer locked, so the batch begins anew
+			return retry("begin", err)
+		}
 	}
 }

@@ -22,6 +22,7 @@ type call struct {
 type session struct {
 	conn     *pgconn.PgConn
 	prepared map[string]*pgconn.StatementDescription // by SQL
+	answered int                                     // how many calls of the last run have succeeded
 }
 
 func (s *session) open() bool { return s.conn != nil && !s.conn.IsClosed() }
@@ -42,6 +43,7 @@ func (s *session) close(ctx context.Context) error {
 // run sends the calls in one round trip and reads their results. It returns the error
 // of the first call that failed; the server did not execute those after it.
 func (s *session) run(ctx context.Context, calls []call) error {
+	s.answered = 0
 	unknown := s.unprepared(calls)
 	p := s.conn.StartPipeline(ctx)
 	for i, sql := range unknown {
@@ -103,6 +105,7 @@ func (s *session) read(p *pgconn.Pipeline, calls []call, unknown []string) error
 		if err := calls[i].read(rows); err != nil {
 			return err
 		}
+		s.answered++
 	}
 	return nil
 }

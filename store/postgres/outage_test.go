@@ -496,3 +496,59 @@ func TestAnswerLost(t *testing.T) {
 		t.Errorf("the repeat made %s, not %s", got, made)
 	}
 }
+
+// TestKilledWithARow: a batch has read the first of its rollouts, and waits for the second, when its connection is ended. The first
+// changes before the batch gets it again: what it had read no longer counts.
+func TestKilledWithARow(t *testing.T) {
+	t.Parallel()
+	databaseURL := server.Database(t)
+	s := engine(t, postgres.Config{URL: databaseURL, MaxConns: 4, PollInterval: time.Hour, LockTimeout: patience, StatementTimeout: patience})
+	first, second := start(t, s, agl.StartRolloutParams{}), start(t, s, agl.StartRolloutParams{})
+	if first.RolloutID > second.RolloutID { // rows are locked in this order
+		first, second = second, first
+	}
+	holder, err := pgx.Connect(t.Context(), databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Close(t.Context())
+	if _, err := holder.Exec(t.Context(), `BEGIN; SELECT FROM agl.rollouts WHERE rollout_id = '`+second.RolloutID+`' FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	awaitBlocked := func(n int) {
+		for ask(t, databaseURL, `SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) != strconv.Itoa(n) {
+			if t.Context().Err() != nil {
+				t.Fatal("nothing waits")
+			}
+		}
+	}
+	var both []agl.Span
+	for _, r := range []agl.AttemptedRollout{first, second} {
+		both = append(both, agl.Span{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, SpanID: "s", TraceID: "t", Name: "n"})
+	}
+	added := make(chan error, 2)
+	go func() {
+		_, err := s.AddSpans(t.Context(), agl.AddSpansParams{IssueSequenceIDs: true, Spans: both})
+		added <- err
+	}()
+	awaitBlocked(1)
+	go func() { // gets the lock of the first when the batch has lost it
+		added <- postgrestest.Execute(t.Context(), databaseURL, `UPDATE agl.rollouts SET status = 'cancelled', end_time = start_time WHERE rollout_id = '`+first.RolloutID+`'`)
+	}()
+	awaitBlocked(2)
+	execute(t, databaseURL, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE datname = current_database() AND application_name = 'agl' AND wait_event_type = 'Lock'`)
+	awaitBlocked(1)
+	if _, err := holder.Exec(t.Context(), `ROLLBACK`); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := <-added; err != nil {
+			t.Error(err)
+		}
+	}
+	got, err := s.GetRollout(t.Context(), agl.GetRolloutParams{RolloutID: first.RolloutID})
+	if err != nil || got.Status != agl.RolloutCancelled {
+		t.Errorf("the rollout is %s, %v, want cancelled", got.Status, err)
+	}
+}
