@@ -200,6 +200,7 @@ type ReturnClaimsParams struct {
 	// IdempotencyKey are returned; if that is in progress, the call waits for it.
 	Claims []Claim
 	// IdempotencyKey is that of the dequeue. The store forgets it with the claims: a repeat of the dequeue claims again.
+	// With Claims and the key, the answer with the claims was lost: if a repeat of the dequeue has got them, they stay.
 	IdempotencyKey string
 	// RevokeKey revokes the key instead: a dequeue with it that is in progress, or arrives later, claims nothing.
 	RevokeKey bool

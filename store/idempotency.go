@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -67,8 +68,20 @@ func (k *idempotencyKey) record(w *unitOfWork, r driver.IdempotencyRecord) {
 		return
 	}
 	r.Scope, r.Fingerprint, r.CreateTime = k.scope, k.fingerprint, w.now
-	w.keys[k.scope] = r
+	w.setKey(r)
+}
+
+// setKey writes a record in place of what the batch has done with its scope before.
+func (w *unitOfWork) setKey(r driver.IdempotencyRecord) {
+	w.dropKey(r.Scope)
+	w.keys[r.Scope] = r
 	w.changes.Keys = append(w.changes.Keys, r)
+}
+
+func (w *unitOfWork) dropKey(scope string) {
+	c := &w.changes
+	c.Keys = slices.DeleteFunc(c.Keys, func(r driver.IdempotencyRecord) bool { return r.Scope == scope })
+	c.ForgottenKeys = slices.DeleteFunc(c.ForgottenKeys, func(forgotten string) bool { return forgotten == scope })
 }
 
 func (k *idempotencyKey) recordAttempts(w *unitOfWork, made []agl.AttemptedRollout) {
@@ -90,17 +103,51 @@ func (k *idempotencyKey) recordAttempts(w *unitOfWork, made []agl.AttemptedRollo
 const revokedFingerprint = ""
 
 func (k *idempotencyKey) revoke(w *unitOfWork) {
-	revoked := driver.IdempotencyRecord{Scope: k.scope, Fingerprint: revokedFingerprint, CreateTime: w.now}
-	w.keys[k.scope] = revoked
-	w.changes.Keys = append(w.changes.Keys, revoked)
+	w.setKey(driver.IdempotencyRecord{Scope: k.scope, Fingerprint: revokedFingerprint, CreateTime: w.now})
 }
 
 func (k *idempotencyKey) forget(w *unitOfWork) {
 	if k == nil {
 		return
 	}
+	w.dropKey(k.scope)
 	delete(w.keys, k.scope)
 	w.changes.ForgottenKeys = append(w.changes.ForgottenKeys, k.scope)
+}
+
+// The claims of a dequeue go out in an answer, and again in an answer to each repeat of its request. A server takes back the
+// claims of an answer that was lost; while another answer has them, somebody may work on them. The record of a dequeue has the
+// number of its answers where that of a bundle has its id; without one it is 1.
+
+// answerAgain counts one more answer with the claims of a record.
+func (w *unitOfWork) answerAgain(r driver.IdempotencyRecord) {
+	if len(r.Made) > 0 {
+		w.setAnswers(r, answersWith(&r)+1)
+	}
+}
+
+// answeredAgain uncounts the lost answer with these claims, and reports whether another one has them.
+func (k *idempotencyKey) answeredAgain(w *unitOfWork, claims []driver.AttemptKey) bool {
+	if k == nil {
+		return false
+	}
+	r, found := w.keys[k.scope]
+	n := answersWith(&r)
+	if !found || n == 1 || !slices.Contains(r.Made, claims[0]) {
+		return false
+	}
+	w.setAnswers(r, n-1)
+	return true
+}
+
+func answersWith(r *driver.IdempotencyRecord) int {
+	n, _ := strconv.Atoi(r.ResourcesID)
+	return max(n, 1)
+}
+
+func (w *unitOfWork) setAnswers(r driver.IdempotencyRecord, n int) {
+	r.ResourcesID = strconv.Itoa(n)
+	w.setKey(r)
 }
 
 // keyLocks makes a repeat wait while the first command with its key runs.

@@ -57,7 +57,7 @@ func (s *Store) awaitClaim(ctx context.Context, c *dequeueCommand) (agl.DequeueR
 // endWait ends a blocked dequeue whose caller still wants the answer. If nothing was claimed for it, the error is
 // unserved.
 func (s *Store) endWait(ctx context.Context, c *dequeueCommand, unserved error) (agl.DequeueResult, error) {
-	leave := &leaveCommand{waiters: &s.waiters, waiter: &c.waiter}
+	leave := &leaveCommand{waiters: &s.waiters, waiter: &c.waiter, answers: true}
 	err := s.submit(ctx, leave)
 	switch {
 	case !leave.unserved: // a batch before the command's has served it
@@ -83,7 +83,7 @@ func (s *Store) leaveQueue(ctx context.Context, c *dequeueCommand) error {
 	if len(claims) == 0 {
 		return nil
 	}
-	return s.submit(ctx, &returnCommand{waiters: &s.waiters, claims: claims, key: c.key})
+	return s.submit(ctx, &returnCommand{waiters: &s.waiters, claims: claims, key: c.key, lost: true})
 }
 
 // claimed returns the answer of a dequeue that was served.

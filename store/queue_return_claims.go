@@ -15,6 +15,7 @@ func (s *Store) ReturnClaims(ctx context.Context, p agl.ReturnClaimsParams) erro
 			return agl.Errorf(agl.CodeInvalid, "idempotency_key: got none, must be given to be revoked")
 		}
 		c := &returnCommand{waiters: &s.waiters, key: key, revoke: p.RevokeKey, claims: attemptKeys(p.Claims)}
+		c.lost = len(c.claims) > 0 && !p.RevokeKey
 		if len(c.claims) == 0 && key != nil {
 			var err error
 			if c.claims, err = s.claimsOf(ctx, key, p.RevokeKey); err != nil {
@@ -70,15 +71,17 @@ type returnCommand struct {
 	claims  []driver.AttemptKey
 	key     *idempotencyKey
 	revoke  bool
+	lost    bool // the claims were in a lost answer: if another answer to the dequeue with the key has them, they stay
 }
 
 func (c *returnCommand) load(want *driver.LoadParams) {
+	c.key.load(want)
 	want.Attempts = append(want.Attempts, c.claims...)
 }
 func (*returnCommand) run(*unitOfWork) error { return nil }
 
 func (c *returnCommand) finish(w *unitOfWork) {
-	if !w.returnClaims(c.claims) {
+	if c.lost && c.key.answeredAgain(w, c.claims) || !w.returnClaims(c.claims) {
 		return
 	}
 	c.waiters.recheck = true

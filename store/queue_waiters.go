@@ -77,6 +77,9 @@ func (ws *waiters) serve(ctx context.Context, q *claimer) error {
 		// A commit that was reported to have failed may have served this waiter, and its caller may have asked again
 		// elsewhere.
 		if waiting.replay, waiting.failed = waiting.key.replay(w); waiting.replay != nil || waiting.failed != nil {
+			if waiting.replay != nil {
+				w.answerAgain(*waiting.replay)
+			}
 			w.served = append(w.served, waiting)
 			replayed = true
 			continue
@@ -289,7 +292,9 @@ func (c *dequeueCommand) claim(ctx context.Context, q *claimer) error {
 
 // repeated looks up an earlier use of the key and reports whether there is one.
 func (c *dequeueCommand) repeated(w *unitOfWork) bool {
-	c.replay, c.err = c.key.replay(w)
+	if c.replay, c.err = c.key.replay(w); c.replay != nil {
+		w.answerAgain(*c.replay)
+	}
 	return c.replay != nil || c.err != nil
 }
 
@@ -299,6 +304,7 @@ type leaveCommand struct {
 
 	waiters  *waiters
 	waiter   *waiter
+	answers  bool // its caller still wants the answer
 	unserved bool // it was still in the list
 	// For an unserved one: what was recorded for its key. A commit that was reported
 	// to have failed may have served it.
@@ -315,8 +321,11 @@ func (c *leaveCommand) leave() {
 
 func (c *leaveCommand) run(w *unitOfWork) error {
 	c.leave()
-	if c.unserved {
-		c.replay, c.failed = c.waiter.key.replay(w)
+	if !c.unserved {
+		return nil
+	}
+	if c.replay, c.failed = c.waiter.key.replay(w); c.replay != nil && c.answers {
+		w.answerAgain(*c.replay)
 	}
 	return nil
 }

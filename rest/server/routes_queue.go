@@ -16,7 +16,6 @@ import (
 type queue struct {
 	store   agl.Store
 	returns bool // the store can return claims
-	repeats repeats
 }
 
 func (q *queue) enqueue(x *exchange) error {
@@ -47,27 +46,16 @@ func (q *queue) dequeue(x *exchange) error {
 	if p.Limit <= 0 {
 		return x.answerText(http.StatusOK, "[]")
 	}
-	takeBack := q.takeBack
-	if p.IdempotencyKey != "" {
-		of, leave, err := q.repeats.enter(x.context(), p.IdempotencyKey, x)
-		if err != nil {
-			return err
-		}
-		defer leave()
-		takeBack = func(x *exchange, claimed []agl.AttemptedRollout) {
-			of.unlessRepeated(x, func() { q.takeBack(x, claimed) })
-		}
-	}
 	result, err := q.claim(x, p)
 	if err != nil {
-		takeBack(x, result.Rollouts) // claims of a caller whose key has just been revoked
+		q.takeBack(x, result.Rollouts) // claims of a caller whose key has just been revoked
 		return err
 	}
 	if result.Closed {
 		x.Header()[wire.Queue] = []string{wire.QueueClosed}
 	}
 	if err := sendClaims(x, result.Rollouts); err != nil {
-		takeBack(x, result.Rollouts)
+		q.takeBack(x, result.Rollouts)
 		return err
 	}
 	return nil
@@ -109,7 +97,8 @@ func sendClaims(x *exchange, claimed []agl.AttemptedRollout) error {
 // takeBackTimeout bounds takeBack.
 const takeBackTimeout = 10 * time.Second
 
-// takeBack returns claims that could not be sent to the queue, so that another runner gets them.
+// takeBack returns claims that could not be sent to the queue, so that another runner gets them, unless a repeat of the request
+// has got them meanwhile.
 func (q *queue) takeBack(x *exchange, claimed []agl.AttemptedRollout) {
 	if len(claimed) == 0 || !q.returns {
 		return

@@ -185,7 +185,7 @@ func (s *Server) routeAPI(config Config) {
 	store, can := config.Store, config.Store.Capabilities()
 	p := &probes{store: store}
 	e := events{store, config.EventHeartbeat}
-	q := &queue{store: store, returns: can.ReturnClaims}
+	q := &queue{store, can.ReturnClaims}
 	k, prj := keys{config.Keys, config.SpanSecret}, projects{config.Projects}
 	r, res, w, sp := rollouts{store}, resources{store}, workers{store}, spans{store, can.QuerySpansJSON, can.QueryShortSpans, newSpanBases(baseMemory, config.MaxBodyBytes)}
 	sig, rw, rn, rel := signals{store}, rewards{store}, newRuns(store), newReleases(store)

@@ -52,7 +52,8 @@ const (
 	readUsed = `SELECT u.id FROM unnest($1::text[]) u (id)
 		WHERE EXISTS (SELECT FROM rollouts r WHERE r.resources_id = u.id AND r.status IN ('preparing', 'running'))
 			OR EXISTS (SELECT FROM rollouts r WHERE r.resources_id = u.id AND r.place IS NOT NULL)`
-	readKeys = `SELECT ` + keyColumns + ` FROM idempotency k WHERE k.scope = ANY($1::text[])`
+	// They are locked, since a dequeue at one server and the return of its claims at another depend on the same record.
+	readKeys = `SELECT ` + keyColumns + ` FROM idempotency k WHERE k.scope = ANY($1::text[]) ORDER BY k.scope FOR UPDATE`
 
 	claimRollouts = `SELECT r.place, r.attempts, ` + rolloutColumns + ` FROM rollouts r
 		WHERE r.place > $1::int8 ORDER BY r.place LIMIT $2::int8 FOR UPDATE SKIP LOCKED`

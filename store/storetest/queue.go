@@ -298,6 +298,16 @@ func testReturnByKey(h *harness) {
 
 	again := claim()
 	equal(h, "claimed anew", inputs(again), "0 1")
+
+	// An answer was lost, and a repeat has the claims, until its answer is lost, too.
+	equal(h, "repeated", inputs(claim()), "0 1")
+	lost := agl.ReturnClaimsParams{Claims: agl.ClaimsOf(again...), IdempotencyKey: "k"}
+	h.ok(h.Store.ReturnClaims(h.ctx, lost))
+	h.wantStatus(r[0].RolloutID, agl.RolloutPreparing, agl.AttemptPreparing)
+	h.ok(h.Store.ReturnClaims(h.ctx, lost))
+	h.wantStatus(r[0].RolloutID, agl.RolloutQueuing, "")
+	again = claim()
+	equal(h, "claimed once more", inputs(again), "0 1")
 	equal(h, "another attempt", again[0].Attempt.AttemptID != first[0].Attempt.AttemptID, true)
 	giveBack(true)
 	giveBack(true)
