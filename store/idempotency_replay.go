@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store/driver"
@@ -47,6 +48,23 @@ func (s *Store) replayAttempts(ctx context.Context, record *driver.IdempotencyRe
 		out = append(out, r)
 	}
 	return out, nil
+}
+
+// replayClaims reads the claims of a dequeue that is repeated. A repeat may come after an outage in which an attempt has passed
+// its deadline and somebody else got the rollout, or in which that was cancelled: to run such an attempt would be work for nothing.
+func (s *Store) replayClaims(ctx context.Context, record *driver.IdempotencyRecord) ([]agl.AttemptedRollout, error) {
+	if len(record.Made) == 0 {
+		return nil, nil
+	}
+	ids := make([]string, len(record.Made))
+	for i, key := range record.Made {
+		ids[i] = key.RolloutID
+	}
+	found, err := s.driver.Rollouts(ctx, ids)
+	return slices.DeleteFunc(found, func(r agl.AttemptedRollout) bool {
+		return r.Status == agl.RolloutCancelled || r.Attempt == nil ||
+			!slices.Contains(record.Made, driver.AttemptKey{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID})
+	}), err
 }
 
 // replayAttempt is replayAttempts for a command that created one rollout.

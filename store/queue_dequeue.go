@@ -91,6 +91,6 @@ func (s *Store) claimed(ctx context.Context, c *dequeueCommand) (agl.DequeueResu
 	if c.replay == nil {
 		return c.result, c.failed
 	}
-	claims, err := s.replayAttempts(ctx, c.replay)
+	claims, err := s.replayClaims(ctx, c.replay)
 	return agl.DequeueResult{Rollouts: claims}, err
 }

@@ -14,6 +14,7 @@ func idempotencyTests(a *area) {
 	a.test("other arguments conflict", testConflicts)
 	a.test("scope is the operation and its path", testKeyScope)
 	a.test("a repeat waits for the first", testRepeatWaits)
+	a.test("a repeat that comes too late", testRepeatTooLate)
 	a.test("keys are forgotten", testKeysForgotten)
 }
 
@@ -110,6 +111,22 @@ func testRepeatWaits(h *harness) {
 		equal(h, "attempt", got.Rollouts[0].Attempt.AttemptID, results[0].Rollouts[0].Attempt.AttemptID)
 	}
 	equal(h, "attempts", len(h.attempts(r.RolloutID)), 1)
+}
+
+// testRepeatTooLate repeats a dequeue when others work on what it had claimed, or nobody should.
+func testRepeatTooLate(h *harness) {
+	r := h.enqueue(append(numbered(3), config(retry(2, agl.AttemptFailed)))...)
+	claim := func() string {
+		claims := must(h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 4, IdempotencyKey: "k"}))(h).Rollouts
+		return ids(claims, func(r *agl.AttemptedRollout) string { return r.RolloutID })
+	}
+	equal(h, "claimed", claim(), rolloutIDs(r))
+	must(h.Store.CancelRollout(h.ctx, agl.CancelRolloutParams{RolloutID: r[0].RolloutID}))(h)
+	must(h.Store.StartAttempt(h.ctx, agl.StartAttemptParams{RolloutID: r[1].RolloutID}))(h)
+	h.report(r[3].RolloutID, agl.LatestAttempt, agl.AttemptFailed)
+	equal(h, "still to be run, or in the queue again", claim(), rolloutIDs(r[2:]))
+	h.dequeueOne("", r[3].RolloutID)
+	equal(h, "still to be run", claim(), rolloutIDs(r[2:3]))
 }
 
 func testKeysForgotten(h *harness) {
