@@ -203,12 +203,13 @@ func pageOf[T any](found Page[Document], err error, decode func(*Document, *T) e
 	return page, nil
 }
 
-// DeleteRun implements [Runs].
+// DeleteRun implements [Runs]. It looks again if the run has changed meanwhile, so that no metrics of it are left.
 func (s *storedRuns) DeleteRun(ctx context.Context, runID string) error {
-	if _, _, err := s.read(ctx, runID); err != nil {
-		return err
-	}
 	for {
+		_, run, err := s.read(ctx, runID)
+		if err != nil {
+			return err
+		}
 		found, err := s.documents.QueryDocuments(ctx, QueryDocumentsParams{Kind: metricsKind, Parent: Some(runID), Limit: MaxDocumentWrites - 1})
 		if err != nil {
 			return err
@@ -219,9 +220,11 @@ func (s *storedRuns) DeleteRun(ctx context.Context, runID string) error {
 		}
 		last := found.Total <= len(found.Items)
 		if last {
-			writes = append(writes, DocumentWrite{Kind: runKind, ID: runID, Delete: true})
+			writes = append(writes, DocumentWrite{Kind: runKind, ID: runID, Delete: true, IfVersion: Some(run.Version)})
 		}
-		if _, err := s.documents.WriteDocuments(ctx, WriteDocumentsParams{Writes: writes}); err != nil || last {
+		switch _, err := s.documents.WriteDocuments(ctx, WriteDocumentsParams{Writes: writes}); {
+		case errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound): // metrics were added, or somebody else deletes it
+		case err != nil || last:
 			return err
 		}
 	}
