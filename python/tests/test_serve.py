@@ -97,6 +97,26 @@ class Serve(unittest.TestCase):
         self.assertEqual(done.stderr.count('{"reward": 9}'), 6)
         self.assertIn("Traceback", done.stderr)
 
+    def test_a_handler_that_awaits_what_was_cancelled(self) -> None:
+        replies, done = self.kept(
+            """
+            import asyncio
+            import agl_go
+
+            async def handle(task):
+                if task == "cancel":
+                    own = asyncio.ensure_future(asyncio.sleep(60))
+                    own.cancel()
+                    await own
+                return 1
+
+            agl_go.serve(handle)
+            """,
+            "cancel", "next",
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([r.get("error", r.get("reward")) for r in replies], ["asyncio.exceptions.CancelledError", 1.0])
+
     def test_an_exception_with_a_long_message(self) -> None:
         """A runner refuses a reply of more than 1 MiB, and with it the reason."""
         replies, done = self.kept(

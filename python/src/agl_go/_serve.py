@@ -100,7 +100,7 @@ def _reply(call: Callable[[Any], Optional[Reward]], value: Any) -> Mapping[str, 
             update(members)  # an error that is reported there counts
             return {}
         return members
-    except Exception as err:
+    except (Exception, asyncio.CancelledError) as err:  # nobody else cancels the handler, so it has awaited what was cancelled
         traceback.print_exc()
         return {"error": reason("".join(traceback.format_exception_only(type(err), err)).strip())}
 
