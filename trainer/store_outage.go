@@ -132,3 +132,15 @@ func (o *outlast) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.P
 func (o *outlast) QueryShortSpans(ctx context.Context, p agl.QueryShortSpansParams) (agl.ShortSpans, error) {
 	return again(ctx, o, func() (agl.ShortSpans, error) { return o.Store.QueryShortSpans(ctx, p) })
 }
+
+// outlastCollector is a collector over such a store. A call that is repeated gives the same rollouts.
+type outlastCollector struct {
+	agl.Collector
+
+	outlast *outlast
+}
+
+// Collect implements [agl.Collector].
+func (c outlastCollector) Collect(ctx context.Context, p agl.CollectParams) (agl.Collection, error) {
+	return again(ctx, c.outlast, func() (agl.Collection, error) { return c.Collector.Collect(ctx, p) })
+}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store/postgres/postgrestest"
@@ -54,25 +55,39 @@ func TestDatabaseRestarts(t *testing.T) {
 		if _, err := in.Store.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{Rollouts: make([]agl.EnqueueRollout, 2)}); err != nil {
 			return err
 		}
-		if err := db.Stop(ctx); err != nil {
-			return err
-		}
-		resumed := make(chan error, 1)
-		go func() {
-			select {
-			case <-waits:
-				resumed <- db.Resume(t.Context())
-			case <-t.Context().Done():
+		for _, call := range []func() (found int, err error){
+			func() (int, error) {
+				page, err := in.Store.QueryRollouts(ctx, agl.QueryRolloutsParams{})
+				return len(page.Items), err
+			},
+			func() (int, error) {
+				ready, err := in.Collector.Collect(ctx, agl.CollectParams{Min: 2, MaxWait: time.Minute})
+				return len(ready.Rollouts), err
+			},
+		} {
+			if err := db.Stop(ctx); err != nil {
+				return err
 			}
-		}()
-		page, err := in.Store.QueryRollouts(ctx, agl.QueryRolloutsParams{})
-		if err != nil {
-			return err
+			resumed := make(chan error, 1)
+			go func() {
+				select {
+				case <-waits:
+					resumed <- db.Resume(t.Context())
+				case <-t.Context().Done():
+				}
+			}()
+			found, err := call()
+			if err != nil {
+				return err
+			}
+			if found != 2 {
+				t.Errorf("%d rollouts after the restart, want 2", found)
+			}
+			if err := <-resumed; err != nil {
+				return err
+			}
 		}
-		if len(page.Items) != 2 {
-			t.Errorf("%d rollouts after the restart, want 2", len(page.Items))
-		}
-		return <-resumed
+		return nil
 	})
 	err = fit(t.Context(), trainer.Config{
 		Agent: rewarded, Algorithm: algorithm, InitialResources: prompt(), Database: database, Unrewarded: true,

@@ -115,10 +115,13 @@ func (t *Trainer) learn(ctx context.Context, cfg Config, s agl.Store, in agl.Alg
 		return err
 	}
 	in.Collector = collector
+	s = outlasting(s, cfg)
+	if o, ok := s.(*outlast); ok {
+		in.Collector = outlastCollector{collector, o}
+	}
 	learner, ok := cfg.Algorithm.(CallLearner)
 	ctx, endRun := context.WithCancelCause(ctx)
 	defer endRun(nil)
-	s = outlasting(s, cfg)
 	w := &uselessCheck{Store: s, calls: ok && learner.LearnsFromCalls(), endRun: endRun, seen: map[string]bool{}, failures: failures{}}
 	if !cfg.Unrewarded {
 		t.mu.Lock()
