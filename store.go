@@ -171,7 +171,7 @@ type DequeueRolloutsParams struct {
 	Limit          int // the most rollouts to claim, of which a store may claim fewer; not positive claims none
 	WorkerID       Null[string]
 	Wait           time.Duration // how long to block; 0 does not
-	IdempotencyKey string
+	IdempotencyKey string        // a repeat with it gets the claims of the first call that are still its own to work on
 }
 
 // DequeueResult is the result of Store.DequeueRollouts.
