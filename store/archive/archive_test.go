@@ -465,6 +465,16 @@ func TestImportRefusesOtherData(t *testing.T) {
 	}
 }
 
+// TestImportOfNewer: a record that only a newer program knows is no damage.
+func TestImportOfNewer(t *testing.T) {
+	t.Parallel()
+	header, _, _ := strings.Cut(string(export(t, populate(t, 1))), "\n")
+	_, err := archive.Import(t.Context(), newMemory(t, 0), strings.NewReader(header+"\n"+exportLine("novelty", "{}")), nil)
+	if !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), "novelty") || !strings.Contains(err.Error(), "newer") || strings.Contains(err.Error(), "damaged") {
+		t.Errorf("error %v, want one that asks for a newer program", err)
+	}
+}
+
 // goldenData is a little of everything, with fixed ids and times.
 func goldenData(tb testing.TB) *memory.Driver {
 	tb.Helper()

@@ -261,7 +261,8 @@ func (im *importer) add(l *line) (err error) {
 		err = l.decode(&s)
 		im.state = (*driver.State)(&s)
 	default:
-		err = l.damaged("got a record of kind %q, which this program does not know", l.kind)
+		err = agl.Errorf(agl.CodeInvalid, "line %d of the export is a record of kind %q, which this program does not know: use the program that wrote it, or a newer one",
+			l.number, l.kind)
 	}
 	im.counts.add(l.kind)
 	b.records++
