@@ -62,6 +62,23 @@ func ask(ctx context.Context, p *proxy.Proxy, path, body string, header http.Hea
 	return w
 }
 
+// silence is a body that never comes.
+type silence chan struct{}
+
+func (s silence) Read([]byte) (int, error) {
+	<-s
+	return 0, errors.New("closed")
+}
+
+func (s silence) Close() error {
+	select {
+	case <-s:
+	default:
+		close(s)
+	}
+	return nil
+}
+
 // What a backend fails to answer is asked again, as long as it may help.
 func TestRetries(t *testing.T) {
 	t.Parallel()
@@ -74,6 +91,7 @@ func TestRetries(t *testing.T) {
 		status int
 		header http.Header
 		cut    bool // the body
+		hang   bool // in the body
 		edit   func(c *proxy.Config)
 		want   int // status
 		tries  int
@@ -89,6 +107,7 @@ func TestRetries(t *testing.T) {
 		{name: "429", fails: 1, status: 429, want: 200, tries: 2},
 		{name: "500 for good", fails: 9, status: 500, want: 500, tries: 3},
 		{name: "503", fails: 1, status: 503, want: 200, tries: 2},
+		{name: "503, and then silence", fails: 2, status: 503, hang: true, want: 200, tries: 3},
 		{name: "501 stays", fails: 1, status: 501, want: 501, tries: 1},
 		{name: "400 stays", fails: 1, status: 400, want: 400, tries: 1},
 		{name: "asks for time", fails: 1, status: 429, header: http.Header{"Retry-After": {patient}}, want: 200, tries: 2, least: 2 * time.Second},
@@ -117,6 +136,9 @@ func TestRetries(t *testing.T) {
 					res := respond(tt.status, tt.header.Clone(), `{"error":{"message":"no"}}`)
 					if tt.cut {
 						res.ContentLength++
+					}
+					if tt.hang {
+						res.ContentLength, res.Body = -1, silence(make(chan struct{}))
 					}
 					return res, nil
 				}, tt.edit, "backend")

@@ -313,9 +313,11 @@ func (r *Reply) restart() {
 }
 
 // discard reads the rest of a short body, so that its connection can serve another
-// request.
+// request. One that does not come soon is not waited for.
 func discard(body io.ReadCloser) {
-	const most = 64 << 10
+	const most, soon = 64 << 10, 100 * time.Millisecond
+	late := time.AfterFunc(soon, func() { _ = body.Close() })
 	defer body.Close()
+	defer late.Stop()
 	_, _ = io.CopyN(io.Discard, body, most) // an error does not matter
 }
