@@ -19,13 +19,13 @@ import { Workers } from "./pages/workers.js";
 import { Keys } from "./pages/keys.js";
 
 const views = [
-  { path: "", name: "Overview", page: Overview, key: "1" },
-  { path: "runs", name: "Runs", page: Runs, detail: Run, parts: { steps: Step, prompts: Prompts }, key: "6" },
-  { path: "rollouts", name: "Rollouts", page: Rollouts, detail: Rollout, key: "2" },
-  { path: "resources", name: "Resources", page: Resources, key: "3" },
-  { path: "workers", name: "Workers", page: Workers, key: "4" },
-  { path: "releases", name: "Releases", page: Releases, detail: Release, key: "7" },
-  { path: "keys", name: "Access", page: Keys, key: "5" },
+  { path: "", name: "Overview", page: Overview },
+  { path: "runs", name: "Runs", page: Runs, detail: Run, parts: { steps: Step, prompts: Prompts } },
+  { path: "rollouts", name: "Rollouts", page: Rollouts, detail: Rollout },
+  { path: "resources", name: "Resources", page: Resources },
+  { path: "workers", name: "Workers", page: Workers },
+  { path: "releases", name: "Releases", page: Releases, detail: Release },
+  { path: "keys", name: "Access", page: Keys },
 ];
 
 const connectionWords = { live: "live", connecting: "connecting", paused: "paused", lost: "connection lost", ended: "signed out" };
@@ -59,7 +59,7 @@ function App() {
     return () => clearTimeout(timer);
   }, []);
   useKeys({
-    ...Object.fromEntries(views.map((v) => [v.key, () => (setHelp(false), go(v.path ? [v.path] : []))])),
+    ...Object.fromEntries(views.map((v, i) => [i + 1, () => (setHelp(false), go(v.path ? [v.path] : []))])),
     "?": () => setHelp(!help),
     Escape: () => (help ? setHelp(false) : document.activeElement?.blur()),
     "/": () => document.querySelector("input[type=search]")?.focus(),
@@ -105,7 +105,7 @@ function SignIn() {
 }
 
 const keys = [
-  ["1 2 3 4 5 6 7", "overview, rollouts, resources, workers, access, runs, releases"],
+  [views.map((v, i) => i + 1).join(" "), views.map((v) => v.name.toLowerCase()).join(", ")],
   ["/", "search"],
   ["j k", "next and previous row or span"],
   ["Enter", "open the row"],

@@ -902,8 +902,11 @@ test("rows are walked by keys", async () => {
   await api(`rollouts/${above.rollout_id}/cancel`, { method: "POST" });
   await page.keyboard.press("Enter");
   await page.locator("h1").getByText(third).waitFor();
-  await page.keyboard.press("3");
-  await page.getByRole("heading", { name: "Resources" }).waitFor();
+  const shown = await page.getByRole("navigation", { name: "Views" }).getByRole("link").allInnerTexts();
+  for (const [i, name] of shown.entries()) {
+    await page.keyboard.press(String(i + 1));
+    await page.locator("nav a[aria-current]").getByText(name, { exact: true }).waitFor();
+  }
   const help = page.getByRole("dialog", { name: "Keys" });
   for (let i = 0; i < 8; i++) { // a focus that comes back late is seen in every third
     await page.keyboard.press("?");
@@ -914,7 +917,7 @@ test("rows are walked by keys", async () => {
   }
   await page.keyboard.press("?");
   await help.waitFor();
-  await page.keyboard.press("2");
+  await page.keyboard.press("3");
   await page.getByRole("heading", { name: "Rollouts" }).waitFor();
   await help.waitFor({ state: "hidden" });
   await done();
