@@ -217,7 +217,7 @@ func (e *emission) attributes() (name string, attrs []agl.Attr, err error) {
 		}
 		return agl.SpanException, attrs, nil
 	}
-	rewards, err := e.rewards()
+	rewards, err := e.rewards("reward", "rewards")
 	if err != nil {
 		return "", nil, err
 	}
@@ -225,17 +225,18 @@ func (e *emission) attributes() (name string, attrs []agl.Attr, err error) {
 	return agl.SpanAnnotation, attrs, err
 }
 
-func (e *emission) rewards() ([]agl.Reward, error) {
+// rewards returns the dimensions of the reward. Errors have the names of the member with the primary one, or with all of them.
+func (e *emission) rewards(one, all string) ([]agl.Reward, error) {
 	if e.Reward != nil {
-		value, err := rewardNumber("reward", e.Reward)
+		value, err := rewardNumber(one, e.Reward)
 		return []agl.Reward{{Name: "primary", Value: value}}, err
 	}
 	if e.Rewards.Kind() != '{' {
-		return nil, fmt.Errorf("rewards: got %.100s, must be an object of numbers", e.Rewards)
+		return nil, fmt.Errorf("%s: got %.100s, must be an object of numbers", all, e.Rewards)
 	}
 	var rewards []agl.Reward
 	for name, raw := range agl.Attributes(e.Rewards).All() {
-		value, err := rewardNumber("rewards."+name, raw)
+		value, err := rewardNumber(all+"."+name, raw)
 		if err != nil {
 			return nil, err
 		}

@@ -313,8 +313,14 @@ func (p *Proxy) startSession(r *http.Request, _ route, _ *session.Session) (int,
 }
 
 func (p *Proxy) endSession(r *http.Request, rt route, _ *session.Session) (int, any, error) {
-	if err := p.readSessionBody(r, &struct{}{}); err != nil {
+	var body struct {
+		Outcome agl.OutcomeKind `json:"outcome"`
+	}
+	if err := p.readSessionBody(r, &body); err != nil {
 		return 0, nil, err
+	}
+	if body.Outcome != "" && body.Outcome != agl.OutcomeOK {
+		return 0, nil, agl.Errorf(agl.CodeInvalid, "outcome: got %.100q, must be %q, which a session ends with in any case; a reward says how good it was", string(body.Outcome), agl.OutcomeOK)
 	}
 	id, _ := sessionPath(rt.path)
 	s, _, err := p.sessions.ByID(r.Context(), id)

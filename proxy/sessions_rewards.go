@@ -39,7 +39,7 @@ func (r *sessionReward) params(rolloutID string) (agl.AddRewardParams, error) {
 		return agl.AddRewardParams{}, agl.Errorf(agl.CodeInvalid, "value and dimensions: got both or neither, must be one of them")
 	}
 	said := emission{Reward: r.Value, Rewards: r.Dimensions}
-	rewards, err := said.rewards()
+	rewards, err := said.rewards("value", "dimensions")
 	if err != nil {
 		return agl.AddRewardParams{}, agl.Errorf(agl.CodeInvalid, "%w", err)
 	}

@@ -215,7 +215,8 @@ func TestSessionsByKey(t *testing.T) {
 	l.call(t, at+"/reward", `{"value":0.6,"idempotency_key":"k"}`, 409, auth...)
 	l.call(t, at+"/reward", `{"value":"x"}`, 400, auth...)
 	l.call(t, at+"/reward", `{"value":1,"call":"nope"}`, 404, auth...)
-	l.call(t, at+"/end", "", 200, auth...)
+	l.call(t, at+"/end", `{"outcome":"agent_error"}`, 400, auth...)
+	l.call(t, at+"/end", `{"outcome":"ok"}`, 200, auth...)
 	if why := l.awaitEnd(t, id); why != "call" {
 		t.Errorf("ended by %q", why)
 	}
