@@ -32,7 +32,7 @@ var errOutdated = agl.Errorf(agl.CodeUnavailable, "postgres: a newer agl has mig
 
 // serve lets a connection write: while it is open, the schema is not migrated.
 func (d *Driver) serve(ctx context.Context, conn *pgconn.PgConn) error {
-	results, err := conn.Exec(ctx, `SELECT pg_advisory_lock_shared(`+servingLock+`); SELECT max(version) FROM schema_version`).ReadAll()
+	results, err := conn.Exec(ctx, `SELECT pg_advisory_lock_shared(`+servingLock+`); SELECT COALESCE(max(version), 0) FROM schema_version`).ReadAll()
 	if err != nil {
 		return err
 	}
@@ -43,9 +43,15 @@ func (d *Driver) serve(ctx context.Context, conn *pgconn.PgConn) error {
 	return d.checkSchema(version)
 }
 
+// errEmpty is the error while a backup is restored: it has made the tables, and not yet filled them.
+var errEmpty = agl.Errorf(agl.CodeUnavailable, "postgres: the tables of the database are empty: a backup is being restored, or somebody has emptied them")
+
 // checkSchema reports errOutdated if the schema's version is newer than this program's.
 func (d *Driver) checkSchema(version int) error {
-	if version <= d.schema {
+	switch {
+	case version == 0:
+		return errEmpty
+	case version <= d.schema:
 		return nil
 	}
 	d.outdated.Store(true)

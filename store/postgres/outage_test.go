@@ -318,6 +318,23 @@ func TestTablesAway(t *testing.T) {
 	}
 }
 
+// TestTablesEmpty: a backup that is being restored has made the tables, and not yet filled them.
+func TestTablesEmpty(t *testing.T) {
+	t.Parallel()
+	databaseURL := server.Database(t)
+	s := engine(t, postgres.Config{URL: databaseURL})
+	execute(t, databaseURL, `CREATE TABLE kept AS SELECT version FROM agl.schema_version; DELETE FROM agl.schema_version`)
+	execute(t, databaseURL, disconnect)
+	if _, err := s.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: numbered(1)}); !errors.Is(err, agl.ErrUnavailable) {
+		t.Errorf("enqueue: error %v, want CodeUnavailable", err)
+	}
+	if err := s.Ready(t.Context()); !errors.Is(err, agl.ErrUnavailable) {
+		t.Errorf("ready: error %v, want CodeUnavailable", err)
+	}
+	execute(t, databaseURL, `INSERT INTO agl.schema_version SELECT version FROM kept`)
+	enqueue(t, s, agl.EnqueueRolloutsParams{Rollouts: numbered(1)})
+}
+
 // disconnect ends the connections of others.
 const disconnect = `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
 

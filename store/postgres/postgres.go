@@ -113,7 +113,7 @@ func (d *Driver) Ping(ctx context.Context) error {
 		var standby bool
 		var readOnly string
 		var version int
-		err := conn.QueryRow(ctx, `SELECT pg_is_in_recovery(), current_setting('transaction_read_only'), (SELECT max(version) FROM schema_version)`).
+		err := conn.QueryRow(ctx, `SELECT pg_is_in_recovery(), current_setting('transaction_read_only'), (SELECT COALESCE(max(version), 0) FROM schema_version)`).
 			Scan(&standby, &readOnly, &version)
 		if err == nil {
 			err = d.checkSchema(version)
