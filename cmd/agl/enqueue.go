@@ -134,8 +134,13 @@ func (c *enqueueCommand) readResources() (resources agl.Resources, err error) {
 			data, err = os.ReadFile(path)
 		}
 	}
-	if err == nil {
-		err = rawjson.Unmarshal(bytes.TrimPrefix(data, []byte("\ufeff")), &resources)
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	switch {
+	case err != nil:
+	case len(bytes.TrimSpace(data)) == 0:
+		err = errors.New("the file is empty, must be a JSON object of resources by name, such as {}")
+	default:
+		err = rawjson.Unmarshal(data, &resources)
 	}
 	if wrong, ok := errors.AsType[*json.SemanticError](err); ok {
 		err = wrong.Err // without the names of types around it
