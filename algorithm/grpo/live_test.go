@@ -101,6 +101,7 @@ func learnLiveFrom(t *testing.T, agent agl.AgentFunc, s *store.Store, model *eng
 	publisher := &firstPublish{Publisher: model.Publisher(llm), done: make(chan struct{})}
 	config.Service, config.Publisher, config.Schedule.Peak = model.Service, publisher, 0.02
 	config.Schedule.Floor = 0.02
+	config.ModelName = model.Model().Name // otherwise a run that resumes takes calls of forgotten versions for those of another model
 	endTraffic := func() {}
 	config.OnStep = func(r grpo.StepReport) {
 		if reports = append(reports, r); r.Step == steps {
