@@ -358,6 +358,14 @@ func TestCache(t *testing.T) {
 			case bytes.Contains(body, []byte(`"stream":true`)):
 				return respond(200, http.Header{"Content-Type": {"text/event-stream"}},
 					fmt.Sprintf("data: {\"id\":\"s%d\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"},\"token_ids\":[7]}],\"prompt_token_ids\":[1]}\n\ndata: [DONE]\n\n", calls)), err
+			case bytes.Contains(body, []byte("an answer that is one")):
+				return respond(200, nil, `{"error":{"message":"out of memory"}}`), err
+			case bytes.Contains(body, []byte("nothing")):
+				return respond(200, nil, ""), err
+			case bytes.Contains(body, []byte("a page")):
+				return respond(200, http.Header{"Content-Type": {"text/html"}}, "<html>busy</html>"), err
+			case bytes.Contains(body, []byte("half of it")):
+				return respond(200, nil, `{"id":"c","cho`), err
 			case bytes.Contains(body, []byte("long")):
 				return respond(200, nil, `{"x":"`+strings.Repeat("y", 1<<20)+`"}`), err
 			}
@@ -387,6 +395,9 @@ func TestCache(t *testing.T) {
 		}
 		for range 2 {
 			expect("a failure is not kept", `{"model":"m","fail":1}`, nil, 1)
+			for _, what := range []string{"an answer that is one", "nothing", "a page", "half of it"} {
+				expect(what+" is not kept", `{"model":"m","`+what+`":1}`, nil, 1)
+			}
 			expect("nor a stream without its last event", `{"model":"m","stream":true,"messages":["no end"]}`, nil, 1)
 			expect("nor one with an error", `{"model":"m","stream":true,"messages":["an error"]}`, nil, 1)
 			expect("nor is what is too long", `{"model":"m","long":1}`, nil, 1)

@@ -77,15 +77,33 @@ func (r *Reply) addToCache(key cacheKey) {
 	entry := &cachedReply{key: key, backend: r.backend, target: r.Target, header: r.Header.Clone()}
 	limit := r.pool.cache.limit / maxCachedShare
 	if r.Buffered != nil {
-		if int64(len(r.Buffered)) <= limit {
+		if int64(len(r.Buffered)) <= limit && r.answers(r.Buffered) {
 			entry.body = bytes.Clone(r.Buffered)
 			r.pool.cache.put(entry)
 		}
 		return
 	}
 	r.body = &cachingBody{ReadCloser: r.body, entry: entry, limit: limit, length: r.Length, complete: func() {
-		if !r.Stream() || openai.CompleteStream(entry.body) {
+		if r.answers(entry.body) {
 			r.pool.cache.put(entry)
 		}
 	}}
+}
+
+// answers reports whether the whole body of a reply with status 200 is an answer, and not an error, or nothing. What is neither JSON nor
+// a stream is one, unless it is a page.
+func (r *Reply) answers(body []byte) bool {
+	switch {
+	case len(body) == 0 || r.hasType("text/html"):
+		return false
+	case r.Encoding() != "":
+		return true
+	case r.Stream():
+		return openai.CompleteStream(body)
+	case !r.hasType("application/json"):
+		return true
+	}
+	failed := false
+	openai.Members(body, func(name, value []byte) { failed = failed || string(name) == "error" && openai.Failed(value) })
+	return !failed && jsontext.Value(body).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
