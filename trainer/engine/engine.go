@@ -18,6 +18,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
@@ -61,8 +62,9 @@ type Engine struct {
 	chat   *chat.Server
 	close  func() error // of the connection; nil when there is none
 
-	mu     sync.Mutex
-	models []tinker.TrainingClient // behind the snapshots of Snapshot
+	mu        sync.Mutex
+	models    []tinker.TrainingClient // behind the snapshots of Snapshot
+	snapshots []string                // of Snapshot
 }
 
 // New makes an engine that serves no model yet: see [Engine.Publisher].
@@ -92,18 +94,33 @@ func unpublished(name, model string) error {
 		"no weights were published for it; Engine.Serve only loads weights, and Engine.Publisher(proxy).Publish makes the proxy send the calls of agents to them")
 }
 
-// Close unloads the models of [Engine.Snapshot] and ends the session with a remote
-// engine.
+// Close deletes the snapshots of [Engine.Snapshot], unloads its models, and ends the session with a remote engine.
 func (e *Engine) Close(ctx context.Context) error {
 	e.mu.Lock()
-	models := e.models
-	e.models = nil
+	models, snapshots := e.models, e.snapshots
+	e.models, e.snapshots = nil, nil
 	e.mu.Unlock()
+	e.remove(ctx, snapshots)
 	algorithm.Unload(ctx, e.logger, models...)
 	if e.close != nil {
 		return e.close()
 	}
 	return nil
+}
+
+// removeTimeout limits the deletions at the end: the engine may be away.
+const removeTimeout = 10 * time.Second
+
+// remove deletes snapshots, if the engine can delete any.
+func (e *Engine) remove(ctx context.Context, snapshots []string) {
+	ctx, done := context.WithTimeout(ctx, removeTimeout)
+	defer done()
+	for _, path := range snapshots {
+		err := e.Service.DeleteWeights(ctx, tinker.DeleteWeightsParams{Path: path})
+		if err != nil && !errors.Is(err, agl.ErrNotFound) && !errors.Is(err, agl.ErrUnimplemented) {
+			e.logger.WarnContext(ctx, "the engine has not deleted a snapshot", "path", path, "error", err)
+		}
+	}
 }
 
 // host stands for the chat server in this process: [Engine.Transport] serves its
@@ -219,8 +236,8 @@ func hasNaN(s tinker.Sequence) bool {
 }
 
 // Snapshot creates a model, loads the weights of a checkpoint if there is one, and
-// returns the path of a snapshot for [Engine.Serve]. The model stays until Close, as
-// some engines cannot sample without it.
+// returns the path of a snapshot for [Engine.Serve]. Both stay until Close, as some
+// engines cannot sample without the model.
 func (e *Engine) Snapshot(ctx context.Context, p tinker.CreateModelParams, weights string) (path string, err error) {
 	client, err := e.Service.CreateModel(ctx, p)
 	if err != nil {
@@ -234,7 +251,13 @@ func (e *Engine) Snapshot(ctx context.Context, p tinker.CreateModelParams, weigh
 			return "", err
 		}
 	}
-	return client.SaveWeightsForSampler(ctx, tinker.SaveWeightsParams{Name: "served"})
+	if path, err = client.SaveWeightsForSampler(ctx, tinker.SaveWeightsParams{Name: "served"}); err != nil {
+		return "", err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.snapshots = append(e.snapshots, path)
+	return path, nil
 }
 
 // Models is a proxy whose models can be replaced.

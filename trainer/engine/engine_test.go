@@ -316,3 +316,25 @@ func TestServedIsNotPublished(t *testing.T) {
 		}
 	}
 }
+
+// Snapshots that were made to be served are gone when nothing serves them any more.
+func TestCloseDeletesSnapshots(t *testing.T) {
+	t.Parallel()
+	e, err := NewPolicy(PolicyConfig{Policy: policy.Config{Context: 16, Layers: 1, Dim: 16, Heads: 1, FF: 16}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := e.Snapshot(t.Context(), tinker.CreateModelParams{}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Service.NewSamplingClient(t.Context(), tinker.NewSamplingClientParams{Path: path}); err != nil {
+		t.Errorf("before: %v", err)
+	}
+	if err := e.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := e.Service.NewSamplingClient(t.Context(), tinker.NewSamplingClientParams{Path: path}); !errors.Is(err, agl.ErrNotFound) {
+		t.Errorf("after: %v, want none", err)
+	}
+}
