@@ -346,6 +346,11 @@ func TestResumes(t *testing.T) {
 		cfg.From, cfg.Filter, cfg.Rounds, cfg.Steps, cfg.CheckpointEvery = sft.Stored(teacher.store), sft.Filter{Best: 1}, 1, 60, 10
 		return cfg
 	}
+	often := func(w *world, out string) sft.Config {
+		cfg := w.rejection(out)
+		cfg.CheckpointEvery = 5
+		return cfg
+	}
 	for _, tc := range []struct {
 		name   string
 		config func(w *world, out string) sft.Config
@@ -355,6 +360,7 @@ func TestResumes(t *testing.T) {
 	}{
 		{"own", (*world).rejection, after(47), false, 47},
 		{"own, killed", (*world).rejection, after(47), true, 40},
+		{"own, killed after a checkpoint in a round", often, after(47), true, 45},
 		{"own, when the rollouts of a round have come", (*world).rejection, sampled(2 * 16 * vocab), false, 20},
 		{"own, in a publication", (*world).rejection, publishing(3), false, 40},
 		{"own, in a validation", (*world).rejection, validating(40), false, 40},

@@ -51,9 +51,6 @@ func sftKeys(dir string) (yamlfile.Value, Algorithm) {
 				s.Failf(name, "given together with from, but then no rollouts are sampled")
 			}
 		}
-		if !s.Given("from") && s.Given("checkpoint_every") {
-			s.Failf("checkpoint_every", "given without from, but then each round ends with a checkpoint, and has no others")
-		}
 		switch {
 		case !s.Given("from") && !s.Given("min_reward") && !s.Given("best"):
 			s.Failf("", "neither min_reward nor best is given, but training on all of its own rollouts improves no model")

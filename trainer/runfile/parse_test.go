@@ -332,7 +332,6 @@ func TestSFT(t *testing.T) {
 		"{from: {}, steps: 1}":                               "f:4: algorithm.sft.from: neither db nor url is given, must be one of them",
 		"{from: {db: a.db, url: 'http://a'}, steps: 1}":      "f:4: algorithm.sft.from.db: given together with url, must be one of them",
 		"{from: model, steps: 1, samples: 2}":                "f:4: algorithm.sft.samples: given together with from, but then no rollouts are sampled",
-		"{best: 1, steps: 1, checkpoint_every: 5}":           "f:4: algorithm.sft.checkpoint_every: given without from, but then each round ends with a checkpoint, and has no others",
 		"{best: 1, steps: 1, val_n: 5}":                      "f:4: algorithm.sft.val_n: there are no validation tasks: give data.val, or data.val_share",
 		"{steps: 1}":                                         "f:4: algorithm.sft: neither min_reward nor best is given, but training on all of its own rollouts improves no model",
 		"{best: 1, steps: 1}}\nproxy: {capture: {mode: off}": "f:5: proxy.capture.mode: got off, but sft learns from the calls that are recorded",
