@@ -316,7 +316,7 @@ func TestSFT(t *testing.T) {
 	stored.Data.ValShare = 0.1
 	compare(t, "sft.yaml", stored)
 	compare(t, "rejection.yaml", file("rejection", algorithms.SFT{Config: sft.Config{
-		TrainingConfig: algorithm.TrainingConfig{Schedule: algorithm.Schedule{Peak: 5e-4, Floor: 5e-4}},
+		TrainingConfig: algorithm.TrainingConfig{Schedule: algorithm.Schedule{Peak: 5e-4, Floor: 5e-4}, CheckpointEvery: 20},
 		Filter:         sft.Filter{Best: 1}, Rounds: 3, Tasks: 64, Samples: 8, Steps: 50,
 	}}))
 	compare(t, "distil.yaml", file("distil", algorithms.SFT{
