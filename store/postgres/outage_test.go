@@ -331,7 +331,7 @@ func TestTablesEmpty(t *testing.T) {
 	if err := s.Ready(t.Context()); !errors.Is(err, agl.ErrUnavailable) {
 		t.Errorf("ready: error %v, want CodeUnavailable", err)
 	}
-	execute(t, databaseURL, `INSERT INTO agl.schema_version SELECT version FROM kept`)
+	execute(t, databaseURL, `INSERT INTO agl.schema_version SELECT version FROM kept; DROP TABLE kept`)
 	enqueue(t, s, agl.EnqueueRolloutsParams{Rollouts: numbered(1)})
 }
 
