@@ -18,7 +18,7 @@ const interruptTimeout = 10 * time.Second
 func Outlast(ctx context.Context) (longer context.Context, done func()) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		_ = backoff.Sleep(longer, interruptTimeout)
+		_ = backoff.Sleep(longer, interruptTimeout) // done ends it early
 		cancel()
 	})
 	return longer, func() {

@@ -147,7 +147,7 @@ func (s *snapshots) get(ctx context.Context) (jsontext.Value, error) {
 	}
 	if s.next == nil {
 		s.next = &nextSnapshot{time.Now(), make(chan struct{})}
-		go s.renew(context.WithoutCancel(ctx), s.next)
+		go s.renew(context.WithoutCancel(ctx), s.next) // nobody waits for it: a snapshot that hangs must not hold back the end of Run
 	}
 	next := s.next
 	s.mu.Unlock()

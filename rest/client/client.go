@@ -250,8 +250,9 @@ func (c *Client) tryAgain(ctx context.Context, n int, op operation, read reply) 
 // maxKept is the largest buffer that is kept for another answer, in bytes.
 const maxKept = 1 << 20
 
-// slowest is the rate in bytes a second at which a large request must at least be sent.
-const slowest = 128 << 10
+// slowest is the rate in bytes a second at which a large request must at least be sent, beside the time for its answer. A lower one would
+// also wait longer for a server that hangs.
+const slowest = 512 << 10
 
 var errIdle = errors.New("nothing came from it for too long")
 

@@ -25,7 +25,7 @@ type Config struct {
 	// TokenFile, in place of Token, is a file with the token, such as a workload identity's. It is read again every 10 s.
 	TokenFile string
 	// RequestTimeout is how long a request waits for its answer, and then for each part of it, not counting the time that
-	// it asks the server to block. A large body has a second more for each 128 KiB. Default 30 s.
+	// it asks the server to block. A large body has a second more for each 512 KiB. Default 30 s.
 	RequestTimeout time.Duration
 	// LongPoll bounds how long one request blocks on the server. A longer wait takes
 	// several requests. Default 25 s, at most 60 s.

@@ -404,7 +404,7 @@ func TestSlowUpload(t *testing.T) {
 		took time.Duration
 	}{
 		{1 << 10, 30 * time.Second},
-		{4 << 20, 62 * time.Second},
+		{4 << 20, 38 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c, err := client.New(client.Config{
