@@ -226,8 +226,19 @@ func (p *plainChunk) read() (*format.PageHeader, []byte, error) {
 		return nil, nil, err
 	}
 	p.pageAt += int64(len(p.page))
-	p.page = append(append(p.page[:0], head...), page...)
+	p.page = p.page[:0]
+	if isEmpty(header) {
+		return header, page, nil
+	}
+	p.page = append(append(p.page, head...), page...)
 	return header, p.page[len(head):], nil
+}
+
+// isEmpty reports whether a data page has no values, not even nulls, as pyarrow writes them. The plain file is without them: the library
+// panics on those of the second version in nested columns.
+func isEmpty(header *format.PageHeader) bool {
+	v1, v2 := header.DataPageHeader, header.DataPageHeaderV2
+	return v1.Valid && v1.V.NumValues == 0 || v2.Valid && v2.V.NumValues == 0
 }
 
 // inflate decompresses a page into the buffer, and rejects one that is larger than its header says.

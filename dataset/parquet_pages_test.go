@@ -201,6 +201,16 @@ func TestManyPages(t *testing.T) {
 	}
 }
 
+// testdata/empty_pages.parquet was written by pyarrow 26.0.1 with data pages of version 2 that should have a byte: its row groups begin with
+// a page without values.
+func TestEmptyPages(t *testing.T) {
+	t.Parallel()
+	tasks, err := readAll("testdata/empty_pages.parquet")
+	if got := fmt.Sprintf("%s", tasks); err != nil || got != `[{"a":[]} {"a":[1,2]} {"a":[]}]` {
+		t.Errorf("got %s and %v", got, err)
+	}
+}
+
 // testdata/arrow.parquet was written by pyarrow 26.0.1 with LZ4 and data pages of version 2, which have booleans in runs.
 func TestPagesOfArrow(t *testing.T) {
 	t.Parallel()
