@@ -53,8 +53,11 @@ func turnsOf(spans []agl.Span, sequences []adapter.Trajectory, discount float64,
 			return nil, err
 		}
 		reward := dimensionOf(rewards, dimension)
+		if !reward.Valid {
+			continue // most spans: to look for their calls takes time
+		}
 		switch at, named := rewarded(turns, sequences, spans, &spans[i]); {
-		case !reward.Valid || at < 0:
+		case at < 0:
 		case !adapter.IsPosted(&spans[i]):
 			turns[at].togo += reward.V
 		case named:
@@ -95,24 +98,20 @@ func (r addedReward) or(at int, value float64, span *agl.Span) addedReward {
 // that is the last one with a smaller sequence id: a late reward may have the id of the call after it. It may name any span of the call:
 // they share its sequence id.
 func rewarded(turns []turn, sequences []adapter.Trajectory, spans []agl.Span, span *agl.Span) (at int, named bool) {
-	sequence := int64(-1)
-	if id, _ := span.Attributes.GetString(agl.AttrRewardSpan); id != "" {
-		if i := slices.IndexFunc(spans, func(s agl.Span) bool { return s.SpanID == id }); i >= 0 {
+	call, _ := span.Attributes.GetString(agl.AttrRewardCall)
+	spanID, _ := span.Attributes.GetString(agl.AttrRewardSpan)
+	ofTurn, _ := span.Attributes.GetString(agl.AttrRewardTurn)
+	if call != "" || spanID != "" || ofTurn != "" {
+		sequence := int64(-1)
+		if i := slices.IndexFunc(spans, func(s agl.Span) bool { return s.SpanID == spanID }); spanID != "" && i >= 0 {
 			sequence = spans[i].SequenceID
 		}
-	}
-	is := func(attribute, id string) bool {
-		text, _ := span.Attributes.GetString(attribute)
-		named = named || text != ""
-		return text != "" && text == id
-	}
-	for i, t := range slices.Backward(turns) {
-		reply := sequences[t.sequence].Replies[t.reply]
-		if is(agl.AttrRewardCall, reply.ResponseID.V) || is(agl.AttrRewardSpan, reply.SpanID) || t.id == sequence || is(agl.AttrRewardTurn, reply.Turn) {
-			return i, true
+		for i, t := range slices.Backward(turns) {
+			reply := sequences[t.sequence].Replies[t.reply]
+			if call != "" && call == reply.ResponseID.V || spanID != "" && spanID == reply.SpanID || t.id == sequence || ofTurn != "" && ofTurn == reply.Turn {
+				return i, true
+			}
 		}
-	}
-	if named {
 		return -1, true
 	}
 	at, _ = slices.BinarySearchFunc(turns, span.SequenceID, func(t turn, id int64) int { return cmp.Compare(t.id, id) })

@@ -156,3 +156,21 @@ func TestDatumOfTurns(t *testing.T) {
 		t.Errorf("advantages: got %v, want %v", d.Advantages, want)
 	}
 }
+
+// The calls of a reward are not looked for where there is none: with as many large spans as here that would take longer than a test may.
+func TestTurnsOfManyCalls(t *testing.T) {
+	t.Parallel()
+	const calls = 10_000
+	large := agl.Attributes(`{"logprobs.content":[` + strings.Repeat(`{"token":"a","logprob":-0.5},`, 100) + `null]}`)
+	var spans []agl.Span
+	var replies []adapter.Reply
+	for i := range calls {
+		replies = append(replies, replyAt(int64(i), i, i+1))
+		spans = append(spans, agl.Span{SpanID: "call " + strconv.Itoa(i), SequenceID: int64(i), Name: agl.SpanRawRequest, Attributes: large})
+	}
+	spans = append(spans, rewardSpan(t, calls, 1))
+	turns, err := turnsOf(spans, []adapter.Trajectory{{Replies: replies}}, 1, "")
+	if err != nil || len(turns) != calls || turns[0].togo != 1 {
+		t.Errorf("%d turns, error %v", len(turns), err)
+	}
+}
