@@ -40,10 +40,7 @@ type options struct {
 }
 
 func main() {
-	if role := bench.Role(); role != "" {
-		bench.Exit(role, serveGateway(role))
-		return
-	}
+	bench.Play("conversation", map[string]func(args []string) error{"proxy": serveProxy, "reverse": serveReverse})
 	bench.Main("conversation", "Measures what a conversation of many turns costs.", run)
 }
 
@@ -276,7 +273,7 @@ func converse(ctx context.Context, s *store.Store, turns int) (*measured, error)
 	talk := &talk{}
 	for range turns {
 		talk.user()
-		if _, err := post(ctx, call, talk.request()); err != nil {
+		if err := post(ctx, call, talk.request()); err != nil {
 			return nil, err
 		}
 		talk.assistant()
@@ -316,21 +313,21 @@ func adapt(ctx context.Context, s agl.Store, rolloutID string, turns int) error 
 	return err
 }
 
-// post returns the body of the reply.
-func post(ctx context.Context, url string, body []byte) ([]byte, error) {
+// post sends a request and reads its reply.
+func post(ctx context.Context, url string, body []byte) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	reply, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	text, err := io.ReadAll(reply.Body)
 	_ = reply.Body.Close() // it was read to its end
 	if err == nil && reply.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %.300s", reply.Status, text)
 	}
-	return text, err
+	return err
 }

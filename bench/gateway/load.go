@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -94,56 +92,26 @@ func call(s *server, worker, n int) (*http.Request, error) {
 		`{"model":"gpt","messages":[{"role":"system","content":"You are a helpful assistant."},{"role":"user","content":"Say hello."}],"temperature":0.2,"max_tokens":64}`)
 }
 
-// result is the result of a load.
-type result struct {
-	took  time.Duration
-	cpu   time.Duration   // of the server
-	times []time.Duration // of each request, sorted
-}
-
-func (r *result) rate() float64          { return float64(len(r.times)) / r.took.Seconds() }
-func (r *result) cpuEach() time.Duration { return r.cpu / time.Duration(max(len(r.times), 1)) }
-
-// quantile returns the time within which this percentage of the requests ends.
-func (r *result) quantile(percent int) time.Duration { return bench.Quantile(r.times, percent) }
-
-// drive sends requests over a number of connections for a time. The first error ends it.
-func (s *server) drive(ctx context.Context, w workload, span time.Duration) (result, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+// drive sends requests over a number of connections for a time.
+func (s *server) drive(ctx context.Context, w workload, span time.Duration) (bench.Calls, error) {
 	before, err := s.process.CPU()
 	if err != nil {
-		return result{}, err
+		return bench.Calls{}, err
 	}
-	times := make([][]time.Duration, w.connections)
-	began := time.Now()
-	var group sync.WaitGroup
-	for i := range w.connections {
-		group.Go(func() {
-			for n := 0; time.Since(began) < span && ctx.Err() == nil; n++ {
-				r, err := w.request(s, i, n)
-				at := time.Now()
-				if err == nil {
-					_, err = s.do(ctx, r)
-				}
-				if err != nil {
-					cancel(err)
-					return
-				}
-				times[i] = append(times[i], time.Since(at))
-			}
-		})
+	out, err := bench.Load(ctx, w.connections, span, 0, func(worker, n int) error {
+		r, err := w.request(s, worker, n)
+		if err == nil {
+			_, err = s.do(ctx, r)
+		}
+		return err
+	})
+	if err != nil {
+		return bench.Calls{}, err
 	}
-	group.Wait()
-	if ctx.Err() != nil {
-		return result{}, context.Cause(ctx)
-	}
-	out := result{took: time.Since(began), times: slices.Concat(times...)}
 	after, err := s.process.CPU()
-	out.cpu = after - before
-	slices.Sort(out.times)
+	out.CPU = after - before
 	if strings.HasPrefix(w.name, "call") {
-		s.calls += len(out.times)
+		s.calls += len(out.Times)
 	}
 	return out, err
 }

@@ -30,9 +30,7 @@ type options struct {
 }
 
 func main() {
-	if bench.Role() == "backend" {
-		bench.Exit("gateway", serveBackend())
-	}
+	bench.Play("gateway", map[string]func(args []string) error{"backend": serveBackend})
 	bench.Main("gateway", "Measures agl store --gateway beside Agent-lightning v1.0's server, as ratios.", run)
 }
 
@@ -92,20 +90,20 @@ func run(ctx context.Context, opt options) (err error) {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
-	results := make(map[string][][]result) // by workload, round and server
+	results := make(map[string][][]bench.Calls) // by workload, round and server
 	for round := range opt.Rounds {
 		for _, w := range workloads() {
 			if opt.Only != "" && opt.Only != w.name {
 				continue
 			}
-			one := make([]result, len(servers))
+			one := make([]bench.Calls, len(servers))
 			for i, s := range servers {
 				if one[i], err = s.drive(ctx, w, opt.Time); err != nil {
 					return fmt.Errorf("%s: %s: %w", s.name, w.name, err)
 				}
 				r := &one[i]
 				fmt.Fprintf(os.Stderr, "round %d: %-20s %-10s %7.0f/s %9v CPU each  p50 %v p99 %v\n", round+1, w.name, s.name,
-					r.rate(), r.cpuEach().Round(time.Microsecond), r.quantile(50).Round(10*time.Microsecond), r.quantile(99).Round(10*time.Microsecond))
+					r.Rate(), r.CPUEach().Round(time.Microsecond), r.Quantile(50).Round(10*time.Microsecond), r.Quantile(99).Round(10*time.Microsecond))
 			}
 			results[w.name] = append(results[w.name], one)
 		}
@@ -119,7 +117,7 @@ func run(ctx context.Context, opt options) (err error) {
 }
 
 // report prints the medians of the ratios of the rounds.
-func report(results map[string][][]result) error {
+func report(results map[string][][]bench.Calls) error {
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "workload\tagl, requests/s\tagl-server\tratio\twanted\tCPU of a request, agl\tagl-server\tratio\twanted\tp99, agl\tagl-server\tratio\twanted")
 	for _, w := range workloads() {
@@ -131,9 +129,9 @@ func report(results map[string][][]result) error {
 		var ratios [3][]float64
 		for _, r := range rounds {
 			for i := range r {
-				rate[i] = append(rate[i], r[i].rate())
-				cpu[i] = append(cpu[i], r[i].cpuEach().Seconds())
-				p99[i] = append(p99[i], r[i].quantile(99).Seconds())
+				rate[i] = append(rate[i], r[i].Rate())
+				cpu[i] = append(cpu[i], r[i].CPUEach().Seconds())
+				p99[i] = append(p99[i], r[i].Quantile(99).Seconds())
 			}
 			n := len(rate[0]) - 1
 			ratios[0] = append(ratios[0], rate[0][n]/rate[1][n])
@@ -155,7 +153,7 @@ func report(results map[string][][]result) error {
 }
 
 // serveBackend is a model server that answers at once, like vLLM with token ids.
-func serveBackend() error {
+func serveBackend([]string) error {
 	const reply = `{"id":"chatcmpl-0","object":"chat.completion","created":1700000000,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"Hello! How can I help you?"},` +
 		`"logprobs":{"content":[{"token":"Hello","logprob":-0.5,"bytes":[72],"top_logprobs":[]},{"token":"!","logprob":-0.1,"bytes":[33],"top_logprobs":[]}]},` +
 		`"finish_reason":"stop","token_ids":[9906,0]}],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5},"prompt_token_ids":[1,2,3]}`

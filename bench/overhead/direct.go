@@ -5,8 +5,8 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"sync"
-	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
@@ -148,27 +148,15 @@ func (d *direct) evaluate(ctx context.Context, tasks agl.Tasks) (float64, error)
 // rollouts runs the tasks on as many goroutines as there are runners.
 func (d *direct) rollouts(ctx context.Context, tasks agl.Tasks, label string, temperature float64) ([]episode, error) {
 	episodes := make([]episode, len(tasks))
-	errs := make([]error, d.opt.Runners)
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for w := range d.opt.Runners {
-		wg.Go(func() {
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= len(tasks) || errs[w] != nil {
-					return
-				}
-				episodes[i], errs[w] = d.rollout(ctx, tasks[i], algorithm.DeriveSeed(d.opt.Seed, label, i), temperature)
-			}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(d.opt.Runners)
+	for i, task := range tasks {
+		group.Go(func() (err error) {
+			episodes[i], err = d.rollout(ctx, task, algorithm.DeriveSeed(d.opt.Seed, label, i), temperature)
+			return err
 		})
 	}
-	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
-		}
-	}
-	return episodes, nil
+	return episodes, group.Wait()
 }
 
 func (d *direct) rollout(ctx context.Context, input []byte, seed uint64, temperature float64) (episode, error) {

@@ -51,7 +51,7 @@ func chunks(n int) []string {
 
 // serveBackend is the model server, the same for all gateways. A stream named
 // "hold" stops after its first event until the client leaves.
-func serveBackend() error {
+func serveBackend([]string) error {
 	all := replies()
 	return bench.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)

@@ -22,8 +22,9 @@ const (
 // reportKeys compares how long calls take without a key, with one, and with one that has a budget,
 // which is reserved in the store before the call and settled after it. They take turns.
 func (b *suite) reportKeys(ctx context.Context) error {
-	base := b.gateways[1].target
-	names, targets := []string{"no key"}, []target{base}
+	base := b.gateways[1]
+	base.name = "no key"
+	gateways := []gateway{base}
 	for _, k := range []struct {
 		name   string
 		limits access.Limits
@@ -33,39 +34,28 @@ func (b *suite) reportKeys(ctx context.Context) error {
 			return err
 		}
 		keyed := base
-		keyed.key = made.Text
-		names, targets = append(names, k.name), append(targets, keyed)
+		keyed.name, keyed.target.key = k.name, made.Text
+		gateways = append(gateways, keyed)
 	}
-	ratios50, ratios99 := make([][]float64, len(targets)), make([][]float64, len(targets))
-	last := make([]result, len(targets))
+	ratios50, ratios99 := make([][]float64, len(gateways)), make([][]float64, len(gateways))
+	var last []bench.Calls
 	for round := range b.opt.Rounds {
-		rs := make([]result, len(targets))
-		for turn := range turns {
-			for i := range targets {
-				if turn%2 == 1 {
-					i = len(targets) - 1 - i
-				}
-				transport := newTransport(keyedCalls)
-				r, err := drive(ctx, transport, targets[i], modelCall, keyedCalls, b.opt.Time/turns)
-				transport.CloseIdleConnections()
-				if err != nil {
-					return fmt.Errorf("%s: %w", names[i], err)
-				}
-				rs[i].add(r)
-			}
+		rs, err := b.measure(ctx, gateways, modelCall, keyedCalls)
+		if err != nil {
+			return err
 		}
 		for i := range rs {
-			ratios50[i] = append(ratios50[i], float64(bench.Median(rs[i].times))/float64(bench.Median(rs[0].times)))
-			ratios99[i] = append(ratios99[i], float64(rs[i].p99())/float64(rs[0].p99()))
-			fmt.Fprintf(os.Stderr, "round %d: %-20s p50 %v  p99 %v  %d failed\n", round+1, names[i], bench.Median(rs[i].times).Round(10*time.Microsecond), rs[i].p99().Round(10*time.Microsecond), rs[i].failed)
+			ratios50[i] = append(ratios50[i], float64(rs[i].Quantile(50))/float64(rs[0].Quantile(50)))
+			ratios99[i] = append(ratios99[i], float64(rs[i].Quantile(99))/float64(rs[0].Quantile(99)))
+			fmt.Fprintf(os.Stderr, "round %d: %-20s p50 %v  p99 %v  %d failed\n", round+1, gateways[i].name, rs[i].Quantile(50).Round(10*time.Microsecond), rs[i].Quantile(99).Round(10*time.Microsecond), len(rs[i].Failed))
 		}
 		last = rs
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "a call of %v, %d at once\tp50\t× no key (≤ 1.03)\tp99\t× no key\tfailed\n", modelTime, keyedCalls)
-	for i, name := range names {
-		fmt.Fprintf(w, "%s\t%v\t%.3f\t%v\t%.3f\t%d\n", name, bench.Median(last[i].times).Round(10*time.Microsecond), bench.Median(ratios50[i]),
-			last[i].p99().Round(10*time.Microsecond), bench.Median(ratios99[i]), last[i].failed)
+	for i, g := range gateways {
+		fmt.Fprintf(w, "%s\t%v\t%.3f\t%v\t%.3f\t%d\n", g.name, last[i].Quantile(50).Round(10*time.Microsecond), bench.Median(ratios50[i]),
+			last[i].Quantile(99).Round(10*time.Microsecond), bench.Median(ratios99[i]), len(last[i].Failed))
 	}
 	return w.Flush()
 }

@@ -3,14 +3,11 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/agl-go/agl/bench/internal/bench"
@@ -24,36 +21,8 @@ type target struct {
 	key  string
 }
 
-// result is the result of a load of calls.
-type result struct {
-	calls int
-	took  time.Duration
-	cpu   time.Duration   // of the gateway
-	times []time.Duration // of each call, sorted
-
-	failed int   // further calls, which failed
-	why    error // of one of them
-}
-
-func (r *result) cpuPerCall() time.Duration { return r.cpu / time.Duration(max(r.calls, 1)) }
-
-// p99 returns the time within which 99 of 100 calls end.
-func (r *result) p99() time.Duration { return bench.Quantile(r.times, 99) }
-
 // tolerated is the number of failed calls of one worker after which a measurement ends. Fewer are only reported.
 const tolerated = 3
-
-// add adds the result of another turn of the same load.
-func (r *result) add(more result) {
-	r.calls += more.calls
-	r.took += more.took
-	r.cpu += more.cpu
-	r.times = append(r.times, more.times...)
-	slices.Sort(r.times)
-	if r.failed += more.failed; r.why == nil {
-		r.why = more.why
-	}
-}
 
 // newTransport returns a transport that keeps this number of connections open.
 func newTransport(connections int) *http.Transport {
@@ -61,39 +30,9 @@ func newTransport(connections int) *http.Transport {
 }
 
 // drive makes calls over a number of connections for a time.
-func drive(ctx context.Context, transport *http.Transport, to target, workload string, connections int, span time.Duration) (result, error) {
+func drive(ctx context.Context, transport *http.Transport, to target, workload string, connections int, span time.Duration) (bench.Calls, error) {
 	body := request(workload)
-	times := make([][]time.Duration, connections)
-	failures := make([][]error, connections)
-	began := time.Now()
-	var group sync.WaitGroup
-	for i := range connections {
-		group.Go(func() {
-			for time.Since(began) < span && ctx.Err() == nil {
-				at := time.Now()
-				if err := one(ctx, transport, to, i, body); err != nil {
-					if failures[i] = append(failures[i], err); len(failures[i]) > tolerated {
-						return
-					}
-					continue
-				}
-				times[i] = append(times[i], time.Since(at))
-			}
-		})
-	}
-	group.Wait()
-	r := result{took: time.Since(began), times: slices.Concat(times...)}
-	r.calls = len(r.times)
-	all := slices.Concat(failures...)
-	if r.failed = len(all); r.failed > 0 {
-		r.why = all[0]
-	}
-	for _, each := range failures {
-		if len(each) > tolerated {
-			return r, fmt.Errorf("one of %d workers gave up after %d failed calls: %w", connections, len(each), errors.Join(each...))
-		}
-	}
-	return r, ctx.Err()
+	return bench.Load(ctx, connections, span, tolerated, func(worker, _ int) error { return one(ctx, transport, to, worker, body) })
 }
 
 func newRequest(ctx context.Context, to target, worker int, body string) (*http.Request, error) {

@@ -33,14 +33,9 @@ type options struct {
 }
 
 func main() {
-	switch bench.Role() {
-	case "backend":
-		bench.Exit("proxy", serveBackend())
-	case "reverse":
-		bench.Exit("proxy", serveReverse())
-	case "agl":
-		bench.Exit("proxy", serveAgl())
-	}
+	bench.Play("proxy", map[string]func(args []string) error{
+		"backend": serveBackend, "agl": serveAgl, "reverse": func(args []string) error { return bench.ServeReverse(args[0]) },
+	})
 	bench.Main("proxy", "Measures LLM gateways before one model server, as ratios.", run)
 }
 
@@ -56,6 +51,7 @@ type gateway struct {
 	process *bench.Process
 	target  target
 	left    *leftovers // nil for gateways that record nothing
+	slow    bool       // its calls take seconds
 }
 
 // suite has the processes of a run.
@@ -93,14 +89,14 @@ func run(ctx context.Context, opt options) (err error) {
 			return err
 		}
 	}
-	results := make(map[string]map[string][]result) // by workload and gateway
+	results := make(map[string]map[string][]bench.Calls) // by workload and gateway
 	workloads := slices.DeleteFunc(slices.Clone(opt.Only), func(name string) bool { return goals[name] == 0 })
 	for round := range opt.Rounds {
 		for _, workload := range workloads {
 			if results[workload] == nil {
-				results[workload] = make(map[string][]result)
+				results[workload] = make(map[string][]bench.Calls)
 			}
-			rs, err := b.measure(ctx, workload)
+			rs, err := b.measure(ctx, b.gateways, workload, opt.Connections)
 			if err != nil {
 				return err
 			}
@@ -108,7 +104,7 @@ func run(ctx context.Context, opt options) (err error) {
 				g := b.gateways[i]
 				results[workload][g.name] = append(results[workload][g.name], r)
 				fmt.Fprintf(os.Stderr, "round %d: %-7s %-22s %8.0f calls/s %8v CPU/call  p99 %v  %d failed\n", round+1, workload, g.name,
-					float64(r.calls)/r.took.Seconds(), r.cpuPerCall().Round(100*time.Nanosecond), r.p99().Round(10*time.Microsecond), r.failed)
+					r.Rate(), r.CPUEach().Round(100*time.Nanosecond), r.Quantile(99).Round(10*time.Microsecond), len(r.Failed))
 			}
 		}
 	}
@@ -138,8 +134,7 @@ func (b *suite) start(ctx context.Context) (err error) {
 	if b.backend, err = b.own(bench.StartRole(ctx, "backend")); err != nil {
 		return err
 	}
-	at := backendEnv + "=" + b.backend.URL
-	reverse, err := b.own(bench.StartRole(ctx, "reverse", at))
+	reverse, err := b.own(bench.StartRole(ctx, "reverse", b.backend.URL))
 	if err != nil {
 		return err
 	}
@@ -151,7 +146,7 @@ func (b *suite) start(ctx context.Context) (err error) {
 	if b.opt.Spool {
 		spool = filepath.Join(b.dir, "spool")
 	}
-	ours, err := b.own(bench.StartRole(ctx, "agl", at, storeEnv+"="+store.URL, spoolEnv+"="+spool))
+	ours, err := b.own(bench.StartRole(ctx, "agl", b.backend.URL, store.URL, spool))
 	if err != nil {
 		return err
 	}
@@ -163,9 +158,9 @@ func (b *suite) start(ctx context.Context) (err error) {
 		return err
 	}
 	b.gateways = []gateway{
-		{"ReverseProxy", reverse, target{base: reverse.URL, path: plain}, nil},
-		{"agl, no record", ours, target{base: ours.URL, path: plain}, nil},
-		{recorded, ours, target{base: ours.URL, path: left.path}, left},
+		{"ReverseProxy", reverse, target{base: reverse.URL, path: plain}, nil, false},
+		{"agl, no record", ours, target{base: ours.URL, path: plain}, nil, false},
+		{recorded, ours, target{base: ours.URL, path: left.path}, left, false},
 	}
 	if b.opt.LiteLLM == "" {
 		return nil
@@ -179,7 +174,7 @@ func (b *suite) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	b.gateways = append(b.gateways, gateway{"LiteLLM", lite, target{base: lite.URL, path: plain, key: "none"}, nil})
+	b.gateways = append(b.gateways, gateway{"LiteLLM", lite, target{base: lite.URL, path: plain, key: "none"}, nil, true})
 	return nil
 }
 
@@ -243,35 +238,37 @@ const turns = 8
 
 // measure drives each gateway for the time of a round, in turns, every second turn in reverse order. LiteLLM has only one
 // turn, because its calls take seconds.
-func (b *suite) measure(ctx context.Context, workload string) (results []result, err error) {
-	spells := make([]*spell, len(b.gateways))
-	for i := range spells {
-		s := &spell{gateway: &b.gateways[i], transport: newTransport(b.opt.Connections), workload: workload, connections: b.opt.Connections}
+func (b *suite) measure(ctx context.Context, gateways []gateway, workload string, connections int) (results []bench.Calls, err error) {
+	var spells []*spell
+	for i := range gateways {
+		s := &spell{gateway: &gateways[i], transport: newTransport(connections), workload: workload, connections: connections}
 		defer s.transport.CloseIdleConnections()
 		if err := s.run(ctx, b.opt.Time/8); err != nil { // a warm-up, of which only what failed counts
 			return nil, err
 		}
-		s.result = result{failed: s.failed, why: s.why}
-		spells[i] = s
+		s.Calls = bench.Calls{Failed: s.Failed}
+		spells = append(spells, s)
 	}
 	for turn := range turns {
-		order := slices.Clone(spells[:3])
+		order := slices.Clone(spells)
 		if turn%2 == 1 {
 			slices.Reverse(order)
 		}
 		for _, s := range order {
-			if err := s.run(ctx, b.opt.Time/turns); err != nil {
+			if s.slow && turn > 0 {
+				continue
+			}
+			span := b.opt.Time / turns
+			if s.slow {
+				span = b.opt.Time
+			}
+			if err := s.run(ctx, span); err != nil {
 				return nil, err
 			}
 		}
 	}
-	for _, s := range spells[3:] {
-		if err := s.run(ctx, b.opt.Time); err != nil {
-			return nil, err
-		}
-	}
 	for _, s := range spells {
-		results = append(results, s.result)
+		results = append(results, s.Calls)
 	}
 	return results, nil
 }
@@ -279,7 +276,7 @@ func (b *suite) measure(ctx context.Context, workload string) (results []result,
 // spell is a gateway under a load that runs in turns.
 type spell struct {
 	*gateway
-	result
+	bench.Calls
 
 	transport   *http.Transport
 	workload    string
@@ -303,8 +300,8 @@ func (s *spell) run(ctx context.Context, span time.Duration) error {
 	if err != nil {
 		return err
 	}
-	r.cpu = after - before
-	s.add(r)
+	r.CPU = after - before
+	s.Add(r)
 	return s.forget(ctx)
 }
 
@@ -312,15 +309,16 @@ func (s *spell) run(ctx context.Context, span time.Duration) error {
 func (b *suite) profile(ctx context.Context, workload string) error {
 	s := &spell{gateway: &b.gateways[2], transport: newTransport(b.opt.Connections), workload: workload, connections: b.opt.Connections}
 	defer s.transport.CloseIdleConnections()
-	done := profile(ctx, s.process, filepath.Join(b.opt.Profile, workload+".pprof"), b.opt.Time)
+	done := make(chan error, 1)
+	go func() { done <- profile(ctx, s.process, filepath.Join(b.opt.Profile, workload+".pprof"), b.opt.Time) }()
 	var err error
 	for turn := 0; turn < turns && err == nil; turn++ {
 		err = s.run(ctx, b.opt.Time/turns)
 	}
-	return errors.Join(err, done())
+	return errors.Join(err, <-done)
 }
 
-func (b *suite) report(results map[string]map[string][]result, workloads []string) {
+func (b *suite) report(results map[string]map[string][]bench.Calls, workloads []string) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "workload\tgateway\tCPU/call\t× ReverseProxy\tp99\t× ReverseProxy\tcalls/CPU second\tfailed")
 	for _, workload := range workloads {
@@ -329,11 +327,11 @@ func (b *suite) report(results map[string]map[string][]result, workloads []strin
 			var cpu, cpuRatio, p99, p99Ratio []float64
 			calls, failed := 0, 0
 			for i, r := range results[workload][g.name] {
-				calls, failed = calls+r.calls, failed+r.failed
-				cpu = append(cpu, float64(r.cpuPerCall())/1e3)
-				cpuRatio = append(cpuRatio, float64(r.cpuPerCall())/float64(base[i].cpuPerCall()))
-				p99 = append(p99, float64(r.p99())/1e6)
-				p99Ratio = append(p99Ratio, float64(r.p99())/float64(base[i].p99()))
+				calls, failed = calls+len(r.Times), failed+len(r.Failed)
+				cpu = append(cpu, float64(r.CPUEach())/1e3)
+				cpuRatio = append(cpuRatio, float64(r.CPUEach())/float64(base[i].CPUEach()))
+				p99 = append(p99, float64(r.Quantile(99))/1e6)
+				p99Ratio = append(p99Ratio, float64(r.Quantile(99))/float64(base[i].Quantile(99)))
 			}
 			goal := ""
 			if g.name == recorded {
@@ -347,8 +345,8 @@ func (b *suite) report(results map[string]map[string][]result, workloads []strin
 	for _, workload := range workloads {
 		for _, g := range b.gateways {
 			for i, r := range results[workload][g.name] {
-				if r.failed > 0 {
-					fmt.Printf("%s, %s, round %d: %d calls failed, one of them: %v\n", workload, g.name, i+1, r.failed, r.why)
+				if len(r.Failed) > 0 {
+					fmt.Printf("%s, %s, round %d: %d calls failed, one of them: %v\n", workload, g.name, i+1, len(r.Failed), r.Failed[0])
 				}
 			}
 		}
@@ -358,7 +356,7 @@ func (b *suite) report(results map[string]map[string][]result, workloads []strin
 			var ratio []float64
 			for i, r := range results[workload]["LiteLLM"] {
 				ours := results[workload][recorded][i]
-				ratio = append(ratio, float64(r.cpuPerCall())/float64(ours.cpuPerCall()))
+				ratio = append(ratio, float64(r.CPUEach())/float64(ours.CPUEach()))
 			}
 			fmt.Printf("%s: %.0f × LiteLLM's calls per CPU second (≥ 40)\n", workload, bench.Median(ratio))
 		}

@@ -21,12 +21,9 @@ const (
 	roleInserted = "inserted" // durable in PostgreSQL
 )
 
-// databaseEnv is the address of the database of roleInserted.
-const databaseEnv = "AGL_BENCH_DATABASE"
-
 // serveFlushed serves canned replies, and before it answers a request that changes something, the request's body is on
 // the disk: the least work of a durable server.
-func serveFlushed() error {
+func serveFlushed([]string) error {
 	file, err := os.CreateTemp("", "agl-bench-flushed-")
 	if err != nil {
 		return err
@@ -41,10 +38,10 @@ func serveFlushed() error {
 	}))
 }
 
-// serveInserted is serveFlushed with a row of PostgreSQL for each write.
-func serveInserted() error {
+// serveInserted is serveFlushed with a row of PostgreSQL for each write, given the address of the database.
+func serveInserted(args []string) error {
 	ctx := context.Background()
-	db, err := pgx.Connect(ctx, os.Getenv(databaseEnv))
+	db, err := pgx.Connect(ctx, args[0])
 	if err != nil {
 		return err
 	}

@@ -169,7 +169,7 @@ func startInserted(ctx context.Context) (*server, error) {
 			}
 			table = true
 		}
-		return serverOf(bench.StartRole(ctx, roleInserted, databaseEnv+"="+url))
+		return serverOf(bench.StartRole(ctx, roleInserted, url))
 	})
 }
 

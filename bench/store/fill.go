@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/rest/client"
 )
@@ -42,28 +44,15 @@ func fill(ctx context.Context, url string, f filling) (deep string, err error) {
 		}
 		deep = ids[0]
 	}
-	batches := make(chan int)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var wg sync.WaitGroup
-	for range fillers {
-		wg.Go(func() {
-			for n := range batches {
-				if ctx.Err() != nil {
-					continue
-				}
-				if _, err := fillRollouts(ctx, client, n, spansPerRollout, f.make); err != nil {
-					cancel(err)
-				}
-			}
+	group, inner := errgroup.WithContext(ctx)
+	group.SetLimit(fillers)
+	for left := (f.spans - f.deep) / spansPerRollout; left > 0 && inner.Err() == nil; left -= fillBatch {
+		group.Go(func() error {
+			_, err := fillRollouts(inner, client, min(left, fillBatch), spansPerRollout, f.make)
+			return err
 		})
 	}
-	for left := (f.spans - f.deep) / spansPerRollout; left > 0; left -= fillBatch {
-		batches <- min(left, fillBatch)
-	}
-	close(batches)
-	wg.Wait()
-	return deep, context.Cause(ctx)
+	return deep, errors.Join(group.Wait(), ctx.Err())
 }
 
 // fillRollouts makes n rollouts with so many spans each and finishes them.
@@ -87,17 +76,16 @@ func fillRollouts(ctx context.Context, s agl.Store, n, spans int, makeSpan func(
 	if _, err := s.AddSpans(ctx, agl.AddSpansParams{Spans: batch, IssueSequenceIDs: true}); err != nil {
 		return nil, err
 	}
-	errs := make([]error, len(taken.Rollouts))
-	var wg sync.WaitGroup
-	for i, r := range taken.Rollouts {
-		wg.Go(func() {
-			_, errs[i] = s.UpdateAttempt(ctx, agl.UpdateAttemptParams{
+	var group errgroup.Group
+	for _, r := range taken.Rollouts {
+		group.Go(func() error {
+			_, err := s.UpdateAttempt(ctx, agl.UpdateAttemptParams{
 				RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, Status: new(agl.AttemptSucceeded),
 			})
+			return err
 		})
 	}
-	wg.Wait()
-	return ids, errors.Join(errs...)
+	return ids, group.Wait()
 }
 
 func loadSpan(rollout, attempt string, n int) agl.Span { return benchSpan(rollout, attempt, 0, n) }

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/bench/internal/bench"
 	"github.com/agl-go/agl/internal/backoff"
@@ -82,31 +84,20 @@ func load(ctx context.Context, w worker, opt options, measured func(ctx context.
 		return result{}, fmt.Errorf("setup: %w", err)
 	}
 	outer := ctx
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
 	var (
 		on       atomic.Bool
 		finished atomic.Int64
 		stop     = make(chan struct{})
 		done     = make(chan string, opt.Runners*ahead)
 		credit   = make(chan struct{}, opt.Runners*ahead)
-		wg       sync.WaitGroup
-		mu       sync.Mutex
-		failure  error
 		index    atomic.Int64
 		all      []*timings
 	)
 	spawn := func(body func(t *timings) error) {
 		t := &timings{on: &on, calls: map[string][]time.Duration{}}
 		all = append(all, t)
-		wg.Go(func() {
-			if err := body(t); err != nil && ctx.Err() == nil {
-				mu.Lock()
-				failure = errors.Join(failure, err)
-				mu.Unlock()
-				cancel()
-			}
-		})
+		group.Go(func() error { return body(t) })
 	}
 	for range opt.Runners * ahead {
 		credit <- struct{}{}
@@ -147,7 +138,7 @@ func load(ctx context.Context, w worker, opt options, measured func(ctx context.
 	close(stop)
 	runners.Wait()
 	close(done)
-	wg.Wait()
+	failure := group.Wait()
 	res := result{rollouts: int(finished.Load()), elapsed: spent.Wall, loadCPU: spent.CPU, calls: map[string][]time.Duration{}}
 	for _, t := range all {
 		for name, d := range t.calls {

@@ -40,14 +40,9 @@ func (o options) picked(name string) bool {
 }
 
 func main() {
-	switch bench.Role() {
-	case roleCanned:
-		bench.Exit("store", serveCanned(nil))
-	case roleFlushed:
-		bench.Exit("store", serveFlushed())
-	case roleInserted:
-		bench.Exit("store", serveInserted())
-	}
+	bench.Play("store", map[string]func(args []string) error{
+		roleCanned: func([]string) error { return serveCanned(nil) }, roleFlushed: serveFlushed, roleInserted: serveInserted,
+	})
 	bench.Main("store", "Measures store servers over HTTP, one run, as ratios.", run)
 }
 

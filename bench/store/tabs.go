@@ -9,9 +9,10 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/internal/rawjson"
@@ -98,11 +99,9 @@ var pages = []page{
 
 // tabs are open tabs of the dashboard.
 type tabs struct {
-	cancel  context.CancelFunc
-	all     sync.WaitGroup
-	loads   atomic.Int64
-	mu      sync.Mutex
-	failure error
+	cancel context.CancelFunc
+	all    errgroup.Group
+	loads  atomic.Int64
 }
 
 // openOn opens n tabs.
@@ -111,26 +110,23 @@ func openOn(ctx context.Context, url string, n int) *tabs {
 	ctx, t.cancel = context.WithCancel(ctx)
 	for i := range n {
 		one := &tab{tabs: t, url: url, page: pages[i%len(pages)], http: &http.Client{Transport: &http.Transport{}}, changed: make(chan struct{}, 1)}
-		t.all.Go(func() { t.fail(ctx, one.follow(ctx)) })
-		t.all.Go(func() { t.fail(ctx, one.show(ctx)) })
+		for _, do := range []func(context.Context) error{one.follow, one.show} {
+			t.all.Go(func() error {
+				if err := do(ctx); ctx.Err() == nil {
+					return err
+				}
+				return nil
+			})
+		}
 	}
 	return t
-}
-
-func (t *tabs) fail(ctx context.Context, err error) {
-	if err == nil || ctx.Err() != nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.failure = errors.Join(t.failure, err)
 }
 
 // close closes the tabs and says how often they have loaded their data.
 func (t *tabs) close() (int64, error) {
 	t.cancel()
-	t.all.Wait()
-	return t.loads.Load(), t.failure
+	err := t.all.Wait()
+	return t.loads.Load(), err
 }
 
 // tab is one open tab.
@@ -209,19 +205,18 @@ func (t *tab) show(ctx context.Context) error {
 
 // load makes all requests at once, as the page does.
 func (t *tab) load(ctx context.Context, paths []string) error {
-	errs := make([]error, len(paths))
-	var all sync.WaitGroup
-	for i, path := range paths {
-		all.Go(func() {
+	var all errgroup.Group
+	for _, path := range paths {
+		all.Go(func() error {
 			answer, err := t.open(ctx, path)
 			if err == nil {
 				_, err = io.Copy(io.Discard, answer.Body)
 				err = errors.Join(err, answer.Body.Close())
 			}
-			errs[i] = err
+			return err
 		})
 	}
-	all.Wait()
+	err := all.Wait()
 	t.loads.Add(1)
-	return errors.Join(errs...)
+	return err
 }

@@ -8,12 +8,16 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Process is a server in a process of its own. It ends when this process ends.
@@ -91,16 +95,21 @@ func awaitOK(ctx context.Context, url string) error {
 
 const roleEnv = "AGL_BENCH_ROLE"
 
-// Role is the role in which [StartRole] has started this process; empty is none.
-func Role() string { return os.Getenv(roleEnv) }
+// Play plays the role in which [StartRole] has started this process, and ends the process. It does nothing in a process without a role.
+func Play(name string, roles map[string]func(args []string) error) {
+	if role := os.Getenv(roleEnv); role != "" {
+		Exit(name, roles[role](os.Args[1:]))
+		os.Exit(0)
+	}
+}
 
-// StartRole starts this program in a role, in which it calls [Serve].
-func StartRole(ctx context.Context, role string, env ...string) (*Process, error) {
+// StartRole starts this program in a role, which [Play] plays by a call of [Serve].
+func StartRole(ctx context.Context, role string, args ...string) (*Process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	cmd := newCommand(ctx, append(env, roleEnv+"="+role), self)
+	cmd := newCommand(ctx, []string{roleEnv + "=" + role}, self, args...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -130,6 +139,17 @@ func Serve(h http.Handler) error {
 	return (&http.Server{Handler: h, ReadHeaderTimeout: time.Minute, IdleTimeout: 2 * time.Minute}).Serve(l)
 }
 
+// ServeReverse is [Serve] with a bare reverse proxy of a URL, which gateways are compared with.
+func ServeReverse(backend string) error {
+	target, err := url.Parse(backend)
+	if err != nil {
+		return err
+	}
+	bare := httputil.NewSingleHostReverseProxy(target)
+	bare.Transport = &http.Transport{MaxIdleConnsPerHost: 1024, DisableCompression: true}
+	return Serve(bare)
+}
+
 // Stop kills the process and its children and returns the CPU time that they used.
 func (p *Process) Stop() time.Duration {
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // it may have ended
@@ -137,27 +157,12 @@ func (p *Process) Stop() time.Duration {
 	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
 }
 
-// clockTick is the unit of times in /proc on Linux (USER_HZ).
-const clockTick = 10 * time.Millisecond
-
 // CPU returns the CPU time of the process so far.
 func (p *Process) CPU() (time.Duration, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	// The name before the last parenthesis may contain spaces and parentheses.
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	const user, system = 11, 12
-	total := int64(0)
-	for _, i := range [...]int{user, system} {
-		ticks, err := strconv.ParseInt(fields[i], 10, 64)
-		if err != nil {
-			return 0, err
-		}
-		total += ticks
-	}
-	return time.Duration(total) * clockTick, nil
+	const processClock = 2 // CPUCLOCK_SCHED: see clock_getcpuclockid(3)
+	var spent unix.Timespec
+	err := unix.ClockGettime(int32(^p.cmd.Process.Pid<<3|processClock), &spent)
+	return time.Duration(spent.Nano()), err
 }
 
 // Memory returns the resident memory of the process in bytes: the current one (VmRSS) or the peak (VmHWM).

@@ -1,0 +1,65 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Calls is the result of a load of calls.
+type Calls struct {
+	Took   time.Duration
+	CPU    time.Duration   // of the server
+	Times  []time.Duration // of each call, sorted
+	Failed []error         // of further calls
+}
+
+// Load makes calls on a number of goroutines for a time. call gets the number of its goroutine, and its own number on that. A goroutine
+// with more failed calls than are tolerated ends, and fails the load.
+func Load(ctx context.Context, workers int, span time.Duration, tolerated int, call func(worker, n int) error) (Calls, error) {
+	times, failed := make([][]time.Duration, workers), make([][]error, workers)
+	began := time.Now()
+	var group sync.WaitGroup
+	for i := range workers {
+		group.Go(func() {
+			for n := 0; time.Since(began) < span && ctx.Err() == nil && len(failed[i]) <= tolerated; n++ {
+				at := time.Now()
+				if err := call(i, n); err != nil {
+					failed[i] = append(failed[i], err)
+					continue
+				}
+				times[i] = append(times[i], time.Since(at))
+			}
+		})
+	}
+	group.Wait()
+	c := Calls{Took: time.Since(began), Times: slices.Concat(times...), Failed: slices.Concat(failed...)}
+	slices.Sort(c.Times)
+	for _, errs := range failed {
+		if len(errs) > tolerated {
+			return c, fmt.Errorf("one of %d workers gave up after %d failed calls: %w", workers, len(errs), errors.Join(errs...))
+		}
+	}
+	return c, ctx.Err()
+}
+
+// Rate returns the number of calls in a second.
+func (c *Calls) Rate() float64 { return float64(len(c.Times)) / c.Took.Seconds() }
+
+// CPUEach returns the CPU time of the server for a call.
+func (c *Calls) CPUEach() time.Duration { return c.CPU / time.Duration(max(len(c.Times), 1)) }
+
+// Quantile returns the time within which this percentage of the calls ends.
+func (c *Calls) Quantile(percent int) time.Duration { return Quantile(c.Times, percent) }
+
+// Add adds the result of another turn of the same load.
+func (c *Calls) Add(more Calls) {
+	c.Took += more.Took
+	c.CPU += more.CPU
+	c.Times = append(c.Times, more.Times...)
+	slices.Sort(c.Times)
+	c.Failed = append(c.Failed, more.Failed...)
+}
