@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/tinker"
 )
@@ -164,7 +165,18 @@ func (r *run) fingerprint(ctx context.Context) (string, error) {
 }
 
 func (r *run) selector() *selector {
-	return &selector{filter: r.cfg.Filter, adapter: r.cfg.Adapter, context: r.spec.Context, vocab: r.spec.Vocab}
+	return &selector{filter: r.cfg.Filter, adapter: r.adapter(), context: r.spec.Context, vocab: r.spec.Vocab}
+}
+
+// adapter returns Config.Adapter; adapter.Trajectories, the default, then merges only the calls of the model in training. Which model made
+// the rollouts of From is unknown.
+func (r *run) adapter() agl.Adapter[adapter.Merged] {
+	usual, ok := r.cfg.Adapter.(adapter.Trajectories)
+	if !ok || usual.Keep != nil || r.cfg.From != nil {
+		return r.cfg.Adapter
+	}
+	usual.Keep = func(call adapter.Call) bool { return r.session.Calls.Owner(call) != algorithm.OwnerOther }
+	return usual
 }
 
 // round runs a round, counted from 0, or the rest of one that resumes.
@@ -251,7 +263,7 @@ func (r *run) finish(ctx context.Context, report Report, publish bool) (err erro
 }
 
 // finished reads the rollouts of a round that was interrupted when they had all finished; nil if there are none, or not any more.
-func (r *run) finished(ctx context.Context) ([]algorithm.Episode, error) {
+func (r *run) finished(ctx context.Context, round int) ([]algorithm.Episode, error) {
 	ids := r.own.Rollouts
 	if ids == nil {
 		return nil, nil
@@ -270,6 +282,11 @@ func (r *run) finished(ctx context.Context) ([]algorithm.Episode, error) {
 	if episodes == nil || slices.ContainsFunc(episodes, func(e algorithm.Episode) bool { return e.Evicted }) {
 		r.cfg.Logger.WarnContext(ctx, "the store has not kept the rollouts of the interrupted round, which runs them again", "rollouts", len(ids))
 		return nil, nil
+	}
+	if r.cfg.Publisher != nil {
+		for i := range episodes { // by an earlier process
+			r.session.Calls.Published(episodes[i].Rollout.ResourcesID.V, round)
+		}
 	}
 	return episodes, nil
 }
@@ -294,7 +311,7 @@ func (r *run) sampled(ctx context.Context, round int) ([]algorithm.Episode, erro
 
 // sample runs the rollouts of a round and selects from them; nil if none can be learned from. A round that was interrupted has its rollouts.
 func (r *run) sample(ctx context.Context, round int) (*Shuffled, error) {
-	episodes, err := r.finished(ctx)
+	episodes, err := r.finished(ctx, round)
 	known := episodes != nil
 	if err == nil && !known {
 		episodes, err = r.sampled(ctx, round)

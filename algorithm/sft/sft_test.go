@@ -41,6 +41,8 @@ type world struct {
 	service *policy.Service
 	// bare says of a sample of a task that a call is recorded as text alone: its only one, or a second one.
 	bare func(sample int) (only, second bool)
+	// judged adds a call of another model to each rollout, whose token ids are not those of the model in training.
+	judged bool
 
 	mu    sync.Mutex
 	model tinker.SamplingClient
@@ -101,6 +103,7 @@ func (w *world) agent(ctx context.Context, t agl.Task) (agl.Result, error) {
 	}
 	attrs := []agl.Attr{
 		{Key: agl.AttrGenAIResponseID, Value: t.Attempt.AttemptID},
+		{Key: agl.AttrModelVersion, Value: t.Rollout.ResourcesID.V},
 		{Key: agl.AttrPromptTokenIDs, Value: []int{int(digit)}},
 		{Key: agl.AttrResponseTokenIDs, Value: []int{int(reply.Tokens[0])}},
 		{Key: agl.AttrLogprobsContent, Value: fmt.Sprintf(`[{"token":"d","logprob":%g}]`, reply.Logprobs[0])},
@@ -119,6 +122,15 @@ func (w *world) agent(ctx context.Context, t agl.Task) (agl.Result, error) {
 			return agl.Result{}, err
 		}
 		spans = append(spans, other)
+	}
+	if w.judged {
+		judge, err := span(t, 4, agl.SpanLiteLLMRequest, agl.Attr{Key: agl.AttrGenAIResponseID, Value: t.Attempt.AttemptID + "-judge"},
+			agl.Attr{Key: agl.AttrGenAIRequestModel, Value: "judge"}, agl.Attr{Key: agl.AttrModelVersion, Value: "2026-01"},
+			agl.Attr{Key: agl.AttrPromptTokenIDs, Value: []int{90_000}}, agl.Attr{Key: agl.AttrResponseTokenIDs, Value: []int{90_001}})
+		if err != nil {
+			return agl.Result{}, err
+		}
+		spans = append(spans, judge)
 	}
 	verdict, err := span(t, 2, agl.SpanAnnotation, rewards...)
 	return agl.Result{Spans: append(spans, verdict)}, err
@@ -241,6 +253,38 @@ func TestImproves(t *testing.T) {
 	}
 	if got != want || likelier < want/2 {
 		t.Errorf("%d rollouts say what was computed, %d of them that their token has become likelier; want %d, at least half", got, likelier, want)
+	}
+}
+
+// The calls of a judge are not learned from, whatever their token ids are, also by a process that goes on with the rollouts of a round.
+func TestLearnsFromItsOwnCalls(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"", "policy"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, out := t.TempDir(), t.TempDir()
+			st := memorytest.Open(t)
+			ctx, interrupt := context.WithCancel(t.Context())
+			defer interrupt()
+			for i, ctx := range []context.Context{ctx, t.Context()} {
+				w := newWorld(t, dir, st)
+				w.judged = true
+				cfg := w.rejection(out)
+				cfg.ModelName, cfg.Rounds = name, 1
+				cfg.OnStep = func(r sft.Report) {
+					if i == 0 && r.Step == 3 {
+						interrupt()
+					}
+				}
+				s, err := w.run(ctx, t, cfg)
+				if c := s.Selected; c == nil || c.Masked != nil || c.Tasks != vocab || c.Tokens != c.Kept || (err == nil) != (i == 1) {
+					t.Fatalf("process %d chose %+v, error %v", i, c, err)
+				}
+				if i == 1 && (s.Step != 20 || w.runs != 2*vocab) { // of the validation
+					t.Errorf("the second process ran %d rollouts and came to step %d", w.runs, s.Step)
+				}
+			}
+		})
 	}
 }
 
