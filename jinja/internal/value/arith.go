@@ -160,15 +160,8 @@ const maxBits = 1 << 17
 
 // ints applies an operator to integers, each an int64 or a *big.Int.
 func (r *Runtime) ints(op string, a, b any) any {
-	x, xOK := a.(int64)
-	y, yOK := b.(int64)
-	if xOK && yOK {
-		if v, ok := smallInts(op, x, y); ok {
-			return v
-		}
-	}
 	p, q := toBig(a), toBig(b)
-	r.Step(1 + (p.BitLen()+q.BitLen())/64)
+	r.Step((p.BitLen() + q.BitLen()) / 64)
 	v := new(big.Int)
 	switch op {
 	case "+":
@@ -178,6 +171,9 @@ func (r *Runtime) ints(op string, a, b any) any {
 	case "*":
 		v.Mul(p, q)
 	case "/":
+		if p.Sign() == 0 {
+			return math.Copysign(0, float64(q.Sign()))
+		}
 		f, _ := new(big.Rat).SetFrac(p, q).Float64()
 		if math.IsInf(f, 0) {
 			r.Failf("integer division result too large for a float")
@@ -211,32 +207,4 @@ func (r *Runtime) ints(op string, a, b any) any {
 		r.failLimitf("an integer exceeds %d bits", maxBits)
 	}
 	return NormInt(v)
-}
-
-// smallInts applies an operator to integers of up to 32 bits, which is much faster. ok is false for other integers.
-func smallInts(op string, x, y int64) (v any, ok bool) {
-	if int64(int32(x)) != x || int64(int32(y)) != y {
-		return nil, false
-	}
-	switch op {
-	case "+":
-		return x + y, true
-	case "-":
-		return x - y, true
-	case "*":
-		return x * y, true
-	case "/":
-		return float64(x) / float64(y), true
-	case "//", "%":
-		div, mod := x/y, x%y
-		if mod != 0 && (mod < 0) != (y < 0) {
-			div--
-			mod += y
-		}
-		if op == "%" {
-			return mod, true
-		}
-		return div, true
-	}
-	return nil, false
 }
