@@ -106,9 +106,14 @@ func refusal(old agl.PromptTemplate, text string) string {
 // fenced matches a reply that is one code block.
 var fenced = regexp.MustCompile("(?s)^```[^\n`]*\n(.*?)\n?```$")
 
-// clean removes what models put around a text: white space and a code fence.
+// clean removes what models put around a text: their reasoning before it, where the server has not told that apart, white space and a code
+// fence.
 func clean(reply string) string {
 	reply = strings.TrimSpace(reply)
+	// Many templates begin the reasoning themselves. A text may also speak of both tags.
+	if before, after, ends := strings.Cut(reply, "</think>"); ends && (strings.HasPrefix(reply, "<think>") || !strings.Contains(before, "<think>")) {
+		reply = strings.TrimSpace(after)
+	}
 	if m := fenced.FindStringSubmatch(reply); m != nil && !strings.Contains(m[1], "```") {
 		reply = strings.TrimSpace(m[1])
 	}

@@ -79,6 +79,10 @@ func TestClean(t *testing.T) {
 		"```\n```":                      "",
 		"Use ```x``` here":              "Use ```x``` here",
 		"```\na\n```\nand\n```\nb\n```": "```\na\n```\nand\n```\nb\n```",
+		"<think>\nWhat is {x}?\n</think>\n\na {y}":       "a {y}",
+		"What is {x}?\n</think>\n\n```\na {y}\n```":      "a {y}",
+		"<think>a</think>":                               "",
+		"Write <think>, reason, and write </think>. {y}": "Write <think>, reason, and write </think>. {y}",
 	} {
 		if got := clean(in); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
