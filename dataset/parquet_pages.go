@@ -189,8 +189,8 @@ func (p *plainChunk) reset() { p.next, p.page, p.pageAt = p.first, nil, p.at }
 
 // read reads the next page, and returns its header and what is behind it.
 func (p *plainChunk) read() (*format.PageHeader, []byte, error) {
-	counted := &countingReader{r: io.NewSectionReader(p.r, p.next, p.end-p.next)}
-	buffered := bufio.NewReader(counted)
+	rest := &io.LimitedReader{R: io.NewSectionReader(p.r, p.next, p.end-p.next), N: p.end - p.next}
+	buffered := bufio.NewReader(rest)
 	header := new(format.PageHeader)
 	protocol := new(thrift.CompactProtocol)
 	if err := thrift.NewDecoder(protocol.NewReader(buffered)).Decode(header); err != nil {
@@ -202,7 +202,7 @@ func (p *plainChunk) read() (*format.PageHeader, []byte, error) {
 	if header.CompressedPageSize < 0 || header.UncompressedPageSize < 0 {
 		return nil, nil, errors.New("a page has a negative size")
 	}
-	at := p.next + counted.n - int64(buffered.Buffered())
+	at := p.end - rest.N - int64(buffered.Buffered())
 	p.next = at + int64(header.CompressedPageSize)
 	if header.CRC != 0 {
 		sum := crc32.NewIEEE()
@@ -318,15 +318,4 @@ func inflate(to *bytes.Buffer, codec format.CompressionCodec, page io.Reader, mo
 		return 0, fmt.Errorf("the compression %s is unknown", codec)
 	}
 	return to.ReadFrom(io.LimitReader(stream, most+1))
-}
-
-type countingReader struct {
-	r io.Reader
-	n int64
-}
-
-func (c *countingReader) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.n += int64(n)
-	return n, err
 }

@@ -24,7 +24,7 @@ func Mistake(err error) error {
 		return fmt.Errorf("unknown member %.100q", member)
 	}
 	var mistake error
-	switch got, want := kindOf(at.JSONKind), typeOf(at.GoType); {
+	switch got, want := KindName(at.JSONKind), TypeName(at.GoType); {
 	case at.JSONKind == '0' && errors.Is(at.Err, strconv.ErrSyntax):
 		mistake = fmt.Errorf("got %.50s, must be a whole number", at.JSONValue)
 	case at.JSONKind == '0' && errors.Is(at.Err, strconv.ErrRange):
@@ -42,7 +42,8 @@ func Mistake(err error) error {
 	return fmt.Errorf("%.100s: %w", member, mistake)
 }
 
-func kindOf(kind jsontext.Kind) string {
+// KindName names a kind of JSON; "" if there is none.
+func KindName(kind jsontext.Kind) string {
 	switch kind {
 	case 'n':
 		return "null"
@@ -60,8 +61,8 @@ func kindOf(kind jsontext.Kind) string {
 	return ""
 }
 
-// typeOf names the kind of JSON that a Go value is read from; "" if that is not known.
-func typeOf(t reflect.Type) string {
+// TypeName names the kind of JSON that a Go value is read from; "" if that is not known.
+func TypeName(t reflect.Type) string {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}

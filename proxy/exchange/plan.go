@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl/internal/httpbody"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/anthropic"
 	"github.com/agl-go/agl/proxy/openai"
 	"github.com/agl-go/agl/proxy/record"
@@ -132,16 +133,9 @@ func (p *planner) plan(to upstream.Target) (*plan, error) {
 }
 
 // background reports whether the backend would answer before it has a reply, and tell the reply only to those who ask for it later.
-func (p *planner) background() (asked bool) {
-	if p.request.Stream {
-		return false
-	}
-	openai.Members(p.body, func(name, value []byte) {
-		if string(name) == "background" {
-			asked = string(value) == "true"
-		}
-	})
-	return asked
+func (p *planner) background() bool {
+	asked, _ := rawjson.Get(p.body, "background")
+	return !p.request.Stream && string(asked) == "true"
 }
 
 // planSame plans a call whose backend speaks the agent's form. In its body only the model's

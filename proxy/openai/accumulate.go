@@ -174,19 +174,11 @@ func join(members *[]keyed, name, quoted []byte) int {
 
 // number reads the member index of the object at the start of raw; it is absent if there is none.
 func number(raw []byte, absent int) int {
-	index, found := absent, false
-	rawjson.WalkMembers(raw, 0, func(m rawjson.Member) int {
-		end := rawjson.SkipValue(raw, m.ValueStart)
-		if end >= 0 && string(m.Name) == "index" {
-			// Anything but an integer counts as 0.
-			index, _ = strconv.Atoi(string(raw[m.ValueStart:end]))
-			found = true
-		}
-		if found {
-			return -1 // stop
-		}
-		return end
-	})
+	value, ok := rawjson.Get(raw, "index")
+	if !ok {
+		return absent
+	}
+	index, _ := strconv.Atoi(string(value)) // anything but an integer counts as 0
 	return index
 }
 
@@ -368,18 +360,9 @@ func (c *toolCall) precedes(raw []byte) bool {
 		}
 	}
 	var delta ChatCall
-	rawjson.EachMember(raw, func(m rawjson.Member) {
-		switch string(m.Name) {
-		case "id":
-			delta.ID = m.Value
-		case "function":
-			rawjson.EachMember(m.Value, func(m rawjson.Member) {
-				if string(m.Name) == "name" {
-					delta.Function.Name = m.Value
-				}
-			})
-		}
-	})
+	delta.ID, _ = rawjson.Get(raw, "id")
+	function, _ := rawjson.Get(raw, "function")
+	delta.Function.Name, _ = rawjson.Get(function, "name")
 	return delta.Follows(begun)
 }
 

@@ -115,12 +115,22 @@ func escape(s []byte) (raw, stands int) {
 	case !ok:
 		return min(2, len(s)), 1 //nolint:mnd // a backslash and a character
 	case utf16.IsSurrogate(first):
-		if second, ok := codeUnit(s[unicodeEscape:]); ok && utf16.DecodeRune(first, second) != utf8.RuneError {
+		if SurrogatePair(s) != utf8.RuneError {
 			return 2 * unicodeEscape, utf8.UTFMax
 		}
 		first = utf8.RuneError
 	}
 	return unicodeEscape, utf8.RuneLen(first)
+}
+
+// SurrogatePair returns the character of the two escapes at the start of s, or U+FFFD if they are not those of a surrogate pair.
+func SurrogatePair(s []byte) rune {
+	first, ok := codeUnit(s)
+	if !ok {
+		return utf8.RuneError
+	}
+	second, _ := codeUnit(s[unicodeEscape:])
+	return utf16.DecodeRune(first, second)
 }
 
 // codeUnit reads \uXXXX.

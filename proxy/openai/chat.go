@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"cmp"
 
-	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // The types below are the part of Chat Completions that translations need. Values
@@ -201,26 +202,17 @@ func (u *ChatUsage) UnmarshalJSON(raw []byte) error {
 		return nil
 	}
 	u.Prompt, u.Completion, u.Total = counts.Prompt, counts.Completion, counts.Sum()
-	detail := func(object []byte, name string) (n int64, ok bool) {
-		Members(object, func(key, value []byte) {
-			if string(key) == name {
-				n, ok = TokenCount(value)
-			}
-		})
-		return n, ok
+	detail := func(object, name string) (n int64, ok bool) {
+		details, _ := rawjson.Get(raw, object)
+		count, _ := rawjson.Get(details, name)
+		return TokenCount(count)
 	}
-	Members(raw, func(name, value []byte) {
-		switch string(name) {
-		case "prompt_tokens_details":
-			if n, ok := detail(value, "cached_tokens"); ok {
-				u.PromptDetails = &ChatCached{n}
-			}
-		case "completion_tokens_details":
-			if n, ok := detail(value, "reasoning_tokens"); ok {
-				u.CompletionMore = &ChatReasoning{n}
-			}
-		}
-	})
+	if n, ok := detail("prompt_tokens_details", "cached_tokens"); ok {
+		u.PromptDetails = &ChatCached{n}
+	}
+	if n, ok := detail("completion_tokens_details", "reasoning_tokens"); ok {
+		u.CompletionMore = &ChatReasoning{n}
+	}
 	return nil
 }
 

@@ -130,11 +130,8 @@ func ErrorFrom(status int, body []byte) Error {
 // ErrorMessage returns the text of a reply's member error: a string, or the message
 // of an object.
 func ErrorMessage(raw []byte) string {
-	message := rawjson.Unquote(raw)
-	Members(raw, func(name, value []byte) {
-		if string(name) == "message" {
-			message = rawjson.Unquote(value)
-		}
-	})
-	return message
+	if message, ok := rawjson.Get(raw, "message"); ok {
+		raw = message
+	}
+	return rawjson.Unquote(raw)
 }

@@ -1,12 +1,15 @@
 package openai
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // FieldError says which field of a request cannot be translated for a backend of
@@ -50,11 +53,8 @@ func DecodeError(err error) error {
 			field.WriteString(token)
 		}
 	}
-	name := field.String()
-	if name == "" {
-		name = "body"
-	}
-	return &FieldError{Field: name, Reason: "got " + jsonKind(semantic.JSONKind) + ", must be " + goKind(semantic)}
+	got, want := rawjson.KindName(semantic.JSONKind), rawjson.TypeName(semantic.GoType)
+	return &FieldError{Field: cmp.Or(field.String(), "body"), Reason: "got " + cmp.Or(got, "another type") + ", must be " + cmp.Or(want, "another type")}
 }
 
 // DecodeList decodes the list of objects in a field. The [FieldError] says what the field may be, or names the member of an object that
@@ -72,34 +72,4 @@ func DecodeList(list jsontext.Value, into any, field, allowed string) error {
 		return Unsupported(field, "got %.100s, must be %s", list, allowed)
 	}
 	return &FieldError{Field: field + wrong.Field, Reason: wrong.Reason}
-}
-
-func jsonKind(k jsontext.Kind) string {
-	switch k {
-	case '{':
-		return "an object"
-	case '[':
-		return "a list"
-	default:
-		return "a " + k.String()
-	}
-}
-
-// goKind returns the kind of JSON that a Go type takes.
-func goKind(e *json.SemanticError) string {
-	if e.GoType == nil {
-		return "another type"
-	}
-	switch kind := e.GoType.Kind().String(); kind {
-	case "slice", "array":
-		return "a list"
-	case "struct", "map", "ptr":
-		return "an object"
-	case "bool":
-		return "true or false"
-	case "string":
-		return "a string"
-	default:
-		return "a number"
-	}
 }

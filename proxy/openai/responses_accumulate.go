@@ -41,13 +41,10 @@ func (a *ResponsesAccumulator) Failure() []byte {
 	if a.fault != nil {
 		return a.fault
 	}
-	var failure []byte
-	Members(a.response, func(name, value []byte) {
-		if string(name) == "error" && !rawjson.IsNull(value) {
-			failure = value
-		}
-	})
-	return failure
+	if failure, _ := rawjson.Get(a.response, "error"); Given(failure) {
+		return failure
+	}
+	return nil
 }
 
 // Done reports whether the event that ends a stream has been added.
@@ -154,13 +151,11 @@ func (a *ResponsesAccumulator) lacksOutput() bool {
 	if !slices.ContainsFunc(a.items, func(it *streamedItem) bool { return it.raw != nil }) {
 		return false
 	}
-	empty := true
-	Members(a.response, func(name, value []byte) {
-		if string(name) == "output" {
-			Elements(value, func([]byte) { empty = false })
-		}
-	})
-	return empty
+	output, _ := rawjson.Get(a.response, "output")
+	for range rawjson.Elements(output) {
+		return false
+	}
+	return true
 }
 
 func (it *streamedItem) appendJSON(dst []byte) []byte {

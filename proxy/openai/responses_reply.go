@@ -6,6 +6,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // ResponseReply translates the reply of a Chat Completions backend for an agent of the
@@ -352,8 +354,11 @@ func (r *ResponseReply) delta(to *EventWriter, d *ChatMessage, logprobs jsontext
 		if !IsText(piece.text) && !Given(piece.blocks) {
 			continue
 		}
-		it := r.last(piece.kind, piece.part)
-		if it == nil {
+		var it *outputItem
+		if n := len(r.items); n > 0 {
+			it = r.items[n-1]
+		}
+		if it == nil || it.kind != piece.kind || it.part != piece.part || it.done { // else the text goes on
 			it = r.item(piece.kind, piece.part)
 			r.begin(to, it)
 		}
@@ -399,25 +404,13 @@ func (r *ResponseReply) callItem(c *ChatCall) *outputItem {
 	return it
 }
 
-// last returns the item that a text continues: the last one, if it has the kind and part and
-// is not done.
-func (r *ResponseReply) last(kind, part string) *outputItem {
-	if n := len(r.items); n > 0 && r.items[n-1].kind == kind && r.items[n-1].part == part && !r.items[n-1].done {
-		return r.items[n-1]
-	}
-	return nil
-}
-
 // contentLogprobs returns the log-probabilities of a chat completion, which the
 // Responses API spells the same.
-func contentLogprobs(logprobs jsontext.Value) (found jsontext.Value) {
-	found = jsontext.Value("[]")
-	Members(logprobs, func(name, value []byte) {
-		if string(name) == "content" && value[0] == '[' {
-			found = value
-		}
-	})
-	return found
+func contentLogprobs(logprobs jsontext.Value) jsontext.Value {
+	if found, _ := rawjson.Get(logprobs, "content"); found.Kind() == '[' {
+		return found
+	}
+	return jsontext.Value("[]")
 }
 
 // begin sends the start of an item, after the ends of the texts before it.

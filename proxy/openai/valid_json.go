@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/bits"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/agl-go/agl/internal/rawjson"
@@ -327,25 +328,16 @@ func validEscape(raw []byte, i int) int {
 	switch raw[i+1] {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
 		return i + 2
-	case 'u':
-	default:
+	}
+	switch unit, ok := codeUnit(raw[i:]); {
+	case !ok:
+		return -1
+	case !utf16.IsSurrogate(unit):
+		return i + unicodeEscape
+	case SurrogatePair(raw[i:]) == utf8.RuneError:
 		return -1
 	}
-	switch r := hex4(raw, i+2); {
-	case r < 0:
-		return -1
-	case r < 0xd800 || r > 0xdfff:
-		return i + 6
-	case r > 0xdbff:
-		return -1
-	}
-	if i+7 >= len(raw) || raw[i+6] != '\\' || raw[i+7] != 'u' {
-		return -1
-	}
-	if r := hex4(raw, i+8); r < 0xdc00 || r > 0xdfff {
-		return -1
-	}
-	return i + 12
+	return i + 2*unicodeEscape
 }
 
 // PairSurrogates returns raw with U+FFFD in place of each escape that is half of a surrogate pair, as JavaScript and Python write
@@ -362,7 +354,7 @@ func PairSurrogates(raw []byte) []byte {
 			i = end - 1
 			continue
 		}
-		if i+1 < len(raw) && raw[i+1] == 'u' && hex4(raw, i+2) >= 0 {
+		if _, ok := codeUnit(raw[i:]); ok {
 			if &out[0] == &raw[0] {
 				out = bytes.Clone(raw)
 			}
@@ -371,25 +363,4 @@ func PairSurrogates(raw []byte) []byte {
 		}
 	}
 	return out
-}
-
-// hex4 returns the value of the four hexadecimal digits at i, or -1.
-func hex4(raw []byte, i int) int {
-	if len(raw)-i < 4 {
-		return -1
-	}
-	n := 0
-	for _, c := range raw[i : i+4] {
-		switch {
-		case '0' <= c && c <= '9':
-			n = n<<4 | int(c-'0')
-		case 'a' <= c && c <= 'f':
-			n = n<<4 | int(c-'a'+10)
-		case 'A' <= c && c <= 'F':
-			n = n<<4 | int(c-'A'+10)
-		default:
-			return -1
-		}
-	}
-	return n
 }

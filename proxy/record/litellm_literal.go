@@ -3,11 +3,10 @@ package record
 import (
 	"bytes"
 	"slices"
-	"strconv"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/proxy/openai"
 )
 
 // The functions below write JSON into JSON strings. Their input is valid JSON, so only
@@ -151,7 +150,7 @@ func writePythonEscapes(out []byte, n int, inner []byte) int {
 			out[n] = '/'
 			n++
 		case 'u':
-			if r := surrogates(inner); r >= 0 {
+			if r := openai.SurrogatePair(inner); r != utf8.RuneError {
 				n += utf8.EncodeRune(out[n:], r)
 				inner = inner[len(`\ud83d\ude00`):]
 				continue
@@ -162,20 +161,4 @@ func writePythonEscapes(out []byte, n int, inner []byte) int {
 		}
 		inner = inner[2:]
 	}
-}
-
-// surrogates returns the rune of a pair of escaped surrogates, or -1.
-func surrogates(s []byte) rune {
-	if len(s) < len(`\ud83d\ude00`) || s[1] != 'u' || s[6] != '\\' || s[7] != 'u' {
-		return -1
-	}
-	high, err := strconv.ParseUint(string(s[2:6]), 16, 16)
-	low, err2 := strconv.ParseUint(string(s[8:12]), 16, 16)
-	if err != nil || err2 != nil {
-		return -1
-	}
-	if r := utf16.DecodeRune(rune(high), rune(low)); r != utf8.RuneError {
-		return r
-	}
-	return -1
 }

@@ -2,7 +2,7 @@ package record
 
 import (
 	"bytes"
-	"math"
+	"slices"
 	"strconv"
 
 	"github.com/agl-go/agl/internal/rawjson"
@@ -146,35 +146,11 @@ func readIDs(raw []byte, known IDs) IDs {
 	if isPlain(raw[from : len(raw)-1]) {
 		return raw
 	}
-	ids := append(make(IDs, 0, len(raw)), '[')
-	for i := 1; i < len(raw)-1; i++ { // up to the bracket
-		switch raw[i] {
-		case ',', ' ', '\n', '\t', '\r':
-			continue
-		}
-		start, sign := i, int64(1)
-		if raw[i] == '-' {
-			start, sign = i+1, -1
-		}
-		n := int64(0)
-		for i = start; '0' <= raw[i] && raw[i] <= '9' && n <= math.MaxInt32; i++ {
-			n = 10*n + int64(raw[i]-'0')
-		}
-		switch {
-		case i == start || n > math.MaxInt32:
-			return nil
-		case raw[i] == '.' || raw[i] == 'e' || raw[i] == 'E':
-			return nil
-		}
-		if len(ids) > 1 {
-			ids = append(ids, ',')
-		}
-		ids = strconv.AppendInt(ids, sign*n, 10)
-	}
-	if len(ids) == 1 {
+	var list []*int32
+	if rawjson.Unmarshal(raw, &list) != nil || len(list) == 0 || slices.Contains(list, nil) {
 		return nil
 	}
-	return append(ids, ']')
+	return rawjson.AppendArray(nil, list, func(dst []byte, id *int32) []byte { return strconv.AppendInt(dst, int64(*id), 10) })
 }
 
 // isPlain reports whether the inside of a valid JSON list consists of ids of up to nine digits and commas.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/openai"
 )
 
@@ -103,7 +104,6 @@ func (r *Reply) answers(body []byte) bool {
 	case !r.hasType("application/json"):
 		return true
 	}
-	failed := false
-	openai.Members(body, func(name, value []byte) { failed = failed || string(name) == "error" && openai.Failed(value) })
-	return !failed && jsontext.Value(body).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	fault, _ := rawjson.Get(body, "error")
+	return !openai.Failed(fault) && jsontext.Value(body).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
