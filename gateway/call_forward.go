@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/internal/rawjson"
@@ -58,9 +59,9 @@ func (g *Gateway) forwardCall(w http.ResponseWriter, r *http.Request, api string
 	}
 	// Count the call before reading the pause: once a pause is stored, the count includes every call that may still
 	// reach a backend.
-	in, leave := g.calls.enter(x.rollout.storeID())
-	defer leave()
-	settings, err := g.settings.get(r.Context())
+	g.running.Add(1)
+	defer g.running.Add(-1)
+	settings, err := g.settings.get(r.Context(), settingsAge)
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,7 @@ func (g *Gateway) forwardCall(w http.ResponseWriter, r *http.Request, api string
 	}
 	x.askUsage(body)
 	x.request = g.rewrite(body, mode, x.stream)
-	err = g.answer(ctx, &x, in)
+	err = g.answer(ctx, &x)
 	x.reserved.settle(g.used(&x, err))
 	if err != nil {
 		if x.stream != nil && x.stream.begun {
@@ -108,16 +109,20 @@ func (g *Gateway) forwardCall(w http.ResponseWriter, r *http.Request, api string
 
 // answer gets the reply to a call and records it. When it returns, the agent has received everything of a stream
 // except its end.
-func (g *Gateway) answer(ctx context.Context, x *exchange, in *call) error {
+func (g *Gateway) answer(ctx context.Context, x *exchange) error {
 	if err := g.send(ctx, x); err != nil {
 		return err
 	}
-	if in.deleted.Load() {
+	ctx = context.WithoutCancel(ctx) // a call that has used a model is recorded even if its agent disconnects now
+	now, err := g.again(ctx, x.rollout)
+	switch {
+	case agl.ErrorCode(err) == agl.CodeNotFound, err == nil && now.DeletedAt != 0: // deleted meanwhile
 		return errNoRollout(x.rollout.id())
+	case err != nil:
+		return err
 	}
 	e := x.event()
-	// A call that has used a model is recorded even if its agent disconnects now.
-	return g.record(context.WithoutCancel(ctx), x.rollout, e, x.span(e))
+	return g.record(ctx, now, e, x.span(e))
 }
 
 func writePaused(w http.ResponseWriter, settings *settingsDoc) error {

@@ -20,24 +20,11 @@ func attemptOf(r *http.Request) string {
 }
 
 func (g *Gateway) postEvent(w http.ResponseWriter, r *http.Request) error {
-	doc, err := g.body(w, r)
+	e, err := read(g, w, r, (*checker).event)
 	if err != nil {
 		return err
 	}
-	var c checker
-	e := &event{attemptID: attemptOf(r), data: jsontext.Value("{}")}
-	if path := []any{"body"}; c.object(doc, path) {
-		kind, _ := rawjson.Get(doc, "event_type")
-		if !c.missing(kind, doc, at(path, "event_type")) {
-			e.kind = c.text(kind, at(path, "event_type"))
-		}
-		if data, ok := rawjson.Get(doc, "data"); ok && c.dict(data, at(path, "data")) {
-			e.data = data
-		}
-	}
-	if err := c.errProblems(); err != nil {
-		return err
-	}
+	e.attemptID = attemptOf(r)
 	found, err := g.find(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
@@ -51,6 +38,20 @@ func (g *Gateway) postEvent(w http.ResponseWriter, r *http.Request) error {
 	}
 	writeJSON(w, http.StatusOK, e.appendJSON(nil, found.id()))
 	return nil
+}
+
+func (c *checker) event(doc jsontext.Value) *event {
+	e := &event{data: jsontext.Value("{}")}
+	if path := []any{"body"}; c.object(doc, path) {
+		kind, _ := rawjson.Get(doc, "event_type")
+		if !c.missing(kind, doc, at(path, "event_type")) {
+			e.kind = c.text(kind, at(path, "event_type"))
+		}
+		if data, ok := rawjson.Get(doc, "data"); ok && c.dict(data, at(path, "data")) {
+			e.data = data
+		}
+	}
+	return e
 }
 
 func (g *Gateway) queryEvents(w http.ResponseWriter, r *http.Request) error {

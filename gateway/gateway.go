@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/httpserver"
@@ -18,7 +19,7 @@ type Gateway struct {
 	routes   map[string]methods
 	settings settings
 	terminal terminal
-	calls    calls
+	running  atomic.Int64  // model calls
 	meter    *access.Meter // of model calls; nil without Budgets
 	rates    access.Rates  // of keys
 	open     *access.Open  // counts the running model calls of each caller
@@ -32,7 +33,7 @@ type Gateway struct {
 // Start reads the state that an earlier process stored, and starts to follow the store. It runs until [Gateway.Close]
 // or until ctx ends.
 func (g *Gateway) Start(ctx context.Context) error {
-	if err := g.settings.read(ctx); err != nil {
+	if _, err := g.settings.get(ctx, 0); err != nil {
 		return err
 	}
 	following, stop := context.WithCancel(ctx)

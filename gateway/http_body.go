@@ -36,6 +36,17 @@ func (g *Gateway) body(w http.ResponseWriter, r *http.Request) (jsontext.Value, 
 	return doc, nil
 }
 
+// read returns what a checker makes of a request's JSON body. The error lists its problems.
+func read[T any](g *Gateway, w http.ResponseWriter, r *http.Request, check func(c *checker, doc jsontext.Value) T) (made T, err error) {
+	doc, err := g.body(w, r)
+	if err != nil {
+		return made, err
+	}
+	var c checker
+	made = check(&c, doc)
+	return made, c.errProblems()
+}
+
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	raw, err := httpserver.ReadBody(w, r, g.cfg.MaxBodyBytes)
 	if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {

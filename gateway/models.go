@@ -10,13 +10,8 @@ import (
 )
 
 func (g *Gateway) registerModels(w http.ResponseWriter, r *http.Request) error {
-	doc, err := g.body(w, r)
+	models, err := read(g, w, r, (*checker).models)
 	if err != nil {
-		return err
-	}
-	var c checker
-	models := c.models(doc)
-	if err := c.errProblems(); err != nil {
 		return err
 	}
 	_, err = g.settings.update(r.Context(), func(doc settingsDoc) settingsDoc {

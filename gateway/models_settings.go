@@ -9,10 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/agl-go/agl"
-	"github.com/agl-go/agl/internal/rawjson"
 )
 
 // Model is a backend: an endpoint that serves a model.
@@ -39,7 +36,7 @@ const (
 	// settingsKind and settingsID name the document with the settings.
 	settingsKind = "gateway"
 	settingsID   = "settings"
-	// settingsAge is the greatest age of the settings that a call uses: another server may have changed them.
+	// settingsAge bounds the age of the settings that a call uses: another server may have changed them.
 	settingsAge = 100 * time.Millisecond
 )
 
@@ -47,47 +44,34 @@ const (
 type settings struct {
 	store agl.DocumentStore
 
-	mu      sync.Mutex
-	doc     settingsDoc
-	version int64 // of the document from which doc was read; 0 is none
-	readAt  time.Time
+	mu     sync.Mutex
+	doc    settingsDoc
+	readAt time.Time
 }
 
-// read reads the settings from the store.
-func (s *settings) read(ctx context.Context) error {
+// get returns the settings, less than age old. The caller must not change them.
+func (s *settings) get(ctx context.Context, age time.Duration) (settingsDoc, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.readLocked(ctx)
-}
-
-func (s *settings) readLocked(ctx context.Context) error {
-	now := time.Now()
-	stored, err := s.store.GetDocument(ctx, settingsKind, settingsID)
-	switch {
-	case agl.ErrorCode(err) == agl.CodeNotFound:
-		s.doc, s.version, s.readAt = settingsDoc{RetryAfter: defaultRetryAfter}, 0, now
-		return nil
-	case err != nil:
-		return err
-	}
-	doc := settingsDoc{RetryAfter: defaultRetryAfter}
-	if err := rawjson.Unmarshal(stored.Body, &doc); err != nil {
-		return agl.Errorf(agl.CodeInternal, "the settings of the gateway do not decode: %w", err)
-	}
-	s.doc, s.version, s.readAt = doc, stored.Version, now
-	return nil
-}
-
-// get returns the settings, at most settingsAge old. The caller must not change them.
-func (s *settings) get(ctx context.Context) (settingsDoc, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if time.Since(s.readAt) > settingsAge {
-		if err := s.readLocked(ctx); err != nil {
+	if time.Since(s.readAt) >= age {
+		if _, err := s.read(ctx); err != nil {
 			return settingsDoc{}, err
 		}
 	}
 	return s.doc, nil
+}
+
+// read reads the settings from the store. It returns the version of their document; 0 is none.
+func (s *settings) read(ctx context.Context) (version int64, err error) {
+	now := time.Now()
+	doc, version, err := agl.ReadDocument[settingsDoc](ctx, s.store, settingsKind, settingsID)
+	if agl.ErrorCode(err) == agl.CodeNotFound {
+		doc, err = settingsDoc{RetryAfter: defaultRetryAfter}, nil
+	}
+	if err == nil {
+		s.doc, s.readAt = doc, now
+	}
+	return version, err
 }
 
 // update changes the settings by compare-and-set. edit must not change the slices in doc.
@@ -95,22 +79,16 @@ func (s *settings) update(ctx context.Context, edit func(doc settingsDoc) settin
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
-		if err := s.readLocked(ctx); err != nil {
-			return s.doc, err
-		}
-		next := edit(s.doc)
-		raw, err := json.Marshal(next)
+		version, err := s.read(ctx)
 		if err != nil {
 			return s.doc, err
 		}
-		stored, err := s.store.WriteDocuments(ctx, agl.WriteDocumentsParams{Writes: []agl.DocumentWrite{{
-			Kind: settingsKind, ID: settingsID, Body: raw, IfVersion: agl.Some(s.version),
-		}}})
-		switch {
-		case err == nil:
-			s.doc, s.version, s.readAt = next, stored[0].Version, time.Now()
-			return s.doc, nil
-		case agl.ErrorCode(err) != agl.CodeConflict:
+		next := edit(s.doc)
+		err = agl.WriteDocument(ctx, s.store, agl.DocumentWrite{Kind: settingsKind, ID: settingsID, IfVersion: agl.Some(version)}, &next)
+		if err == nil {
+			s.doc, s.readAt = next, time.Now()
+		}
+		if agl.ErrorCode(err) != agl.CodeConflict {
 			return s.doc, err
 		}
 	}

@@ -10,30 +10,30 @@ import (
 )
 
 func (g *Gateway) pause(w http.ResponseWriter, r *http.Request) error {
-	doc, err := g.body(w, r)
+	asked, err := read(g, w, r, (*checker).pause)
 	if err != nil {
 		return err
 	}
-	var c checker
-	retryAfter, reason := int64(defaultRetryAfter), agl.Null[string]{}
+	return g.setPause(w, r, func(doc settingsDoc) settingsDoc {
+		doc.Paused, doc.RetryAfter, doc.Reason = true, asked.RetryAfter, asked.Reason
+		return doc
+	})
+}
+
+func (c *checker) pause(doc jsontext.Value) (asked settingsDoc) {
+	asked.RetryAfter = defaultRetryAfter
 	if path := []any{"body"}; c.object(doc, path) {
 		for name, value := range rawjson.Members(doc) {
 			value := jsontext.Value(value)
 			switch {
 			case rawjson.NameIs(name, "retry_after_seconds"):
-				retryAfter = c.integer(value, at(path, "retry_after_seconds"))
+				asked.RetryAfter = c.integer(value, at(path, "retry_after_seconds"))
 			case rawjson.NameIs(name, "reason") && value.Kind() != 'n':
-				reason = agl.Some(c.text(value, at(path, "reason")))
+				asked.Reason = agl.Some(c.text(value, at(path, "reason")))
 			}
 		}
 	}
-	if err := c.errProblems(); err != nil {
-		return err
-	}
-	return g.setPause(w, r, func(doc settingsDoc) settingsDoc {
-		doc.Paused, doc.RetryAfter, doc.Reason = true, retryAfter, reason
-		return doc
-	})
+	return asked
 }
 
 func (g *Gateway) resume(w http.ResponseWriter, r *http.Request) error {
@@ -55,10 +55,7 @@ func (g *Gateway) setPause(w http.ResponseWriter, r *http.Request, edit func(doc
 }
 
 func (g *Gateway) proxyState(w http.ResponseWriter, r *http.Request) error {
-	if err := g.settings.read(r.Context()); err != nil {
-		return err
-	}
-	doc, err := g.settings.get(r.Context())
+	doc, err := g.settings.get(r.Context(), 0)
 	if err != nil {
 		return err
 	}
@@ -71,6 +68,6 @@ func (g *Gateway) writePause(w http.ResponseWriter, doc settingsDoc) {
 	o.Bool("paused", doc.Paused)
 	o.Int("retry_after_seconds", doc.RetryAfter)
 	o.NullString("reason", doc.Reason.V, doc.Reason.Valid)
-	o.Int("inflight", g.calls.count.Load())
+	o.Int("inflight", g.running.Load())
 	writeJSON(w, http.StatusOK, o.End())
 }

@@ -16,13 +16,8 @@ import (
 )
 
 func (g *Gateway) createRollouts(w http.ResponseWriter, r *http.Request) error {
-	doc, err := g.body(w, r)
+	asked, err := read(g, w, r, (*checker).creations)
 	if err != nil {
-		return err
-	}
-	var c checker
-	asked := c.creations(doc)
-	if err := c.errProblems(); err != nil {
 		return err
 	}
 	p := agl.CreateRolloutsParams{Rollouts: make([]agl.CreateRollout, len(asked))}

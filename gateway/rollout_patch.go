@@ -66,13 +66,8 @@ func (c *checker) patch(doc jsontext.Value) (p patch) {
 }
 
 func (g *Gateway) patchRollout(w http.ResponseWriter, r *http.Request) error {
-	doc, err := g.body(w, r)
+	p, err := read(g, w, r, (*checker).patch)
 	if err != nil {
-		return err
-	}
-	var c checker
-	p := c.patch(doc)
-	if err := c.errProblems(); err != nil {
 		return err
 	}
 	found, err := g.find(r.Context(), r.PathValue("id"))

@@ -3,6 +3,8 @@ package gateway
 import (
 	"net/http"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
@@ -12,21 +14,8 @@ const maxStatuses = 256
 // rolloutStatuses answers with the status of each rollout in a list of ids. This route exists since version 1.0.3,
 // whose trainer polls it.
 func (g *Gateway) rolloutStatuses(w http.ResponseWriter, r *http.Request) error {
-	doc, err := g.body(w, r)
+	ids, err := read(g, w, r, (*checker).ids)
 	if err != nil {
-		return err
-	}
-	var c checker
-	var ids []string
-	if path := []any{"body"}; c.list(doc, path) {
-		for raw := range rawjson.Elements(doc) {
-			ids = append(ids, c.text(raw, at(path, len(ids))))
-		}
-		if len(ids) > maxStatuses {
-			c.refuse("too_long", "List should have at most 256 items", doc, path)
-		}
-	}
-	if err := c.errProblems(); err != nil {
 		return err
 	}
 	found, err := g.storedOf(r.Context(), ids)
@@ -51,4 +40,18 @@ func (g *Gateway) rolloutStatuses(w http.ResponseWriter, r *http.Request) error 
 	}
 	writeJSON(w, http.StatusOK, o.End())
 	return nil
+}
+
+func (c *checker) ids(doc jsontext.Value) (ids []string) {
+	path := []any{"body"}
+	if !c.list(doc, path) {
+		return nil
+	}
+	for raw := range rawjson.Elements(doc) {
+		ids = append(ids, c.text(raw, at(path, len(ids))))
+	}
+	if len(ids) > maxStatuses {
+		c.refuse("too_long", "List should have at most 256 items", doc, path)
+	}
+	return ids
 }

@@ -145,7 +145,6 @@ func (g *Gateway) deleteRollout(w http.ResponseWriter, r *http.Request) error {
 			}
 			return c, nil
 		})
-		g.calls.deleted(found.storeID())
 	}
 	if err != nil && errorStatus(err) != http.StatusNotFound {
 		return err

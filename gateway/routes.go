@@ -27,7 +27,6 @@ func New(config Config) (*Gateway, error) {
 	g := &Gateway{
 		cfg: config, guard: guard, mux: http.NewServeMux(), routes: map[string]methods{}, settings: settings{store: config.Store.(agl.DocumentStore)},
 		terminal: terminal{store: config.Store, known: map[string]struct{}{}, changed: make(chan struct{})},
-		calls:    calls{running: map[string]map[*call]struct{}{}},
 		draining: make(chan struct{}), stop: func() {}, open: access.NewOpen(access.MaxOpen),
 	}
 	if config.Budgets != nil {
