@@ -29,10 +29,9 @@ type Revocations struct {
 	list func(ctx context.Context) ([]RevokedAttempt, error)
 	ttl  time.Duration
 
-	mu     sync.Mutex
-	asking chan struct{} // closed when the request in flight is answered; nil if there is none
-	until  time.Time     // when known must be read again
-	known  map[agl.Claim]bool
+	mu    sync.Mutex
+	until time.Time // when known must be read again
+	known map[agl.Claim]bool
 }
 
 // NewRevocations returns revocations that use the answer of list for ttl, and the last answer while list fails.
@@ -47,51 +46,31 @@ func (r *Revocations) Revoked(ctx context.Context, attempt agl.Claim) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for time.Now().After(r.until) && ctx.Err() == nil {
-		if r.asking == nil {
-			r.ask(ctx)
-			break
-		}
-		asking := r.asking
-		r.mu.Unlock()
-		select {
-		case <-asking:
-		case <-ctx.Done():
-		}
-		r.mu.Lock()
+	if time.Now().After(r.until) {
+		r.read(ctx)
 	}
 	return r.known[attempt] || r.known[agl.Claim{RolloutID: attempt.RolloutID}]
 }
 
-// ask requests the list. The caller holds the lock; ask releases it during the request. Other calls may wait for the
-// answer, so the request continues when ctx is cancelled.
-func (r *Revocations) ask(ctx context.Context) {
-	asking := make(chan struct{})
-	r.asking = asking
+// read reads the list. Other calls wait for the answer, so the request continues when ctx is cancelled.
+func (r *Revocations) read(ctx context.Context) {
 	asked := time.Now()
-	r.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), revokedTimeout)
+	defer cancel()
 	found, err := r.list(ctx)
-	cancel()
-	r.mu.Lock()
-	if err == nil {
-		r.known = make(map[agl.Claim]bool, len(found))
-		for _, one := range found {
-			r.known[agl.Claim{RolloutID: one.RolloutID, AttemptID: one.AttemptID}] = true
-		}
+	if err != nil {
+		r.until = time.Now().Add(r.ttl) // so that a store that is away delays few calls
+		return
 	}
-	if r.asking == asking { // nothing was revoked meanwhile
-		r.until, r.asking = asked.Add(r.ttl), nil
-		if err != nil {
-			r.until = time.Now().Add(r.ttl) // so that a store that is away delays few calls
-		}
+	r.until, r.known = asked.Add(r.ttl), make(map[agl.Claim]bool, len(found))
+	for _, one := range found {
+		r.known[agl.Claim{RolloutID: one.RolloutID, AttemptID: one.AttemptID}] = true
 	}
-	close(asking)
 }
 
 // Forget makes later calls read the list again.
 func (r *Revocations) Forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.until, r.asking = time.Time{}, nil
+	r.until = time.Time{}
 }
