@@ -89,7 +89,7 @@ func TestReleases(t *testing.T) {
 	if before != "support" {
 		t.Fatalf("without a release %s answers", before)
 	}
-	r, err := releases.Propose(t.Context(), release.Proposal{Candidate: release.Version{Model: "support-v2"}, Model: "support", Share: 0.5, By: "test"})
+	r, err := releases.ProposeRelease(t.Context(), release.Proposal{Candidate: release.Version{Model: "support-v2"}, Model: "support", Share: 0.5, By: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestRollbackUnderStreams(t *testing.T) {
 		models = append(models, proxy.Model{Name: name, BaseURL: model.BaseURL()})
 	}
 	p := startLive(t, store, func(c *proxy.Config) { c.Models, c.Sessions.Releases = models, follower })
-	r, err := releases.Propose(t.Context(), release.Proposal{Candidate: release.Version{Model: "support-v2"}, Model: "support", Share: 0.5, By: "test"})
+	r, err := releases.ProposeRelease(t.Context(), release.Proposal{Candidate: release.Version{Model: "support-v2"}, Model: "support", Share: 0.5, By: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +282,7 @@ func TestModelOfReleaseIsGone(t *testing.T) {
 	}
 	propose := func(model string) release.Release {
 		t.Helper()
-		r, err := releases.Propose(t.Context(), release.Proposal{Candidate: release.Version{Model: model}, Model: "support", Share: 0.5, By: "test"})
+		r, err := releases.ProposeRelease(t.Context(), release.Proposal{Candidate: release.Version{Model: model}, Model: "support", Share: 0.5, By: "test"})
 		if err != nil {
 			t.Fatal(err)
 		}

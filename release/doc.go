@@ -7,7 +7,7 @@
 // release is never promoted just because time has passed.
 //
 //	releases := release.New(documents)
-//	r, err := releases.Propose(ctx, release.Proposal{Candidate: release.Version{ResourcesID: id}, By: "me"})
+//	r, err := releases.ProposeRelease(ctx, release.Proposal{Candidate: release.Version{ResourcesID: id}, By: "me"})
 //	go (&release.Watcher{Releases: releases, Collector: collector, Spans: store}).Run(ctx)
 //
 // [Releases] keeps releases in the documents of a store. One compare-and-set writes a decision together with its

@@ -26,7 +26,7 @@ const (
 const maxTries = 20
 
 // Releases manages the releases of a store. Its methods are safe for concurrent use, by any number of processes on
-// one database.
+// one database. Those that a client of a store has, too, have the same names there.
 type Releases struct {
 	documents agl.DocumentStore
 }
@@ -62,8 +62,8 @@ func (r *Releases) get(ctx context.Context, id string) (release Release, version
 	return release, version, err
 }
 
-// List returns all releases, the newest first.
-func (r *Releases) List(ctx context.Context) ([]Release, error) {
+// ListReleases returns all releases, the newest first.
+func (r *Releases) ListReleases(ctx context.Context) ([]Release, error) {
 	list, err := agl.ListDocuments[Release](ctx, r.documents, kind)
 	if err != nil {
 		return nil, err
@@ -74,9 +74,9 @@ func (r *Releases) List(ctx context.Context) ([]Release, error) {
 	return list, nil
 }
 
-// Propose starts a release. If another one has a canary, it is ErrIllegalState. A candidate that is worse on its
+// ProposeRelease starts a release. If another one has a canary, it is ErrIllegalState. A candidate that is worse on its
 // offline suite is rolled back at once, so no session gets it.
-func (r *Releases) Propose(ctx context.Context, p Proposal) (Release, error) {
+func (r *Releases) ProposeRelease(ctx context.Context, p Proposal) (Release, error) {
 	p = p.withDefaults()
 	if err := p.check(); err != nil {
 		return Release{}, err

@@ -28,7 +28,7 @@ import (
 
 func propose(t *testing.T, r *release.Releases, p release.Proposal) release.Release {
 	t.Helper()
-	made, err := r.Propose(t.Context(), p)
+	made, err := r.ProposeRelease(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestLife(t *testing.T) {
 	if c := current(t, r); c.Release != first.ID || c.Share != release.DefaultShare || c.Candidate.ResourcesID != "rs-1" || c.Stable != (release.Version{}) {
 		t.Errorf("with a canary, %+v is current", c)
 	}
-	if _, err := r.Propose(t.Context(), release.Proposal{Candidate: release.Version{ResourcesID: "rs-2"}}); !errors.Is(err, agl.ErrIllegalState) {
+	if _, err := r.ProposeRelease(t.Context(), release.Proposal{Candidate: release.Version{ResourcesID: "rs-2"}}); !errors.Is(err, agl.ErrIllegalState) {
 		t.Errorf("a second canary: got %v", err)
 	}
 	do := func(id string, act release.Act, want error) {
@@ -102,7 +102,7 @@ func TestLife(t *testing.T) {
 		t.Errorf("after the second promotion, %+v is current", c)
 	}
 	for _, same := range []release.Proposal{{Candidate: release.Version{Model: "v2"}, Model: "v1"}, {Candidate: release.Version{Model: "v3"}, Model: "v3"}, {Candidate: release.Version{ResourcesID: "rs-1"}}} {
-		if _, err := r.Propose(t.Context(), same); !errors.Is(err, agl.ErrInvalid) {
+		if _, err := r.ProposeRelease(t.Context(), same); !errors.Is(err, agl.ErrInvalid) {
 			t.Errorf("a candidate that is stable, %+v: got %v", same, err)
 		}
 	}
@@ -122,7 +122,7 @@ func TestLife(t *testing.T) {
 	if want := []string{"propose by ada", "freeze by ada", "resume by ada", "promote by ada"}; !slices.Equal(acts, want) {
 		t.Errorf("decisions %q, want %q", acts, want)
 	}
-	list, err := r.List(t.Context())
+	list, err := r.ListReleases(t.Context())
 	if err != nil || len(list) != 2 {
 		t.Errorf("%d releases are listed, %v", len(list), err)
 	}
@@ -205,7 +205,7 @@ func TestBadProposals(t *testing.T) {
 		"negative guard":    {Candidate: ok, Gates: release.Gates{Guards: []release.Guard{{Metric: "x", Tolerance: -1}}}},
 		"too few to decide": {Candidate: ok, Gates: release.Gates{MinSessions: 1}},
 	} {
-		if _, err := r.Propose(t.Context(), p); !errors.Is(err, agl.ErrInvalid) {
+		if _, err := r.ProposeRelease(t.Context(), p); !errors.Is(err, agl.ErrInvalid) {
 			t.Errorf("%s: got %v, want invalid", name, err)
 		}
 	}

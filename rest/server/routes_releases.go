@@ -43,7 +43,7 @@ func (s releases) current(x *exchange) error {
 }
 
 func (s releases) list(x *exchange) error {
-	found, err := s.releases.List(x.context())
+	found, err := s.releases.ListReleases(x.context())
 	items := make([]wire.ReleaseAnswer, len(found))
 	for i := range found {
 		items[i] = wire.ReleaseOf(found[i])
@@ -64,7 +64,7 @@ func (s releases) propose(x *exchange, body *wire.NewRelease) error {
 			return err
 		}
 	}
-	made, err := s.releases.Propose(x.context(), release.Proposal{Candidate: body.Candidate, Model: body.Model, Share: body.Share, Gates: body.Gates, Suite: body.Suite, By: x.caller.By()})
+	made, err := s.releases.ProposeRelease(x.context(), release.Proposal{Candidate: body.Candidate, Model: body.Model, Share: body.Share, Gates: body.Gates, Suite: body.Suite, By: x.caller.By()})
 	return x.answerJSON(http.StatusCreated, wire.ReleaseOf(made), err)
 }
 

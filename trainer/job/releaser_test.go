@@ -71,7 +71,7 @@ func releasesOf(t *testing.T, dir string) (list []release.Release, versions map[
 			t.Error(err)
 		}
 	}()
-	if list, err = release.New(s).List(t.Context()); err != nil {
+	if list, err = release.New(s).ListReleases(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	rollouts, err := s.QueryRollouts(t.Context(), agl.QueryRolloutsParams{Paging: agl.Paging{Limit: -1}})

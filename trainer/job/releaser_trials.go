@@ -6,7 +6,6 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/release"
-	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/trainer"
 )
 
@@ -20,36 +19,22 @@ type trials struct {
 // releases is what a releaser needs of those of a store.
 type releases interface {
 	CurrentRelease(ctx context.Context) (release.Current, error)
-	List(ctx context.Context) ([]release.Release, error)
-	Propose(ctx context.Context, p release.Proposal) (release.Release, error)
-}
-
-// remoteReleases are those of a store elsewhere.
-type remoteReleases struct{ *client.Client }
-
-func (r remoteReleases) List(ctx context.Context) ([]release.Release, error) {
-	return r.ListReleases(ctx)
-}
-
-func (r remoteReleases) Propose(ctx context.Context, p release.Proposal) (release.Release, error) {
-	return r.ProposeRelease(ctx, p)
+	ListReleases(ctx context.Context) ([]release.Release, error)
+	ProposeRelease(ctx context.Context, p release.Proposal) (release.Release, error)
 }
 
 // ofStore returns the releases of the run's store.
 func (t *trials) ofStore() (releases, error) {
-	switch found := t.proxy.Releases().(type) {
-	case releases:
-		return found, nil
-	case *client.Client:
-		return remoteReleases{found}, nil
-	default:
+	known, ok := t.proxy.Releases().(releases)
+	if !ok {
 		return nil, agl.Errorf(agl.CodeUnimplemented, "the store has no releases")
 	}
+	return known, nil
 }
 
 // find returns the release that tries a version.
 func (t *trials) find(ctx context.Context, known releases, version string) (found release.Release, ok bool, err error) {
-	list, err := known.List(ctx)
+	list, err := known.ListReleases(ctx)
 	for i := range list {
 		if t.tries(&list[i], version) {
 			return list[i], true, err
@@ -72,7 +57,7 @@ func (t *trials) propose(ctx context.Context, version, model string, candidate r
 	if p.Suite, err = suiteOf(offline); err != nil {
 		return err
 	}
-	_, err = known.Propose(ctx, p)
+	_, err = known.ProposeRelease(ctx, p)
 	return err
 }
 
