@@ -239,18 +239,12 @@ func (h *head) place(cursor string) (int64, error) {
 
 // load reads the head of the log, or returns a new one.
 func (c *Collector) load(ctx context.Context) (h head, err error) {
-	document, err := c.store.GetDocument(ctx, kindHead, idHead)
-	switch {
-	case errors.Is(err, agl.ErrNotFound):
+	h, version, err := agl.ReadDocument[head](ctx, c.store, kindHead, idHead)
+	if errors.Is(err, agl.ErrNotFound) {
 		return head{Epoch: newEpoch(), Event: "none"}, nil
-	case err != nil:
-		return head{}, err
 	}
-	if err := document.Decode(&h); err != nil {
-		return head{}, err
-	}
-	if h.version = document.Version; h.version == c.behind.version {
+	if h.version = version; version == c.behind.version {
 		h.Event = c.behind.event
 	}
-	return h, nil
+	return h, err
 }

@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -34,11 +35,12 @@ type outlast struct {
 	log *slog.Logger
 }
 
-func again[T any](ctx context.Context, o *outlast, call func() (T, error)) (T, error) {
+// again makes a call until the database answers it.
+func again[P, T any](ctx context.Context, o *outlast, p P, method func(context.Context, P) (T, error)) (T, error) {
 	delays := backoff.Exponential{First: 50 * time.Millisecond, Max: 3 * time.Second, Jitter: 1} //nolint:mnd // those of rest/client
 	begin := time.Now()
 	for n := 0; ; n++ {
-		out, err := call()
+		out, err := method(ctx, p)
 		if !errors.Is(err, agl.ErrUnavailable) || time.Since(begin) >= storeOutage {
 			return out, err
 		}
@@ -51,86 +53,81 @@ func again[T any](ctx context.Context, o *outlast, call func() (T, error)) (T, e
 	}
 }
 
-func keyOr(key string) string {
-	if key == "" {
-		return rand.Text()
-	}
-	return key
-}
-
 // EnqueueRollouts implements [agl.Store].
 func (o *outlast) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams) ([]agl.Rollout, error) {
-	p.IdempotencyKey = keyOr(p.IdempotencyKey)
-	return again(ctx, o, func() ([]agl.Rollout, error) { return o.Store.EnqueueRollouts(ctx, p) })
+	p.IdempotencyKey = cmp.Or(p.IdempotencyKey, rand.Text())
+	return again(ctx, o, p, o.Store.EnqueueRollouts)
 }
 
 // StartRollout implements [agl.Store].
 func (o *outlast) StartRollout(ctx context.Context, p agl.StartRolloutParams) (agl.AttemptedRollout, error) {
-	p.IdempotencyKey = keyOr(p.IdempotencyKey)
-	return again(ctx, o, func() (agl.AttemptedRollout, error) { return o.Store.StartRollout(ctx, p) })
+	p.IdempotencyKey = cmp.Or(p.IdempotencyKey, rand.Text())
+	return again(ctx, o, p, o.Store.StartRollout)
 }
 
 // AddResources implements [agl.Store].
 func (o *outlast) AddResources(ctx context.Context, p agl.AddResourcesParams) (agl.ResourcesUpdate, error) {
-	p.IdempotencyKey = keyOr(p.IdempotencyKey)
-	return again(ctx, o, func() (agl.ResourcesUpdate, error) { return o.Store.AddResources(ctx, p) })
+	p.IdempotencyKey = cmp.Or(p.IdempotencyKey, rand.Text())
+	return again(ctx, o, p, o.Store.AddResources)
 }
 
 // UpdateResources implements [agl.Store].
 func (o *outlast) UpdateResources(ctx context.Context, p agl.UpdateResourcesParams) (agl.ResourcesUpdate, error) {
-	p.IdempotencyKey = keyOr(p.IdempotencyKey)
-	return again(ctx, o, func() (agl.ResourcesUpdate, error) { return o.Store.UpdateResources(ctx, p) })
+	p.IdempotencyKey = cmp.Or(p.IdempotencyKey, rand.Text())
+	return again(ctx, o, p, o.Store.UpdateResources)
 }
 
 // DequeueRollouts implements [agl.Store].
 func (o *outlast) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams) (agl.DequeueResult, error) {
-	p.IdempotencyKey = keyOr(p.IdempotencyKey)
-	return again(ctx, o, func() (agl.DequeueResult, error) { return o.Store.DequeueRollouts(ctx, p) })
+	p.IdempotencyKey = cmp.Or(p.IdempotencyKey, rand.Text())
+	return again(ctx, o, p, o.Store.DequeueRollouts)
 }
 
 // CancelRollout implements [agl.Store].
 func (o *outlast) CancelRollout(ctx context.Context, p agl.CancelRolloutParams) (agl.Rollout, error) {
-	return again(ctx, o, func() (agl.Rollout, error) { return o.Store.CancelRollout(ctx, p) })
+	return again(ctx, o, p, o.Store.CancelRollout)
 }
 
 // GetRollout implements [agl.Store].
 func (o *outlast) GetRollout(ctx context.Context, p agl.GetRolloutParams) (agl.AttemptedRollout, error) {
-	return again(ctx, o, func() (agl.AttemptedRollout, error) { return o.Store.GetRollout(ctx, p) })
+	return again(ctx, o, p, o.Store.GetRollout)
 }
 
 // QueryRollouts implements [agl.Store].
 func (o *outlast) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (agl.Page[agl.AttemptedRollout], error) {
-	return again(ctx, o, func() (agl.Page[agl.AttemptedRollout], error) { return o.Store.QueryRollouts(ctx, p) })
+	return again(ctx, o, p, o.Store.QueryRollouts)
 }
 
 // QueryAttempts implements [agl.Store].
 func (o *outlast) QueryAttempts(ctx context.Context, p agl.QueryAttemptsParams) (agl.Page[agl.Attempt], error) {
-	return again(ctx, o, func() (agl.Page[agl.Attempt], error) { return o.Store.QueryAttempts(ctx, p) })
+	return again(ctx, o, p, o.Store.QueryAttempts)
 }
 
 // WaitForRollouts implements [agl.Store].
 func (o *outlast) WaitForRollouts(ctx context.Context, p agl.WaitForRolloutsParams) ([]agl.Rollout, error) {
-	return again(ctx, o, func() ([]agl.Rollout, error) { return o.Store.WaitForRollouts(ctx, p) })
+	return again(ctx, o, p, o.Store.WaitForRollouts)
 }
 
 // GetResources implements [agl.Store].
 func (o *outlast) GetResources(ctx context.Context, p agl.GetResourcesParams) (agl.ResourcesUpdate, error) {
-	return again(ctx, o, func() (agl.ResourcesUpdate, error) { return o.Store.GetResources(ctx, p) })
+	return again(ctx, o, p, o.Store.GetResources)
 }
 
 // GetLatestResources implements [agl.Store].
 func (o *outlast) GetLatestResources(ctx context.Context) (agl.ResourcesUpdate, error) {
-	return again(ctx, o, func() (agl.ResourcesUpdate, error) { return o.Store.GetLatestResources(ctx) })
+	return again(ctx, o, struct{}{}, func(ctx context.Context, _ struct{}) (agl.ResourcesUpdate, error) {
+		return o.Store.GetLatestResources(ctx)
+	})
 }
 
 // QuerySpans implements [agl.Store].
 func (o *outlast) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[agl.Span], error) {
-	return again(ctx, o, func() (agl.Page[agl.Span], error) { return o.Store.QuerySpans(ctx, p) })
+	return again(ctx, o, p, o.Store.QuerySpans)
 }
 
 // QueryShortSpans implements [agl.Store].
 func (o *outlast) QueryShortSpans(ctx context.Context, p agl.QueryShortSpansParams) (agl.ShortSpans, error) {
-	return again(ctx, o, func() (agl.ShortSpans, error) { return o.Store.QueryShortSpans(ctx, p) })
+	return again(ctx, o, p, o.Store.QueryShortSpans)
 }
 
 // outlastCollector is a collector over such a store. A call that is repeated gives the same rollouts.
@@ -142,5 +139,5 @@ type outlastCollector struct {
 
 // Collect implements [agl.Collector].
 func (c outlastCollector) Collect(ctx context.Context, p agl.CollectParams) (agl.Collection, error) {
-	return again(ctx, c.outlast, func() (agl.Collection, error) { return c.Collector.Collect(ctx, p) })
+	return again(ctx, c.outlast, p, c.Collector.Collect)
 }
