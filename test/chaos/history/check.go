@@ -75,17 +75,13 @@ type story struct {
 	acked     bool     // the enqueue has an answer
 	claims    []claim  // that have an answer
 	numbers   map[string]int
-	reserves  []*Op
-	spans     []*Op
-	updates   []*Op // of attempts
-	marks     []*Op // of the rollout
-	cancels   []*Op
+	ops       map[Func][]*Op // on its spans, its attempts and itself
 	reads     []seen
-	spanRead  []*Op
 	events    []*Op
 	attempted map[string][]*Op // events of its attempts
-	final     *Op
-	state     Rollout // in the final read
+	final     *Op              // nil if there was no final read
+	end       Reply            // of it
+	state     Rollout          // in it
 }
 
 type claim struct {
@@ -112,12 +108,12 @@ func newJudge(ops []*Op) *judge {
 		if sent, known := j.tasks[s.state.Task]; known && s.task.op == nil {
 			s.task = sent
 		}
-		for _, a := range s.attempts() {
+		for _, a := range s.end.Attempts {
 			s.numbers[a.ID] = a.Number
 		}
 		j.report.Rollouts++
-		j.report.Attempts += len(s.attempts())
-		j.report.Spans += len(s.stored())
+		j.report.Attempts += len(s.end.Attempts)
+		j.report.Spans += len(s.end.Spans)
 	}
 	return j
 }
@@ -125,25 +121,11 @@ func newJudge(ops []*Op) *judge {
 func (j *judge) story(id string) *story {
 	s := j.rollouts[id]
 	if s == nil {
-		s = &story{id: id, numbers: map[string]int{}, attempted: map[string][]*Op{}}
+		s = &story{id: id, numbers: map[string]int{}, ops: map[Func][]*Op{}, attempted: map[string][]*Op{}}
 		j.rollouts[id] = s
 		j.stories = append(j.stories, s)
 	}
 	return s
-}
-
-func (s *story) attempts() []Attempt {
-	if s.final == nil {
-		return nil
-	}
-	return s.final.Reply.Attempts
-}
-
-func (s *story) stored() []Span {
-	if s.final == nil {
-		return nil
-	}
-	return s.final.Reply.Spans
 }
 
 func (j *judge) add(o *Op) {
@@ -169,29 +151,14 @@ func (j *judge) add(o *Op) {
 				s.numbers[r.Attempt.ID] = r.Attempt.Number
 			}
 		}
-	case Reserve:
+	case Reserve, AddSpans, UpdateAttempt, UpdateRollout, Cancel, ReadSpans:
 		s := j.story(o.Args.Rollout)
-		s.reserves = append(s.reserves, o)
-	case AddSpans:
-		s := j.story(o.Args.Rollout)
-		s.spans = append(s.spans, o)
-	case UpdateAttempt:
-		s := j.story(o.Args.Rollout)
-		s.updates = append(s.updates, o)
-	case UpdateRollout:
-		s := j.story(o.Args.Rollout)
-		s.marks = append(s.marks, o)
-	case Cancel:
-		s := j.story(o.Args.Rollout)
-		s.cancels = append(s.cancels, o)
+		s.ops[o.Func] = append(s.ops[o.Func], o)
 	case Wait, Read:
 		for _, r := range o.Reply.Rollouts {
 			s := j.story(r.ID)
 			s.reads = append(s.reads, seen{r, o})
 		}
-	case ReadSpans:
-		s := j.story(o.Args.Rollout)
-		s.spanRead = append(s.spanRead, o)
 	case Observe:
 		if o.Args.Rollout == "" {
 			return
@@ -204,7 +171,7 @@ func (j *judge) add(o *Op) {
 		s.events = append(s.events, o)
 	case FinalRollout:
 		s := j.story(o.Args.Rollout)
-		s.final = o
+		s.final, s.end = o, o.Reply
 		if len(o.Reply.Rollouts) == 1 {
 			s.state = o.Reply.Rollouts[0]
 		}
@@ -242,7 +209,7 @@ func (j *judge) enqueued() {
 	for _, s := range j.stories {
 		switch {
 		case s.final == nil:
-			j.violatef(rule, slices.Concat([]*Op{}, opsOf(s.task.op)), "rollout %s is gone", s.id)
+			j.violatef(rule, opsOf(s.task.op), "rollout %s is gone", s.id)
 			continue
 		case s.acked && s.state.Task != s.task.task.ID:
 			j.violatef(rule, []*Op{s.task.op, s.final}, "rollout %s was task %q and is %q", s.id, s.task.task.ID, s.state.Task)
@@ -275,7 +242,7 @@ func (j *judge) claimed() {
 	for _, s := range j.stories {
 		there := map[string]Attempt{}
 		numbers := map[int]string{}
-		for _, a := range s.attempts() {
+		for _, a := range s.end.Attempts {
 			if other, twice := numbers[a.Number]; twice {
 				j.violatef(rule, opsOf(s.final), "rollout %s: attempts %s and %s both are number %d", s.id, other, a.ID, a.Number)
 			}
@@ -300,7 +267,9 @@ func (j *judge) claimed() {
 			}
 		}
 		for _, a := range there {
-			if answered[a.ID] == nil && lostClaim(lost[a.Worker], a) == nil {
+			// A dequeue whose answer was lost can have made it.
+			asked := slices.ContainsFunc(lost[a.Worker], func(o *Op) bool { return o.Start <= a.Start+slack })
+			if answered[a.ID] == nil && !asked {
 				j.violatef(rule, opsOf(s.final), "rollout %s: nobody has asked for attempt %s of worker %q", s.id, a.ID, a.Worker)
 			}
 		}
@@ -310,21 +279,11 @@ func (j *judge) claimed() {
 // slack is an upper bound of the rounding of times on the wire, in nanoseconds.
 const slack = int64(1e6)
 
-// lostClaim returns a dequeue without an answer that can have made the attempt.
-func lostClaim(lost []*Op, a Attempt) *Op {
-	for _, o := range slices.Backward(lost) {
-		if o.Start <= a.Start+slack {
-			return o
-		}
-	}
-	return nil
-}
-
 // live: an attempt begins only after the one before it has ended: by its deadlines, or by a status that is retried. The
 // deadlines count from the last sign of life that was answered.
 func (j *judge) live() {
 	for _, s := range j.stories {
-		attempts := slices.Clone(s.attempts())
+		attempts := slices.Clone(s.end.Attempts)
 		slices.SortFunc(attempts, func(a, b Attempt) int { return a.Number - b.Number })
 		for i := 1; i < len(attempts); i++ {
 			before, next := attempts[i-1], attempts[i]
@@ -343,13 +302,13 @@ const batchTime = int64(1e9)
 // over reports whether the attempt can have ended before the start of the next one.
 func (s *story) over(a Attempt, begun int64) bool {
 	t, by := s.task.task, begun+batchTime
-	for _, o := range s.updates {
+	for _, o := range s.ops[UpdateAttempt] {
 		if o.Args.Attempt == a.ID && o.Start <= by && slices.Contains(t.Retry, o.Args.Status) {
 			return true
 		}
 	}
 	alive := a.Start
-	for _, o := range s.spans {
+	for _, o := range s.ops[AddSpans] {
 		if o.Args.Attempt == a.ID && o.End <= begun && len(o.Reply.Spans) > 0 {
 			alive = max(alive, o.Start)
 		}
@@ -413,7 +372,7 @@ func (j *judge) events() {
 			continue
 		}
 		j.announced(s, "rollout "+s.id, s.events, s.state.Status)
-		for _, a := range s.attempts() {
+		for _, a := range s.end.Attempts {
 			j.announced(s, "attempt "+a.ID+" of rollout "+s.id, s.attempted[a.ID], a.Status)
 		}
 	}

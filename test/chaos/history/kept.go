@@ -10,18 +10,15 @@ import (
 func (j *judge) spansKept() {
 	for _, s := range j.stories {
 		sent := map[[2]string]Span{}
-		for _, o := range s.spans {
+		for _, o := range s.ops[AddSpans] {
 			for _, span := range o.Args.Spans {
 				sent[[2]string{o.Args.Attempt, span.ID}] = span
 			}
 		}
-		for _, read := range s.spanRead {
+		for _, read := range append(opsOf(s.final), s.ops[ReadSpans]...) {
 			if read.Kind == OK {
 				j.spansSeen(s, sent, read)
 			}
-		}
-		if s.final != nil {
-			j.spansSeen(s, sent, s.final)
 		}
 	}
 }
@@ -47,7 +44,7 @@ func (j *judge) spansSeen(s *story, sent map[[2]string]Span, read *Op) {
 		}
 		there[key] = span
 	}
-	for _, o := range s.spans {
+	for _, o := range s.ops[AddSpans] {
 		if o.Kind != OK || o.End >= read.Start {
 			continue
 		}
@@ -72,10 +69,10 @@ func (j *judge) marksKept() {
 		if s.final == nil {
 			continue
 		}
-		j.register(rule, "the metadata of rollout "+s.id, s.marks, s.state.Mark, s.final)
-		for _, a := range s.attempts() {
+		j.register(rule, "the metadata of rollout "+s.id, s.ops[UpdateRollout], s.state.Mark, s.final)
+		for _, a := range s.end.Attempts {
 			var writes []*Op
-			for _, o := range s.updates {
+			for _, o := range s.ops[UpdateAttempt] {
 				if o.Args.Attempt == a.ID {
 					writes = append(writes, o)
 				}
@@ -162,7 +159,7 @@ func (j *judge) sequences() {
 func (j *judge) sequencesOnce(s *story) {
 	const rule = "sequence ids"
 	given := map[int64]*Op{}
-	for _, o := range s.reserves {
+	for _, o := range s.ops[Reserve] {
 		if o.Kind != OK {
 			continue
 		}
@@ -175,7 +172,7 @@ func (j *judge) sequencesOnce(s *story) {
 		}
 	}
 	explicit := map[[2]string]bool{}
-	for _, o := range s.spans {
+	for _, o := range s.ops[AddSpans] {
 		for _, span := range o.Args.Spans {
 			if span.Sequence > 0 {
 				explicit[[2]string{o.Args.Attempt, span.ID}] = true
@@ -183,7 +180,7 @@ func (j *judge) sequencesOnce(s *story) {
 		}
 	}
 	used := map[int64]Span{}
-	for _, span := range s.stored() {
+	for _, span := range s.end.Spans {
 		if first, twice := used[span.Sequence]; twice {
 			j.violatef(rule, opsOf(s.final), "rollout %s: spans %s/%s and %s/%s have the sequence id %d",
 				s.id, first.Attempt, first.ID, span.Attempt, span.ID, span.Sequence)
@@ -203,12 +200,12 @@ func (j *judge) sequencesRise(s *story) {
 		first, last int64
 	}
 	var all []given
-	for _, o := range s.reserves {
+	for _, o := range s.ops[Reserve] {
 		if o.Kind == OK {
 			all = append(all, given{o, o.Reply.First, o.Reply.First + int64(o.Args.Count) - 1})
 		}
 	}
-	for _, o := range s.spans {
+	for _, o := range s.ops[AddSpans] {
 		asked := map[string]bool{}
 		for _, span := range o.Args.Spans {
 			asked[span.ID] = span.Sequence <= 0
@@ -238,7 +235,7 @@ func (j *judge) sequencesRise(s *story) {
 // rewards: every read finds at most one reward of an attempt.
 func (j *judge) rewards() {
 	for _, s := range j.stories {
-		for _, read := range append(opsOf(s.final), s.spanRead...) {
+		for _, read := range append(opsOf(s.final), s.ops[ReadSpans]...) {
 			counted := map[string]int{}
 			for _, span := range read.Reply.Spans {
 				if span.Reward {

@@ -87,23 +87,23 @@ func (s *story) steps() []step {
 		answered[c.ID] = true
 		add(c.op, step{kind: stepClaim, attempt: c.ID, number: c.Number, begun: c.Start})
 	}
-	for _, a := range s.attempts() {
+	for _, a := range s.end.Attempts {
 		if !answered[a.ID] {
 			// The rule claimed checks that there was such a dequeue.
 			all = append(all, step{kind: stepClaim, attempt: a.ID, number: a.Number, begun: a.Start, start: a.Start - slack, end: Forever, op: s.final})
 		}
 	}
-	for _, o := range s.spans {
+	for _, o := range s.ops[AddSpans] {
 		if n := s.numbers[o.Args.Attempt]; n > 0 {
 			add(o, step{kind: stepSpans, attempt: o.Args.Attempt, number: n, noop: len(o.Reply.Spans) == 0})
 		}
 	}
-	for _, o := range s.updates {
+	for _, o := range s.ops[UpdateAttempt] {
 		if n := s.numbers[o.Args.Attempt]; n > 0 {
 			add(o, step{kind: stepUpdate, attempt: o.Args.Attempt, number: n, status: o.Args.Status})
 		}
 	}
-	for _, o := range s.cancels {
+	for _, o := range s.ops[Cancel] {
 		add(o, step{kind: stepCancel})
 	}
 	for _, seen := range s.reads {
@@ -118,7 +118,7 @@ func (s *story) steps() []step {
 	}
 	if s.final != nil {
 		in := step{kind: stepRead, status: s.state.Status}
-		for _, a := range s.attempts() {
+		for _, a := range s.end.Attempts {
 			if a.Number > in.number {
 				in.attempt, in.number, in.attempted = a.ID, a.Number, a.Status
 			}

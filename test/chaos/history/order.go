@@ -99,7 +99,7 @@ func (q queued) undisturbed(lost []loss) bool {
 	if q.claim == nil {
 		return false // cancelled while it was queued, or claimed without an answer
 	}
-	for _, o := range q.s.cancels {
+	for _, o := range q.s.ops[Cancel] {
 		if o.Start <= q.done {
 			return false
 		}
