@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/bounds"
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/tinker"
 )
@@ -57,10 +58,8 @@ func (c Config) validate() error {
 		return agl.Errorf(agl.CodeInvalid, "chat: Config.Tokenizer is required")
 	case c.Renderer == nil:
 		return agl.Errorf(agl.CodeInvalid, "chat: Config.Renderer is required")
-	case c.MaxBodyBytes < 0 || c.MaxTokens < 0:
-		return agl.Errorf(agl.CodeInvalid, "chat: Config.MaxBodyBytes is %d and MaxTokens %d; neither may be negative", c.MaxBodyBytes, c.MaxTokens)
 	}
-	return nil
+	return bounds.NotNegative("chat: Config.", bounds.Number("MaxBodyBytes", c.MaxBodyBytes), bounds.Number("MaxTokens", c.MaxTokens))
 }
 
 // Server is an [http.Handler] with POST /v1/chat/completions, GET /v1/models and /v1/models/NAME (all also without /v1) and GET /health.

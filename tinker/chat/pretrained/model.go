@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/bounds"
 	"github.com/agl-go/agl/tinker/chat"
 	"github.com/agl-go/agl/tinker/chat/tokenizer"
 )
@@ -47,11 +48,8 @@ func Load(f Files, cfg Config) (*Model, error) {
 	if err := cfg.Style.validate(); err != nil {
 		return nil, err
 	}
-	if cfg.Turns < 0 {
-		return nil, agl.Errorf(agl.CodeInvalid, "pretrained: Config.Turns is %d; it may not be negative", cfg.Turns)
-	}
-	if cfg.TurnBytes < 0 {
-		return nil, agl.Errorf(agl.CodeInvalid, "pretrained: Config.TurnBytes is %d; it may not be negative", cfg.TurnBytes)
+	if err := bounds.NotNegative("pretrained: Config.", bounds.Number("Turns", cfg.Turns), bounds.Number("TurnBytes", cfg.TurnBytes)); err != nil {
+		return nil, err
 	}
 	cfg.Turns, cfg.TurnBytes = cmp.Or(cfg.Turns, 1024), cmp.Or(cfg.TurnBytes, 256<<20)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))

@@ -416,8 +416,8 @@ func TestRefusals(t *testing.T) {
 		want           string
 	}{
 		{"style", hermes, Config{Style: "yaml"}, `style is "yaml"; allowed are`},
-		{"turns", hermes, Config{Turns: -1}, "Turns is -1"},
-		{"bytes of turns", hermes, Config{TurnBytes: -1}, "TurnBytes is -1"},
+		{"turns", hermes, Config{Turns: -1}, "Turns: got -1"},
+		{"bytes of turns", hermes, Config{TurnBytes: -1}, "TurnBytes: got -1"},
 		{"stop", hermes, Config{Stop: []string{"<nope>"}}, `"<nope>" is not a token`},
 		{"syntax", "{% if %}", Config{}, "chat template: jinja: line 1"},
 		{"raises", "{{ raise_exception('never') }}", Config{}, "raised: never"},
