@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl/algorithm/apo/apotest"
 	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/tinker/chat"
 )
 
 // The models that the server plays.
@@ -69,10 +69,8 @@ func (m *models) source(model string) rand.Source {
 // ServeHTTP answers a chat.
 func (m *models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var request struct {
-		Model    string `json:"model"`
-		Messages []struct {
-			Content jsontext.Value `json:"content"`
-		} `json:"messages"`
+		Model    string         `json:"model"`
+		Messages []chat.Message `json:"messages"`
 	}
 	if err := json.UnmarshalRead(r.Body, &request); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -80,7 +78,7 @@ func (m *models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var texts []string
 	for _, message := range request.Messages {
-		texts = append(texts, content(message.Content))
+		texts = append(texts, message.Content)
 	}
 	reply, err := m.reply(request.Model, strings.Join(texts, "\n"))
 	if err != nil {
@@ -108,22 +106,4 @@ func (m *models) reply(model, text string) (string, error) {
 	default:
 		return "", fmt.Errorf("there is no model %q", model)
 	}
-}
-
-// content returns the text of a message, whose content is a string or parts.
-func content(raw jsontext.Value) string {
-	var text string
-	if json.Unmarshal(raw, &text) == nil {
-		return text
-	}
-	var parts []struct {
-		Text string `json:"text"`
-	}
-	if json.Unmarshal(raw, &parts) != nil {
-		return ""
-	}
-	for _, p := range parts {
-		text += p.Text
-	}
-	return text
 }
