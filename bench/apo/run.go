@@ -19,6 +19,7 @@ import (
 	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/algorithm/apo/apotest"
 	"github.com/agl-go/agl/bench/internal/bench"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/runner"
 )
@@ -31,7 +32,7 @@ type result struct {
 
 // python runs the Python package's class, with its Trainer's processes and store.
 func (b *comparison) python(ctx context.Context, seed int) (result, error) {
-	port, err := bench.FreePort(ctx)
+	port, err := httpserver.FreePort(ctx)
 	if err != nil {
 		return result{}, err
 	}

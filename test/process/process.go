@@ -14,8 +14,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +21,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/agl-go/agl/internal/httpserver"
 )
 
 // longest bounds how long a server may take to start. It is reached only by a failure.
@@ -92,13 +92,8 @@ func StoreAs(tb testing.TB, who *syscall.Credential, binary, name, dir string, a
 // FreePort returns a port of the loopback interface that is free.
 func FreePort(tb testing.TB) int {
 	tb.Helper()
-	var config net.ListenConfig
-	l, err := config.Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	port, err := httpserver.FreePort(tb.Context())
 	if err != nil {
-		tb.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	if err := l.Close(); err != nil {
 		tb.Fatal(err)
 	}
 	return port
@@ -132,39 +127,15 @@ func (s *Server) Start() {
 		s.tb.Fatal(err)
 	}
 	s.exited = make(chan struct{})
+	ctx, cancel := context.WithTimeout(s.tb.Context(), longest)
 	go func(cmd *exec.Cmd, exited chan struct{}) {
 		defer close(exited)
 		_ = cmd.Wait() // any end is fine
+		cancel()
 	}(s.cmd, s.exited)
-	if err := s.await(); err != nil {
+	if err := httpserver.Await(ctx, s.URL()+"/v1/agl/health"); err != nil {
 		said, _ := os.ReadFile(s.Log)
 		s.tb.Fatalf("%s does not serve: %v\n%s", s.Name, err, said)
-	}
-}
-
-func (s *Server) await() error {
-	ctx, cancel := context.WithTimeout(s.tb.Context(), longest)
-	defer cancel()
-	tick := time.Tick(2 * time.Millisecond)
-	for {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL()+"/v1/agl/health", http.NoBody)
-		if err != nil {
-			return err
-		}
-		answer, err := http.DefaultClient.Do(req)
-		if err == nil {
-			if err = answer.Body.Close(); err == nil && answer.StatusCode == http.StatusOK {
-				return nil
-			}
-			err = errors.Join(err, errors.New(answer.Status))
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-s.exited:
-			return errors.New("it has ended")
-		case <-tick:
-		}
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -18,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agl-go/agl/internal/httpserver"
 )
 
 // Process is a server in a process of its own. It ends when this process ends.
@@ -38,7 +39,7 @@ func newCommand(ctx context.Context, env []string, command string, args ...strin
 
 // Start runs `command args --host 127.0.0.1 --port N` and waits until a path, such as /health, answers 200.
 func Start(ctx context.Context, path string, env []string, command string, args ...string) (*Process, error) {
-	port, err := FreePort(ctx)
+	port, err := httpserver.FreePort(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -50,47 +51,15 @@ func Start(ctx context.Context, path string, env []string, command string, args 
 		return nil, err
 	}
 	p := &Process{URL: fmt.Sprintf("http://127.0.0.1:%d", port), cmd: cmd}
-	if err := awaitOK(ctx, p.URL+path); err != nil {
+	const longest = 2 * time.Minute
+	waiting, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	if err := httpserver.Await(waiting, p.URL+path); err != nil {
 		p.Stop()
 		return nil, fmt.Errorf("%s does not serve: %w\n%s", command, err, output.String())
 	}
 	p.Ready = time.Since(began)
 	return p, nil
-}
-
-// FreePort returns a port that nothing listens on.
-func FreePort(ctx context.Context) (int, error) {
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
-}
-
-func awaitOK(ctx context.Context, url string) error {
-	const longest, poll = 2 * time.Minute, time.Millisecond
-	ctx, cancel := context.WithTimeout(ctx, longest)
-	defer cancel()
-	tick := time.Tick(poll)
-	for {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-		if err != nil {
-			return err
-		}
-		res, err := http.DefaultClient.Do(req)
-		if err == nil {
-			if err = res.Body.Close(); err == nil && res.StatusCode == http.StatusOK {
-				return nil
-			}
-			err = errors.Join(err, errors.New(res.Status))
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
-		case <-tick:
-		}
-	}
 }
 
 const roleEnv = "AGL_BENCH_ROLE"

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	"github.com/agl-go/agl/internal/httpserver"
 )
 
 // StartPooler starts PgBouncer in front of a server until the test ends and returns the URL of a database by way of it. Mode is
@@ -50,7 +52,7 @@ func (s *Server) startPooler(tb testing.TB, dir, mode string) (*url.URL, error) 
 	if err != nil {
 		return nil, err
 	}
-	port, err := freePort(ctx)
+	port, err := httpserver.FreePort(ctx)
 	if err != nil {
 		return nil, err
 	}

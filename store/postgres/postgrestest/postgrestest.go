@@ -33,6 +33,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/agl-go/agl/internal/httpserver"
 )
 
 // URLVariable names the environment variable with the URL of a running server
@@ -131,7 +133,7 @@ func (s *Server) create(ctx context.Context, bin string) error {
 	}
 	// Another process may take the port before the server does.
 	for try := 0; ; try++ {
-		port, err := freePort(ctx)
+		port, err := httpserver.FreePort(ctx)
 		if err != nil {
 			return err
 		}
@@ -172,20 +174,6 @@ func settings(c *Config, dir string, port int) []string {
 		out = append(out, "-c", name+"="+all[name])
 	}
 	return out
-}
-
-func freePort(ctx context.Context) (int, error) {
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(port)
 }
 
 // URL returns the URL of one of the server's databases, with its password. It
