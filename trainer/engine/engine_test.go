@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -56,6 +57,11 @@ func TestDemonstrationsNameWhatIsWrong(t *testing.T) {
 		"a character":       {`{"messages":[{"role":"assistant","content":"Hi"}]}`, `conversation 2: messages[0].content: character 'H'`},
 		"a role":            {`{"messages":[{"role":"system","content":"x"}]}`, `conversation 2: messages[0].role: "system"`},
 		"nothing to learn":  {`{"messages":[{"role":"user","content":"hi"}]}`, "the assistant writes nothing"},
+		"a reply elsewhere": {`{"messages":[{"role":"user","content":"hi"},{"role":"assistant","text":"hello"}]}`, "conversation 2: messages[1] has no content"},
+		"a tool call": {
+			`{"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]}]}`,
+			"conversation 2: messages[0].tool_calls: this model takes no structured tool calls",
+		},
 		"longer than it is": {`{"messages":[{"role":"assistant","content":"much too long a reply"}]}`, "has 22 tokens, the model's context is 16"},
 	} {
 		_, err := e.Demonstrations(t.Context(), "", conversations(t, hello, test.line))
@@ -66,8 +72,9 @@ func TestDemonstrationsNameWhatIsWrong(t *testing.T) {
 	if _, err := e.Demonstrations(t.Context(), "", conversations(t)); !errors.Is(err, agl.ErrInvalid) {
 		t.Errorf("an empty file: %v", err)
 	}
-	data, err := e.Demonstrations(t.Context(), "", conversations(t, hello, hello))
-	if err != nil || len(data) != 2 {
+	parts := `{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":[{"type":"text","text":"hel"},{"type":"text","text":"lo"}]}]}`
+	data, err := e.Demonstrations(t.Context(), "", conversations(t, hello, parts))
+	if err != nil || len(data) != 2 || !slices.Equal(data[0].Targets, data[1].Targets) {
 		t.Errorf("%d demonstrations, %v", len(data), err)
 	}
 }

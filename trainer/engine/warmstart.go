@@ -13,6 +13,7 @@ import (
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/sft"
 	"github.com/agl-go/agl/dataset"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/tinker/chat"
 )
@@ -105,10 +106,7 @@ func (e *Engine) Demonstrations(ctx context.Context, baseModel, path string) (da
 			return nil, err
 		}
 		var conversation struct {
-			Messages []struct {
-				Role    string `json:"role"`
-				Content string `json:"content"`
-			} `json:"messages"`
+			Messages []chat.Message `json:"messages"`
 		}
 		refuse := func(format string, args ...any) error {
 			return agl.Errorf(agl.CodeInvalid, "%s: conversation %d: "+format, append([]any{path, len(data) + 1}, args...)...)
@@ -116,11 +114,12 @@ func (e *Engine) Demonstrations(ctx context.Context, baseModel, path string) (da
 		if err := json.Unmarshal(record, &conversation); err != nil {
 			return nil, refuse("must be an object with messages, each with a role and a content: %w", err)
 		}
-		messages := make([]chat.Message, len(conversation.Messages))
 		for i, m := range conversation.Messages {
-			messages[i] = chat.Message{Role: m.Role, Content: m.Content}
+			if content, there := rawjson.Get(m.Raw, "content"); len(m.ToolCalls) == 0 && (!there || content.Kind() == 'n') {
+				return nil, refuse("messages[%d] has no content", i)
+			}
 		}
-		datum, err := demonstrator.Demonstration(messages)
+		datum, err := demonstrator.Demonstration(conversation.Messages)
 		if err != nil {
 			return nil, refuse("%w", err)
 		}
