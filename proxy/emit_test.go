@@ -177,8 +177,12 @@ func TestEmitForms(t *testing.T) {
 		{`{"object":["\ud83d"]}`, agl.SpanObject, `{"agentlightning.object.type":"list","agentlightning.object.json":"[\"\\ud83d\"]"}`},
 		{`{"rewards":{"\ud83d":1}}`, agl.SpanAnnotation, `{"agentlightning.reward.0.name":"�","agentlightning.reward.0.value":1.0}`},
 	} {
-		if r := post(t, e.url+"/emit", tt.body); r.status != http.StatusOK {
+		r := post(t, e.url+"/emit", tt.body)
+		if r.status != http.StatusOK {
 			t.Fatalf("%s: %d %s", tt.body, r.status, r.body)
+		}
+		if !strings.HasSuffix(string(r.body), "}\n") {
+			t.Errorf("%s: got %q, want a line: the next one that a script prints may be its result", tt.body, r.body)
 		}
 		spans := e.spans(t)
 		if last := spans[len(spans)-1]; last.Name != tt.name || string(last.Attributes) != tt.attributes || last.SequenceID != int64(len(spans)) {
