@@ -209,8 +209,8 @@ func (p *agentProcess) end() {
 	p.closePipes()
 }
 
-// failure returns why an ended process failed; nil if it succeeded.
-func (p *agentProcess) failure(stderr *output) error {
+// failure returns why an ended process failed; nil if it succeeded. The hint, which may be empty, stands behind how it ended.
+func (p *agentProcess) failure(stderr *output, hint string) error {
 	if p.waitErr == nil {
 		return nil
 	}
@@ -218,6 +218,7 @@ func (p *agentProcess) failure(stderr *output) error {
 	if state := p.cmd.ProcessState; state != nil {
 		why = state.String()
 	}
+	why += hint
 	if text := stderr.excerpt(); text != "" {
 		return fmt.Errorf("the agent ended with %s: %s", why, text)
 	}

@@ -45,13 +45,24 @@ func (v *variables) add(name, value string) {
 	}
 }
 
-// withheld reports whether agents do not inherit a variable: variables of execution roles, and tokens, keys and
-// addresses with passwords for agl's own programs.
+// missing is a hint for the error of a program that has looked for its task in the environment, which did not have it.
+func (v variables) missing() string {
+	if slices.ContainsFunc(v, func(variable string) bool { return strings.HasPrefix(variable, variableTask+"=") }) {
+		return ""
+	}
+	return " (its task is longer than 64 KiB, so it is not in " + variableTask + " but only in the file AGL_TASK_FILE)"
+}
+
+// variableTask has the task, if it is short.
+const variableTask = "AGL_TASK"
+
+// withheld reports whether agents do not inherit a variable: variables of execution roles, the task that a person has set to try
+// an agent by hand, and tokens, keys and addresses with passwords for agl's own programs.
 func withheld(name string) bool {
 	return slices.Contains([]string{
 		"AGL_TOKEN", "AGL_TOKEN_FILE", "AGL_PROXY_TOKEN", "AGL_PROXY_API_KEY", "AGL_SERVE_API_KEY", "AGL_OIDC_CLIENT_SECRET", "AGL_DB", "AGL_STORE_URL",
 		"AGL_CURRENT_ROLE", "AGL_SERVER_HOST", "AGL_SERVER_PORT", "AGL_MANAGED_STORE",
-		"AGL_RUNNER_PROCESS", "AGL_LIFELINE_FD", "AGL_EMIT_URL", "AGL_EMIT_KEY",
+		"AGL_RUNNER_PROCESS", "AGL_LIFELINE_FD", "AGL_EMIT_URL", "AGL_EMIT_KEY", variableTask,
 	}, name)
 }
 
@@ -81,7 +92,7 @@ func (c *Config) attemptVariables(ctx context.Context, task agl.Task, f attemptF
 		v.add("AGL_SEED", strconv.FormatInt(seed, 10))
 	}
 	if input := string(task.Input()); len(input) <= maxVariable {
-		v.add("AGL_TASK", input)
+		v.add(variableTask, input)
 	}
 	v.add("AGL_TASK_FILE", f.task())
 	v.add("AGL_RESOURCES_FILE", f.resources())

@@ -274,9 +274,19 @@ func TestLongTask(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	input := jsontext.Value(`"` + strings.Repeat("x", 200<<10) + `"`)
-	got := w.step(w.agent(shell(`[ -z "$AGL_TASK" ] && wc -c <$AGL_TASK_FILE`)), agl.EnqueueRollout{Input: input})
+	cfg := shell(`[ -z "$AGL_TASK" ] && wc -c <$AGL_TASK_FILE`)
+	cfg.Environ = append(cfg.Environ, `AGL_TASK="tried by hand"`)
+	got := w.step(w.agent(cfg), agl.EnqueueRollout{Input: input})
 	if got.kind != agl.OutcomeOK || strings.TrimSpace(got.messages["stdout"]) != strconv.Itoa(len(input)) {
 		t.Errorf("got %+v, want %d bytes in the file and no variable", got, len(input))
+	}
+	const hint = "so it is not in AGL_TASK but only in the file AGL_TASK_FILE): cannot parse undefined"
+	fails := w.agent(shell("echo cannot parse undefined >&2; exit 1"))
+	if got := w.step(fails, agl.EnqueueRollout{Input: input}); !strings.Contains(got.message, hint) {
+		t.Errorf("an agent that fails without its task: got %q, want %q in it", got.message, hint)
+	}
+	if got := w.step(fails, agl.EnqueueRollout{}); !strings.HasPrefix(got.message, "the agent ended with exit status 1: ") {
+		t.Errorf("an agent that fails: got %q, want no hint", got.message)
 	}
 }
 

@@ -286,7 +286,7 @@ func (k *kept) serve(ctx context.Context, line []byte, t *turn) ([]byte, error) 
 	if k.used && left == n && ctx.Err() == nil {
 		return nil, errLeft
 	}
-	if err := k.failure(t.stderr); err != nil || ctx.Err() != nil {
+	if err := k.failure(t.stderr, ""); err != nil || ctx.Err() != nil {
 		return nil, err
 	}
 	if failed != nil {
