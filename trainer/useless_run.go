@@ -158,6 +158,11 @@ func (c *uselessCheck) read(ctx context.Context, id string, brief bool) error {
 			c.lastLine = cmp.Or(LastOutput(e.Spans), c.lastLine)
 		}
 		switch e.Outcome.Kind {
+		case agl.OutcomeAgentError:
+			if given, err := adapter.FinalReward(e.Spans); err == nil && given.Valid { // before it failed; that counts
+				c.reward(r.Mode)
+				return nil
+			}
 		case agl.OutcomeUnresponsive, agl.OutcomeCancelled, agl.OutcomeModelError:
 			if !noSuchModel(e.Spans) {
 				return nil // a runner or a model server that is away may come back
@@ -169,8 +174,7 @@ func (c *uselessCheck) read(ctx context.Context, id string, brief bool) error {
 	}
 	_, mask := e.Score()
 	if mask == "" {
-		c.rewarded = true
-		c.learned = c.learned || r.Mode == agl.ModeTrain
+		c.reward(r.Mode)
 	} else {
 		c.useless++
 		c.ended = true
@@ -180,6 +184,12 @@ func (c *uselessCheck) read(ctx context.Context, id string, brief bool) error {
 	}
 	c.silent++
 	return nil
+}
+
+// reward notes that a rollout had a usable reward.
+func (c *uselessCheck) reward(mode agl.Mode) {
+	c.rewarded = true
+	c.learned = c.learned || mode == agl.ModeTrain
 }
 
 // hasCall reports whether a model call was recorded.
@@ -272,7 +282,7 @@ func (c *uselessCheck) unrewarded(kind string, n int) error {
 	case c.rewarded:
 		b.WriteString("\nvalidation rollouts have rewards, but teach nothing")
 	default:
-		b.WriteString("\nno agent has ended well: agl train --dry-run runs one task and shows what the agent does")
+		b.WriteString("\nno agent has ended well: agl train --dry-run runs one task, if the file has agent.command, and shows what the agent does")
 		if c.late {
 			b.WriteString(`; agent.timeout is the time that it has, and with agent.keepalive it replies with a line such as {"reward": 0.7}`)
 		}

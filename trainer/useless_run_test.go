@@ -70,6 +70,10 @@ func TestUselessRun(t *testing.T) {
 		"an error": {agl.AgentFunc(func(context.Context, agl.Task) (agl.Result, error) {
 			return agl.Result{}, errors.New("boom\nValueError: boom")
 		}), callLearner{}, 3, nil, "ValueError: boom ×3, first in ro-"},
+		"a reward and an error": {agl.AgentFunc(func(ctx context.Context, _ agl.Task) (agl.Result, error) {
+			_, err := tracer.EmitReward(ctx, 0.1)
+			return agl.Result{}, errors.Join(errors.New("too many turns"), err)
+		}), agl.AlgorithmFunc(callLearner{}.Run), 30, nil, ""},
 		"an error of Node": {failing("exit status 1: file.ts:1\n  throw new E()\n  ^\n\nTypeError [ERR_X]: no such thing: x\n    at f (file:1)\n  code: 'ERR_X'\n}\n\nNode.js v20.1.0"),
 			callLearner{}, 3, nil, "\n  TypeError [ERR_X]: no such thing: x ×3"},
 		"an error of several lines": {failing("Traceback (most recent call last):\npydantic_core.ValidationError: 1 error for X\nfield\n  missing\n    see https://errors.dev"),
