@@ -52,6 +52,8 @@ func (c *certCommand) Validate() error {
 		return fmt.Errorf("--days=%d: must be between 1 and %d", c.Days, most)
 	case c.Client && len(c.Host) > 0:
 		return errors.New("--client, --host: a client has no host; give one of them")
+	case c.Client && c.Name == "server": // its files would replace those of the server
+		return fmt.Errorf("--name=%s: is the name of a server's files; give the client another one", c.Name)
 	}
 	for _, host := range c.Host {
 		if net.ParseIP(host) == nil && !hostName.MatchString(host) {
