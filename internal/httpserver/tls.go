@@ -220,23 +220,31 @@ func Untrusted(err error) bool {
 // once the certificate has expired or its CA is no longer in the file, also on a connection that
 // began before.
 func ClientName(r *http.Request) string {
-	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || ClientOutdated(r) {
 		return ""
-	}
-	now := time.Now()
-	for _, certificate := range r.TLS.VerifiedChains[0] {
-		if now.After(certificate.NotAfter) {
-			return ""
-		}
 	}
 	shown := r.TLS.VerifiedChains[0][0]
-	if c, ok := r.Context().Value(clientKey{}).(*client); ok && !c.trusted(r.TLS.PeerCertificates) {
-		return ""
-	}
 	if len(shown.URIs) > 0 {
 		return shown.URIs[0].String()
 	}
 	return shown.Subject.CommonName
+}
+
+// ClientOutdated reports whether the client certificate of a request was verified when its
+// connection began, and is not recognised any more. The client may show another one in its next
+// connection.
+func ClientOutdated(r *http.Request) bool {
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+		return false
+	}
+	now := time.Now()
+	for _, certificate := range r.TLS.VerifiedChains[0] {
+		if now.After(certificate.NotAfter) {
+			return true
+		}
+	}
+	c, ok := r.Context().Value(clientKey{}).(*client)
+	return ok && !c.trusted(r.TLS.PeerCertificates)
 }
 
 // clientKey is the key of a connection's context under which its *client is.

@@ -270,12 +270,15 @@ func TestClientsOfOpenConnections(t *testing.T) {
 	certificate := *ca.cert
 	certificate.NotAfter = time.Now().Add(-time.Second)
 	r := &http.Request{TLS: &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{&certificate}}}}
-	if name := httpserver.ClientName(r); name != "" {
-		t.Errorf("with a certificate that has expired: %q", name)
+	if name := httpserver.ClientName(r); name != "" || !httpserver.ClientOutdated(r) {
+		t.Errorf("with a certificate that has expired: %q, outdated: %v", name, httpserver.ClientOutdated(r))
 	}
 	certificate.NotAfter = time.Now().Add(time.Minute)
-	if name := httpserver.ClientName(r); name == "" {
-		t.Error("with one that has not: nobody")
+	if name := httpserver.ClientName(r); name == "" || httpserver.ClientOutdated(r) {
+		t.Errorf("with one that has not: %q, outdated: %v", name, httpserver.ClientOutdated(r))
+	}
+	if httpserver.ClientOutdated(&http.Request{TLS: &tls.ConnectionState{}}) {
+		t.Error("a client without a certificate: outdated")
 	}
 }
 

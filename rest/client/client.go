@@ -363,6 +363,11 @@ func (c *Client) open(ctx context.Context, op operation) (res *http.Response, as
 	if res.StatusCode == http.StatusUnauthorized && c.tokenFile != nil && c.tokenFile.replaced(authorization) {
 		return nil, 0, &repeatable{err: err, unsent: true}
 	}
+	if res.StatusCode == http.StatusUnauthorized && res.Close && hasCertificate(c.config.TLS) {
+		// The store ends a connection whose certificate has expired. The next one shows what its file has by now.
+		c.http.CloseIdleConnections()
+		return nil, 0, &repeatable{err: err, unsent: true}
+	}
 	if c.known.Load() && errors.Is(err, agl.ErrUnimplemented) && !wire.IsError(body) {
 		// Something in between answers in place of the store, such as a load balancer that has no server for a moment. Before the first answer of a
 		// store it is rather the URL that is wrong.

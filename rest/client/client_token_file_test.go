@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
@@ -95,6 +96,77 @@ func TestTokenReplaced(t *testing.T) {
 	good, sent = "Bearer newer", nil
 	if _, err := c.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 1}); !errors.Is(err, agl.ErrUnauthorized) || !slices.Equal(sent, []string{"Bearer new"}) {
 		t.Errorf("sent %q: %v", sent, err)
+	}
+}
+
+// A connection outlives the certificate that was shown in it: a refusal that closes it is followed by a try in a new one, which shows
+// what the file has by now. A refusal in a connection that goes on is one of the certificate itself.
+func TestCertificateReplaced(t *testing.T) {
+	t.Parallel()
+	shown := &tls.Config{GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &tls.Certificate{}, nil }}
+	for name, c := range map[string]struct {
+		tls    *tls.Config
+		closes bool
+		tries  int
+	}{"the connection ends": {shown, true, 2}, "it goes on": {shown, false, 1}, "no certificate": {nil, true, 1}} {
+		tries := 0
+		store, err := client.New(client.Config{URL: "https://store", TLS: c.tls, Transport: transport(func(*http.Request) (*http.Response, error) {
+			answer := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(`[]`))}
+			if tries++; tries == 1 {
+				answer.StatusCode, answer.Close = http.StatusUnauthorized, c.closes
+			}
+			return answer, nil
+		})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.DequeueRollouts(t.Context(), agl.DequeueRolloutsParams{Limit: 1}); tries != c.tries || (err == nil) != (c.tries > 1) {
+			t.Errorf("%s: %d tries, want %d: %v", name, tries, c.tries, err)
+		}
+	}
+}
+
+// A stream outlives the token with which it was opened: it goes on with that of the file.
+func TestTokenReplacedInStream(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const refused = "event: error\ndata: {\"detail\":\"the key k is revoked\",\"error_type\":\"PermissionError\",\"code\":\"unauthorized\"}\n\n"
+	event := func(id string) string {
+		return "id: " + id + "\nevent: queue\ndata: {\"id\":\"" + id + "\",\"kind\":\"queue\",\"status\":\"closed\"}\n\n"
+	}
+	var sent []string
+	c, err := client.New(client.Config{URL: "http://store", TokenFile: path, Transport: transport(func(r *http.Request) (*http.Response, error) {
+		sent = append(sent, r.Header.Get("Authorization")+" after "+r.Header.Get("Last-Event-ID"))
+		answer := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(event("1") + refused))}
+		switch len(sent) {
+		case 1:
+			return answer, os.WriteFile(path, []byte("new"), 0o600)
+		case 2: // the file is read again when its last token is refused
+			answer.StatusCode, answer.Body = http.StatusUnauthorized, http.NoBody
+		case 3:
+			answer.Body = io.NopCloser(strings.NewReader(event("2") + refused))
+		default:
+			answer.StatusCode, answer.Body = http.StatusUnauthorized, http.NoBody
+		}
+		return answer, nil
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for event, failure := range c.Events(t.Context(), agl.EventsParams{}) {
+		if err = failure; err == nil {
+			got = append(got, event.ID)
+		}
+	}
+	if want := []string{"1", "2"}; !slices.Equal(got, want) || !errors.Is(err, agl.ErrUnauthorized) {
+		t.Errorf("events %q, want %q; then %v, want that the key is refused", got, want, err)
+	}
+	if want := []string{"Bearer old after ", "Bearer old after 1", "Bearer new after 1", "Bearer new after 2"}; !slices.Equal(sent, want) {
+		t.Errorf("sent %q, want %q", sent, want)
 	}
 }
 

@@ -2,6 +2,9 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -229,6 +232,43 @@ func TestWaitsEndWithTheKey(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The answer that refuses an outdated client certificate ends its connection, in which another one cannot be shown. Others do not.
+func TestConnectionsEndWithTheCertificate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api, err := New(Config{Store: memorytest.Open(t), Token: "s3cret", Certificates: access.Grants{"gpu-7": access.Runner}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := func(of *x509.Certificate) *httptest.ResponseRecorder {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/agl/queues/rollouts/dequeue", strings.NewReader(`{"wait_seconds":60}`))
+			if r.TLS = (&tls.ConnectionState{}); of != nil {
+				r.TLS.VerifiedChains = [][]*x509.Certificate{{of}}
+			}
+			w := httptest.NewRecorder()
+			api.ServeHTTP(w, r)
+			return w
+		}
+		shown := &x509.Certificate{Subject: pkix.Name{CommonName: "gpu-7"}, NotAfter: time.Now().Add(5 * time.Second)}
+		began := time.Now()
+		w := ask(shown)
+		if waited := time.Since(began); w.Code != http.StatusUnauthorized || waited < 5*time.Second || waited > 7*time.Second {
+			t.Errorf("a request that waits: %d after %s: %s", w.Code, waited, w.Body)
+		}
+		for name, w := range map[string]*httptest.ResponseRecorder{"waited": w, "came later": ask(shown)} {
+			if w.Header().Get("Connection") != "close" || !strings.Contains(w.Body.String(), "has expired") {
+				t.Errorf("%s: %v %s", name, w.Header(), w.Body)
+			}
+		}
+		stranger := &x509.Certificate{Subject: pkix.Name{CommonName: "nobody"}, NotAfter: time.Now().Add(time.Hour)}
+		for name, w := range map[string]*httptest.ResponseRecorder{"without scopes": ask(stranger), "none": ask(nil)} {
+			if w.Code != http.StatusUnauthorized || w.Header().Get("Connection") != "" {
+				t.Errorf("%s: %d %v", name, w.Code, w.Header())
+			}
+		}
+	})
 }
 
 // waitingCollector collects nothing.

@@ -129,6 +129,8 @@ func (a *auth) find(x *exchange, given string, kind credential) (err error) {
 	shown := ""
 	if name := httpserver.ClientName(x.request); name != "" {
 		shown = fmt.Sprintf("the client certificate %.100q stands for no scopes here (--tls-client), so ", name)
+	} else if httpserver.ClientOutdated(x.request) {
+		shown = "the client certificate of this connection has expired, or its CA is no longer trusted here, so "
 	}
 	return agl.Errorf(agl.CodeUnauthorized, "%sa token is needed: Authorization: Bearer TOKEN, or HTTP Basic with the token or a key as password", shown)
 }

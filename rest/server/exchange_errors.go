@@ -9,6 +9,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
 
@@ -24,6 +25,9 @@ func (x *exchange) fail(err error) {
 	if isWriteError(err) || x.status != 0 {
 		x.cutOff(err)
 		return
+	}
+	if agl.ErrorCode(err) == agl.CodeUnauthorized && httpserver.ClientOutdated(x.request) {
+		x.Header().Set("Connection", "close") // the client shows what its file has by now in the next one
 	}
 	if err := x.sendError(err); err != nil {
 		x.cutOff(err)
