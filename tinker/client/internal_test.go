@@ -145,12 +145,12 @@ func TestScale(t *testing.T) {
 			{Input: make([]int32, 2), Logprobs: []float32{-1, -1}, Advantages: []float32{-3, 0.25}},
 		}}
 		logprobs := [][]float32{{-1, -1.5, -3.5}, {-1.25, -0.5}}
-		scaled, factors, err := scale(p)
+		sent, err := scaled(p.Data)
 		if err != nil {
 			t.Fatal(err)
 		}
 		want, mean := 0.0, 0.0
-		res := tinker.ForwardResult{}
+		answer := tinker.ForwardResult{Logprobs: logprobs}
 		for k := range p.Data {
 			weight := 0.0
 			for i := range p.Data[k].Input {
@@ -162,8 +162,8 @@ func TestScale(t *testing.T) {
 			for _, v := range p.Loss.Elementwise(&p.Data[k], logprobs[k]) {
 				want += float64(v)
 			}
-			losses := p.Loss.Elementwise(&scaled[k], logprobs[k])
-			res.Losses = append(res.Losses, losses)
+			losses := p.Loss.Elementwise(&sent[k], logprobs[k])
+			answer.Losses = append(answer.Losses, losses)
 			for _, v := range losses {
 				mean += float64(v) / weight / float64(len(p.Data))
 			}
@@ -171,21 +171,15 @@ func TestScale(t *testing.T) {
 		if math.Abs(mean-want) > 1e-5 {
 			t.Errorf("%s: the engine's mean is %v, the sum %v", name, mean, want)
 		}
-		unscale(res.Losses, factors)
-		total := 0.0
-		for _, losses := range res.Losses {
-			for _, v := range losses {
-				total += float64(v)
-			}
-		}
-		if math.Abs(total-want) > 1e-5 {
-			t.Errorf("%s: the reported loss is %v, want %v", name, total, want)
+		res, err := summed(engines.Engine{}, p, nil, func(tinker.ForwardParams) (tinker.ForwardResult, error) { return answer, nil })
+		if err != nil || math.Abs(res.Loss-want) > 1e-5 {
+			t.Errorf("%s: the reported loss is %v, %v, want %v", name, res.Loss, err, want)
 		}
 		if p.Data[0].Advantages[1] != 2 {
 			t.Error("the caller's data changed")
 		}
 	}
-	_, _, err := scale(tinker.ForwardParams{Data: []tinker.Datum{{Input: make([]int32, 1), Weights: []float32{0}}}})
+	_, err := scaled([]tinker.Datum{{Input: make([]int32, 1), Weights: []float32{0}}})
 	if !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), "their sum is 0") {
 		t.Error(err)
 	}

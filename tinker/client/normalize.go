@@ -35,7 +35,7 @@ func summed(e engines.Engine, p tinker.ForwardParams, forward, backward pass) (t
 			d.Logprobs, d.Advantages = now.Logprobs[i], slices.Repeat([]float32{1}, len(d.Input))
 		}
 	}
-	data, factors, err := scale(sent)
+	data, err := scaled(sent.Data)
 	if err != nil {
 		return tinker.ForwardResult{}, err
 	}
@@ -43,27 +43,19 @@ func summed(e engines.Engine, p tinker.ForwardParams, forward, backward pass) (t
 	if err != nil {
 		return tinker.ForwardResult{}, err
 	}
-	if p.Loss.Name == tinker.CrossEntropy {
-		for i := range res.Losses {
-			res.Losses[i] = p.Loss.Elementwise(&p.Data[i], res.Logprobs[i])
-		}
-	} else {
-		unscale(res.Losses, factors)
-	}
 	res.Loss = 0
-	for _, losses := range res.Losses {
-		for _, v := range losses {
+	for i := range res.Losses { // those of the engine are of what was sent
+		res.Losses[i] = p.Loss.Elementwise(&p.Data[i], res.Logprobs[i])
+		for _, v := range res.Losses[i] {
 			res.Loss += float64(v)
 		}
 	}
 	return res, nil
 }
 
-// scale returns the data with advantages for which the engine's average is the sum of the batch, and the factor of each
-// datum.
-func scale(p tinker.ForwardParams) ([]tinker.Datum, []float32, error) {
-	data := slices.Clone(p.Data)
-	factors := make([]float32, len(data))
+// scaled returns data with advantages for which the engine's average is the sum of the batch.
+func scaled(data []tinker.Datum) ([]tinker.Datum, error) {
+	data = slices.Clone(data)
 	for i := range data {
 		d := &data[i]
 		sum := float64(len(d.Input))
@@ -74,24 +66,14 @@ func scale(p tinker.ForwardParams) ([]tinker.Datum, []float32, error) {
 			}
 		}
 		if !(sum > 0) {
-			return nil, nil, invalid("data[%d]: weights: their sum is %v, by which this engine divides", i, sum)
+			return nil, invalid("data[%d]: weights: their sum is %v, by which this engine divides", i, sum)
 		}
-		factors[i] = float32(sum * float64(len(data)))
 		d.Advantages = slices.Clone(d.Advantages)
 		for j := range d.Advantages {
-			d.Advantages[j] *= factors[i]
+			d.Advantages[j] *= float32(sum * float64(len(data)))
 		}
 	}
-	return data, factors, nil
-}
-
-// unscale turns the losses of scaled data into those of the original data.
-func unscale(losses [][]float32, factors []float32) {
-	for i := range losses {
-		for j := range losses[i] {
-			losses[i][j] /= factors[i]
-		}
-	}
+	return data, nil
 }
 
 // folded moves the weights of a batch into its advantages, in which importance_sampling, ppo and cispo are linear, for engines whose
