@@ -153,7 +153,7 @@ func (s *Server) wait(ctx context.Context, f *future, limit time.Duration) error
 
 // retrieve answers a request for a result.
 func (s *Server) retrieve(w http.ResponseWriter, r *http.Request) {
-	body, err := s.read(r)
+	body, err := s.read(w, r)
 	var ask wire.RetrieveFutureRequest
 	if err == nil {
 		err = decode(body, &ask)

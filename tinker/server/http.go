@@ -31,11 +31,8 @@ func decode(body []byte, out any) error {
 const maxWindow = 32 << 20
 
 // read reads a body, which may be compressed with zstd.
-func (s *Server) read(r *http.Request) ([]byte, error) {
-	if r.ContentLength > s.cfg.MaxBodyBytes {
-		return nil, invalid("body: is larger than %d bytes", s.cfg.MaxBodyBytes)
-	}
-	body, err := io.ReadAll(r.Body)
+func (s *Server) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	body, err := httpserver.ReadBody(w, r, s.cfg.MaxBodyBytes)
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, invalid("body: is larger than %d bytes", s.cfg.MaxBodyBytes)
 	}

@@ -46,10 +46,7 @@ func (s *Server) Close() error {
 }
 
 // ServeHTTP implements [http.Handler].
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, s.cfg.MaxBodyBytes)
-	s.mux.ServeHTTP(w, r)
-}
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
 // Who may sample from models, and who may train them.
 const (
@@ -153,7 +150,7 @@ func plain[T any](do func(ctx context.Context, message T) (any, error)) handler[
 func route[T any](s *Server, method, path string, scope access.Scope, do handler[T]) {
 	s.handle(method, path, scope, func(w http.ResponseWriter, r *http.Request) {
 		var message T
-		body, err := s.read(r)
+		body, err := s.read(w, r)
 		if err == nil && method != http.MethodGet {
 			err = decode(body, &message)
 		}

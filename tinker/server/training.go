@@ -35,7 +35,7 @@ func (s *Server) train(ctx context.Context, id string, seq *int64, path string, 
 
 // forward submits a forward pass, with or without its gradient, in either encoding.
 func (s *Server) forward(w http.ResponseWriter, r *http.Request) {
-	body, err := s.read(r)
+	body, err := s.read(w, r)
 	if err != nil {
 		s.fail(w, err)
 		return

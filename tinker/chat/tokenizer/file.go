@@ -36,10 +36,8 @@ type fileAdded struct {
 type fileModel struct {
 	Type                    string           `json:"type"`
 	Dropout                 *float64         `json:"dropout"`
-	UnkToken                *string          `json:"unk_token"`
 	ContinuingSubwordPrefix string           `json:"continuing_subword_prefix"`
 	EndOfWordSuffix         string           `json:"end_of_word_suffix"`
-	FuseUnk                 bool             `json:"fuse_unk"`
 	ByteFallback            bool             `json:"byte_fallback"`
 	IgnoreMerges            bool             `json:"ignore_merges"`
 	Vocab                   map[string]int32 `json:"vocab"`
