@@ -219,27 +219,26 @@ type counter struct {
 
 func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body != nil {
-		body, err := counted(r.Body, &c.sent)
-		if err != nil {
-			return nil, err
-		}
-		r.Body = body
+		r.Body = counted{r.Body, &c.sent}
 	}
 	res, err := c.next.RoundTrip(r)
 	if err == nil {
-		res.Body, err = counted(res.Body, &c.received)
+		res.Body = counted{res.Body, &c.received}
 	}
 	return res, err
 }
 
-// counted reads a body and returns it again.
-func counted(body io.ReadCloser, sum *atomic.Int64) (io.ReadCloser, error) {
-	read, err := io.ReadAll(body)
-	if closing := body.Close(); err == nil {
-		err = closing
-	}
-	sum.Add(int64(len(read)))
-	return io.NopCloser(bytes.NewReader(read)), err
+// counted counts the bytes of a body that are read.
+type counted struct {
+	io.ReadCloser
+
+	sum *atomic.Int64
+}
+
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	c.sum.Add(int64(n))
+	return n, err
 }
 
 func converse(ctx context.Context, s *store.Store, turns int) (*measured, error) {

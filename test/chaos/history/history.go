@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -138,7 +139,7 @@ type Recorder struct {
 	out   *bufio.Writer
 	ops   int
 	err   error
-	marks int64
+	marks atomic.Int64
 }
 
 // NewRecorder returns a Recorder that writes to w. Call Flush at the end.
@@ -147,12 +148,7 @@ func NewRecorder(w io.Writer) *Recorder {
 }
 
 // Mark returns another number at each call.
-func (r *Recorder) Mark() int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.marks++
-	return r.marks
-}
+func (r *Recorder) Mark() int64 { return r.marks.Add(1) }
 
 // Do records the call of an operation and its outcome.
 func (r *Recorder) Do(process string, f Func, args Args, op func() (Reply, error)) error {
