@@ -9,14 +9,13 @@ import (
 
 // globals returns the functions that every template can call.
 func globals(now func() time.Time) map[string]any {
-	members := map[string]any{"fromkeys": value.NewFunction("fromkeys", value.FromKeys, "/iterable", "/value?")}
-	all := map[string]any{
-		"dict":      &value.Function{Type: "function", Name: "dict", Func: newDict, Members: members},
-		"namespace": &value.Function{Type: "function", Name: "namespace", Func: newNamespace},
-	}
+	dict := value.NewFunction("dict", newDict, "**")
+	dict.Members = map[string]any{"fromkeys": value.NewFunction("fromkeys", value.FromKeys, "/iterable", "/value?")}
+	all := map[string]any{"dict": dict}
 	add := func(name string, fn func(c value.Call) any, params ...string) {
 		all[name] = value.NewFunction(name, fn, params...)
 	}
+	add("namespace", newNamespace, "**")
 	add("range", newRange, "start", "stop?", "step?")
 	add("cycler", newCycler, "*")
 	add("joiner", newJoiner, "sep?")
@@ -49,36 +48,36 @@ func newRange(c value.Call) any {
 }
 
 // newDict is Python's dict(mapping or pairs, name=value, …).
-func newDict(r *value.Runtime, args value.Args) any {
+func newDict(c value.Call) any {
 	d := &value.Dict{}
-	if len(args.Positional) > 1 {
-		r.Failf("dict expected at most 1 argument, got %d", len(args.Positional))
+	if len(c.Rest.Positional) > 1 {
+		c.Failf("dict expected at most 1 argument, got %d", len(c.Rest.Positional))
 	}
-	if len(args.Positional) == 1 {
-		from := args.Positional[0]
+	if len(c.Rest.Positional) == 1 {
+		from := c.Rest.Positional[0]
 		if d, ok := from.(*value.Dict); ok {
 			from = value.List(d.Pairs())
 		}
-		for _, item := range r.Iterate(from) {
-			pair := r.Unpack(item, 2)
-			r.Step(1)
-			r.Put(d, pair[0], pair[1])
+		for _, item := range c.Iterate(from) {
+			pair := c.Unpack(item, 2)
+			c.Step(1)
+			c.Put(d, pair[0], pair[1])
 		}
 	}
-	for k, v := range args.Named.All() {
-		r.Put(d, k, v)
+	for k, v := range c.Rest.Named.All() {
+		c.Put(d, k, v)
 	}
 	return d
 }
 
-func newNamespace(r *value.Runtime, args value.Args) any {
+func newNamespace(c value.Call) any {
 	ns := &value.Namespace{}
-	for k, v := range newDict(r, args).(*value.Dict).All() {
+	for k, v := range newDict(c).(*value.Dict).All() {
 		name, ok := k.(string)
 		if !ok {
-			r.Failf("the attribute names of a namespace must be strings")
+			c.Failf("the attribute names of a namespace must be strings")
 		}
-		ns.Set(r, name, v)
+		ns.Set(c.Runtime, name, v)
 	}
 	return ns
 }

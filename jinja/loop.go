@@ -38,53 +38,49 @@ func (l *loop) Call(r *value.Runtime, args value.Args) any {
 }
 
 func (l *loop) Member(_ *value.Runtime, name string) (any, bool) {
-	n := len(l.items)
-	switch name {
-	case "index":
-		return int64(l.at + 1), true
-	case "index0":
-		return int64(l.at), true
-	case "revindex":
-		return int64(n - l.at), true
-	case "revindex0":
-		return int64(n - l.at - 1), true
-	case "first":
-		return l.at == 0, true
-	case "last":
-		return l.at == n-1, true
-	case "length":
-		return int64(n), true
-	case "depth":
-		return int64(l.depth + 1), true
-	case "depth0":
-		return int64(l.depth), true
-	case "previtem":
-		if l.at == 0 {
-			return &value.Undefined{Message: "there is no previous item"}, true
-		}
-		return l.items[l.at-1], true
-	case "nextitem":
-		if l.at == n-1 {
-			return &value.Undefined{Message: "there is no next item"}, true
-		}
-		return l.items[l.at+1], true
-	case "cycle":
-		return value.NewFunction(name, func(c value.Call) any {
+	get, ok := loopMembers[name]
+	if !ok {
+		return nil, false
+	}
+	return get(l), true
+}
+
+var loopMembers = map[string]func(l *loop) any{
+	"index":     func(l *loop) any { return int64(l.at + 1) },
+	"index0":    func(l *loop) any { return int64(l.at) },
+	"revindex":  func(l *loop) any { return int64(len(l.items) - l.at) },
+	"revindex0": func(l *loop) any { return int64(len(l.items) - l.at - 1) },
+	"first":     func(l *loop) any { return l.at == 0 },
+	"last":      func(l *loop) any { return l.at == len(l.items)-1 },
+	"length":    func(l *loop) any { return int64(len(l.items)) },
+	"depth":     func(l *loop) any { return int64(l.depth + 1) },
+	"depth0":    func(l *loop) any { return int64(l.depth) },
+	"previtem":  func(l *loop) any { return l.item(l.at-1, "previous") },
+	"nextitem":  func(l *loop) any { return l.item(l.at+1, "next") },
+	"cycle": func(l *loop) any {
+		return value.NewFunction("cycle", func(c value.Call) any {
 			items := c.Rest.Positional
 			if len(items) == 0 {
 				c.Failf("no items for cycling given")
 			}
 			return items[l.at%len(items)]
-		}, "*"), true
-	case "changed":
-		return value.NewFunction(name, func(c value.Call) any {
+		}, "*")
+	},
+	"changed": func(l *loop) any {
+		return value.NewFunction("changed", func(c value.Call) any {
 			now := value.Tuple(c.Rest.Positional...)
 			if l.changed != nil && c.Equal(l.changed, now) {
 				return false
 			}
 			l.changed = now
 			return true
-		}, "*"), true
+		}, "*")
+	},
+}
+
+func (l *loop) item(i int, which string) any {
+	if i < 0 || i >= len(l.items) {
+		return &value.Undefined{Message: "there is no " + which + " item"}
 	}
-	return nil, false
+	return l.items[i]
 }

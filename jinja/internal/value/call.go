@@ -145,15 +145,15 @@ func (r *Runtime) Int(v any) int {
 
 // Function is a function, a macro, or a method bound to its object.
 type Function struct {
+	Builtin
+
 	Type, Name string
-	Func       func(r *Runtime, args Args) any
 	Members    map[string]any
 }
 
 // NewFunction returns a function. Its parameters are written as those of a [Builtin].
 func NewFunction(name string, fn func(c Call) any, params ...string) *Function {
-	b := Builtin{params, fn}
-	return &Function{Type: "function", Name: name, Func: func(r *Runtime, args Args) any { return b.Call(r, name, args) }}
+	return &Function{Builtin: NewBuiltin(fn, params...), Type: "function", Name: name}
 }
 
 // TypeName implements [Object].
@@ -169,4 +169,4 @@ func (f *Function) Member(_ *Runtime, name string) (any, bool) {
 }
 
 // Call implements [Callable].
-func (f *Function) Call(r *Runtime, args Args) any { return f.Func(r, args) }
+func (f *Function) Call(r *Runtime, args Args) any { return f.Builtin.Call(r, f.Name, args) }
