@@ -131,23 +131,18 @@ func withoutNull(message *jinja.Dict) *jinja.Dict {
 	return out
 }
 
-// withReasoning passes a message's reasoning under each of the names that templates read.
+// withReasoning passes the reasoning of a message without null under each of the names that templates read.
 func withReasoning(message *jinja.Dict) *jinja.Dict {
 	for _, name := range []string{"reasoning_content", "thinking", "reasoning"} {
-		reasoning, ok := message.Get(name)
-		if !ok {
-			continue
+		if reasoning, ok := message.Get(name); ok {
+			out := new(jinja.Dict)
+			out.Set("thinking", reasoning)
+			for name, v := range message.All() {
+				out.Set(name, v)
+			}
+			out.Set("reasoning_content", reasoning)
+			return out
 		}
-		if reasoning == nil {
-			break
-		}
-		out := new(jinja.Dict)
-		out.Set("thinking", reasoning)
-		for name, v := range message.All() {
-			out.Set(name, v)
-		}
-		out.Set("reasoning_content", reasoning)
-		return out
 	}
 	return message
 }
