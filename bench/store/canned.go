@@ -116,7 +116,7 @@ func serveCanned(durable *commits) error {
 	resources := `{"resources_id":"rs-000000000000","create_time":1.5,"update_time":1.5,"version":1,"resources":` + benchResources + `}`
 	spans := make([]string, spansPerRollout)
 	for i := range spans {
-		spans[i] = string(makeSpan(nil, "ro-000000000000", "at-00000000", int64(i+1), i))
+		spans[i] = string(spanJSON("ro-000000000000", "at-00000000", int64(i+1), i))
 	}
 	finished := strings.Replace(rollout, `"status":"preparing"`, `"status":"succeeded"`, 1)
 	page := `{"items":[` + strings.Join(spans, ",") + `],"limit":-1,"offset":0,"total":8}`

@@ -9,19 +9,12 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
-	"github.com/agl-go/agl/rest/client"
 )
 
 // clientWorker does the same work through an agl.Store: spans in batches, long polls, no request for a sequence id.
-type clientWorker struct {
-	store agl.Store
-	err   error
-}
+type clientWorker struct{ store agl.Store }
 
 func (w *clientWorker) setup(ctx context.Context) error {
-	if w.err != nil {
-		return w.err
-	}
 	var r agl.Resources
 	if err := rawjson.Unmarshal([]byte(benchResources), &r); err != nil {
 		return err
@@ -96,9 +89,4 @@ func (w *clientWorker) collect(ctx context.Context, t *timings, id string) error
 	}
 	t.add("query spans", began)
 	return verifySpans(id, page.Items)
-}
-
-func newClientWorker(url string) *clientWorker {
-	client, err := client.New(client.Config{URL: url})
-	return &clientWorker{store: client, err: err}
 }

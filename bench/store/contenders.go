@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/agl-go/agl/bench/internal/bench"
+	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/store/postgres/postgrestest"
 )
 
@@ -27,7 +28,7 @@ type server struct {
 type contender struct {
 	name  string
 	start func(ctx context.Context) (*server, error)
-	work  func(urls []string, opt options) worker
+	work  func(urls []string) (worker, error)
 	tabs  int // of the dashboard, open meanwhile
 }
 
@@ -49,8 +50,11 @@ const (
 )
 
 func contenders(opt options, dir string) []contender {
-	wire := func(urls []string, opt options) worker { return newWireWorker(urls, opt.Runners) }
-	client := func(urls []string, _ options) worker { return newClientWorker(urls[0]) }
+	wire := func(urls []string) (worker, error) { return newWireWorker(urls, opt.Runners), nil }
+	typed := func(urls []string) (worker, error) {
+		c, err := client.New(client.Config{URL: urls[0]})
+		return &clientWorker{c}, err
+	}
 	memory := func(ctx context.Context) (*server, error) { return startAgl(ctx, opt, "--db", "memory:") }
 	sqlite := func(sync string) func(context.Context) (*server, error) {
 		return func(ctx context.Context) (*server, error) { return startSQLite(ctx, opt, dir, sync) }
@@ -63,11 +67,11 @@ func contenders(opt options, dir string) []contender {
 		{nameMemoryTabs, memory, wire, openTabs},
 		{nameCeiling, func(ctx context.Context) (*server, error) { return serverOf(bench.StartRole(ctx, roleCanned)) }, wire, 0},
 		{nameFlushed, func(ctx context.Context) (*server, error) { return serverOf(bench.StartRole(ctx, roleFlushed)) }, wire, 0},
-		{nameMemoryClient, memory, client, 0},
+		{nameMemoryClient, memory, typed, 0},
 		{nameFull, sqlite("full"), wire, 0},
 		{nameFullTabs, sqlite("full"), wire, openTabs},
 		{nameNormal, sqlite("normal"), wire, 0},
-		{nameFullClient, sqlite("full"), client, 0},
+		{nameFullClient, sqlite("full"), typed, 0},
 		{nameLarge, func(ctx context.Context) (*server, error) {
 			path, err := largeDatabase(ctx, opt, dir)
 			if err != nil {

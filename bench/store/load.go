@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/agl-go/agl"
@@ -197,10 +200,10 @@ func runLoop(ctx context.Context, stop <-chan struct{}, done chan<- string, w wo
 	}
 }
 
-// makeSpan appends the JSON of the n-th span of an attempt.
-func makeSpan(dst []byte, rollout, attempt string, sequence int64, n int) []byte {
+// spanJSON is the JSON of the n-th span of an attempt.
+func spanJSON(rollout, attempt string, sequence int64, n int) []byte {
 	s := benchSpan(rollout, attempt, sequence, n)
-	return s.AppendJSON(dst)
+	return s.AppendJSON(nil)
 }
 
 func benchSpan(rollout, attempt string, sequence int64, n int) agl.Span {
@@ -217,13 +220,7 @@ func benchSpan(rollout, attempt string, sequence int64, n int) agl.Span {
 	}
 }
 
-var padding = func() string {
-	b := make([]byte, spanPadding)
-	for i := range b {
-		b[i] = byte('a' + i%26)
-	}
-	return string(b)
-}()
+var padding = strings.Repeat("abcdefghijklmnopqrstuvwxyz", spanPadding/26)
 
 // verifySpans checks that every span of a rollout is there, unchanged and once.
 func verifySpans(rolloutID string, spans []agl.Span) error {
@@ -245,18 +242,9 @@ func verifyLoosely(i int, got, want *agl.Span) error {
 	if got.RolloutID != want.RolloutID || got.SequenceID != want.SequenceID || got.SpanID != want.SpanID {
 		return fmt.Errorf("rollout %s, span %d: got span %s with sequence id %d of rollout %s", want.RolloutID, i, got.SpanID, got.SequenceID, got.RolloutID)
 	}
-	n := 0
-	for key, value := range want.Attributes.All() {
-		n++
-		if v, ok := got.Attributes.Get(key); !ok || string(v) != string(value) {
-			return fmt.Errorf("rollout %s, span %d: attribute %s is %s, want %s", want.RolloutID, i, key, v, value)
-		}
-	}
-	for range got.Attributes.All() {
-		n--
-	}
-	if n != 0 {
-		return fmt.Errorf("rollout %s, span %d: other attributes came back: %s", want.RolloutID, i, got.Attributes)
+	same := func(a, b jsontext.Value) bool { return string(a) == string(b) }
+	if !maps.EqualFunc(maps.Collect(got.Attributes.All()), maps.Collect(want.Attributes.All()), same) {
+		return fmt.Errorf("rollout %s, span %d: the attributes %s came back, want %s", want.RolloutID, i, got.Attributes, want.Attributes)
 	}
 	return nil
 }

@@ -112,7 +112,11 @@ func measure(ctx context.Context, c contender, opt options) (result, error) {
 			return err
 		}
 	}
-	res, err := load(ctx, c.work(srv.urls, opt), opt, measured)
+	var res result
+	work, err := c.work(srv.urls)
+	if err == nil {
+		res, err = load(ctx, work, opt, measured)
+	}
 	cpu := srv.stop()
 	if err != nil {
 		return result{}, err

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -42,15 +43,12 @@ func report(w io.Writer, list []contender, results map[string][]result) map[stri
 		}
 		fmt.Fprintf(w, "%-14s %12.1f %12.0f %24s %10s %12s\n", c.name, r.rolloutsPerSecond(), r.requestsPerSecond(), cpu, times, share)
 	}
-	var calls []string
+	calls := map[string]bool{}
 	for _, r := range medians {
 		for name := range r.calls {
-			if !slices.Contains(calls, name) {
-				calls = append(calls, name)
-			}
+			calls[name] = true
 		}
 	}
-	slices.Sort(calls)
 	fmt.Fprintf(w, "\n%-17s", "p99 by call")
 	for _, c := range list {
 		fmt.Fprintf(w, " %14s", c.name)
@@ -59,7 +57,7 @@ func report(w io.Writer, list []contender, results map[string][]result) map[stri
 		fmt.Fprintf(w, " %14s", "agl / python")
 	}
 	fmt.Fprintln(w)
-	for _, name := range calls {
+	for _, name := range slices.Sorted(maps.Keys(calls)) {
 		fmt.Fprintf(w, "%-17s", name)
 		for _, c := range list {
 			d := medians[c.name].p99(name)

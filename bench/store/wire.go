@@ -96,7 +96,7 @@ func (w *wireWorker) rollout(ctx context.Context, t *timings, runner int) (strin
 		if err != nil {
 			return "", fmt.Errorf("next sequence id: %w in %s", err, reply)
 		}
-		if _, err := w.call(ctx, t, "add span", http.MethodPost, "/spans", makeSpan(nil, id, attempt, sequence, n), http.StatusCreated); err != nil {
+		if _, err := w.call(ctx, t, "add span", http.MethodPost, "/spans", spanJSON(id, attempt, sequence, n), http.StatusCreated); err != nil {
 			return "", err
 		}
 	}
