@@ -163,7 +163,7 @@ func credit(kind Credit, baseline Baseline, plain bool, g taskGroup) (all groupA
 	}
 	each, ok := advantages(rewards, baseline, plain)
 	if len(g) == 1 && g[0].expected != nil {
-		each = []float64{g[0].expected.advantage(g[0].score(), plain)}
+		each = []float64{g[0].expected.advantage(g[0].score(), plain || baseline == LeaveOneOut)}
 		ok = each[0] != 0
 	}
 	if !ok {

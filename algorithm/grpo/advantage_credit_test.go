@@ -174,3 +174,18 @@ func TestTurnsOfManyCalls(t *testing.T) {
 		t.Errorf("%d turns, error %v", len(turns), err)
 	}
 }
+
+// A rollout without a group is compared with what was expected: over the standard deviation, except where groups are not divided by it.
+func TestCreditOfSingleRollout(t *testing.T) {
+	t.Parallel()
+	g := taskGroup{{reward: 3, expected: &expectation{N: 8, Mean: 1, Variance: 4}, sequences: []adapter.Trajectory{{Replies: []adapter.Reply{replyAt(1, 1, 2)}}}}}
+	for _, test := range []struct {
+		baseline Baseline
+		plain    bool
+		want     float64
+	}{{GroupMean, false, 2 / (2 + advantageEpsilon)}, {GroupMean, true, 2}, {LeaveOneOut, false, 2}} {
+		if all, ok := credit(CreditTrajectory, test.baseline, test.plain, g); !ok || math.Abs(float64(all[0][0][0])-test.want) > 1e-6 {
+			t.Errorf("%s, plain %v: got %v, want %v", test.baseline, test.plain, all, test.want)
+		}
+	}
+}

@@ -19,7 +19,7 @@ import (
 //
 //	Â = (R − m)/(√v + 1e-4),   then  m ← m + α·(R − m),   v ← (1 − α)·(v + α·(R − m)²)
 //
-// or R − m with Config.PlainAdvantage, which is REINFORCE with a baseline (Williams 1992, Machine Learning 8, §4; Sutton and
+// or R − m with Config.PlainAdvantage or LeaveOneOut, which is REINFORCE with a baseline (Williams 1992, Machine Learning 8, §4; Sutton and
 // Barto 2018, §13.4): m does not depend on what the rollout did, so the gradient is unbiased. Mean and variance are
 // exponentially weighted (West 1979, CACM 22:9; Finch 2009, "Incremental calculation of weighted mean and variance", §9), so
 // that they follow users whose taste drifts. A kind with fewer than Warm rollouts so far uses the baseline of all kinds.

@@ -28,3 +28,28 @@ func TestGRPODefaultsOfTheEngine(t *testing.T) {
 		}
 	}
 }
+
+// Without a learning rate in the run file a live run has a constant one, whether it has an end or not.
+func TestOnlineDefaultRate(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		steps int
+		parts Parts
+		want  float64
+	}{
+		"with an end":    {steps: 10, want: 1e-3},
+		"without an end": {want: 1e-3},
+		"pretrained":     {steps: 10, parts: Parts{Training: algorithm.TrainingConfig{Schedule: PretrainedSchedule()}}, want: 4e-5},
+	} {
+		var a Online
+		a.Steps = test.steps
+		run, err := a.New(test.parts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		schedule := run.(*onlineRun).config.TrainingConfig.WithDefaults().Schedule //nolint:forcetypeassert // New makes no other
+		if first, last := schedule.Rate(0, 10), schedule.Rate(9, 10); first != test.want || last != test.want {
+			t.Errorf("%s: the learning rate goes from %v to %v, want %v", name, first, last, test.want)
+		}
+	}
+}

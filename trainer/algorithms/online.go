@@ -1,7 +1,6 @@
 package algorithms
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -117,7 +116,6 @@ func (a *Online) Needs() Needs {
 // New implements [Algorithm].
 func (a *Online) New(p Parts) (Run, error) {
 	c := a.configure(p)
-	c.Schedule.Peak = cmp.Or(c.Schedule.Peak, 1e-3)
 	if c.Steps == 0 {
 		c.Schedule.Floor = c.Schedule.Peak // without an end there is nothing to fall towards
 	}
