@@ -71,22 +71,15 @@ func testDocuments(d *harness) {
 		same("loaded attempt", got.Attempts[0].Metadata, raw)
 		same("loaded worker", got.Workers[0].Worker.HeartbeatStats, raw)
 		same("loaded resources", got.Resources[0].AppendJSON(nil), u.AppendJSON(nil))
-		found, err := d.Rollouts(d.ctx, []string{r.RolloutID})
-		if err != nil || len(found) != 1 || found[0].Attempt == nil {
-			d.Fatalf("%s: found %v, error %v", name, found, err)
-		}
-		same("input", found[0].Input, raw)
-		same("metadata", found[0].Metadata, raw)
-		same("attempt", found[0].Attempt.Metadata, raw)
+		found := d.stored(r.RolloutID)
+		same("input", found.Input, raw)
+		same("metadata", found.Metadata, raw)
+		same("attempt", found.Attempt.Metadata, raw)
 		worker := must(d.Worker(d.ctx, w.WorkerID))(d)
 		same("worker", worker.HeartbeatStats, raw)
 		bundle := must(d.Resources(d.ctx, u.ResourcesID))(d)
 		same("resources", bundle.AppendJSON(nil), u.AppendJSON(nil))
-		page, err := d.QuerySpans(d.ctx, agl.QuerySpansParams{RolloutID: r.RolloutID, Paging: agl.Paging{Limit: -1}})
-		if err != nil || len(page.Items) != 1 {
-			d.Fatalf("%s: %d spans, error %v, want one", name, len(page.Items), err)
-		}
-		same("span", page.Items[0].Payload, span.Payload)
+		same("span", d.allSpans(r.RolloutID, 1)[0].Payload, span.Payload)
 	}
 }
 
@@ -166,12 +159,8 @@ func testExtremes(d *harness) {
 	c.Attempts = append(c.Attempts, begun(far)...)
 	c.Resources = []*agl.ResourcesUpdate{{ResourcesID: "u", Version: math.MaxInt32}}
 	d.apply(c)
-	page, err := d.QuerySpans(d.ctx, agl.QuerySpansParams{RolloutID: "r", Paging: agl.Paging{Limit: -1}})
-	if err != nil || len(page.Items) != len(ids) {
-		d.Fatalf("%d spans, error %v, want %d", len(page.Items), err, len(ids))
-	}
-	for i := range ids {
-		equal(d, "span", string(page.Items[i].Payload), string(c.Spans[i].Payload))
+	for i, s := range d.allSpans("r", len(ids)) {
+		equal(d, "span", string(s.Payload), string(c.Spans[i].Payload))
 		got := d.load(driver.LoadParams{Sequences: []string{fmt.Sprint(ids[i])}}).Sequences
 		if len(got) != 1 || got[0].Last != ids[i] {
 			d.Errorf("sequences %v, want %d", got, ids[i])
@@ -236,16 +225,10 @@ func testFields(d *harness) {
 		a *agl.Attempt
 	}{{r, a}, {&changedRollout, &changedAttempt}, {r, a}} {
 		d.apply(driver.Changes{Rollouts: changed(want.r), Attempts: []driver.AttemptChange{{Attempt: want.a}}})
-		got, err := d.Rollouts(d.ctx, []string{"r"})
-		if err != nil || len(got) != 1 {
-			d.Fatalf("found %v, error %v", got, err)
-		}
-		attempted := agl.AttemptedRollout{Rollout: *want.r, Attempt: want.a}
-		equal(d, "rollout", string(got[0].AppendJSON(nil)), string(attempted.AppendJSON(nil)))
-		page, err := d.QueryAttempts(d.ctx, agl.QueryAttemptsParams{RolloutID: "r", Paging: agl.Paging{Limit: -1}})
-		if err != nil || len(page.Items) != 1 {
-			d.Fatalf("attempts %v, error %v", page, err)
-		}
+		got, attempted := d.stored("r"), agl.AttemptedRollout{Rollout: *want.r, Attempt: want.a}
+		equal(d, "rollout", string(got.AppendJSON(nil)), string(attempted.AppendJSON(nil)))
+		page := must(d.QueryAttempts(d.ctx, agl.QueryAttemptsParams{RolloutID: "r", Paging: agl.Paging{Limit: -1}}))(d)
+		equal(d, "attempts", page.Total, 1)
 		equal(d, "attempt", string(page.Items[0].AppendJSON(nil)), string(want.a.AppendJSON(nil)))
 	}
 }

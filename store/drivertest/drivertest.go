@@ -96,6 +96,45 @@ func (d *harness) ok(err error) {
 	}
 }
 
+// allSpans returns a rollout's spans, which must be n.
+func (d *harness) allSpans(rolloutID string, n int) []driver.StoredSpan {
+	d.Helper()
+	page := must(d.QuerySpans(d.ctx, agl.QuerySpansParams{RolloutID: rolloutID, Paging: agl.Paging{Limit: -1}}))(d)
+	if len(page.Items) != n || page.Total != n {
+		d.Fatalf("%d spans of %s, total %d, want %d", len(page.Items), rolloutID, page.Total, n)
+	}
+	return page.Items
+}
+
+// stored returns a rollout with its latest attempt, which it must have.
+func (d *harness) stored(rolloutID string) agl.AttemptedRollout {
+	d.Helper()
+	found := must(d.Rollouts(d.ctx, []string{rolloutID}))(d)
+	if len(found) != 1 || found[0].Attempt == nil {
+		d.Fatalf("found %v, want %s with an attempt", found, rolloutID)
+	}
+	return found[0]
+}
+
+// wantCounts checks the statistics.
+func (d *harness) wantCounts(rollouts, attempts, spans int) {
+	d.Helper()
+	got := must(d.Statistics(d.ctx))(d)
+	equal(d, "rollouts", got.TotalRollouts, rollouts)
+	equal(d, "attempts", got.TotalAttempts, attempts)
+	equal(d, "spans", got.TotalSpans, spans)
+}
+
+// distinct returns the ids of items, each once.
+func distinct[T any](items []T, id func(T) string) []string {
+	var out []string
+	for _, item := range items {
+		out = append(out, id(item))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // records are those of an export.
 func (d *harness) records() iter.Seq[driver.Record] {
 	return func(yield func(driver.Record) bool) {
@@ -236,19 +275,10 @@ func testClosure(d *harness) {
 	check := func(name string, want driver.LoadParams, attempts, workers string) {
 		d.Helper()
 		got := d.load(want)
-		var gotAttempts, gotWorkers []string
-		for _, a := range got.Attempts {
-			gotAttempts = append(gotAttempts, a.AttemptID)
-		}
-		for _, w := range got.Workers {
-			gotWorkers = append(gotWorkers, w.WorkerID)
-		}
-		set := func(ids []string) string {
-			slices.Sort(ids)
-			return strings.Join(slices.Compact(ids), " ")
-		}
-		equal(d, name+": attempts", set(gotAttempts), attempts)
-		equal(d, name+": workers", set(gotWorkers), workers)
+		gotAttempts := distinct(got.Attempts, func(a *agl.Attempt) string { return a.AttemptID })
+		equal(d, name+": attempts", strings.Join(gotAttempts, " "), attempts)
+		gotWorkers := distinct(got.Workers, func(w driver.LoadedWorker) string { return w.WorkerID })
+		equal(d, name+": workers", strings.Join(gotWorkers, " "), workers)
 		if len(got.Rollouts) == 0 || got.Rollouts[0].Latest != "at-2" {
 			d.Errorf("%s: rollouts %+v, want r with its latest attempt", name, got.Rollouts)
 		}
@@ -376,12 +406,9 @@ func testSpans(d *harness) {
 	if len(got) != 1 || got[0].SpanID != "x" {
 		d.Errorf("spans %v exist, want x", got)
 	}
-	page, err := d.QuerySpans(d.ctx, agl.QuerySpansParams{RolloutID: "r", Paging: agl.Paging{Limit: -1}})
-	if err != nil || len(page.Items) != 2 {
-		d.Fatalf("%d spans, error %v, want two", len(page.Items), err)
-	}
-	equal(d, "first payload", string(page.Items[0].Payload), string(records[1].Payload))
-	equal(d, "second payload", string(page.Items[1].Payload), string(records[0].Payload))
+	spans := d.allSpans("r", 2)
+	equal(d, "first payload", string(spans[0].Payload), string(records[1].Payload))
+	equal(d, "second payload", string(spans[1].Payload), string(records[0].Payload))
 }
 
 func testResources(d *harness) {
@@ -489,10 +516,7 @@ func testDelete(d *harness) {
 	got := d.load(driver.LoadParams{Rollouts: []string{"a", "b"}, Sequences: []string{"a", "b"}})
 	equal(d, "rollouts", len(got.Rollouts), 1)
 	equal(d, "sequences", len(got.Sequences), 1)
-	stats, err := d.Statistics(d.ctx)
-	if err != nil || stats.TotalRollouts != 1 || stats.TotalAttempts != 1 || stats.TotalSpans != 1 {
-		d.Errorf("statistics %+v, error %v, want one of each", stats, err)
-	}
+	d.wantCounts(1, 1, 1)
 }
 
 func testLive(d *harness) {
@@ -522,10 +546,8 @@ func testLive(d *harness) {
 func testSnapshots(d *harness) {
 	d.apply(driver.Changes{Rollouts: created(rollout("r", agl.RolloutQueuing))})
 	before := d.load(driver.LoadParams{Rollouts: []string{"r"}}).Rollouts[0].Rollout
-	found, err := d.Rollouts(d.ctx, []string{"r", "nope", "r"})
-	if err != nil || len(found) != 2 {
-		d.Fatalf("%d rollouts, error %v, want two", len(found), err)
-	}
+	found := must(d.Rollouts(d.ctx, []string{"r", "nope", "r"}))(d)
+	equal(d, "found", len(found), 2)
 	d.apply(driver.Changes{Rollouts: changed(rollout("r", agl.RolloutCancelled))})
 	equal(d, "loaded before", before.Status, agl.RolloutQueuing)
 	equal(d, "read before", found[0].Status, agl.RolloutQueuing)
@@ -543,11 +565,9 @@ func testStatistics(d *harness) {
 		Attempts:  []driver.AttemptChange{{Attempt: attempt("a", 1, agl.AttemptFailed, "w")}},
 		Resources: []*agl.ResourcesUpdate{{ResourcesID: "u", Version: 2}},
 	})
+	d.wantCounts(2, 1, 1)
 	got := must(d.Statistics(d.ctx))(d)
-	equal(d, "rollouts", got.TotalRollouts, 2)
-	equal(d, "attempts", got.TotalAttempts, 1)
 	equal(d, "workers", got.TotalWorkers, 1)
-	equal(d, "spans", got.TotalSpans, 1)
 	equal(d, "resources", got.TotalResources, 1)
 }
 
@@ -561,9 +581,5 @@ func testOneBatch(d *harness) {
 		Events:    []agl.Event{{Kind: agl.EventRollout, RolloutID: "r", Status: "succeeded"}},
 	})
 	equal(d, "queue", d.claim(9), "")
-	found, err := d.Rollouts(d.ctx, []string{"r"})
-	if err != nil || len(found) != 1 || found[0].Attempt == nil {
-		d.Fatalf("rollouts %v, error %v, want one with an attempt", found, err)
-	}
-	equal(d, "attempt", found[0].Attempt.Status, agl.AttemptSucceeded)
+	equal(d, "attempt", d.stored("r").Attempt.Status, agl.AttemptSucceeded)
 }

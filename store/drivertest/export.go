@@ -3,6 +3,7 @@ package drivertest
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -120,16 +121,13 @@ func testExport(d *harness) {
 		d.Errorf("exported\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	places := map[int64]string{}
-	var order []int64
 	for r := range d.records() {
 		if r.Rollout != nil && r.Rollout.Place.Valid {
 			places[r.Rollout.Place.V] = r.Rollout.Rollout.RolloutID
-			order = append(order, r.Rollout.Place.V)
 		}
 	}
-	slices.Sort(order)
 	var queue []string
-	for _, place := range order {
+	for _, place := range slices.Sorted(maps.Keys(places)) {
 		queue = append(queue, places[place])
 	}
 	equal(d, "queue by place", strings.Join(queue, " "), "q1 a q2")

@@ -3,6 +3,7 @@ package drivertest
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -18,15 +19,10 @@ func queryTests() map[string]func(*harness) {
 		"workers sorted":           testSortWorkers,
 		"resources sorted":         testSortResources,
 		"spans sorted":             testSortSpans,
-		"spans that share an id":   testSpanTies,
 		"pages":                    testPages,
 		"strings sort by bytes":    testSortBytes,
-		"rollouts filtered":        testFilterRollouts,
-		"workers filtered":         testFilterWorkers,
-		"resources filtered":       testFilterResources,
-		"spans filtered":           testFilterSpans,
+		"many ids":                 testManyIDs,
 		"contains is literal":      testContains,
-		"spans of one attempt":     testSpansOfAttempt,
 		"order outlives an update": testCreationOrder,
 	}
 }
@@ -220,53 +216,17 @@ func testSortSpans(d *harness) {
 	})
 }
 
-// testSpanTies checks that without a sort and by sequence id, spans with the same id are
-// ordered by start, end and insertion, null times last; ties of other sorts are ordered by
-// insertion.
-func testSpanTies(d *harness) {
-	a, b := attempt("r", 1, agl.AttemptRunning, ""), attempt("r", 2, agl.AttemptRunning, "")
-	none := agl.Null[agl.Timestamp]{}
-	d.apply(driver.Changes{
-		Rollouts: created(rollout("r", agl.RolloutRunning)), Attempts: begun(a, b),
-		Spans: []driver.SpanRecord{
-			spanWith(b, "g", 1, none, none, "", "", "x"), spanWith(a, "f", 1, none, at(1), "", "", "x"), spanWith(b, "e", 1, at(2), none, "", "", "x"),
-		},
-	})
-	d.apply(driver.Changes{Spans: []driver.SpanRecord{
-		spanWith(a, "d", 1, at(2), at(3), "", "", "x"), spanWith(b, "c", 1, at(2), at(3), "", "", "x"), spanWith(a, "b", 1, at(1), none, "", "", "x"),
-		spanWith(a, "a", 2, at(0), at(0), "", "", "x"),
-	}})
-	query := func(sortBy string, order agl.SortOrder) string {
-		d.Helper()
-		got, _, err := d.spanIDs(agl.QuerySpansParams{RolloutID: "r", Paging: agl.Paging{Limit: -1, SortBy: sortBy, Order: order}})
-		if err != nil {
-			d.Fatal(err)
-		}
-		return strings.Join(got, " ")
-	}
-	equal(d, "unsorted", query("", ""), "b d c e f g a")
-	equal(d, "by sequence id", query("sequence_id", agl.Ascending), "b d c e f g a")
-	equal(d, "by sequence id, descending", query("sequence_id", agl.Descending), "a b d c e f g")
-	equal(d, "by name", query("name", ""), "g f e d c b a")
-	equal(d, "by name, descending", query("name", agl.Descending), "g f e d c b a")
-	equal(d, "by start", query("start_time", ""), "a b e d c g f")
-	equal(d, "by end, descending", query("end_time", agl.Descending), "g e b d c f a")
-}
-
 func testPages(d *harness) {
 	page := must(d.QueryRollouts(d.ctx, agl.QueryRolloutsParams{Paging: agl.Paging{Limit: 7, Offset: 3}}))(d)
 	equal(d, "total", page.Total, 0)
 	equal(d, "limit", page.Limit, 7)
 	equal(d, "offset", page.Offset, 3)
 	equal(d, "items are no nil", page.Items != nil, true)
-	attempts, err := d.QueryAttempts(d.ctx, agl.QueryAttemptsParams{RolloutID: "nope", Paging: agl.Paging{Limit: -1}})
-	if err != nil || attempts.Total != 0 || attempts.Items == nil || attempts.Limit != -1 {
-		d.Errorf("attempts of nobody %+v, error %v, want an empty page", attempts, err)
+	attempts := must(d.QueryAttempts(d.ctx, agl.QueryAttemptsParams{RolloutID: "nope", Paging: agl.Paging{Limit: -1}}))(d)
+	if attempts.Total != 0 || attempts.Items == nil || attempts.Limit != -1 {
+		d.Errorf("attempts of nobody %+v, want an empty page", attempts)
 	}
-	spans, err := d.QuerySpans(d.ctx, agl.QuerySpansParams{RolloutID: "nope", Paging: agl.Paging{Limit: -1}})
-	if err != nil || spans.Total != 0 || spans.Items == nil {
-		d.Errorf("spans of nobody %+v, error %v, want an empty page", spans, err)
-	}
+	equal(d, "spans of nobody are no nil", d.allSpans("nope", 0) != nil, true)
 }
 
 func testSortBytes(d *harness) {
@@ -276,134 +236,21 @@ func testSortBytes(d *harness) {
 		c.Rollouts = append(c.Rollouts, created(rollout(id, agl.RolloutFailed))...)
 	}
 	d.apply(c)
-	page, err := d.QueryRollouts(d.ctx, agl.QueryRolloutsParams{Paging: agl.Paging{Limit: -1, SortBy: "rollout_id"}})
-	if err != nil || len(page.Items) != len(ids) {
-		d.Fatalf("%d rollouts, error %v", len(page.Items), err)
-	}
-	for i := range page.Items[1:] {
-		if page.Items[i].RolloutID > page.Items[i+1].RolloutID {
-			d.Errorf("%q stands before %q", page.Items[i].RolloutID, page.Items[i+1].RolloutID)
-		}
-	}
+	slices.Sort(ids)
+	d.wantIDs("by id", fmt.Sprint(ids))(d.rolloutIDs(agl.QueryRolloutsParams{Paging: agl.Paging{Limit: -1, SortBy: "rollout_id"}}))
 }
 
-func testFilterRollouts(d *harness) {
-	d.apply(driver.Changes{Rollouts: created(
-		rollout("ro-1", agl.RolloutFailed), rollout("ro-2", agl.RolloutQueuing), rollout("RO-3", agl.RolloutFailed), rollout("ro-12", agl.RolloutRunning))})
-	failed := []agl.RolloutStatus{agl.RolloutFailed}
-	for _, tc := range []struct {
-		p    agl.QueryRolloutsParams
-		want string
-	}{
-		{agl.QueryRolloutsParams{Logic: agl.FilterOr}, "[ro-1 ro-2 RO-3 ro-12]"},
-		{agl.QueryRolloutsParams{StatusIn: failed}, "[ro-1 RO-3]"},
-		{agl.QueryRolloutsParams{StatusIn: []agl.RolloutStatus{}}, "[]"},
-		{agl.QueryRolloutsParams{RolloutIDIn: []string{}}, "[]"},
-		{agl.QueryRolloutsParams{RolloutIDIn: []string{}, Logic: agl.FilterOr}, "[]"},
-		{agl.QueryRolloutsParams{RolloutIDIn: []string{}, StatusIn: failed, Logic: agl.FilterOr}, "[ro-1 RO-3]"},
-		{agl.QueryRolloutsParams{RolloutIDIn: []string{"ro-12", "ro-2", "ro-12", "it's"}}, "[ro-2 ro-12]"},
-		{agl.QueryRolloutsParams{RolloutIDContains: "ro-1"}, "[ro-1 ro-12]"},
-		{agl.QueryRolloutsParams{RolloutIDContains: "ro-1", StatusIn: failed}, "[ro-1]"},
-		{agl.QueryRolloutsParams{RolloutIDContains: "ro-1", StatusIn: failed, Logic: agl.FilterOr}, "[ro-1 RO-3 ro-12]"},
-		{agl.QueryRolloutsParams{RolloutIDContains: "-3", StatusIn: failed, RolloutIDIn: []string{"ro-2"}, Logic: agl.FilterOr}, "[ro-1 ro-2 RO-3]"},
-		{agl.QueryRolloutsParams{RolloutIDContains: "-3", StatusIn: failed, RolloutIDIn: []string{"ro-2"}, Logic: agl.FilterAnd}, "[]"},
-	} {
-		tc.p.Limit = -1
-		d.wantIDs(tc.p, tc.want)(d.rolloutIDs(tc.p))
-	}
-	// The total counts all matches, not only the page.
-	page, err := d.QueryRollouts(d.ctx, agl.QueryRolloutsParams{
-		StatusIn: failed, Paging: agl.Paging{Limit: 1, Offset: 1, SortBy: "rollout_id", Order: agl.Descending},
-	})
-	if err != nil || page.Total != 2 || len(page.Items) != 1 || page.Items[0].RolloutID != "RO-3" {
-		d.Errorf("got %+v, error %v, want the second of two", page, err)
-	}
-	// A filter may hold many ids.
+func testManyIDs(d *harness) {
+	d.apply(driver.Changes{Rollouts: created(rollout("ro-1", agl.RolloutFailed), rollout("ro-2", agl.RolloutQueuing))})
 	var many []string
 	for i := range 5000 {
 		many = append(many, fmt.Sprintf("none-%d", i))
 	}
-	page, err = d.QueryRollouts(d.ctx, agl.QueryRolloutsParams{RolloutIDIn: append(many, "ro-2"), Paging: agl.Paging{Limit: -1}})
-	if err != nil || page.Total != 1 {
-		d.Errorf("got %d of many ids, error %v, want one", page.Total, err)
-	}
+	page := must(d.QueryRollouts(d.ctx, agl.QueryRolloutsParams{RolloutIDIn: append(many, "ro-2"), Paging: agl.Paging{Limit: -1}}))(d)
+	equal(d, "total", page.Total, 1)
 	found, err := d.Rollouts(d.ctx, append(many, "ro-2", "ro-1", "ro-2"))
 	if err != nil || len(found) != 3 || found[1].RolloutID != "ro-1" {
 		d.Errorf("got %d of many ids, error %v, want three in order", len(found), err)
-	}
-}
-
-func testFilterWorkers(d *harness) {
-	d.apply(driver.Changes{Workers: []*agl.Worker{
-		{WorkerID: "host-1", Status: agl.WorkerIdle}, {WorkerID: "Host-2", Status: agl.WorkerBusy}, {WorkerID: "host-3", Status: agl.WorkerUnknown},
-	}})
-	idle := []agl.WorkerStatus{agl.WorkerIdle}
-	for _, tc := range []struct {
-		p    agl.QueryWorkersParams
-		want string
-	}{
-		{agl.QueryWorkersParams{Logic: agl.FilterOr}, "[host-1 Host-2 host-3]"},
-		{agl.QueryWorkersParams{StatusIn: idle}, "[host-1]"},
-		{agl.QueryWorkersParams{StatusIn: []agl.WorkerStatus{}}, "[]"},
-		{agl.QueryWorkersParams{WorkerIDContains: "host"}, "[host-1 host-3]"},
-		{agl.QueryWorkersParams{WorkerIDContains: "-3", StatusIn: idle, Logic: agl.FilterOr}, "[host-1 host-3]"},
-		{agl.QueryWorkersParams{WorkerIDContains: "-3", StatusIn: idle}, "[]"},
-	} {
-		tc.p.Limit = -1
-		d.wantIDs(tc.p, tc.want)(d.workerIDs(tc.p))
-	}
-}
-
-func testFilterResources(d *harness) {
-	d.apply(driver.Changes{Resources: []*agl.ResourcesUpdate{{ResourcesID: "rs-1"}, {ResourcesID: "rs-12"}, {ResourcesID: "RS-1"}}})
-	for _, tc := range []struct {
-		p    agl.QueryResourcesParams
-		want string
-	}{
-		{agl.QueryResourcesParams{ResourcesID: "rs-1"}, "[rs-1]"},
-		{agl.QueryResourcesParams{ResourcesIDContains: "rs-1"}, "[rs-1 rs-12]"},
-		{agl.QueryResourcesParams{ResourcesID: "rs-1", ResourcesIDContains: "2"}, "[]"},
-	} {
-		tc.p.Limit = -1
-		d.wantIDs(tc.p, tc.want)(d.resourcesIDs(tc.p))
-	}
-}
-
-func testFilterSpans(d *harness) {
-	a, b := attempt("r", 1, agl.AttemptFailed, ""), attempt("r", 2, agl.AttemptRunning, "")
-	none := agl.Null[agl.Timestamp]{}
-	d.apply(driver.Changes{
-		Rollouts: created(rollout("r", agl.RolloutRunning), rollout("s", agl.RolloutRunning)), Attempts: begun(a, b, attempt("s", 1, agl.AttemptRunning, "")),
-		Spans: []driver.SpanRecord{
-			spanWith(a, "s1", 1, none, none, "t1", "", "chat"), spanWith(a, "s2", 2, none, none, "t1", "s1", "Chat"), spanWith(b, "s3", 3, none, none, "t2", "s1", "tool chat"),
-			spanWith(attempt("s", 1, "", ""), "s1", 1, none, none, "t1", "s1", "chat"),
-		},
-	})
-	for _, tc := range []struct {
-		p    agl.QuerySpansParams
-		want string
-	}{
-		{agl.QuerySpansParams{}, "[s1 s2 s3]"},
-		{agl.QuerySpansParams{Logic: agl.FilterOr}, "[s1 s2 s3]"},
-		{agl.QuerySpansParams{AttemptID: "at-1"}, "[s1 s2]"},
-		{agl.QuerySpansParams{AttemptID: "at-1", Logic: agl.FilterOr}, "[s1 s2]"},
-		{agl.QuerySpansParams{AttemptID: agl.LatestAttempt}, "[s3]"},
-		{agl.QuerySpansParams{AttemptID: "at-9"}, "[]"},
-		{agl.QuerySpansParams{TraceID: "t1"}, "[s1 s2]"},
-		{agl.QuerySpansParams{TraceIDContains: "t"}, "[s1 s2 s3]"},
-		{agl.QuerySpansParams{SpanID: "s2"}, "[s2]"},
-		{agl.QuerySpansParams{SpanIDContains: "3"}, "[s3]"},
-		{agl.QuerySpansParams{ParentID: "s1"}, "[s2 s3]"},
-		{agl.QuerySpansParams{ParentIDContains: "1"}, "[s2 s3]"},
-		{agl.QuerySpansParams{Name: "chat"}, "[s1]"},
-		{agl.QuerySpansParams{NameContains: "chat"}, "[s1 s3]"},
-		{agl.QuerySpansParams{NameContains: "chat", TraceID: "t2"}, "[s3]"},
-		{agl.QuerySpansParams{NameContains: "chat", TraceID: "t1", Logic: agl.FilterOr}, "[s1 s2 s3]"},
-		{agl.QuerySpansParams{SpanID: "s3", Name: "Chat", AttemptID: "at-1", Logic: agl.FilterOr}, "[s2]"},
-		{agl.QuerySpansParams{SpanID: "s1", Name: "Chat", Logic: agl.FilterAnd}, "[]"},
-	} {
-		tc.p.RolloutID, tc.p.Limit = "r", -1
-		d.wantIDs(tc.p, tc.want)(d.spanIDs(tc.p))
 	}
 }
 
@@ -428,54 +275,25 @@ func testContains(d *harness) {
 				want++
 			}
 		}
+		check := func(what string) func(_ []string, total int, err error) {
+			return func(_ []string, total int, err error) {
+				d.Helper()
+				if err != nil || total != want {
+					d.Errorf("%s with %q: %d, error %v, want %d", what, part, total, err, want)
+				}
+			}
+		}
 		all := agl.Paging{Limit: -1}
 		for what, p := range map[string]agl.QuerySpansParams{
 			"name": {NameContains: part}, "trace id": {TraceIDContains: part}, "span id": {SpanIDContains: part}, "parent id": {ParentIDContains: part},
 		} {
 			p.RolloutID, p.Paging = "r", all
-			page, err := d.QuerySpans(d.ctx, p)
-			if err != nil || page.Total != want {
-				d.Errorf("%s with %q: %d, error %v, want %d", what, part, page.Total, err, want)
-			}
+			check(what)(d.spanIDs(p))
 		}
-		rollouts, err := d.QueryRollouts(d.ctx, agl.QueryRolloutsParams{RolloutIDContains: part, Paging: all})
-		if err != nil || rollouts.Total != want {
-			d.Errorf("rollouts with %q: %d, error %v, want %d", part, rollouts.Total, err, want)
-		}
-		workers, err := d.QueryWorkers(d.ctx, agl.QueryWorkersParams{WorkerIDContains: part, Paging: all})
-		if err != nil || workers.Total != want {
-			d.Errorf("workers with %q: %d, error %v, want %d", part, workers.Total, err, want)
-		}
-		resources, err := d.QueryResources(d.ctx, agl.QueryResourcesParams{ResourcesIDContains: part, Paging: all})
-		if err != nil || resources.Total != want {
-			d.Errorf("resources with %q: %d, error %v, want %d", part, resources.Total, err, want)
-		}
+		check("rollouts")(d.rolloutIDs(agl.QueryRolloutsParams{RolloutIDContains: part, Paging: all}))
+		check("workers")(d.workerIDs(agl.QueryWorkersParams{WorkerIDContains: part, Paging: all}))
+		check("resources")(d.resourcesIDs(agl.QueryResourcesParams{ResourcesIDContains: part, Paging: all}))
 	}
-}
-
-func testSpansOfAttempt(d *harness) {
-	one, two := attempt("r", 1, agl.AttemptFailed, ""), attempt("r", 2, agl.AttemptPreparing, "")
-	d.apply(driver.Changes{Rollouts: created(rollout("r", agl.RolloutRunning), rollout("none", agl.RolloutQueuing)), Attempts: begun(one)})
-	d.apply(driver.Changes{Spans: []driver.SpanRecord{spanOf(one, "x", 1)}})
-	latest := agl.QuerySpansParams{RolloutID: "r", AttemptID: agl.LatestAttempt, Paging: agl.Paging{Limit: -1}}
-	count := func(p agl.QuerySpansParams) int {
-		d.Helper()
-		return must(d.QuerySpans(d.ctx, p))(d).Total
-	}
-	equal(d, "of the only attempt", count(latest), 1)
-	// The same span id in another attempt is another span.
-	d.apply(driver.Changes{Attempts: begun(two), Spans: []driver.SpanRecord{spanOf(two, "x", 2), spanOf(two, "y", 3)}})
-	equal(d, "of the latest attempt", count(latest), 2)
-	d.apply(driver.Changes{
-		Rollouts:         []driver.RolloutChange{{Rollout: rollout("r", agl.RolloutRequeuing), Front: true}},
-		Spans:            []driver.SpanRecord{spanOf(one, "late", 4)},
-		ReturnedAttempts: nil,
-	})
-	equal(d, "of the latest attempt", count(latest), 2)
-	latest.AttemptID = ""
-	equal(d, "of all", count(latest), 4)
-	latest.RolloutID, latest.AttemptID = "none", agl.LatestAttempt
-	equal(d, "of no attempt", count(latest), 0)
 }
 
 func testCreationOrder(d *harness) {

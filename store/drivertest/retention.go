@@ -12,25 +12,22 @@ import (
 
 func retentionTests() map[string]func(*harness) {
 	return map[string]func(*harness){
-		"ping":                         testPing,
-		"evicted spans":                testEvicted,
-		"evicted and deleted":          testEvictedDeleted,
-		"evicted when it is made":      testEvictedNew,
-		"oldest spans":                 testOldestSpans,
-		"oldest rollouts":              testOldestRollouts,
-		"oldest workers":               testOldestWorkers,
-		"oldest resources":             testOldestResources,
-		"oldest unknown sequences":     testOldestSequences,
-		"requeued by the same batch":   testRequeued,
-		"front of what is queued":      testFrontQueued,
-		"claims across large requests": testClaimRest,
+		"ping":                       testPing,
+		"evicted spans":              testEvicted,
+		"evicted and deleted":        testEvictedDeleted,
+		"evicted when it is made":    testEvictedNew,
+		"oldest spans":               testOldestSpans,
+		"oldest rollouts":            testOldestRollouts,
+		"oldest workers":             testOldestWorkers,
+		"oldest resources":           testOldestResources,
+		"oldest unknown sequences":   testOldestSequences,
+		"requeued by the same batch": testRequeued,
+		"front of what is queued":    testFrontQueued,
 	}
 }
 
 func testPing(d *harness) {
-	if err := d.Ping(d.ctx); err != nil {
-		d.Error(err)
-	}
+	d.ok(d.Ping(d.ctx))
 }
 
 // ended returns a finished rollout that ended at a time.
@@ -47,9 +44,7 @@ func (d *harness) spanCount(id string) int {
 		equal(d, "message", err.Error(), "Spans for rollout "+id+" have been evicted")
 		return -1
 	}
-	if err != nil {
-		d.Fatal(err)
-	}
+	d.ok(err)
 	return page.Total
 }
 
@@ -70,10 +65,7 @@ func testEvicted(d *harness) {
 	equal(d, "rollouts", len(got.Rollouts), 1)
 	equal(d, "sequences", len(got.Sequences), 1)
 	equal(d, "spans", len(got.Spans), 0)
-	stats, err := d.Statistics(d.ctx)
-	if err != nil || stats.TotalSpans != 1 || stats.TotalRollouts != 2 || stats.TotalAttempts != 2 {
-		d.Errorf("statistics %+v, error %v, want one span, two rollouts and attempts", stats, err)
-	}
+	d.wantCounts(2, 2, 1)
 	// Neither a late span nor a second eviction changes that.
 	d.apply(driver.Changes{Spans: []driver.SpanRecord{spanOf(a, "z", 3)}})
 	equal(d, "evicted still", d.spanCount("a"), -1)
@@ -93,10 +85,7 @@ func testEvictedDeleted(d *harness) {
 	d.apply(driver.Changes{EvictedRollouts: []string{"a"}})
 	d.apply(driver.Changes{DeletedRollouts: []string{"a"}})
 	equal(d, "unknown again", d.spanCount("a"), 0)
-	stats, err := d.Statistics(d.ctx)
-	if err != nil || stats.TotalSpans != 0 || stats.TotalRollouts != 0 || stats.TotalAttempts != 0 {
-		d.Errorf("statistics %+v, error %v, want nothing", stats, err)
-	}
+	d.wantCounts(0, 0, 0)
 }
 
 // testEvictedNew inserts a rollout and its spans and evicts them in one batch.
@@ -106,19 +95,12 @@ func testEvictedNew(d *harness) {
 		Rollouts: created(ended("a", 1)), Attempts: begun(a), Spans: []driver.SpanRecord{spanOf(a, "x", 1)}, EvictedRollouts: []string{"a"},
 	})
 	equal(d, "evicted", d.spanCount("a"), -1)
-	stats, err := d.Statistics(d.ctx)
-	if err != nil || stats.TotalSpans != 0 || stats.TotalRollouts != 1 {
-		d.Errorf("statistics %+v, error %v, want a rollout without spans", stats, err)
-	}
+	d.wantCounts(1, 1, 0)
 }
 
 func (d *harness) oldest(kind driver.Removable, limit int) driver.OldestList {
 	d.Helper()
-	list, err := d.Oldest(d.ctx, kind, limit)
-	if err != nil {
-		d.Fatalf("Oldest: %v", err)
-	}
-	return list
+	return must(d.Oldest(d.ctx, kind, limit))(d)
 }
 
 // wantOldest checks what may be removed: the ids with their times, and the count.
@@ -173,10 +155,7 @@ func testOldestWorkers(d *harness) {
 	equal(d, "loaded", len(d.load(driver.LoadParams{Workers: []string{"a", "b", "c"}}).Workers), 1)
 	d.apply(driver.Changes{Workers: []*agl.Worker{worker("d", agl.WorkerIdle, 40, 0), worker("c", agl.WorkerIdle, 50, 0)}})
 	d.wantIDs("order of creation", "[b busy d c]")(d.workerIDs(agl.QueryWorkersParams{Paging: agl.Paging{Limit: -1}}))
-	stats, err := d.Statistics(d.ctx)
-	if err != nil || stats.TotalWorkers != 4 {
-		d.Errorf("statistics %+v, error %v, want 4 workers", stats, err)
-	}
+	equal(d, "workers", must(d.Statistics(d.ctx))(d).TotalWorkers, 4)
 }
 
 func testOldestResources(d *harness) {
@@ -292,10 +271,7 @@ func testRequeued(d *harness) {
 		rollout("a", agl.RolloutQueuing), rollout("b", agl.RolloutQueuing), rollout("c", agl.RolloutRunning))})
 	b := d.begin()
 	var got driver.Loaded
-	claimed, err := b.Claim(d.ctx, 1, &got)
-	if err != nil || len(claimed) != 1 || claimed[0] != "a" {
-		d.Fatalf("claimed %v, error %v, want a", claimed, err)
-	}
+	equal(d, "claimed", strings.Join(must(b.Claim(d.ctx, 1, &got))(d), " "), "a")
 	d.ok(b.Apply(d.ctx, &driver.Changes{
 		Now: d.now, Rollouts: changed(rollout("c", agl.RolloutRequeuing), rollout("a", agl.RolloutRequeuing)),
 		Attempts: begun(attempt("a", 1, agl.AttemptFailed, "")),
@@ -310,31 +286,4 @@ func testFrontQueued(d *harness) {
 	d.apply(driver.Changes{Rollouts: created(rollout("a", agl.RolloutQueuing), rollout("b", agl.RolloutQueuing))})
 	d.apply(driver.Changes{Rollouts: []driver.RolloutChange{{Rollout: rollout("a", agl.RolloutQueuing), Front: true}}})
 	equal(d, "queue", d.claim(9), "a b")
-}
-
-// testClaimRest claims a part of the queue in one batch and the rest in the next.
-func testClaimRest(d *harness) {
-	var all []*agl.Rollout
-	for i := range 40 {
-		all = append(all, rollout(fmt.Sprintf("r%02d", i), agl.RolloutQueuing))
-	}
-	d.apply(driver.Changes{Rollouts: created(all...)})
-	for from := 0; from < len(all); from += 10 {
-		b := d.begin()
-		var got driver.Loaded
-		var claimed []string
-		for _, limit := range []int{3, 7} {
-			ids := must(b.Claim(d.ctx, limit, &got))(d)
-			claimed = append(claimed, ids...)
-		}
-		c := driver.Changes{Now: d.now}
-		for i, id := range claimed {
-			equal(d, "claimed", id, all[from+i].RolloutID)
-			c.Rollouts = append(c.Rollouts, changed(rollout(id, agl.RolloutPreparing))...)
-			c.Attempts = append(c.Attempts, begun(attempt(id, 1, agl.AttemptPreparing, ""))...)
-		}
-		equal(d, "claimed", len(claimed), 10)
-		d.ok(b.Apply(d.ctx, &c))
-	}
-	equal(d, "queue", d.claim(1), "")
 }

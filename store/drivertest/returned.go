@@ -19,10 +19,8 @@ func testReturned(d *harness) {
 	for _, w := range got.Workers {
 		equal(d, "live attempts", w.LiveAttempts, 0)
 	}
-	page, err := d.QueryAttempts(d.ctx, agl.QueryAttemptsParams{RolloutID: "r", Paging: agl.Paging{Limit: -1}})
-	if err != nil || page.Total != 1 {
-		d.Errorf("%d attempts, error %v, want one", page.Total, err)
-	}
+	page := must(d.QueryAttempts(d.ctx, agl.QueryAttemptsParams{RolloutID: "r", Paging: agl.Paging{Limit: -1}}))(d)
+	equal(d, "attempts", page.Total, 1)
 }
 
 // A reward may be posted for an attempt on which nobody has worked yet.

@@ -33,10 +33,7 @@ func (d *harness) found(p agl.QueryDocumentsParams) string {
 	if p.Limit == 0 {
 		p.Limit = -1
 	}
-	page, err := d.QueryDocuments(d.ctx, p)
-	if err != nil {
-		d.Fatalf("QueryDocuments: %v", err)
-	}
+	page := must(d.QueryDocuments(d.ctx, p))(d)
 	ids := make([]string, len(page.Items))
 	for i := range page.Items {
 		ids[i] = page.Items[i].ID
@@ -61,10 +58,8 @@ func testStoredDocuments(d *harness) {
 	replaced := document("run", "a", "p", 9)
 	replaced.Version, replaced.Body = 2, jsontext.Value(`[1]`)
 	d.apply(driver.Changes{Documents: []*agl.Document{replaced}})
-	one, err := d.Document(d.ctx, key("a"))
-	if err != nil || string(one.AppendJSON(nil)) != string(replaced.AppendJSON(nil)) {
-		d.Errorf("read %v, error %v, want %v", one, err, replaced)
-	}
+	one := must(d.Document(d.ctx, key("a")))(d)
+	equal(d, "read", string(one.AppendJSON(nil)), string(replaced.AppendJSON(nil)))
 	equal(d, "where it was", d.found(agl.QueryDocumentsParams{Kind: "run", Parent: agl.Some("")}), "b of 1")
 	equal(d, "where it is", d.found(agl.QueryDocumentsParams{Kind: "run", Parent: agl.Some("p")}), "a of 1")
 	d.apply(driver.Changes{DeletedDocuments: []driver.DocumentKey{key("a"), key("x")}})

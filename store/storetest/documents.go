@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -36,6 +35,10 @@ func (h *harness) write(writes ...agl.DocumentWrite) []agl.Document {
 	got := must(h.documents().WriteDocuments(h.ctx, agl.WriteDocumentsParams{Writes: writes}))(h)
 	equal(h, "documents returned", len(got), len(writes))
 	return got
+}
+
+func (h *harness) writeError(writes ...agl.DocumentWrite) error {
+	return errorOf(h.documents().WriteDocuments(h.ctx, agl.WriteDocumentsParams{Writes: writes}))
 }
 
 func (h *harness) document(kind, id string) agl.Document {
@@ -70,7 +73,7 @@ func testDocuments(h *harness) {
 func testDocumentVersions(h *harness) {
 	write := func(w agl.DocumentWrite, version int64) error {
 		w.IfVersion = agl.Some(version)
-		return errorOf(h.documents().WriteDocuments(h.ctx, agl.WriteDocumentsParams{Writes: []agl.DocumentWrite{w}}))
+		return h.writeError(w)
 	}
 	h.wantError(write(run("a", `1`), 1), agl.ErrConflict, "run a does not exist, if_version is 1")
 	h.ok(write(run("a", `1`), 0))
@@ -81,8 +84,7 @@ func testDocumentVersions(h *harness) {
 	equal(h, "body", string(h.document("run", "a").Body), `3`)
 	h.wantError(write(agl.DocumentWrite{Kind: "run", ID: "a", Delete: true}, 2), agl.ErrConflict, "")
 	h.ok(write(agl.DocumentWrite{Kind: "run", ID: "a", Delete: true}, 3))
-	_, err := h.documents().WriteDocuments(h.ctx, agl.WriteDocumentsParams{Writes: []agl.DocumentWrite{{Kind: "run", ID: "a", Delete: true}}})
-	h.wantError(err, agl.ErrNotFound, "run a not found")
+	h.wantError(h.writeError(agl.DocumentWrite{Kind: "run", ID: "a", Delete: true}), agl.ErrNotFound, "run a not found")
 	h.ok(write(run("a", `1`), 0))
 	equal(h, "made anew", h.document("run", "a").Version, 1)
 }
@@ -92,7 +94,7 @@ func testDocumentsTogether(h *harness) {
 	b := run("b", `1`)
 	stale := run("a", `2`)
 	stale.IfVersion = agl.Some[int64](7)
-	h.wantError(errorOf(h.documents().WriteDocuments(h.ctx, agl.WriteDocumentsParams{Writes: []agl.DocumentWrite{b, stale}})), agl.ErrConflict, "")
+	h.wantError(h.writeError(b, stale), agl.ErrConflict, "")
 	h.wantError(errorOf(h.documents().GetDocument(h.ctx, "run", "b")), agl.ErrNotFound, "")
 	equal(h, "nothing", len(h.write()), 0)
 }
@@ -117,33 +119,27 @@ func testDocumentCounter(h *harness) {
 	s := h.documents()
 	const writers, times = 8, 5
 	h.write(run("n", `0`))
-	var all sync.WaitGroup
-	for range writers {
-		all.Go(func() {
-			for added := 0; added < times; {
-				d, err := s.GetDocument(h.ctx, "run", "n")
-				if err != nil {
-					h.Error(err)
-					return
-				}
-				n, err := strconv.Atoi(string(d.Body))
-				if err != nil {
-					h.Error(err)
-					return
-				}
-				w := run("n", strconv.Itoa(n+1))
-				w.IfVersion = agl.Some(d.Version)
-				switch _, err = s.WriteDocuments(h.ctx, agl.WriteDocumentsParams{Writes: []agl.DocumentWrite{w}}); {
-				case err == nil:
-					added++
-				case !errors.Is(err, agl.ErrConflict):
-					h.Error(err)
-					return
-				}
+	h.together(writers, func(int) error {
+		for added := 0; added < times; {
+			d, err := s.GetDocument(h.ctx, "run", "n")
+			if err != nil {
+				return err
 			}
-		})
-	}
-	all.Wait()
+			n, err := strconv.Atoi(string(d.Body))
+			if err != nil {
+				return err
+			}
+			w := run("n", strconv.Itoa(n+1))
+			w.IfVersion = agl.Some(d.Version)
+			switch err = h.writeError(w); {
+			case err == nil:
+				added++
+			case !errors.Is(err, agl.ErrConflict):
+				return err
+			}
+		}
+		return nil
+	})
 	got := h.document("run", "n")
 	equal(h, "counted", string(got.Body), strconv.Itoa(writers*times))
 	equal(h, "version", got.Version, writers*times+1)
@@ -152,8 +148,7 @@ func testDocumentCounter(h *harness) {
 func testDocumentsRefused(h *harness) {
 	refused := func(w agl.DocumentWrite, message string) {
 		h.Helper()
-		_, err := h.documents().WriteDocuments(h.ctx, agl.WriteDocumentsParams{Writes: []agl.DocumentWrite{w}})
-		h.wantError(err, agl.ErrInvalid, "writes[0]: "+message)
+		h.wantError(h.writeError(w), agl.ErrInvalid, "writes[0]: "+message)
 	}
 	refused(agl.DocumentWrite{ID: "a", Body: jsontext.Value(`1`)}, `kind: got "", must be 1 to 64 of a-z, 0-9, - and _`)
 	refused(agl.DocumentWrite{Kind: "a/b", ID: "a", Body: jsontext.Value(`1`)}, `kind: got "a/b", must be 1 to 64 of a-z, 0-9, - and _`)
@@ -165,10 +160,8 @@ func testDocumentsRefused(h *harness) {
 	w := run("a", `1`)
 	w.IfVersion = agl.Some[int64](-1)
 	refused(w, "if_version: got -1, must be a version, or 0 for a document that must not exist")
-	_, err := h.documents().WriteDocuments(h.ctx, agl.WriteDocumentsParams{Writes: []agl.DocumentWrite{run("a", `1`), run("a", `2`)}})
-	h.wantError(err, agl.ErrInvalid, "writes[1]: run a is written twice")
-	_, err = h.documents().WriteDocuments(h.ctx, agl.WriteDocumentsParams{Writes: make([]agl.DocumentWrite, 1001)})
-	h.wantError(err, agl.ErrInvalid, "writes: got 1001, must be at most 1000")
+	h.wantError(h.writeError(run("a", `1`), run("a", `2`)), agl.ErrInvalid, "writes[1]: run a is written twice")
+	h.wantError(h.writeError(make([]agl.DocumentWrite, 1001)...), agl.ErrInvalid, "writes: got 1001, must be at most 1000")
 	h.wantError(errorOf(h.documents().QueryDocuments(h.ctx, agl.QueryDocumentsParams{})), agl.ErrInvalid, "")
 }
 

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -91,24 +90,14 @@ func testKeyScope(h *harness) {
 
 func testRepeatWaits(h *harness) {
 	const callers = 5
-	var wg sync.WaitGroup
-	results := make([]agl.DequeueResult, callers)
+	var results [callers]<-chan agl.DequeueResult
 	for i := range results {
-		wg.Go(func() {
-			var err error
-			results[i], err = h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: longWait, IdempotencyKey: "k"})
-			if err != nil {
-				h.Error(err)
-			}
-		})
+		results[i] = h.block(agl.DequeueRolloutsParams{Limit: 1, Wait: longWait, IdempotencyKey: "k"})
 	}
 	r := h.enqueueOne()
-	wg.Wait()
-	for _, got := range results {
-		if len(got.Rollouts) != 1 || got.Rollouts[0].RolloutID != r.RolloutID {
-			h.Fatalf("got %v, want the one rollout", got)
-		}
-		equal(h, "attempt", got.Rollouts[0].Attempt.AttemptID, results[0].Rollouts[0].Attempt.AttemptID)
+	for _, result := range results {
+		got := ids((<-result).Rollouts, func(r *agl.AttemptedRollout) string { return r.RolloutID + r.Attempt.AttemptID })
+		equal(h, "claim", got, r.RolloutID+h.get(r.RolloutID).Attempt.AttemptID)
 	}
 	equal(h, "attempts", len(h.attempts(r.RolloutID)), 1)
 }

@@ -61,11 +61,10 @@ func testLongIDs(h *harness) {
 		if err := call(longID(longestID)); err != nil {
 			h.Errorf("%s: an id of %d bytes: %v", name, longestID, err)
 		}
-		if err := call(longID(longestID + 1)); agl.ErrorCode(err) != agl.CodeInvalid {
-			h.Errorf("%s: an id of %d bytes: got error %v, want one of code invalid", name, longestID+1, err)
-		}
-		if err := call(longID(50 * longestID)); agl.ErrorCode(err) != agl.CodeInvalid {
-			h.Errorf("%s: an id of %d bytes: got error %v, want one of code invalid", name, 50*longestID, err)
+		for _, n := range []int{longestID + 1, 50 * longestID} {
+			if err := call(longID(n)); agl.ErrorCode(err) != agl.CodeInvalid {
+				h.Errorf("%s: an id of %d bytes: got error %v, want one of code invalid", name, n, err)
+			}
 		}
 	}
 }

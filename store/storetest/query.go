@@ -38,18 +38,26 @@ func testRolloutFilters(h *harness) {
 		{agl.QueryRolloutsParams{StatusIn: open}, "0 2 3"},
 		{agl.QueryRolloutsParams{StatusIn: none}, "-"},
 		{agl.QueryRolloutsParams{RolloutIDIn: noIDs}, "-"},
+		{agl.QueryRolloutsParams{RolloutIDIn: noIDs, Logic: agl.FilterOr}, "-"},
+		{agl.QueryRolloutsParams{RolloutIDIn: noIDs, StatusIn: preparing, Logic: agl.FilterOr}, "0"},
 		{agl.QueryRolloutsParams{StatusIn: none, RolloutIDIn: []string{r[3].RolloutID}, Logic: agl.FilterOr}, "3"},
 		{agl.QueryRolloutsParams{RolloutIDIn: []string{r[3].RolloutID, r[0].RolloutID, r[3].RolloutID, "nope"}}, "0 3"},
 		{agl.QueryRolloutsParams{RolloutIDIn: []string{r[3].RolloutID}, StatusIn: preparing}, "-"},
 		{agl.QueryRolloutsParams{RolloutIDIn: []string{r[3].RolloutID}, StatusIn: preparing, Logic: agl.FilterOr}, "0 3"},
 		{agl.QueryRolloutsParams{RolloutIDContains: r[2].RolloutID[3:]}, "2"},
 		{agl.QueryRolloutsParams{RolloutIDContains: "ro-"}, "0 1 2 3"},
+		{agl.QueryRolloutsParams{RolloutIDContains: "ro-", StatusIn: preparing}, "0"},
+		{agl.QueryRolloutsParams{RolloutIDContains: r[2].RolloutID, StatusIn: preparing, RolloutIDIn: []string{r[1].RolloutID}, Logic: agl.FilterOr}, "0 1 2"},
+		{agl.QueryRolloutsParams{RolloutIDContains: r[2].RolloutID, StatusIn: preparing, RolloutIDIn: []string{r[1].RolloutID}}, "-"},
 		{agl.QueryRolloutsParams{RolloutIDContains: r[2].RolloutID, StatusIn: preparing, Logic: agl.FilterOr}, "0 2"},
 	} {
 		got := h.rollouts(tc.p)
 		equal(h, "rollouts", inputs(got.Items), tc.want)
 		equal(h, "total", got.Total, len(got.Items))
 	}
+	second := h.rollouts(agl.QueryRolloutsParams{StatusIn: open, Paging: agl.Paging{Limit: 1, Offset: 1}})
+	equal(h, "page", inputs(second.Items), "2")
+	equal(h, "total of all pages", second.Total, 3)
 	for _, item := range h.rollouts(agl.QueryRolloutsParams{}).Items {
 		equal(h, "has an attempt", item.Attempt != nil, item.RolloutID == r[0].RolloutID)
 	}

@@ -82,55 +82,36 @@ func testRetryAtEnd(h *harness) {
 func testClaimOnce(h *harness) {
 	const rollouts, workers = 60, 6
 	h.enqueue(numbered(rollouts)...)
-	var (
-		mu     sync.Mutex
-		seen   []string
-		wg     sync.WaitGroup
-		worker = func(id string) {
-			for {
-				got, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 2, WorkerID: agl.Some(id)})
-				if err != nil {
-					h.Error(err)
-					return
-				}
-				if len(got.Rollouts) == 0 {
-					return
-				}
-				mu.Lock()
-				for i := range got.Rollouts {
-					seen = append(seen, string(got.Rollouts[i].Input))
-				}
-				mu.Unlock()
+	var mu sync.Mutex
+	var seen []string
+	h.together(workers, func(i int) error {
+		for {
+			got, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 2, WorkerID: agl.Some("w" + strconv.Itoa(i))})
+			if err != nil || len(got.Rollouts) == 0 {
+				return err
 			}
+			mu.Lock()
+			for i := range got.Rollouts {
+				seen = append(seen, string(got.Rollouts[i].Input))
+			}
+			mu.Unlock()
 		}
-	)
-	for i := range workers {
-		wg.Go(func() { worker("w" + strconv.Itoa(i)) })
-	}
-	wg.Wait()
+	})
 	slices.Sort(seen)
 	equal(h, "claims", len(seen), rollouts)
 	equal(h, "different rollouts", len(slices.Compact(seen)), rollouts)
 }
 
 // block dequeues in the background.
-func (h *harness) block(ctx context.Context, p agl.DequeueRolloutsParams) <-chan agl.DequeueResult {
-	done := make(chan agl.DequeueResult, 1)
-	go func() {
-		got, err := h.Store.DequeueRollouts(ctx, p)
-		if err != nil && ctx.Err() == nil {
-			h.Error(err)
-		}
-		done <- got
-	}()
-	return done
+func (h *harness) block(p agl.DequeueRolloutsParams) <-chan agl.DequeueResult {
+	return background(h, func() (agl.DequeueResult, error) { return h.Store.DequeueRollouts(h.ctx, p) })
 }
 
 func testBlockedDequeue(h *harness) {
 	const waiters = 5
 	results := make([]<-chan agl.DequeueResult, waiters)
 	for i := range results {
-		results[i] = h.block(h.ctx, agl.DequeueRolloutsParams{Limit: 1, WorkerID: agl.Some("w" + strconv.Itoa(i)), Wait: longWait})
+		results[i] = h.block(agl.DequeueRolloutsParams{Limit: 1, WorkerID: agl.Some("w" + strconv.Itoa(i)), Wait: longWait})
 	}
 	var seen []string
 	h.enqueue(numbered(waiters)...)
@@ -151,7 +132,7 @@ func testBlockedDequeue(h *harness) {
 
 func testBlockedRequeue(h *harness) {
 	r := h.start(config(retry(2, agl.AttemptFailed)), "")
-	result := h.block(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: longWait})
+	result := h.block(agl.DequeueRolloutsParams{Limit: 1, Wait: longWait})
 	h.report(r.RolloutID, r.Attempt.AttemptID, agl.AttemptFailed)
 	got := <-result
 	if len(got.Rollouts) != 1 || got.Rollouts[0].Attempt.SequenceID != 2 {
@@ -160,15 +141,9 @@ func testBlockedRequeue(h *harness) {
 }
 
 func testBlockedCancel(h *harness) {
-	ctx, cancel := context.WithCancel(h.ctx)
-	done := make(chan error, 1)
-	go func() {
-		done <- errorOf(h.Store.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: longWait}))
-	}()
-	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) {
-		h.Errorf("got error %v, want that of the context", err)
-	}
+	h.wantCancelled(func(ctx context.Context) error {
+		return errorOf(h.Store.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: longWait}))
+	})
 	r := h.enqueueOne()
 	h.dequeueOne("", r.RolloutID)
 }
@@ -178,19 +153,11 @@ func testBlockedTimeout(h *harness) {
 		equal(h, "rollouts", len(must(h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: time.Millisecond}))(h).Rollouts), 0)
 		return
 	}
-	result := h.block(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: time.Minute})
-	for {
-		h.Advance(time.Minute) // again, for a call that was not there yet
-		select {
-		case got := <-result:
-			equal(h, "rollouts", len(got.Rollouts), 0)
-			equal(h, "closed", got.Closed, false)
-			r := h.enqueueOne()
-			h.dequeueOne("", r.RolloutID)
-			return
-		case <-time.After(time.Millisecond):
-		}
-	}
+	got := advanced(h, h.block(agl.DequeueRolloutsParams{Limit: 1, Wait: time.Minute}))
+	equal(h, "rollouts", len(got.Rollouts), 0)
+	equal(h, "closed", got.Closed, false)
+	r := h.enqueueOne()
+	h.dequeueOne("", r.RolloutID)
 }
 
 // testGivenBack cancels callers while they are being served. No rollout may be lost or
@@ -329,7 +296,7 @@ func testReturnByKey(h *harness) {
 // testRevokeBlocked revokes the key of a blocked dequeue, which then claims nothing.
 func testRevokeBlocked(h *harness) {
 	h.needReturnClaims()
-	result := h.block(h.ctx, agl.DequeueRolloutsParams{Limit: 1, Wait: longWait, IdempotencyKey: "k"})
+	result := h.block(agl.DequeueRolloutsParams{Limit: 1, Wait: longWait, IdempotencyKey: "k"})
 	h.ok(h.Store.ReturnClaims(h.ctx, agl.ReturnClaimsParams{IdempotencyKey: "k", RevokeKey: true}))
 	r := h.enqueueOne()
 	equal(h, "claimed", len((<-result).Rollouts), 0)
@@ -337,7 +304,7 @@ func testRevokeBlocked(h *harness) {
 }
 
 func testClosedQueue(h *harness) {
-	result := h.block(h.ctx, agl.DequeueRolloutsParams{Limit: 1, WorkerID: agl.Some("w"), Wait: longWait})
+	result := h.block(agl.DequeueRolloutsParams{Limit: 1, WorkerID: agl.Some("w"), Wait: longWait})
 	h.ok(h.Store.CloseQueue(h.ctx))
 	got := <-result
 	equal(h, "closed", got.Closed, true)

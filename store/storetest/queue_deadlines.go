@@ -176,14 +176,7 @@ func testDeadlineWorker(h *harness) {
 func testDeadlineAlone(h *harness) {
 	h.needClock()
 	r := h.start(limits(5, 0, retry(1)), "")
-	done := make(chan []agl.Rollout, 1)
-	go func() {
-		got, err := h.Store.WaitForRollouts(h.ctx, agl.WaitForRolloutsParams{RolloutIDs: []string{r.RolloutID}})
-		if err != nil {
-			h.Error(err)
-		}
-		done <- got
-	}()
+	done := h.waitFor(r.RolloutID)
 	h.Advance(6 * second)
 	if got := <-done; len(got) != 1 || got[0].Status != agl.RolloutFailed {
 		h.Errorf("waited for %v, want one failed rollout", got)

@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -24,15 +23,9 @@ func rolloutIDs(rollouts []agl.Rollout) string {
 
 // waitFor waits in the background, without a timeout.
 func (h *harness) waitFor(ids ...string) <-chan []agl.Rollout {
-	done := make(chan []agl.Rollout, 1)
-	go func() {
-		got, err := h.Store.WaitForRollouts(h.ctx, agl.WaitForRolloutsParams{RolloutIDs: ids})
-		if err != nil {
-			h.Error(err)
-		}
-		done <- got
-	}()
-	return done
+	return background(h, func() ([]agl.Rollout, error) {
+		return h.Store.WaitForRollouts(h.ctx, agl.WaitForRolloutsParams{RolloutIDs: ids})
+	})
 }
 
 // peek returns the finished rollouts without waiting.
@@ -80,36 +73,17 @@ func testWaitTimeout(h *harness) {
 		equal(h, "finished", rolloutIDs(got), r[0].RolloutID)
 		return
 	}
-	done := make(chan []agl.Rollout, 1)
-	go func() {
-		got, err := h.Store.WaitForRollouts(h.ctx, agl.WaitForRolloutsParams{RolloutIDs: both, Timeout: agl.Some(time.Minute)})
-		if err != nil {
-			h.Error(err)
-		}
-		done <- got
-	}()
-	for {
-		h.Advance(time.Minute) // again, for a call that was not there yet
-		select {
-		case got := <-done:
-			equal(h, "finished", rolloutIDs(got), r[0].RolloutID)
-			return
-		case <-time.After(time.Millisecond):
-		}
-	}
+	done := background(h, func() ([]agl.Rollout, error) {
+		return h.Store.WaitForRollouts(h.ctx, agl.WaitForRolloutsParams{RolloutIDs: both, Timeout: agl.Some(time.Minute)})
+	})
+	equal(h, "finished", rolloutIDs(advanced(h, done)), r[0].RolloutID)
 }
 
 func testWaitContext(h *harness) {
 	r := h.enqueueOne()
-	ctx, cancel := context.WithCancel(h.ctx)
-	done := make(chan error, 1)
-	go func() {
-		done <- errorOf(h.Store.WaitForRollouts(ctx, agl.WaitForRolloutsParams{RolloutIDs: []string{r.RolloutID}}))
-	}()
-	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) {
-		h.Errorf("got error %v, want that of the context", err)
-	}
+	h.wantCancelled(func(ctx context.Context) error {
+		return errorOf(h.Store.WaitForRollouts(ctx, agl.WaitForRolloutsParams{RolloutIDs: []string{r.RolloutID}}))
+	})
 }
 
 func testWaitReopened(h *harness) {

@@ -15,7 +15,7 @@ func restartTests(a *area) {
 	a.test("idempotency keys replay", testRestartKeys)
 	a.test("events go on without a gap", testRestartEvents)
 	a.test("resources and workers", testRestartResources)
-	a.testWith("evicted stays evicted", OpenParams{SpanBytes: 100_000, SafeSpanBytes: 50_000}, testRestartEvicted)
+	a.testWith("evicted stays evicted", OpenParams{SpanBytes: 100_000, SafeSpanBytes: 50_000}, func(h *harness) { h.testStaysEvicted(h.restart) })
 }
 
 // restart replaces the store by a new one over the same data, as another process would.
@@ -197,17 +197,4 @@ func testRestartResources(h *harness) {
 	equal(h, "busy with", after.CurrentAttemptID.V, claimed.Attempt.AttemptID)
 	h.report(claimed.RolloutID, agl.LatestAttempt, agl.AttemptSucceeded)
 	equal(h, "worker", h.worker("w").Status, agl.WorkerIdle)
-}
-
-func testRestartEvicted(h *harness) {
-	h.needEviction()
-	old, other := h.start(config(agl.RolloutConfig{}), ""), h.start(config(agl.RolloutConfig{}), "")
-	h.ok(h.fill(&old, 5))
-	h.report(old.RolloutID, agl.LatestAttempt, agl.AttemptSucceeded)
-	h.ok(h.fill(&other, 7))
-	h.restart()
-	equal(h, "evicted", h.evicted(&old), true)
-	h.touch(old.Attempt)
-	equal(h, "evicted still", h.evicted(&old), true)
-	equal(h, "spans", h.spans(agl.QuerySpansParams{RolloutID: other.RolloutID}).Total, 7)
 }

@@ -1,8 +1,6 @@
 package storetest
 
 import (
-	"sync"
-
 	"github.com/agl-go/agl"
 )
 
@@ -77,17 +75,11 @@ func testRewardRepeats(h *harness) {
 	r := h.start(config(agl.RolloutConfig{}), "")
 	h.report(r.RolloutID, agl.LatestAttempt, agl.AttemptSucceeded)
 	const callers = 16
-	var group sync.WaitGroup
 	var got [callers]agl.AddedReward
-	for i := range callers {
-		group.Go(func() {
-			var err error
-			if got[i], err = agl.AddReward(h.ctx, h.Store, reward(r.RolloutID, "k", 0.5)); err != nil {
-				h.Error(err)
-			}
-		})
-	}
-	group.Wait()
+	h.together(callers, func(i int) (err error) {
+		got[i], err = agl.AddReward(h.ctx, h.Store, reward(r.RolloutID, "k", 0.5))
+		return err
+	})
 	for i := range callers {
 		equal(h, "answer", got[i], got[0])
 	}

@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 
@@ -46,16 +45,9 @@ func testCreate(h *harness) {
 	again := h.create(created("c", `5`, true), created("b", `4`, true))
 	equal(h, "an id that exists", string(again[1].Input), `1`)
 	equal(h, "its attempt", again[1].Attempt.AttemptID, got[0].Attempt.AttemptID)
-	page := must(h.Store.QueryRollouts(h.ctx, agl.QueryRolloutsParams{Paging: agl.Paging{Limit: -1}}))(h)
-	var order []string
-	for _, r := range page.Items {
-		order = append(order, r.RolloutID)
-	}
-	equal(h, "in the order of creation", strings.Join(order, " "), "b a c")
-	claimed := must(h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 9}))(h)
-	if len(claimed.Rollouts) != 1 || claimed.Rollouts[0].RolloutID != "a" {
-		h.Errorf("claimed: got %v, want only a", claimed.Rollouts)
-	}
+	id := func(r *agl.AttemptedRollout) string { return r.RolloutID }
+	equal(h, "in the order of creation", ids(h.rollouts(agl.QueryRolloutsParams{}).Items, id), "b a c")
+	equal(h, "claimed", ids(h.dequeue(9, ""), id), "a")
 	for _, wrong := range []agl.CreateRollout{created("", `1`, true), created("d", `{`, true), created(longID(longestID+1), `1`, true)} {
 		_, err := h.Store.CreateRollouts(h.ctx, agl.CreateRolloutsParams{Rollouts: []agl.CreateRollout{created("fresh", `1`, true), wrong}})
 		h.wantError(err, agl.ErrInvalid, "")
@@ -67,23 +59,17 @@ func testCreateRace(h *harness) {
 	h.needRevise()
 	const callers = 8
 	var inputs [callers]string
-	var wait sync.WaitGroup
-	for i := range callers {
-		wait.Go(func() {
-			got, err := h.Store.CreateRollouts(h.ctx, agl.CreateRolloutsParams{Rollouts: []agl.CreateRollout{created("one", strconv.Itoa(i), true)}})
-			if err != nil {
-				h.Errorf("create: %v", err)
-				return
-			}
+	h.together(callers, func(i int) error {
+		got, err := h.Store.CreateRollouts(h.ctx, agl.CreateRolloutsParams{Rollouts: []agl.CreateRollout{created("one", strconv.Itoa(i), true)}})
+		if err == nil {
 			inputs[i] = string(got[0].Input)
-		})
-	}
-	wait.Wait()
+		}
+		return err
+	})
 	for _, input := range inputs {
 		equal(h, "the first one's input", input, inputs[0])
 	}
-	attempts := must(h.Store.QueryAttempts(h.ctx, agl.QueryAttemptsParams{RolloutID: "one", Paging: agl.Paging{Limit: -1}}))(h)
-	equal(h, "attempts", attempts.Total, 1)
+	equal(h, "attempts", len(h.attempts("one")), 1)
 }
 
 func (h *harness) revise(p agl.ReviseRolloutParams) agl.AttemptedRollout {
@@ -114,32 +100,29 @@ func testReviseRace(h *harness) {
 	h.create(agl.CreateRollout{RolloutID: "counter", EnqueueRollout: agl.EnqueueRollout{Metadata: jsontext.Value(`{"n":0}`)}, Start: true})
 	var mu sync.Mutex
 	numbers := map[string]bool{}
-	var wait sync.WaitGroup
-	for i := range callers {
-		wait.Go(func() {
-			for j := range each {
-				h.count("counter")
-				id := strconv.Itoa(i) + "-" + strconv.Itoa(j)
-				got, err := h.Store.CreateRollouts(h.ctx, agl.CreateRolloutsParams{Rollouts: []agl.CreateRollout{created(id, `1`, true)}})
-				if err != nil {
-					h.Errorf("create: %v", err)
-					return
-				}
-				numbered, err := h.Store.ReviseRollout(h.ctx, agl.ReviseRolloutParams{
-					RolloutID: id, IfMetadata: got[0].Metadata, Metadata: jsontext.Value(`{}`), NumberKey: "no", NumberMin: 3,
-				})
-				if err != nil {
-					h.Errorf("number: %v", err)
-					return
-				}
-				number, _ := rawjson.Get(numbered.Metadata, "no")
-				mu.Lock()
-				numbers[string(number)] = true
-				mu.Unlock()
+	h.together(callers, func(i int) error {
+		for j := range each {
+			if err := h.count("counter"); err != nil {
+				return err
 			}
-		})
-	}
-	wait.Wait()
+			id := strconv.Itoa(i) + "-" + strconv.Itoa(j)
+			got, err := h.Store.CreateRollouts(h.ctx, agl.CreateRolloutsParams{Rollouts: []agl.CreateRollout{created(id, `1`, true)}})
+			if err != nil {
+				return err
+			}
+			numbered, err := h.Store.ReviseRollout(h.ctx, agl.ReviseRolloutParams{
+				RolloutID: id, IfMetadata: got[0].Metadata, Metadata: jsontext.Value(`{}`), NumberKey: "no", NumberMin: 3,
+			})
+			if err != nil {
+				return err
+			}
+			number, _ := rawjson.Get(numbered.Metadata, "no")
+			mu.Lock()
+			numbers[string(number)] = true
+			mu.Unlock()
+		}
+		return nil
+	})
 	equal(h, "count", string(h.get("counter").Metadata), `{"n":`+strconv.Itoa(callers*each)+`}`)
 	for n := range callers * each {
 		equal(h, "number "+strconv.Itoa(n+3), numbers[strconv.Itoa(n+3)], true)
@@ -147,29 +130,22 @@ func testReviseRace(h *harness) {
 }
 
 // count adds 1 to the counter in a rollout's metadata, and tries again after each conflict.
-func (h *harness) count(id string) {
+func (h *harness) count(id string) error {
 	for {
 		r, err := h.Store.GetRollout(h.ctx, agl.GetRolloutParams{RolloutID: id})
 		if err != nil {
-			h.Errorf("get: %v", err)
-			return
+			return err
 		}
 		raw, _ := rawjson.Get(r.Metadata, "n")
 		n, err := strconv.Atoi(string(raw))
 		if err != nil {
-			h.Errorf("count: %v", err)
-			return
+			return err
 		}
 		_, err = h.Store.ReviseRollout(h.ctx, agl.ReviseRolloutParams{
 			RolloutID: id, IfMetadata: r.Metadata, Metadata: jsontext.Value(`{"n":` + strconv.Itoa(n+1) + `}`),
 		})
-		switch agl.ErrorCode(err) {
-		case "":
-			return
-		case agl.CodeConflict:
-		default:
-			h.Errorf("revise: %v", err)
-			return
+		if agl.ErrorCode(err) != agl.CodeConflict {
+			return err
 		}
 	}
 }

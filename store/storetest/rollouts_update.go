@@ -98,41 +98,37 @@ func testRequeueOnce(h *harness) {
 func testAttemptFields(h *harness) {
 	r := h.start(config(agl.RolloutConfig{}), "w")
 	h.setStatus(r.RolloutID, agl.RolloutQueuing)
+	update := func(p agl.UpdateAttemptParams) agl.Attempt {
+		h.Helper()
+		p.RolloutID = r.RolloutID
+		return must(h.Store.UpdateAttempt(h.ctx, p))(h)
+	}
 	at := agl.Timestamp(12.5)
-	a := must(h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{
-		RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, LastHeartbeatTime: &at, Metadata: jsontext.Value(`{"k":[1]}`),
-	}))(h)
+	a := update(agl.UpdateAttemptParams{AttemptID: r.Attempt.AttemptID, LastHeartbeatTime: &at, Metadata: jsontext.Value(`{"k":[1]}`)})
 	equal(h, "heartbeat", a.LastHeartbeatTime, agl.Some(at))
 	equal(h, "metadata", string(a.Metadata), `{"k":[1]}`)
 	h.wantStatus(r.RolloutID, agl.RolloutQueuing, agl.AttemptPreparing)
 	other := "v"
-	a = must(h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{
-		RolloutID: r.RolloutID, AttemptID: agl.LatestAttempt, WorkerID: &other,
-	}))(h)
-	equal(h, "worker", a.WorkerID, agl.Some(other))
+	equal(h, "worker", update(agl.UpdateAttemptParams{AttemptID: agl.LatestAttempt, WorkerID: &other}).WorkerID, agl.Some(other))
 	h.wantStatus(r.RolloutID, agl.RolloutQueuing, agl.AttemptPreparing)
 	equal(h, "new worker", h.worker("v").CurrentAttemptID, agl.Some(r.Attempt.AttemptID))
 	equal(h, "old worker", h.worker("w").Status, agl.WorkerIdle)
 	nobody := ""
-	a = must(h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{
-		RolloutID: r.RolloutID, AttemptID: agl.LatestAttempt, WorkerID: &nobody,
-	}))(h)
-	equal(h, "no worker", a.WorkerID, agl.Some(""))
+	equal(h, "no worker", update(agl.UpdateAttemptParams{AttemptID: agl.LatestAttempt, WorkerID: &nobody}).WorkerID, agl.Some(""))
 }
 
 func testUpdateUnknown(h *harness) {
 	status := agl.AttemptRunning
-	_, err := h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{RolloutID: "nope", AttemptID: "latest", Status: &status})
-	h.wantError(err, agl.ErrNotFound, "Rollout nope not found")
+	report := func(rolloutID, attemptID string) error {
+		return errorOf(h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{RolloutID: rolloutID, AttemptID: attemptID, Status: &status}))
+	}
+	h.wantError(report("nope", "latest"), agl.ErrNotFound, "Rollout nope not found")
 	r := h.enqueueOne()
-	_, err = h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{RolloutID: r.RolloutID, AttemptID: "latest", Status: &status})
-	h.wantError(err, agl.ErrNotFound, "No attempts found for rollout "+r.RolloutID)
-	_, err = h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{RolloutID: r.RolloutID, AttemptID: "at-x", Status: &status})
-	h.wantError(err, agl.ErrNotFound, "No attempts found for rollout "+r.RolloutID)
+	h.wantError(report(r.RolloutID, "latest"), agl.ErrNotFound, "No attempts found for rollout "+r.RolloutID)
+	h.wantError(report(r.RolloutID, "at-x"), agl.ErrNotFound, "No attempts found for rollout "+r.RolloutID)
 	started := h.start(config(agl.RolloutConfig{}), "")
-	_, err = h.Store.UpdateAttempt(h.ctx, agl.UpdateAttemptParams{RolloutID: started.RolloutID, AttemptID: "at-x", Status: &status})
-	h.wantError(err, agl.ErrNotFound, "Attempt at-x not found for rollout "+started.RolloutID)
-	_, err = h.Store.UpdateRollout(h.ctx, agl.UpdateRolloutParams{RolloutID: "nope", Input: jsontext.Value(`1`)})
+	h.wantError(report(started.RolloutID, "at-x"), agl.ErrNotFound, "Attempt at-x not found for rollout "+started.RolloutID)
+	_, err := h.Store.UpdateRollout(h.ctx, agl.UpdateRolloutParams{RolloutID: "nope", Input: jsontext.Value(`1`)})
 	h.wantError(err, agl.ErrNotFound, "Item does not exist with primary key(s): rollout_id='nope'")
 	h.wantError(errorOf(h.Store.GetRollout(h.ctx, agl.GetRolloutParams{RolloutID: "nope"})), agl.ErrNotFound, "")
 	h.wantError(errorOf(h.Store.GetLatestAttempt(h.ctx, agl.GetLatestAttemptParams{RolloutID: r.RolloutID})), agl.ErrNotFound, "")

@@ -5,7 +5,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -139,17 +138,10 @@ func testRunMetricsAgain(h *harness) {
 func testRunMetricsTogether(h *harness) {
 	run := h.startRun(agl.StartRunParams{}).RunID
 	const writers = 6
-	errs := make([]error, writers)
-	var all sync.WaitGroup
-	for i := range writers {
-		all.Go(func() {
-			_, errs[i] = h.runs().AddRunMetrics(h.ctx, agl.AddRunMetricsParams{RunID: run, Metrics: []agl.RunMetrics{values(1, fmt.Sprint("m", i), float64(i))}})
-		})
-	}
-	all.Wait()
-	for _, err := range errs {
-		h.ok(err)
-	}
+	h.together(writers, func(i int) error {
+		metrics := []agl.RunMetrics{values(1, fmt.Sprint("m", i), float64(i))}
+		return errorOf(h.runs().AddRunMetrics(h.ctx, agl.AddRunMetricsParams{RunID: run, Metrics: metrics}))
+	})
 	equal(h, "nothing is lost", h.series(agl.QueryRunMetricsParams{RunID: run}), "1 map[m0:0 m1:1 m2:2 m3:3 m4:4 m5:5]")
 	equal(h, "latest", len(must(h.runs().GetRun(h.ctx, run))(h).Metrics), writers)
 }

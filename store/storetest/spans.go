@@ -96,28 +96,18 @@ func testSequenceOverflow(h *harness) {
 }
 
 func testSequenceUnique(h *harness) {
-	const callers, calls = 4, 25
-	var (
-		mu   sync.Mutex
-		seen = map[int64]bool{}
-		wg   sync.WaitGroup
-	)
-	for range callers {
-		wg.Go(func() {
-			for range calls {
-				first, err := h.Store.ReserveSequenceIDs(h.ctx, agl.ReserveSequenceIDsParams{RolloutID: "r", Count: 2})
-				if err != nil {
-					h.Error(err)
-				}
-				mu.Lock()
-				seen[first], seen[first+1] = true, true
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
-	equal(h, "different ids", len(seen), callers*calls*2)
-	equal(h, "next", h.reserve("r", 1), int64(callers*calls*2+1))
+	const calls = 100
+	var mu sync.Mutex
+	seen := map[int64]bool{}
+	h.together(calls, func(int) error {
+		first, err := h.Store.ReserveSequenceIDs(h.ctx, agl.ReserveSequenceIDsParams{RolloutID: "r", Count: 2})
+		mu.Lock()
+		defer mu.Unlock()
+		seen[first], seen[first+1] = true, true
+		return err
+	})
+	equal(h, "different ids", len(seen), calls*2)
+	equal(h, "next", h.reserve("r", 1), int64(calls*2+1))
 }
 
 func spanTests(a *area) {
@@ -237,8 +227,9 @@ func spanNames(spans []agl.Span) string {
 
 func testSpanTies(h *harness) {
 	r := h.start(config(agl.RolloutConfig{}), "")
+	attempts := []string{r.Attempt.AttemptID, h.startAttempt(r.RolloutID, "").Attempt.AttemptID}
 	timed := func(id string, sequence int64, start, end float64) agl.Span {
-		s := span(r.RolloutID, r.Attempt.AttemptID, id, sequence)
+		s := span(r.RolloutID, attempts[len(id)%2], id, sequence)
 		if start > 0 {
 			s.StartTime = agl.Some(agl.Timestamp(start))
 		}
@@ -263,9 +254,10 @@ func testSpanTies(h *harness) {
 
 func testSpanAttempts(h *harness) {
 	r := h.start(config(agl.RolloutConfig{}), "")
+	h.addSpans(span(r.RolloutID, r.Attempt.AttemptID, "a", 1))
+	equal(h, "latest of one", h.spans(agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: agl.LatestAttempt}).Total, 1)
 	again := h.startAttempt(r.RolloutID, "")
-	h.addSpans(span(r.RolloutID, r.Attempt.AttemptID, "a", 1), span(r.RolloutID, again.Attempt.AttemptID, "a", 2),
-		span(r.RolloutID, r.Attempt.AttemptID, "b", 3))
+	h.addSpans(span(r.RolloutID, again.Attempt.AttemptID, "a", 2), span(r.RolloutID, r.Attempt.AttemptID, "b", 3))
 	for attempt, want := range map[string]string{
 		"": "a" + " a b", r.Attempt.AttemptID: "a b", again.Attempt.AttemptID: "a", agl.LatestAttempt: "a", "at-x": "-",
 	} {
@@ -288,14 +280,16 @@ func testSpanFilters(h *harness) {
 		}
 		h.addSpans(v)
 	}
+	second, other := h.startAttempt(r.RolloutID, ""), h.start(config(agl.RolloutConfig{}), "")
+	h.addSpans(span(r.RolloutID, second.Attempt.AttemptID, "x", 5), span(other.RolloutID, other.Attempt.AttemptID, "s1", 1))
 	for _, tc := range []struct {
 		p    agl.QuerySpansParams
 		want string
 	}{
-		{agl.QuerySpansParams{}, "s1 s2 s3 s4"},
-		{agl.QuerySpansParams{Logic: agl.FilterOr}, "s1 s2 s3 s4"},
+		{agl.QuerySpansParams{}, "s1 s2 s3 s4 x"},
+		{agl.QuerySpansParams{Logic: agl.FilterOr}, "s1 s2 s3 s4 x"},
 		{agl.QuerySpansParams{TraceID: "t1"}, "s1 s2"},
-		{agl.QuerySpansParams{TraceIDContains: "2"}, "s3 s4"},
+		{agl.QuerySpansParams{TraceIDContains: "t2"}, "s3 s4"},
 		{agl.QuerySpansParams{SpanID: "s3"}, "s3"},
 		{agl.QuerySpansParams{SpanIDContains: "s"}, "s1 s2 s3 s4"},
 		{agl.QuerySpansParams{ParentID: "s1"}, "s2 s3"},
@@ -303,9 +297,13 @@ func testSpanFilters(h *harness) {
 		{agl.QuerySpansParams{Name: "root"}, "s1 s4"},
 		{agl.QuerySpansParams{NameContains: "call"}, "s2 s3"},
 		{agl.QuerySpansParams{NameContains: "CALL"}, "-"},
+		{agl.QuerySpansParams{Name: "ROOT"}, "-"},
 		{agl.QuerySpansParams{TraceID: "t2", NameContains: "call"}, "s3"},
 		{agl.QuerySpansParams{TraceID: "t1", Name: "root", Logic: agl.FilterOr}, "s1 s2 s4"},
+		{agl.QuerySpansParams{SpanID: "s1", Name: "llm call"}, "-"},
 		{agl.QuerySpansParams{AttemptID: "at-x", Name: "root", Logic: agl.FilterOr}, "-"},
+		{agl.QuerySpansParams{AttemptID: r.Attempt.AttemptID, SpanID: "x", Name: "root", Logic: agl.FilterOr}, "s1 s4"},
+		{agl.QuerySpansParams{AttemptID: r.Attempt.AttemptID, Logic: agl.FilterOr}, "s1 s2 s3 s4"},
 		{agl.QuerySpansParams{Name: "nothing"}, "-"},
 	} {
 		tc.p.RolloutID = r.RolloutID
@@ -388,8 +386,5 @@ func testSpanTimes(h *harness) {
 			}
 		}
 	}
-	page, err := h.Store.QuerySpans(h.ctx, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID})
-	if err != nil || page.Total != 0 {
-		h.Errorf("got %d spans, %v", page.Total, err)
-	}
+	equal(h, "stored", h.spans(agl.QuerySpansParams{RolloutID: r.RolloutID}).Total, 0)
 }

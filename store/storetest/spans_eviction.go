@@ -12,7 +12,7 @@ func evictionTests(a *area) {
 	p := OpenParams{SpanBytes: 100_000, SafeSpanBytes: 50_000}
 	a.testWith("oldest finished rollouts first", p, testEvictOldest)
 	a.testWith("running rollouts are never evicted", p, testEvictNeverRunning)
-	a.testWith("evicted stays evicted", p, testEvictedSticky)
+	a.testWith("evicted stays evicted", p, func(h *harness) { h.testStaysEvicted(func() {}) })
 }
 
 // fill stores n spans of about 10 KB.
@@ -99,13 +99,15 @@ func testEvictNeverRunning(h *harness) {
 	equal(h, "spans", h.spans(agl.QuerySpansParams{RolloutID: other.RolloutID}).Total, 5)
 }
 
-func testEvictedSticky(h *harness) {
+func (h *harness) testStaysEvicted(restart func()) {
 	h.needEviction()
 	old, other := h.start(config(agl.RolloutConfig{}), ""), h.start(config(agl.RolloutConfig{}), "")
 	h.ok(h.fill(&old, 5))
 	h.report(old.RolloutID, agl.LatestAttempt, agl.AttemptSucceeded)
 	h.ok(h.fill(&other, 7))
+	restart()
 	equal(h, "evicted", h.evicted(&old), true)
 	h.touch(old.Attempt)
 	equal(h, "evicted still", h.evicted(&old), true)
+	equal(h, "spans", h.spans(agl.QuerySpansParams{RolloutID: other.RolloutID}).Total, 7)
 }

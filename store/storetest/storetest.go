@@ -16,6 +16,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -185,6 +186,56 @@ func (h *harness) ok(err error) {
 	h.Helper()
 	if err != nil {
 		h.Fatalf("unexpected error: %v", err)
+	}
+}
+
+// background calls a method in another goroutine, whose result comes from the channel.
+func background[T any](h *harness, call func() (T, error)) <-chan T {
+	done := make(chan T, 1)
+	go func() {
+		got, err := call()
+		if err != nil {
+			h.Error(err)
+		}
+		done <- got
+	}()
+	return done
+}
+
+// advanced moves the clock until a result comes: once more for a call that was not there yet.
+func advanced[T any](h *harness, done <-chan T) T {
+	for {
+		h.Advance(time.Minute)
+		select {
+		case got := <-done:
+			return got
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// together makes n calls at once.
+func (h *harness) together(n int, call func(i int) error) {
+	var group sync.WaitGroup
+	for i := range n {
+		group.Go(func() {
+			if err := call(i); err != nil {
+				h.Error(err)
+			}
+		})
+	}
+	group.Wait()
+}
+
+// wantCancelled checks that a call ends with its context.
+func (h *harness) wantCancelled(call func(ctx context.Context) error) {
+	h.Helper()
+	ctx, cancel := context.WithCancel(h.ctx)
+	done := make(chan error, 1)
+	go func() { done <- call(ctx) }()
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		h.Errorf("got error %v, want that of the context", err)
 	}
 }
 
