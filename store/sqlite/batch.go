@@ -118,22 +118,32 @@ func (l *loader) conn(ctx context.Context) (*conn, error) {
 // find returns a rollout, nil when it does not exist. It reads the cache without a lock,
 // because only the batch changes it.
 func (l *loader) find(ctx context.Context, id string) (*rolloutRow, error) {
-	if r, there := l.d.rollouts.get(id); there {
-		return r, nil
+	return recall(ctx, l, l.d.rollouts, l.d.state.rollouts, id, l.d.readRollout)
+}
+
+// recall returns a value from the cache, or reads it from the file. existing is how many values there are. It returns nil if
+// this one does not exist.
+func recall[V any, P interface {
+	*V
+	size() int64
+}](ctx context.Context, l *loader, cache *cache[string, P], existing int64, id string, read func(context.Context, *conn, string) (P, error)) (P, error) {
+	if v, there := cache.get(id); there {
+		return v, nil
 	}
-	if int64(len(l.d.rollouts.slots)) == l.d.state.rollouts {
-		return nil, nil //nolint:nilnil // all that exist are in memory
+	if int64(len(cache.slots)) == existing {
+		return nil, nil // all that exist are in memory
 	}
 	c, err := l.conn(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r, err := l.d.readRollout(ctx, c, id)
-	if err != nil || r == nil {
-		return nil, err
+	v, err := read(ctx, c, id)
+	if err == nil && v != nil {
+		l.d.mu.Lock()
+		cache.put(id, v, v.size())
+		l.d.mu.Unlock()
 	}
-	l.d.keep(r)
-	return r, nil
+	return v, err
 }
 
 // keep puts a rollout into the cache.
@@ -229,41 +239,12 @@ func (l *loader) worker(ctx context.Context, id string) (*agl.Worker, error) {
 
 // findWorker returns a worker, nil if it does not exist.
 func (d *Driver) findWorker(ctx context.Context, l *loader, id string) (*workerRow, error) {
-	if w, there := d.workers.get(id); there {
-		return w, nil
-	}
-	if int64(len(d.workers.slots)) == d.state.workers {
-		return nil, nil //nolint:nilnil // all that exist are in memory
-	}
-	c, err := l.conn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	w, err := readWorker(ctx, c, id)
-	if err == nil && w != nil {
-		d.mu.Lock()
-		d.workers.put(id, w, rowBytes)
-		d.mu.Unlock()
-	}
-	return w, err
+	return recall(ctx, l, d.workers, d.state.workers, id, readWorker)
 }
 
 // findResources returns a bundle, nil if it does not exist.
 func (d *Driver) findResources(ctx context.Context, l *loader, id string) (*resourcesRow, error) {
-	if u, there := d.resources.get(id); there {
-		return u, nil
-	}
-	c, err := l.conn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	u, err := d.readResources(ctx, c, id)
-	if err == nil && u != nil {
-		d.mu.Lock()
-		d.resources.put(id, u, rowBytes+u.size)
-		d.mu.Unlock()
-	}
-	return u, err
+	return recall(ctx, l, d.resources, d.state.resources, id, d.readResources)
 }
 
 // sequence adds the last sequence id of a rollout, whether the rollout exists or not.
@@ -294,11 +275,7 @@ func (l *loader) ghost(ctx context.Context, id string) (last agl.Null[int64], er
 	if err != nil {
 		return last, err
 	}
-	err = c.query(ctx, "SELECT sequence FROM ghosts WHERE rollout_id = ?", []any{id}, func(r row) error {
-		last = agl.Some(r.int(0))
-		return nil
-	})
-	return last, err
+	return one(ctx, c, "SELECT sequence FROM ghosts WHERE rollout_id = ?", []any{id}, func(r row) (agl.Null[int64], error) { return r.nullInt(0), nil })
 }
 
 // lastSequence returns the last sequence id that a rollout has given out, null if
@@ -353,14 +330,11 @@ func (l *loader) key(ctx context.Context, scope string, now agl.Timestamp) error
 	if err != nil {
 		return err
 	}
-	record, there, err := readKey(ctx, c, scope)
-	if err != nil {
-		return err
+	record, err := readKey(ctx, c, scope)
+	if err == nil && record != nil && now.Sub(record.CreateTime) <= l.d.config.IdempotencyTTL {
+		l.got.Keys = append(l.got.Keys, *record)
 	}
-	if there && now.Sub(record.CreateTime) <= l.d.config.IdempotencyTTL {
-		l.got.Keys = append(l.got.Keys, record)
-	}
-	return nil
+	return err
 }
 
 // Claim implements driver.Tx.

@@ -344,45 +344,36 @@ func (t *tx) allAttempts(ctx context.Context, w *rolloutWork) error {
 }
 
 func (t *tx) planWorker(ctx context.Context, worker **agl.Worker) error {
-	cur := *worker
-	i := slices.IndexFunc(t.workers, func(w *workerRow) bool { return w.cur.WorkerID == cur.WorkerID })
-	if i >= 0 {
-		t.workers[i].cur = cur
+	id := func(w *agl.Worker) string { return w.WorkerID }
+	return planRecord(ctx, t, &t.workers, &t.state.workers, *worker, id, t.d.findWorker)
+}
+
+// planRecord replaces a worker or a bundle, or adds it to the total of them.
+func planRecord[T any](
+	ctx context.Context, t *tx, pending *[]*record[T], total *int64, cur *T, id func(*T) string,
+	find func(context.Context, *loader, string) (*record[T], error),
+) error {
+	if i := slices.IndexFunc(*pending, func(r *record[T]) bool { return id(r.cur) == id(cur) }); i >= 0 {
+		(*pending)[i].cur = cur
 		return nil
 	}
-	old, err := t.d.findWorker(ctx, &t.l, cur.WorkerID)
+	old, err := find(ctx, &t.l, id(cur))
 	if err != nil {
 		return err
 	}
-	w := &workerRow{cur: cur}
+	r := &record[T]{cur: cur}
 	if old != nil {
-		w.ordinal = old.ordinal
+		r.ordinal = old.ordinal
 	} else {
-		t.state.workers++
+		*total++
 	}
-	t.workers = append(t.workers, w)
+	*pending = append(*pending, r)
 	return nil
 }
 
 func (t *tx) planResources(ctx context.Context, update **agl.ResourcesUpdate) error {
-	cur := *update
-	i := slices.IndexFunc(t.bundles, func(u *resourcesRow) bool { return u.cur.ResourcesID == cur.ResourcesID })
-	if i >= 0 {
-		t.bundles[i].cur = cur
-		return nil
-	}
-	old, err := t.d.findResources(ctx, &t.l, cur.ResourcesID)
-	if err != nil {
-		return err
-	}
-	u := &resourcesRow{cur: cur}
-	if old != nil {
-		u.ordinal = old.ordinal
-	} else {
-		t.state.resources++
-	}
-	t.bundles = append(t.bundles, u)
-	return nil
+	id := func(u *agl.ResourcesUpdate) string { return u.ResourcesID }
+	return planRecord(ctx, t, &t.bundles, &t.state.resources, *update, id, t.d.findResources)
 }
 
 func (t *tx) planSequence(ctx context.Context, s *driver.Sequence) error {

@@ -9,10 +9,10 @@ func (t *tx) publish() {
 		t.publishRollout(w)
 	}
 	for _, w := range t.workers {
-		d.workers.put(w.cur.WorkerID, w, rowBytes)
+		d.workers.put(w.cur.WorkerID, w, w.size())
 	}
 	for _, u := range t.bundles {
-		d.resources.put(u.cur.ResourcesID, u, rowBytes+u.size)
+		d.resources.put(u.cur.ResourcesID, u, u.size())
 	}
 	for _, id := range t.c.DeletedWorkers {
 		d.workers.remove(id)

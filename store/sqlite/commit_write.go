@@ -36,14 +36,12 @@ func (t *tx) writeRollouts(ctx context.Context, c *conn) error {
 		case w.deleted && w.was == nil:
 		case w.deleted:
 			buckets[w.row.ordinal>>bucketBits]--
-			if err := c.exec(ctx, "DELETE FROM rollouts WHERE ordinal = ?", w.row.ordinal); err != nil {
-				return err
-			}
-			if err := c.exec(ctx, "DELETE FROM bodies WHERE rollout = ?", w.row.ordinal); err != nil {
-				return err
-			}
-			if err := c.exec(ctx, "DELETE FROM labels WHERE rollout = ?", w.row.ordinal); err != nil {
-				return err
+			for _, sql := range []string{
+				"DELETE FROM rollouts WHERE ordinal = ?", "DELETE FROM bodies WHERE rollout = ?", "DELETE FROM labels WHERE rollout = ?",
+			} {
+				if err := c.exec(ctx, sql, w.row.ordinal); err != nil {
+					return err
+				}
 			}
 		case w.dirty:
 			if w.was == nil {
@@ -148,81 +146,67 @@ func (a *attemptWork) onlyHeard() bool {
 }
 
 func (a *attemptWork) write(ctx context.Context, c *conn, w *rolloutWork) error {
-	if err := a.writeRow(ctx, c, w); err != nil || a.deleted {
-		return err
+	cur, r := a.row.cur, a.row.cur.Reward
+	args := []any{
+		nullTime(cur.LastHeartbeatTime), a.row.spans, a.row.bytes, orNull(r.V.Value, r.Valid), orNull(r.V.Priority.V, r.V.Priority.Valid),
+		orNull(r.V.SequenceID, r.Valid), cur.SequenceID, float64(cur.StartTime), nullTime(cur.EndTime), string(cur.Status),
+		nullText(cur.WorkerID), nullBytes(cur.Metadata), a.row.stream, w.row.ordinal, cur.AttemptID,
 	}
-	var was agl.Null[agl.AttemptReward]
-	if a.was != nil {
-		was = a.was.cur.Reward
-	}
-	if r := a.row.cur.Reward; r != was {
-		return c.exec(ctx, "UPDATE attempts SET reward = ?, reward_priority = ?, reward_sequence = ? WHERE ordinal = ?",
-			orNull(r.V.Value, r.Valid), orNull(r.V.Priority.V, r.V.Priority.Valid), r.V.SequenceID, a.row.ordinal)
-	}
-	return nil
-}
-
-func (a *attemptWork) writeRow(ctx context.Context, c *conn, w *rolloutWork) error {
-	cur := a.row.cur
+	const heard = "last_heartbeat_time = ?, spans = ?, span_bytes = ?, reward = ?, reward_priority = ?, reward_sequence = ?"
 	switch {
 	case a.deleted && a.was == nil:
 		return nil
 	case a.deleted:
 		return c.exec(ctx, "DELETE FROM attempts WHERE ordinal = ?", a.row.ordinal)
 	case a.was == nil:
-		return c.exec(ctx, `INSERT INTO attempts (sequence_id, start_time, end_time, status, worker_id, last_heartbeat_time, metadata,
-			stream, spans, span_bytes, ordinal, rollout, attempt_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			cur.SequenceID, float64(cur.StartTime), nullTime(cur.EndTime), string(cur.Status), nullText(cur.WorkerID),
-			nullTime(cur.LastHeartbeatTime), nullBytes(cur.Metadata), a.row.stream, a.row.spans, a.row.bytes,
-			a.row.ordinal, w.row.ordinal, cur.AttemptID)
+		return c.exec(ctx, `INSERT INTO attempts (last_heartbeat_time, spans, span_bytes, reward, reward_priority, reward_sequence, sequence_id,
+			start_time, end_time, status, worker_id, metadata, stream, rollout, attempt_id, ordinal)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, append(args, a.row.ordinal)...)
 	case a.onlyHeard():
-		return c.exec(ctx, "UPDATE attempts SET last_heartbeat_time = ?, spans = ?, span_bytes = ? WHERE ordinal = ?",
-			nullTime(cur.LastHeartbeatTime), a.row.spans, a.row.bytes, a.row.ordinal)
+		return c.exec(ctx, "UPDATE attempts SET "+heard+" WHERE ordinal = ?", append(args[:6], a.row.ordinal)...)
 	}
-	return c.exec(ctx, `UPDATE attempts SET sequence_id = ?, start_time = ?, end_time = ?, status = ?, worker_id = ?, last_heartbeat_time = ?,
-		metadata = ?, stream = ?, spans = ?, span_bytes = ? WHERE ordinal = ?`,
-		cur.SequenceID, float64(cur.StartTime), nullTime(cur.EndTime), string(cur.Status), nullText(cur.WorkerID),
-		nullTime(cur.LastHeartbeatTime), nullBytes(cur.Metadata), a.row.stream, a.row.spans, a.row.bytes, a.row.ordinal)
+	return c.exec(ctx, "UPDATE attempts SET "+heard+`, sequence_id = ?, start_time = ?, end_time = ?, status = ?, worker_id = ?, metadata = ?,
+		stream = ? WHERE ordinal = ?`, append(args[:13], a.row.ordinal)...)
 }
 
 func (t *tx) writeWorkers(ctx context.Context, c *conn) error {
 	for _, w := range t.workers {
 		cur := w.cur
-		args := []any{
-			string(cur.Status), nullBytes(cur.HeartbeatStats), nullTime(cur.LastHeartbeatTime), nullTime(cur.LastDequeueTime), nullTime(cur.LastBusyTime),
-			nullTime(cur.LastIdleTime), nullText(cur.CurrentRolloutID), nullText(cur.CurrentAttemptID),
+		if err := number(ctx, c, "workers", &w.ordinal); err != nil {
+			return err
 		}
 		// An assignment of the id would write its index.
-		statement := `UPDATE workers SET status = ?, heartbeat_stats = ?, last_heartbeat_time = ?, last_dequeue_time = ?,
-			last_busy_time = ?, last_idle_time = ?, current_rollout_id = ?, current_attempt_id = ? WHERE ordinal = ?`
-		if w.ordinal == 0 {
-			last, err := c.number(ctx, "SELECT max(ordinal) FROM workers")
-			if err != nil {
-				return err
-			}
-			w.ordinal = last + 1
-			args = append([]any{cur.WorkerID}, args...)
-			statement = `INSERT INTO workers (worker_id, status, heartbeat_stats, last_heartbeat_time, last_dequeue_time,
-				last_busy_time, last_idle_time, current_rollout_id, current_attempt_id, ordinal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
-		}
-		if err := c.exec(ctx, statement, append(args, w.ordinal)...); err != nil {
+		if err := c.exec(ctx, `INSERT INTO workers (status, heartbeat_stats, last_heartbeat_time, last_dequeue_time, last_busy_time, last_idle_time,
+			current_rollout_id, current_attempt_id, worker_id, ordinal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+			ON CONFLICT DO UPDATE SET status = excluded.status, heartbeat_stats = excluded.heartbeat_stats,
+			last_heartbeat_time = excluded.last_heartbeat_time, last_dequeue_time = excluded.last_dequeue_time,
+			last_busy_time = excluded.last_busy_time, last_idle_time = excluded.last_idle_time,
+			current_rollout_id = excluded.current_rollout_id, current_attempt_id = excluded.current_attempt_id`,
+			string(cur.Status), nullBytes(cur.HeartbeatStats), nullTime(cur.LastHeartbeatTime), nullTime(cur.LastDequeueTime), nullTime(cur.LastBusyTime),
+			nullTime(cur.LastIdleTime), nullText(cur.CurrentRolloutID), nullText(cur.CurrentAttemptID), cur.WorkerID, w.ordinal); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// number gives a row that has no ordinal yet the next one of its table.
+func number(ctx context.Context, c *conn, table string, ordinal *int64) error {
+	if *ordinal != 0 {
+		return nil
+	}
+	last, err := c.number(ctx, "SELECT max(ordinal) FROM "+table)
+	*ordinal = last + 1
+	return err
+}
+
 func (t *tx) writeResources(ctx context.Context, c *conn) error {
 	for _, u := range t.bundles {
-		if u.ordinal == 0 {
-			last, err := c.number(ctx, "SELECT max(ordinal) FROM resources")
-			if err != nil {
-				return err
-			}
-			u.ordinal = last + 1
+		if err := number(ctx, c, "resources", &u.ordinal); err != nil {
+			return err
 		}
 		document := u.cur.Resources.AppendJSON(nil)
-		u.size = int64(len(document))
+		u.bytes = int64(len(document))
 		if err := c.exec(ctx, `INSERT OR REPLACE INTO resources (ordinal, resources_id, create_time, update_time, version, document, crc)
 			VALUES (?, ?, ?, ?, ?, ?, ?)`, u.ordinal, u.cur.ResourcesID, float64(u.cur.CreateTime), float64(u.cur.UpdateTime),
 			u.cur.Version, document, t.d.codec.sum(document)); err != nil {

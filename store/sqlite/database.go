@@ -71,29 +71,23 @@ func (d *Database) write(ctx context.Context, mode string, use func(c *conn) err
 		return err
 	}
 	defer lock.release()
-	if err := lock.checkNotEmptied(d.path); err != nil {
+	if err := lock.prepare(ctx, d.path, mode); err != nil {
 		return err
 	}
-	if err := checkNames(d.path); err != nil {
-		return err
-	}
-	if err := lock.checkLog(ctx, d.path); err != nil {
-		return err
-	}
-	if mode == modeCreate {
-		if err := lock.create(d.path); err != nil {
-			return err
-		}
-	}
-	c, err := connect(d.path, mode)
+	return fault(d.path, lend(d.path, mode, use))
+}
+
+// lend opens a connection for one use.
+func lend(path, mode string, use func(c *conn) error) error {
+	c, err := connect(path, mode)
 	if err != nil {
-		return fault(d.path, err)
+		return err
 	}
 	err = use(c)
 	if closeErr := c.close(); err == nil {
 		err = closeErr
 	}
-	return fault(d.path, err)
+	return err
 }
 
 // ready refuses a file of another program, or with a newer schema.
@@ -294,15 +288,7 @@ func (d *Database) copyTo(ctx context.Context, path string) error {
 
 // newName gives a copy its own identity, because its events are not those of the original.
 func newName(ctx context.Context, path string) error {
-	c, err := connect(path, modeWrite)
-	if err != nil {
-		return err
-	}
-	err = c.exec(ctx, "UPDATE state SET identity = ?", newIdentity())
-	if closeErr := c.close(); err == nil {
-		err = closeErr
-	}
-	return err
+	return lend(path, modeWrite, func(c *conn) error { return c.exec(ctx, "UPDATE state SET identity = ?", newIdentity()) })
 }
 
 // syncFile flushes a file or directory to disk.

@@ -83,23 +83,18 @@ func readEvents(ctx context.Context, c *conn, s *state, seen int64, limit int, o
 
 // read reads the oldest record of each kind.
 func (o *oldest) read(ctx context.Context, c *conn) error {
-	*o = oldest{}
-	err := c.query(ctx, "SELECT first, count, time FROM events ORDER BY first LIMIT 1", nil, func(r row) error {
-		o.events = agl.Some(eventRow{first: r.int(0), count: r.int(1), time: r.time(2)})
-		return nil
-	})
-	if err != nil {
+	var err error
+	if o.events, err = one(ctx, c, "SELECT first, count, time FROM events ORDER BY first LIMIT 1", nil, func(r row) (agl.Null[eventRow], error) {
+		return agl.Some(eventRow{first: r.int(0), count: r.int(1), time: r.time(2)}), nil
+	}); err != nil {
 		return err
 	}
-	err = c.query(ctx, "SELECT create_time FROM keys ORDER BY ordinal LIMIT 1", nil, func(r row) error {
-		o.key = agl.Some(r.time(0))
-		return nil
-	})
-	if err != nil {
+	if o.key, err = one(ctx, c, "SELECT create_time FROM keys ORDER BY ordinal LIMIT 1", nil, func(r row) (agl.Null[agl.Timestamp], error) {
+		return r.nullTime(0), nil
+	}); err != nil {
 		return err
 	}
-	return c.query(ctx, "SELECT 1 FROM garbage LIMIT 1", nil, func(row) error {
-		o.garbage = true
-		return nil
-	})
+	garbage, err := c.number(ctx, "SELECT 1 FROM garbage LIMIT 1")
+	o.garbage = garbage > 0
+	return err
 }

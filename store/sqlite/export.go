@@ -149,6 +149,6 @@ func (e *exporter) keys(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return e.give(driver.Record{Key: &key})
+		return e.give(driver.Record{Key: key})
 	})
 }

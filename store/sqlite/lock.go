@@ -46,24 +46,33 @@ func takeLock(path string) (*lock, error) {
 	return &lock{f}, nil
 }
 
-// mark records the identity of the database in the lock file, so that an emptied file
-// is not mistaken for a new one.
+// mark records the identity of the database in the lock file, so that an emptied file is not mistaken for a new one. An empty
+// identity is that of a database that is no longer there: it is on disk before the log of another one begins.
 func (l *lock) mark(identity string) error {
+	if identity != "" {
+		identity += "\n"
+	}
 	if err := l.file.Truncate(0); err != nil {
 		return err
 	}
-	if _, err := l.file.WriteAt([]byte(identity+"\n"), 0); err != nil {
+	if _, err := l.file.WriteAt([]byte(identity), 0); err != nil {
 		return err
 	}
 	return l.file.Sync()
 }
 
-// unmark removes the identity of a database that is no longer there. It is on disk before the log of another one begins.
-func (l *lock) unmark() error {
-	if err := l.file.Truncate(0); err != nil {
+// prepare checks that a file can be used, and makes it if it is missing and may be created.
+func (l *lock) prepare(ctx context.Context, path, mode string) error {
+	if err := l.checkNotEmptied(path); err != nil {
 		return err
 	}
-	return l.file.Sync()
+	if err := checkNames(path); err != nil {
+		return err
+	}
+	if err := l.checkLog(ctx, path); err != nil || mode != modeCreate {
+		return err
+	}
+	return l.create(path)
 }
 
 // checkNotEmptied refuses a file that has lost its content. A missing file is fine:
@@ -98,7 +107,7 @@ func (l *lock) checkLog(ctx context.Context, path string) error {
 		return err
 	}
 	// The mark is that of the file before. A log that is begun from now on belongs to this one.
-	if err := l.unmark(); err != nil {
+	if err := l.mark(""); err != nil {
 		return errPlace(path, err)
 	}
 	return nil
@@ -250,7 +259,7 @@ func (l *lock) create(path string) error {
 		return nil // opening it says what is wrong
 	}
 	// The mark is that of a file that somebody has removed.
-	if err := l.unmark(); err != nil {
+	if err := l.mark(""); err != nil {
 		return errPlace(path, err)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)

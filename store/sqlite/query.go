@@ -232,24 +232,31 @@ func find[T any](
 	return page, fault(d.path, err)
 }
 
-// Resources implements driver.Driver.
-func (d *Driver) Resources(ctx context.Context, id string) (agl.ResourcesUpdate, error) {
+// current returns a value from the cache or from the file.
+func current[T any](
+	ctx context.Context, d *Driver, cache *cache[string, *record[T]], what, id string, read func(context.Context, *conn, string) (*record[T], error),
+) (out T, err error) {
 	d.mu.RLock()
-	u, there := d.resources.get(id)
+	r, there := cache.get(id)
 	d.mu.RUnlock()
 	if !there {
-		err := d.readers.do(ctx, func(c *conn) (err error) {
-			u, err = d.readResources(ctx, c, id)
+		err = d.readers.do(ctx, func(c *conn) (err error) {
+			r, err = read(ctx, c, id)
 			return err
 		})
-		if err != nil {
-			return agl.ResourcesUpdate{}, fault(d.path, err)
-		}
 	}
-	if u == nil {
-		return agl.ResourcesUpdate{}, agl.Errorf(agl.CodeNotFound, "Resources %s not found", id)
+	switch {
+	case err != nil:
+		return out, fault(d.path, err)
+	case r == nil:
+		return out, agl.Errorf(agl.CodeNotFound, "%s %s not found", what, id)
 	}
-	return *u.cur, nil
+	return *r.cur, nil
+}
+
+// Resources implements driver.Driver.
+func (d *Driver) Resources(ctx context.Context, id string) (agl.ResourcesUpdate, error) {
+	return current(ctx, d, d.resources, "Resources", id, d.readResources)
 }
 
 // LatestResources implements driver.Driver.
@@ -277,22 +284,7 @@ func (d *Driver) QueryResources(ctx context.Context, p agl.QueryResourcesParams)
 
 // Worker implements driver.Driver.
 func (d *Driver) Worker(ctx context.Context, id string) (agl.Worker, error) {
-	d.mu.RLock()
-	w, there := d.workers.get(id)
-	d.mu.RUnlock()
-	if !there {
-		err := d.readers.do(ctx, func(c *conn) (err error) {
-			w, err = readWorker(ctx, c, id)
-			return err
-		})
-		if err != nil {
-			return agl.Worker{}, fault(d.path, err)
-		}
-	}
-	if w == nil {
-		return agl.Worker{}, agl.Errorf(agl.CodeNotFound, "Worker %s not found", id)
-	}
-	return *w.cur, nil
+	return current(ctx, d, d.workers, "Worker", id, readWorker)
 }
 
 // QueryWorkers implements driver.Driver.

@@ -144,11 +144,19 @@ func readAttempts(ctx context.Context, c *conn, ordinal int64, rolloutID string)
 	return out, err
 }
 
-// workerRow is the committed state of a worker.
-type workerRow struct {
+// record is the committed state of a worker or a bundle.
+type record[T any] struct {
 	ordinal int64
-	cur     *agl.Worker
+	cur     *T
+	bytes   int64 // of its document
 }
+
+func (r *record[T]) size() int64 { return rowBytes + r.bytes }
+
+type (
+	workerRow    = record[agl.Worker]
+	resourcesRow = record[agl.ResourcesUpdate]
+)
 
 const workerColumns = "w.ordinal, w.worker_id, w.status, w.heartbeat_stats, w.last_heartbeat_time, w.last_dequeue_time, w.last_busy_time, " +
 	"w.last_idle_time, w.current_rollout_id, w.current_attempt_id"
@@ -170,13 +178,6 @@ func readWorker(ctx context.Context, c *conn, id string) (*workerRow, error) {
 		func(r row) (*workerRow, error) { return scanWorker(r), nil })
 }
 
-// resourcesRow is the committed state of a bundle.
-type resourcesRow struct {
-	ordinal int64
-	cur     *agl.ResourcesUpdate
-	size    int64
-}
-
 const resourcesColumns = "u.ordinal, u.resources_id, u.create_time, u.update_time, u.version, u.document, u.crc"
 
 func (d *Driver) scanResources(r row) (*resourcesRow, error) {
@@ -184,7 +185,7 @@ func (d *Driver) scanResources(r row) (*resourcesRow, error) {
 		ResourcesID: r.text(1), CreateTime: r.time(2), UpdateTime: r.time(3), Version: int(r.int(4)),
 	}}
 	document := jsontext.Value(r.bytes(5))
-	out.size = int64(len(document))
+	out.bytes = int64(len(document))
 	if d.codec.sum(document) != r.int(6) {
 		return nil, errPayload(d.path, "resources "+out.cur.ResourcesID, errChecksum)
 	}

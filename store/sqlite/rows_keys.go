@@ -8,23 +8,18 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
-// readKey reads an idempotency record, expired or not.
-func readKey(ctx context.Context, c *conn, scope string) (record driver.IdempotencyRecord, there bool, err error) {
-	err = c.query(ctx, "SELECT "+keyColumns+" FROM keys WHERE scope = ?", []any{scope}, func(r row) (err error) {
-		record, err = scanKey(r)
-		there = true
-		return err
-	})
-	return record, there, err
+// readKey reads an idempotency record, expired or not; nil if it does not exist.
+func readKey(ctx context.Context, c *conn, scope string) (*driver.IdempotencyRecord, error) {
+	return one(ctx, c, "SELECT "+keyColumns+" FROM keys WHERE scope = ?", []any{scope}, scanKey)
 }
 
 const keyColumns = "scope, fingerprint, create_time, made, resources_id"
 
-func scanKey(r row) (driver.IdempotencyRecord, error) {
-	record := driver.IdempotencyRecord{Scope: r.text(0), Fingerprint: r.text(1), CreateTime: r.time(2), ResourcesID: r.text(4)}
+func scanKey(r row) (*driver.IdempotencyRecord, error) {
+	record := &driver.IdempotencyRecord{Scope: r.text(0), Fingerprint: r.text(1), CreateTime: r.time(2), ResourcesID: r.text(4)}
 	var made [][2]string
 	if err := rawjson.Unmarshal(r.bytes(3), &made); err != nil {
-		return record, agl.Errorf(agl.CodeInternal, "sqlite: the idempotency record %q is damaged; see `agl db check`: %w", record.Scope, err)
+		return nil, agl.Errorf(agl.CodeInternal, "sqlite: the idempotency record %q is damaged; see `agl db check`: %w", record.Scope, err)
 	}
 	for _, m := range made {
 		record.Made = append(record.Made, driver.AttemptKey{RolloutID: m[0], AttemptID: m[1]})

@@ -117,16 +117,7 @@ func Open(ctx context.Context, config Config) (_ *Driver, err error) {
 
 // start prepares the file for use.
 func (d *Driver) start(ctx context.Context) error {
-	if err := d.lock.checkNotEmptied(d.path); err != nil {
-		return err
-	}
-	if err := checkNames(d.path); err != nil {
-		return err
-	}
-	if err := d.lock.checkLog(ctx, d.path); err != nil {
-		return err
-	}
-	if err := d.lock.create(d.path); err != nil {
+	if err := d.lock.prepare(ctx, d.path, modeCreate); err != nil {
 		return err
 	}
 	c, err := connect(d.path, modeCreate)
