@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -88,7 +89,7 @@ func learnLive(t *testing.T, s *store.Store, model *engine.Engine, dir string, s
 }
 
 // learnLiveFrom is learnLive with another agent.
-func learnLiveFrom(t *testing.T, agent agl.AgentFunc, s *store.Store, model *engine.Engine, dir string, steps int, live grpo.Live) (reports []grpo.StepReport) {
+func learnLiveFrom(t *testing.T, agent agl.AgentFunc, s *store.Store, model *engine.Engine, dir string, steps int, live grpo.Live, change ...func(*grpo.Config)) (reports []grpo.StepReport) {
 	t.Helper()
 	collector, err := collect.New(collect.Config{Store: s})
 	if err != nil {
@@ -102,6 +103,9 @@ func learnLiveFrom(t *testing.T, agent agl.AgentFunc, s *store.Store, model *eng
 	config.Service, config.Publisher, config.Schedule.Peak = model.Service, publisher, 0.02
 	config.Schedule.Floor = 0.02
 	config.ModelName = model.Model().Name // otherwise a run that resumes takes calls of forgotten versions for those of another model
+	for _, c := range change {
+		c(&config)
+	}
 	endTraffic := func() {}
 	config.OnStep = func(r grpo.StepReport) {
 		if reports = append(reports, r); r.Step == steps {
@@ -261,6 +265,26 @@ func TestLiveSilent(t *testing.T) {
 	}
 	if masked != len(others) {
 		t.Errorf("%d rollouts were masked, want %d", masked, len(others))
+	}
+}
+
+// A run that begins on a store with rollouts of another run, whose weights it does not know, counts each as stale, and does not warn of each.
+func TestLiveUnknownVersions(t *testing.T) {
+	t.Parallel()
+	s := memorytest.Open(t)
+	learnLive(t, s, newSpeller(t), t.TempDir(), 2, grpo.Live{})
+	var log strings.Builder
+	stale := 0
+	for _, r := range learnLiveFrom(t, spell, s, newSpeller(t), t.TempDir(), 2, grpo.Live{}, func(c *grpo.Config) {
+		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}) {
+		stale += r.Stale
+	}
+	if stale < 32 {
+		t.Errorf("%d rollouts are stale, want all of the other run", stale)
+	}
+	if text := log.String(); strings.Contains(text, string(algorithm.MaskVersion)) {
+		t.Errorf("there are warnings of stale rollouts: %.500s", text)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -86,7 +87,11 @@ func (c *collector) readRole(ctx context.Context, role *trainee, task jsontext.V
 	s.calls, s.continued, s.mismatches = merged.Report.Calls, merged.Report.Continued, len(merged.Report.Mismatches)
 	s.sequences, s.others = merged.Trajectories, len(merged.Report.Others)
 	if mask, why := c.offPolicy(role, merged, e.Rollout.ResourcesID.V); mask != "" {
-		c.cfg.Logger.WarnContext(ctx, "a call cannot be trained on; the rollout is masked", "rollout_id", e.Rollout.RolloutID, "reason", mask, "error", why)
+		level := slog.LevelWarn
+		if c.cfg.Live != nil && mask == algorithm.MaskVersion {
+			level = slog.LevelDebug // it is stale, as thousands may be after a restart
+		}
+		c.cfg.Logger.Log(ctx, level, "a call cannot be trained on; the rollout is masked", "rollout_id", e.Rollout.RolloutID, "reason", mask, "error", why)
 		s.mask, s.offPolicy = mask, why
 		return s
 	}
