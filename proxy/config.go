@@ -292,6 +292,9 @@ type Sessions struct {
 	// RewardWindow is how long a session that has ended waits for its reward, see
 	// agl.MetadataRewardWindow; 0 leaves it to the collector.
 	RewardWindow time.Duration
+	// Ready, if not nil, is closed when the models are served. Until then sessions make no calls and none begin, so that each
+	// keeps, or gets, the version that is meant for it.
+	Ready <-chan struct{}
 }
 
 // Check refuses invalid settings with CodeInvalid.

@@ -150,6 +150,24 @@ func (p *Proxy) serveFound(w http.ResponseWriter, r *http.Request, rt route, to 
 	to.serve(w, r, rt)
 }
 
+// maxUnready bounds how long a request waits for Config.Sessions.Ready. A run that is started again needs less, and its callers see no error.
+const maxUnready = 2 * time.Second
+
+// ready waits for Config.Sessions.Ready.
+func (p *Proxy) ready(ctx context.Context) error {
+	if p.cfg.Sessions.Ready == nil {
+		return nil
+	}
+	select {
+	case <-p.cfg.Sessions.Ready:
+		return nil
+	case <-time.After(maxUnready):
+	case <-ctx.Done():
+	}
+	return openai.NewError(http.StatusServiceUnavailable, openai.OverloadedError, "models_not_ready",
+		"the models are not served yet: the run trains or loads their weights when it starts; try again later").After(time.Second)
+}
+
 // maxNaming bounds how long a call waits for the store to find or start its session.
 const maxNaming = 2 * time.Second
 
@@ -172,6 +190,10 @@ func namedBy(h http.Header) (name, user string) {
 func (p *Proxy) serveSessionCall(w http.ResponseWriter, r *http.Request, rt route, s *session.Session) {
 	last, err := strconv.ParseBool(cmp.Or(r.Header.Get(HeaderDone), r.Header.Get(headerSessionDone)))
 	last = last && err == nil
+	if err := p.ready(r.Context()); err != nil {
+		p.refuse(w, r, sessionError(err))
+		return
+	}
 	named := s == nil
 	for {
 		if named {
@@ -296,6 +318,9 @@ func (p *Proxy) startSession(r *http.Request, _ route, _ *session.Session) (int,
 	if !(body.IdleTimeout >= 0 && body.IdleTimeout <= 1e9) {
 		return 0, nil, agl.Errorf(agl.CodeInvalid, "idle_timeout: got %v, must be a number of seconds, or 0 for the proxy's", body.IdleTimeout)
 	}
+	if err := p.ready(r.Context()); err != nil {
+		return 0, nil, err
+	}
 	s, key, err := p.sessions.Create(r.Context(), session.NewSession{
 		User: body.User, ResourcesID: body.Resources, Metadata: body.Metadata, IdleTimeout: time.Duration(body.IdleTimeout * float64(time.Second)),
 	})
@@ -346,6 +371,9 @@ func (p *Proxy) rlStart(r *http.Request, _ route, _ *session.Session) (int, any,
 	input, err := json.Marshal(map[string]string{"task_id": body.TaskID})
 	if err != nil {
 		return 0, nil, agl.Errorf(agl.CodeInvalid, "task_id: got %.100q, must be UTF-8", body.TaskID)
+	}
+	if err := p.ready(r.Context()); err != nil {
+		return 0, nil, err
 	}
 	s, key, err := p.sessions.Create(r.Context(), session.NewSession{Input: input, Key: body.APIKey})
 	if err != nil {

@@ -8,11 +8,13 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -22,6 +24,7 @@ import (
 	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/proxytest"
+	"github.com/agl-go/agl/release"
 	"github.com/agl-go/agl/store/memory/memorytest"
 )
 
@@ -534,4 +537,52 @@ func TestRevokedSession(t *testing.T) {
 	l.call(t, completions, hello, http.StatusUnauthorized, "Authorization", key)
 	l.call(t, "/v1/agl/sessions/"+id+"/reward", `{"value":1}`, http.StatusUnauthorized, "Authorization", key)
 	l.call(t, "/v1/agl/sessions", "{}", http.StatusCreated)
+}
+
+// While the models are not served yet, as in a run that has just been started again, calls of sessions wait a little, and begin none that
+// would have another version than the one that is meant for it.
+func TestSessionsWaitForModels(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, ready := memorytest.Open(t), make(chan struct{})
+		releases := release.New(store)
+		r, err := releases.Propose(t.Context(), release.Proposal{Candidate: release.Version{Model: "w1"}, Model: "m", By: "test"})
+		if err == nil {
+			_, err = releases.Do(t.Context(), r.ID, release.ActPromote, "test", "")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := unplugged(t, func(r *http.Request) (string, error) { return completion(r.URL.Host, nil, nil), nil }, &spans{}, func(c *proxy.Config) {
+			c.Sessions = proxy.Sessions{Store: store, Releases: releases, IdleTimeout: time.Hour, Ready: ready}
+		})
+		ask := func(path string) *httptest.ResponseRecorder {
+			w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(hello))
+			if path != completions {
+				r = httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, http.NoBody)
+			}
+			r.Header.Set(proxy.HeaderSession, "chat")
+			p.ServeHTTP(w, r)
+			return w
+		}
+		for _, path := range []string{completions, "/v1/agl/sessions", "/rl/start_session"} {
+			if w := ask(path); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "not served yet") {
+				t.Errorf("%s: got %d %s, want that the models are not served yet", path, w.Code, w.Body)
+			}
+		}
+		if page, err := store.QueryRollouts(t.Context(), agl.QueryRolloutsParams{}); err != nil || page.Total != 0 {
+			t.Errorf("%d sessions have begun, %v", page.Total, err)
+		}
+		go func() {
+			time.Sleep(time.Second)
+			if err := p.SetModels([]proxy.Model{{Name: "m", BaseURL: "http://first/v1"}, {Name: "w1", BaseURL: "http://promoted/v1"}}); err != nil {
+				t.Error(err)
+			}
+			close(ready)
+		}()
+		if w := ask(completions); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "promoted") {
+			t.Errorf("got %d %s, want the answer of what was promoted", w.Code, w.Body)
+		}
+		closed(t, p)
+	})
 }

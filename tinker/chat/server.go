@@ -25,7 +25,8 @@ type Config struct {
 	Tokenizer Tokenizer
 	Renderer  Renderer
 	// Open returns the model of a name that was not set with SetModel, at each request; nil knows none. An unknown name is
-	// agl.ErrNotFound, one that cannot be a name agl.ErrInvalid, and weights that cannot be read tinker.ErrDamaged.
+	// agl.ErrNotFound, one that cannot be a name agl.ErrInvalid, one that will be served later agl.ErrIllegalState, and weights
+	// that cannot be read tinker.ErrDamaged.
 	Open func(ctx context.Context, name string) (Model, error)
 	// MaxBodyBytes bounds a request body; zero means 8 MiB.
 	MaxBodyBytes int64
@@ -235,6 +236,9 @@ func (s *Server) model(ctx context.Context, name string) (Model, *apiError) {
 		missing.Message += ": " + err.Error()
 		return Model{}, missing
 	}
+	if agl.ErrorCode(err) == agl.CodeIllegalState { // 429: clients ask again, and the circuit breaker of a proxy does not count it
+		return Model{}, newError(http.StatusTooManyRequests, typeServer, "model", "model_not_ready", "%v", err)
+	}
 	if err != nil {
 		return Model{}, s.failure(ctx, "model", err)
 	}
@@ -282,6 +286,9 @@ func (s *Server) failure(ctx context.Context, param string, err error) *apiError
 }
 
 func (s *Server) writeError(w http.ResponseWriter, e *apiError) {
+	if e.status == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "1")
+	}
 	s.writeJSON(w, e.status, errorBody{e})
 }
 

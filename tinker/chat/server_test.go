@@ -228,6 +228,7 @@ func TestOpenErrors(t *testing.T) {
 		code   string
 	}{
 		{agl.Errorf(agl.CodeNotFound, "none"), 404, "model_not_found"},
+		{agl.Errorf(agl.CodeIllegalState, "no weights yet"), 429, "model_not_ready"},
 		{agl.Errorf(agl.CodeInvalid, "no path"), 400, "invalid_value"},
 		{agl.Errorf(agl.CodeInvalid, "the checksum is wrong: %w", tinker.ErrDamaged), 500, "internal_error"},
 		{agl.Errorf(agl.CodeUnavailable, "away"), 503, "unavailable"},

@@ -62,6 +62,9 @@ type Engine struct {
 	chat   *chat.Server
 	close  func() error // of the connection; nil when there is none
 
+	published chan struct{} // closed by the first publication
+	publish   sync.Once     // closes published
+
 	mu        sync.Mutex
 	models    []tinker.TrainingClient // behind the snapshots of Snapshot
 	snapshots []string                // of Snapshot
@@ -82,16 +85,19 @@ func New(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{Service: cfg.Service, Tokenizer: cfg.Tokenizer, Renderer: cfg.Renderer, name: cfg.Name, lost: cfg.Lost, logger: cfg.Logger, chat: server}, nil
+	return &Engine{Service: cfg.Service, Tokenizer: cfg.Tokenizer, Renderer: cfg.Renderer, name: cfg.Name, lost: cfg.Lost, logger: cfg.Logger, chat: server, published: make(chan struct{})}, nil
 }
+
+// Published returns a channel that is closed when a [Publisher] of the engine has published for the first time.
+func (e *Engine) Published() <-chan struct{} { return e.published }
 
 // unpublished says why a model is unknown.
 func unpublished(name, model string) error {
 	if name != model {
 		return agl.Errorf(agl.CodeNotFound, "it was never served here, or its weights were replaced by newer ones; GET /v1/models lists what is served")
 	}
-	return agl.Errorf(agl.CodeNotFound,
-		"no weights were published for it; Engine.Serve only loads weights, and Engine.Publisher(proxy).Publish makes the proxy send the calls of agents to them")
+	return agl.Errorf(agl.CodeIllegalState,
+		"the model %q has no weights yet: a run trains or loads them when it starts; in Go, Engine.Publisher(proxy).Publish makes a proxy send calls to them", model)
 }
 
 // Close deletes the snapshots of [Engine.Snapshot], unloads its models, and ends the session with a remote engine.
@@ -382,6 +388,7 @@ func (p *Publisher) Publish(ctx context.Context, publication algorithm.Publicati
 	if err := p.list.serve(p.place, versions, publication.Pinned); err != nil {
 		return err
 	}
+	p.engine.publish.Do(func() { close(p.engine.published) })
 	// Calls that the proxy has just forwarded may still request the version before.
 	p.versions = nil
 	for i, v := range versions {

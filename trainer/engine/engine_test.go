@@ -311,7 +311,7 @@ func TestServedIsNotPublished(t *testing.T) {
 		}
 	})
 	for model, want := range map[string]string{
-		"policy": "no weights were published for it; Engine.Serve only loads weights, and Engine.Publisher(proxy).Publish makes the proxy send",
+		"policy": `the model \"policy\" has no weights yet: a run trains or loads them when it starts; in Go, Engine.Publisher(proxy).Publish makes a proxy send`,
 		"v0":     "it was never served here, or its weights were replaced by newer ones; GET /v1/models lists what is served",
 		"v1":     `"content":`,
 	} {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/go-json-experiment/json"
@@ -39,6 +40,7 @@ algorithm: {online: {steps: 5, rollouts: 16, least: 8, max_wait: 1s, warm: 4}}
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	var users sync.WaitGroup
+	var served atomic.Bool
 	connections := &http.Transport{MaxIdleConnsPerHost: 4}
 	defer connections.CloseIdleConnections()
 	defer users.Wait()
@@ -49,8 +51,11 @@ algorithm: {online: {steps: 5, rollouts: 16, least: 8, max_wait: 1s, warm: 4}}
 			for n := range 4 {
 				users.Go(func() {
 					for i := 0; ctx.Err() == nil; i++ {
-						if err := session(ctx, &http.Client{Transport: connections}, url, fmt.Sprintf("%d-%d", n, i)); err != nil && ctx.Err() == nil {
-							continue // the model is not served yet, or the run has ended
+						err := session(ctx, &http.Client{Transport: connections}, url, fmt.Sprintf("%d-%d", n, i))
+						if err == nil {
+							served.Store(true)
+						} else if !served.Load() && strings.Contains(err.Error(), "404") { // a call waits for the model, or is told to come again
+							t.Errorf("before the model was served a session got: %v", err)
 						}
 					}
 				})

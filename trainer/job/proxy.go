@@ -29,6 +29,9 @@ func (c Config) newProxy(e *engine.Engine, s *inference.Server, token string) *t
 	if e != nil {
 		cfg.Transport = e.Transport(backends)
 		cfg.KL = divergence{e}.of
+		if c.File.Algorithm != nil && c.File.Algorithm.Needs().NoTasks {
+			cfg.Sessions.Ready = e.Published()
+		}
 		cfg.Models = append([]proxy.Model{e.Model()}, cfg.Models...)
 	}
 	if s != nil {
