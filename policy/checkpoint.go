@@ -31,15 +31,12 @@ type checkpointHeader struct {
 }
 
 // encodeWeights encodes parameters without moments.
-func encodeWeights(s shape, flat []float32) ([]byte, error) {
+func encodeWeights(s shape, flat []float32) []byte {
 	return encodeCheckpoint(checkpointHeader{Shape: s, WeightsOnly: true}, flat)
 }
 
-func encodeCheckpoint(h checkpointHeader, vecs ...[]float32) ([]byte, error) {
-	header, err := json.Marshal(h)
-	if err != nil {
-		return nil, err
-	}
+func encodeCheckpoint(h checkpointHeader, vecs ...[]float32) []byte {
+	header, _ := json.Marshal(h) // finite numbers
 	out := make([]byte, 0, len(checkpointMagic)+4+len(header)+4*len(vecs)*len(vecs[0])+sha256.Size)
 	out = append(out, checkpointMagic...)
 	out = binary.LittleEndian.AppendUint32(out, uint32(len(header)))
@@ -48,7 +45,7 @@ func encodeCheckpoint(h checkpointHeader, vecs ...[]float32) ([]byte, error) {
 		out, _ = binary.Append(out, binary.LittleEndian, vec) // numbers have a fixed size
 	}
 	digest := sha256.Sum256(out)
-	return append(out, digest[:]...), nil
+	return append(out, digest[:]...)
 }
 
 // checkpoint is a decoded checkpoint. The moments m and v are nil if it has weights only.
@@ -90,10 +87,7 @@ func decodeCheckpoint(name string, data []byte, want shape) (checkpoint, error) 
 	}
 	for _, vec := range vecs {
 		*vec = make([]float32, size)
-		n, err := binary.Decode(rest, binary.LittleEndian, *vec)
-		if err != nil {
-			return c, err
-		}
+		n, _ := binary.Decode(rest, binary.LittleEndian, *vec) // the length is right
 		rest = rest[n:]
 	}
 	return c, nil
@@ -112,13 +106,9 @@ func Create(cfg Config, seed uint64, file string) (parameters int, err error) {
 		return 0, agl.Errorf(agl.CodeConflict, "%s already exists", file)
 	}
 	l := newLayout(cfg.shape())
-	data, err := encodeWeights(l.shape, l.initialize(seed))
-	if err != nil {
-		return 0, err
-	}
 	err = durable.MkdirAll(filepath.Dir(file))
 	if err == nil {
-		err = durable.WriteFile(file, data)
+		err = durable.WriteFile(file, encodeWeights(l.shape, l.initialize(seed)))
 	}
 	if err != nil {
 		return 0, fmt.Errorf("policy: create a base model: %w", err)
@@ -126,14 +116,14 @@ func Create(cfg Config, seed uint64, file string) (parameters int, err error) {
 	return l.size, nil
 }
 
-// readBase reads a base model. Another shape than want is agl.ErrInvalid, and a missing file is agl.ErrNotFound.
-func readBase(file string, want shape) ([]float32, error) {
+// readWeights reads the weights of a file. Another shape than want is agl.ErrInvalid, and a missing file is agl.ErrNotFound.
+func readWeights(file string, want shape) ([]float32, error) {
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, agl.Errorf(agl.CodeNotFound, "Base: there is no file %s", file)
+		return nil, agl.Errorf(agl.CodeNotFound, "there are no weights in %s", file)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("policy: read the base model: %w", err)
+		return nil, fmt.Errorf("policy: read weights: %w", err)
 	}
 	c, err := decodeCheckpoint(file, data, want)
 	return c.flat, err

@@ -135,9 +135,6 @@ func (a *dirArchive) claim(id string) (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	m := a.models[id]
-	if m == nil {
-		return "", agl.Errorf(agl.CodeNotFound, "model: this archive has no model %s", id)
-	}
 	if m.made {
 		return m.id(), nil
 	}

@@ -3,15 +3,10 @@ package policy
 import (
 	"bufio"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 
 	"github.com/go-json-experiment/json"
-
-	"github.com/agl-go/agl"
 )
 
 // safetensor is the description of a tensor in the header of a safetensors file.
@@ -32,14 +27,7 @@ func Export(cfg Config, file string, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	data, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return agl.Errorf(agl.CodeNotFound, "there are no weights in %s", file)
-	}
-	if err != nil {
-		return fmt.Errorf("policy: export: %w", err)
-	}
-	c, err := decodeCheckpoint(file, data, cfg.shape())
+	weights, err := readWeights(file, cfg.shape())
 	if err != nil {
 		return err
 	}
@@ -51,28 +39,20 @@ func Export(cfg Config, file string, w io.Writer) error {
 		header[t.name] = safetensor{DType: "F32", Shape: l.exported(t), Offsets: [2]int{size, end}}
 		size = end
 	}
-	text, err := json.Marshal(header, json.Deterministic(true))
-	if err != nil {
-		return fmt.Errorf("policy: export: %w", err)
-	}
+	text, _ := json.Marshal(header, json.Deterministic(true)) // texts and integers
 	const align = 8
 	for len(text)%align != 0 {
 		text = append(text, ' ')
 	}
-	out := bufio.NewWriter(w)
-	err = binary.Write(out, binary.LittleEndian, uint64(len(text)))
-	if err == nil {
-		_, err = out.Write(text)
-	}
+	out := bufio.NewWriter(w) // it keeps the first error
+	_ = binary.Write(out, binary.LittleEndian, uint64(len(text)))
+	_, _ = out.Write(text)
 	for _, t := range l.allTensors {
-		for i, flat := 0, t.in(c.flat); i < t.rows && err == nil; i++ {
-			err = binary.Write(out, binary.LittleEndian, flat[i*t.cols:][:l.used(t)])
+		for i, flat := 0, t.in(weights); i < t.rows; i++ {
+			_ = binary.Write(out, binary.LittleEndian, flat[i*t.cols:][:l.used(t)])
 		}
 	}
-	if err == nil {
-		err = out.Flush()
-	}
-	if err != nil {
+	if err := out.Flush(); err != nil {
 		return fmt.Errorf("policy: export: %w", err)
 	}
 	return nil

@@ -89,11 +89,7 @@ func (s *savedWeights) publish(path tinker.Path, t *trainer, p tinker.SaveWeight
 		return path, taken(path)
 	}
 	if s.saveSnapshots && !p.Transient {
-		data, err := encodeWeights(t.w.shape, t.w.flat)
-		if err != nil {
-			return path, err
-		}
-		return s.save(path, data, p.Overwrite)
+		return s.save(path, encodeWeights(t.w.shape, t.w.flat), p.Overwrite)
 	}
 	w := newWeights(s.lay, slices.Clone(t.w.flat))
 	s.mu.Lock()

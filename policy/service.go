@@ -43,7 +43,7 @@ func NewService(cfg Config) (*Service, error) {
 	s.saved = &savedWeights{lay: s.lay, files: newArchive(cfg.Dir), saveSnapshots: cfg.SaveSnapshots, snapshots: map[tinker.Path]*weights{}}
 	flat := func() []float32 { return s.lay.initialize(0) }
 	if cfg.Base != "" {
-		base, err := readBase(cfg.Base, cfg.shape())
+		base, err := readWeights(cfg.Base, cfg.shape())
 		if err != nil {
 			return nil, err
 		}

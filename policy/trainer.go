@@ -181,7 +181,7 @@ func (a adamStep) apply(w, g, m, v []float32) {
 	}
 }
 
-// gradNorm is the L2 norm, accumulated in float64 in a fixed order.
+// gradNorm is the L2 norm of an even number of elements, accumulated in float64 in a fixed order.
 func gradNorm(g []float32) float64 {
 	var s0, s1 float64
 	for ; len(g) >= 2; g = g[2:] {
@@ -189,14 +189,11 @@ func gradNorm(g []float32) float64 {
 		s0 += float64(a * a)
 		s1 += float64(b * b)
 	}
-	if len(g) == 1 {
-		s0 += float64(float64(g[0]) * float64(g[0]))
-	}
 	return math.Sqrt(s0 + s1)
 }
 
 // encode encodes the trainer's state without the accumulated gradient.
-func (t *trainer) encode() ([]byte, error) {
+func (t *trainer) encode() []byte {
 	return encodeCheckpoint(checkpointHeader{Shape: t.w.shape, Step: t.step, Decay1: t.decay1, Decay2: t.decay2}, t.w.flat, t.m, t.v)
 }
 

@@ -79,11 +79,7 @@ func (m *trainingClient) OptimStep(ctx context.Context, p tinker.AdamParams) (re
 
 func (m *trainingClient) SaveWeights(ctx context.Context, p tinker.SaveWeightsParams) (string, error) {
 	return m.save(ctx, tinker.KindCheckpoint, p.Name, func(t *trainer, path tinker.Path) (tinker.Path, error) {
-		data, err := t.encode()
-		if err != nil {
-			return path, err
-		}
-		return m.saved.save(path, data, p.Overwrite)
+		return m.saved.save(path, t.encode(), p.Overwrite)
 	})
 }
 
