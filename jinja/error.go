@@ -18,11 +18,7 @@ const (
 )
 
 func (k Kind) String() string {
-	names := map[Kind]string{Syntax: "syntax error", Runtime: "error", Raised: "raised", Limit: "limit"}
-	if name, ok := names[k]; ok {
-		return name
-	}
-	return fmt.Sprintf("kind %d", int(k))
+	return map[Kind]string{Syntax: "syntax error", Runtime: "error", Raised: "raised", Limit: "limit"}[k]
 }
 
 // Error is what [Parse] and [Template.Render] return.

@@ -32,9 +32,6 @@ func (d *Dict) All() iter.Seq2[string, any] {
 	}
 }
 
-// Len is the number of keys.
-func (d *Dict) Len() int { return d.dict.Len() }
-
 // variable converts a variable of the caller into a value. It copies lists and mappings.
 func variable(r *value.Runtime, v any) any {
 	r.Enter()

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/tinker"
@@ -38,11 +39,7 @@ func failed(err error) result {
 	if code == agl.CodeInternal || code == agl.CodeUnavailable {
 		out.Category = "server"
 	}
-	body, err := json.Marshal(out)
-	if err != nil {
-		// The message is not UTF-8.
-		body = []byte(`{"error":"the call failed","category":"server"}`)
-	}
+	body, _ := json.Marshal(out, jsontext.AllowInvalidUTF8(true)) // which is all that texts can fail by
 	return encoded(body)
 }
 

@@ -18,15 +18,8 @@ const lifecycleTimeout = 20 * time.Second
 // ends late enough.
 func (j *judge) lifecycle() {
 	model := porcupine.NondeterministicModel{
-		Init: func() []any { return []any{life{}} },
-		Step: func(state, input, _ any) []any {
-			s, ok := state.(life)
-			in, okIn := input.(step)
-			if !ok || !okIn {
-				return nil
-			}
-			return s.step(in)
-		},
+		Init:  func() []any { return []any{life{}} },
+		Step:  func(state, input, _ any) []any { return state.(life).step(input.(step)) },
 		Equal: func(a, b any) bool { return a == b },
 	}
 	checker := model.ToModel()
