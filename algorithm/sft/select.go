@@ -49,10 +49,10 @@ type candidate struct {
 
 // selector applies a filter to rollouts that are added one by one.
 type selector struct {
-	filter  Filter
-	adapter agl.Adapter[adapter.Merged]
-	context int // of the model, in tokens; 0 is unknown
-	vocab   int // of the model; 0 is unknown
+	filter   Filter
+	adapters []agl.Adapter[adapter.Merged] // the first that finds calls reads a rollout
+	context  int                           // of the model, in tokens; 0 is unknown
+	vocab    int                           // of the model; 0 is unknown
 
 	list     []candidate
 	coverage []algorithm.Coverage
@@ -87,9 +87,12 @@ func (s *selector) candidate(e *algorithm.Episode) (c candidate, mask algorithm.
 	if mask := e.Failure(); mask != "" {
 		return c, mask
 	}
-	merged, err := algorithm.Adapt(s.adapter, e)
-	if err != nil {
-		return c, algorithm.MaskMalformed
+	var merged adapter.Merged
+	for i := 0; i < len(s.adapters) && merged.Report.Calls == 0; i++ {
+		var err error
+		if merged, err = algorithm.Adapt(s.adapters[i], e); err != nil {
+			return c, algorithm.MaskMalformed
+		}
 	}
 	coverage := algorithm.CoverageOf(e.Rollout.RolloutID, merged.Report, false)
 	s.coverage = append(s.coverage, coverage)

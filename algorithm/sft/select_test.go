@@ -61,7 +61,7 @@ func TestBest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := selector{filter: tc.filter, adapter: adapter.Trajectories{}, context: 16, vocab: 4}
+			p := selector{filter: tc.filter, adapters: []agl.Adapter[adapter.Merged]{adapter.Trajectories{}}, context: 16, vocab: 4}
 			kept, n := 0, 0
 			for task, rewards := range tc.rewards {
 				for _, reward := range rewards {

@@ -165,18 +165,23 @@ func (r *run) fingerprint(ctx context.Context) (string, error) {
 }
 
 func (r *run) selector() *selector {
-	return &selector{filter: r.cfg.Filter, adapter: r.adapter(), context: r.spec.Context, vocab: r.spec.Vocab}
+	return &selector{filter: r.cfg.Filter, adapters: r.adapters(), context: r.spec.Context, vocab: r.spec.Vocab}
 }
 
-// adapter returns Config.Adapter; adapter.Trajectories, the default, then merges only the calls of the model in training. Which model made
-// the rollouts of From is unknown.
-func (r *run) adapter() agl.Adapter[adapter.Merged] {
-	usual, ok := r.cfg.Adapter.(adapter.Trajectories)
-	if !ok || usual.Keep != nil || r.cfg.From != nil {
-		return r.cfg.Adapter
+// adapters are those of which the first that finds calls reads a rollout. Of adapter.Trajectories, the default, calls of other models than the
+// one in training are left out. Which model made the rollouts of From is unknown: if they have calls of that name, it is that one.
+func (r *run) adapters() []agl.Adapter[adapter.Merged] {
+	all, ok := r.cfg.Adapter.(adapter.Trajectories)
+	if !ok || all.Keep != nil || r.cfg.From != nil && r.cfg.ModelName == "" {
+		return []agl.Adapter[adapter.Merged]{r.cfg.Adapter}
 	}
-	usual.Keep = func(call adapter.Call) bool { return r.session.Calls.Owner(call) != algorithm.OwnerOther }
-	return usual
+	own := all
+	if r.cfg.From == nil {
+		own.Keep = func(call adapter.Call) bool { return r.session.Calls.Owner(call) != algorithm.OwnerOther }
+		return []agl.Adapter[adapter.Merged]{own}
+	}
+	own.Keep = func(call adapter.Call) bool { return call.Model == "" || call.Model == r.cfg.ModelName }
+	return []agl.Adapter[adapter.Merged]{own, all}
 }
 
 // round runs a round, counted from 0, or the rest of one that resumes.

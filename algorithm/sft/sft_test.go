@@ -103,7 +103,7 @@ func (w *world) agent(ctx context.Context, t agl.Task) (agl.Result, error) {
 	}
 	attrs := []agl.Attr{
 		{Key: agl.AttrGenAIResponseID, Value: t.Attempt.AttemptID},
-		{Key: agl.AttrModelVersion, Value: t.Rollout.ResourcesID.V},
+		{Key: agl.AttrModelVersion, Value: t.Rollout.ResourcesID.V}, {Key: agl.AttrGenAIRequestModel, Value: "policy"},
 		{Key: agl.AttrPromptTokenIDs, Value: []int{int(digit)}},
 		{Key: agl.AttrResponseTokenIDs, Value: []int{int(reply.Tokens[0])}},
 		{Key: agl.AttrLogprobsContent, Value: fmt.Sprintf(`[{"token":"d","logprob":%g}]`, reply.Logprobs[0])},
@@ -321,6 +321,34 @@ func TestDistils(t *testing.T) {
 	want := fmt.Sprintf("sft: no stored rollout can be learned from: of %d that succeeded, %[1]d are rejected for their rewards, and these cannot be used: none", 5*16*vocab)
 	if !errors.Is(err, agl.ErrInvalid) || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// Of stored rollouts, too, the calls of a judge are not learned from, if the run's model has the name of the one that made them. All calls
+// of a teacher of another name are read.
+func TestDistilsCallsOfTheModel(t *testing.T) {
+	t.Parallel()
+	made := newWorld(t, "", nil)
+	made.judged = true
+	cfg := made.rejection("")
+	cfg.Rounds = 1
+	if _, err := made.run(t.Context(), t, cfg); err != nil {
+		t.Fatal(err)
+	}
+	student := newWorld(t, "", nil)
+	for name, masked := range map[string]map[algorithm.Mask]int{"policy": nil, "other": {algorithm.MaskMalformed: 16 * vocab}} {
+		cfg := student.rejection("")
+		cfg.ModelName, cfg.From, cfg.Filter, cfg.Rounds = name, sft.Stored(made.store), sft.Filter{}, 1
+		s, err := student.run(t.Context(), t, cfg)
+		if masked != nil {
+			if err == nil || !strings.Contains(err.Error(), algorithm.DescribeMasked(masked)) {
+				t.Errorf("%s: error %v, want %v", name, err, masked)
+			}
+			continue
+		}
+		if c := s.Selected; err != nil || c.Masked != nil || c.Kept != 16*vocab || c.Tokens != c.Kept {
+			t.Errorf("%s: chose %+v, error %v", name, c, err)
+		}
 	}
 }
 
