@@ -243,6 +243,12 @@ func IsUseless(err error) bool {
 const RewardForm = `a program prints {"reward": 0.7} as the last line of its output, or writes that to the file $AGL_RESULT_FILE; ` +
 	`an agent in Go returns agl.RewardResult(0.7)`
 
+// TimeForm says what an agent must do in its time.
+const TimeForm = `agent.timeout is the time that it has, and with agent.keepalive it replies with a line such as {"reward": 0.7}`
+
+// TaskForm says where a program finds its task.
+const TaskForm = "a program finds its task in $AGL_TASK and the file $AGL_TASK_FILE; only with keepalive: stdio it is a line of its standard input"
+
 // Misplaced says where a reward must not be written.
 func Misplaced(line string) string {
 	return fmt.Sprintf("the reward was written to standard error, where nothing is read: %.200q", line)
@@ -279,12 +285,15 @@ func (c *uselessCheck) unrewarded(kind string, n int) error {
 	switch {
 	case c.ended:
 		fmt.Fprintf(&b, "\nhow to report a reward: %s", RewardForm)
+		if c.misplaced == "" && c.lastLine == "" {
+			fmt.Fprintf(&b, "\n%s", TaskForm)
+		}
 	case c.rewarded:
 		b.WriteString("\nvalidation rollouts have rewards, but teach nothing")
 	default:
 		b.WriteString("\nno agent has ended well: agl train --dry-run runs one task, if the file has agent.command, and shows what the agent does")
 		if c.late {
-			b.WriteString(`; agent.timeout is the time that it has, and with agent.keepalive it replies with a line such as {"reward": 0.7}`)
+			b.WriteString("; " + TimeForm)
 		}
 	}
 	if len(c.cancelled) > 0 {

@@ -26,7 +26,7 @@ func TestUselessRun(t *testing.T) {
 		want      string // empty is success
 	}{
 		"a reward":  {rewarded, agl.AlgorithmFunc(onePass), 30, nil, ""},
-		"no reward": {mute, agl.AlgorithmFunc(onePass), 30, nil, "no rollout has a usable reward: 20 of 20 are without\n  the agent ended well without a reward ×20, first in ro-"},
+		"no reward": {mute, agl.AlgorithmFunc(onePass), 30, nil, "no rollout has a usable reward: 20 of 20 are without\n  the agent ended well without a reward ×20, first in ro-…\na program finds its task in $AGL_TASK and the file $AGL_TASK_FILE; only with keepalive: stdio"},
 		"all hang":  {agl.AgentFunc(hanging), callLearner{seconds: 0.01}, 30, nil, "no rollout has a usable reward: 20 of 20 are without\n…timeout: the agent had not ended after 0.01s ×…; agent.timeout is the time that it has, and with agent.keepalive it replies with a line such as"}, // the store may be the first to notice
 		"all print and hang": {agl.AgentFunc(func(ctx context.Context, task agl.Task) (agl.Result, error) {
 			if _, err := tracer.EmitMessage(ctx, "hello\nworld\n", tracer.WithAttributes(agl.Attr{Key: process.AttrStream, Value: "stdout"})); err != nil {

@@ -290,19 +290,22 @@ func failure(trial *job.DryRunResult) error {
 		if trial.Outcome.Message != "" {
 			text += ": " + trial.Outcome.Message
 		}
+		if trial.Outcome.Kind == agl.OutcomeTimeout {
+			text += "\n" + trainer.TimeForm
+		}
 		if end := lastLines(trial.Stderr); end != "" && !strings.Contains(trial.Outcome.Message, end) {
 			text += "\nits standard error ends with:\n" + end
 		}
 		return fmt.Errorf("%s", text)
 	case !trial.Reward.Valid:
-		seen := "it printed nothing to standard output"
+		seen, hint := "it printed nothing to standard output", "\n"+trainer.TaskForm
 		switch {
 		case trial.Misplaced != "":
-			seen = trainer.Misplaced(trial.Misplaced)
+			seen, hint = trainer.Misplaced(trial.Misplaced), ""
 		case trial.LastOutput != "":
-			seen = fmt.Sprintf("the last line that it printed: %.200q", trial.LastOutput)
+			seen, hint = fmt.Sprintf("the last line that it printed: %.200q", trial.LastOutput), ""
 		}
-		return fmt.Errorf("the agent ended well without a usable reward (%s)\n%s\nhow to report a reward: %s", trial.Mask, seen, trainer.RewardForm)
+		return fmt.Errorf("the agent ended well without a usable reward (%s)\n%s\nhow to report a reward: %s%s", trial.Mask, seen, trainer.RewardForm, hint)
 	case trial.NeedsCalls && trial.TripletsError == nil && len(trial.Triplets) == 0:
 		return fmt.Errorf("no model call was recorded, and the algorithm learns from the calls: %s", trainer.CallForm)
 	}

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/job"
 )
@@ -17,5 +19,22 @@ func TestTripletsText(t *testing.T) {
 		if got := tripletsText(&trial); !strings.Contains(got, want) {
 			t.Errorf("got %q, want %q in it", got, want)
 		}
+	}
+}
+
+// What a dry run says of an agent that was written for the other way to get tasks leads to keepalive.
+func TestTrialOfTheWrongKeepalive(t *testing.T) {
+	t.Parallel()
+	for name, trial := range map[string]job.DryRunResult{
+		"reads tasks and gets none": {Outcome: agl.Outcome{Kind: agl.OutcomeOK}, Mask: algorithm.MaskMissingReward},
+		"does not reply":            {Outcome: agl.Outcome{Kind: agl.OutcomeTimeout, Message: "the attempt's timeout has passed"}},
+	} {
+		if err := failure(&trial); err == nil || !strings.Contains(err.Error(), "keepalive") {
+			t.Errorf("an agent that %s: got %v, want a word of keepalive", name, err)
+		}
+	}
+	printed := job.DryRunResult{Outcome: agl.Outcome{Kind: agl.OutcomeOK}, Mask: algorithm.MaskMissingReward, LastOutput: "42"}
+	if err := failure(&printed); err == nil || strings.Contains(err.Error(), "keepalive") {
+		t.Errorf("an agent that has printed its answer: got %v, want no word of keepalive", err)
 	}
 }

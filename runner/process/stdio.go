@@ -286,7 +286,11 @@ func (k *kept) serve(ctx context.Context, line []byte, t *turn) ([]byte, error) 
 	if k.used && left == n && ctx.Err() == nil {
 		return nil, errLeft
 	}
-	if err := k.failure(t.stderr, ""); err != nil || ctx.Err() != nil {
+	hint := ""
+	if left == n {
+		hint = " before it had read its task, which is a line of its standard input with keepalive"
+	}
+	if err := k.failure(t.stderr, hint); err != nil || ctx.Err() != nil {
 		return nil, err
 	}
 	if failed != nil {

@@ -87,3 +87,17 @@ func TestKeepaliveBetweenTasks(t *testing.T) {
 		})
 	}
 }
+
+// A program that looks for its task elsewhere than in its standard input fails with a word of where that is.
+func TestKeepaliveUnreadTask(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const hint = "exit status 1 before it had read its task, which is a line of its standard input with keepalive: no task"
+	for script, hinted := range map[string]bool{"echo no task >&2; exit 1": true, "read line; echo no task >&2; exit 1": false} {
+		cfg := shell(script)
+		cfg.Keepalive = process.KeepaliveStdio
+		if got := w.step(w.agent(cfg), agl.EnqueueRollout{}); got.kind != agl.OutcomeAgentError || strings.Contains(got.message, hint) != hinted {
+			t.Errorf("%s: got %+v, want the hint: %t", script, got, hinted)
+		}
+	}
+}
