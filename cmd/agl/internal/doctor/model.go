@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -16,6 +16,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/secret"
 	"github.com/agl-go/agl/proxy"
+	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/tinker/chat"
 )
 
@@ -83,7 +84,16 @@ type tokenData struct{ ids, logprobs bool }
 func (d *Doctor) try(ctx context.Context, model proxy.Model) (_ tokenData, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
-	records, backends := &recorded{}, proxy.NewTransport()
+	records, err := store.Open(ctx, string(store.Memory)+":", store.Options{})
+	if err != nil {
+		return tokenData{}, err
+	}
+	defer func() { err = errors.Join(err, records.Close(context.WithoutCancel(ctx))) }()
+	called, err := records.StartRollout(ctx, agl.StartRolloutParams{}) // the proxy records only calls of an attempt
+	if err != nil {
+		return tokenData{}, err
+	}
+	backends := proxy.NewTransport()
 	backends.TLSClientConfig = d.cfg.TLS
 	defer backends.CloseIdleConnections()
 	gateway, err := proxy.New(proxy.Config{
@@ -97,7 +107,7 @@ func (d *Doctor) try(ctx context.Context, model proxy.Model) (_ tokenData, err e
 	client := &http.Client{Transport: chat.Transport{Handler: gateway}}
 	// Newer hosted models name the limit differently.
 	for _, limit := range []string{"max_tokens", "max_completion_tokens"} {
-		err = askForToken(ctx, client, model.Name, limit)
+		err = askForToken(ctx, client, called.Attempt, model.Name, limit)
 		refused, ok := errors.AsType[*refusalError](err)
 		if !ok || refused.status != http.StatusBadRequest || !strings.Contains(refused.message, "max_completion_tokens") {
 			break
@@ -106,28 +116,26 @@ func (d *Doctor) try(ctx context.Context, model proxy.Model) (_ tokenData, err e
 	if err != nil {
 		return tokenData{}, err
 	}
-	if err := gateway.Flush(ctx, []string{probeRollout}); err != nil {
+	if err := gateway.Flush(ctx, []string{called.RolloutID}); err != nil {
 		return tokenData{}, err
 	}
-	return records.tokenData(), nil
+	recorded, err := records.QuerySpans(ctx, agl.QuerySpansParams{RolloutID: called.RolloutID})
+	has := func(name string) bool {
+		return slices.ContainsFunc(recorded.Items, func(s agl.Span) bool { _, ok := s.Attributes.Get(name); return ok })
+	}
+	return tokenData{has(agl.AttrResponseTokenIDs), has(agl.AttrLogprobsContent)}, err
 }
-
-// The attempt of the call: the proxy records only calls of an attempt.
-const (
-	probeRollout = "ro-doctor"
-	probeAttempt = "at-doctor"
-)
 
 // maxReply bounds how many bytes of a reply are read.
 const maxReply = 64 << 10
 
-func askForToken(ctx context.Context, client *http.Client, model, limit string) error {
+func askForToken(ctx context.Context, client *http.Client, by *agl.Attempt, model, limit string) error {
 	name, err := json.Marshal(model)
 	if err != nil {
 		return fmt.Errorf("the model's name as JSON: %w", err)
 	}
 	body := fmt.Appendf(nil, `{"model":%s,"messages":[{"role":"user","content":"Say ok."}],"%s":1}`, name, limit)
-	target := "http://proxy.invalid/rollout/" + probeRollout + "/attempt/" + probeAttempt + "/v1/chat/completions"
+	target := "http://proxy.invalid/rollout/" + by.RolloutID + "/attempt/" + by.AttemptID + "/v1/chat/completions"
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(body))
 	if err != nil {
 		return err
@@ -154,42 +162,4 @@ func askForToken(ctx context.Context, client *http.Client, model, limit string) 
 		reply = []byte(said.Error.Message)
 	}
 	return &refusalError{status: res.StatusCode, message: string(reply)}
-}
-
-// recorded is a store of spans that keeps only their [tokenData].
-type recorded struct {
-	agl.UnimplementedStore
-
-	mu   sync.Mutex
-	has  tokenData
-	next int64
-}
-
-var _ proxy.Spans = (*recorded)(nil)
-
-// AddSpans implements [proxy.Spans].
-func (r *recorded) AddSpans(_ context.Context, p agl.AddSpansParams) (agl.AddSpansResult, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i := range p.Spans {
-		_, ids := p.Spans[i].Attributes.Get(agl.AttrResponseTokenIDs)
-		_, logprobs := p.Spans[i].Attributes.Get(agl.AttrLogprobsContent)
-		r.has.ids, r.has.logprobs = r.has.ids || ids, r.has.logprobs || logprobs
-	}
-	return agl.AddSpansResult{}, nil
-}
-
-// ReserveSequenceIDs implements [proxy.Spans].
-func (r *recorded) ReserveSequenceIDs(_ context.Context, p agl.ReserveSequenceIDsParams) (int64, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	first := r.next + 1
-	r.next += int64(max(p.Count, 1))
-	return first, nil
-}
-
-func (r *recorded) tokenData() tokenData {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.has
 }
