@@ -16,14 +16,13 @@ func withQueue(store agl.Store) agl.Store {
 	return &closableQueue{Store: store, closed: make(chan struct{})}
 }
 
-// closableQueue adds CloseQueue to a store that does not declare it, for the runners of this process and for those
-// that it serves. It leaves the queue to the store if that turns out to be able to close it.
+// closableQueue adds CloseQueue to a store that does not have it, for the runners of this process and for those that it
+// serves.
 type closableQueue struct {
 	agl.Store
 
 	mu     sync.Mutex
 	closed chan struct{} // is closed while the queue is
-	able   bool          // the store can close its queue itself
 }
 
 // Capabilities implements agl.Store.
@@ -33,29 +32,8 @@ func (q *closableQueue) Capabilities() agl.Capabilities {
 	return can
 }
 
-// state returns the channel that is closed while the queue is, nil if the store closes its queue itself.
-func (q *closableQueue) state() chan struct{} {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.able {
-		return nil
-	}
-	return q.closed
-}
-
-// asked notes, from the store's answer, whether the store can close its queue.
-func (q *closableQueue) asked(err error) (able bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.able = agl.ErrorCode(err) != agl.CodeUnimplemented
-	return q.able
-}
-
 // CloseQueue implements agl.Store.
-func (q *closableQueue) CloseQueue(ctx context.Context) error {
-	if err := q.Store.CloseQueue(ctx); q.asked(err) {
-		return err
-	}
+func (q *closableQueue) CloseQueue(context.Context) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !isClosed(q.closed) {
@@ -65,10 +43,7 @@ func (q *closableQueue) CloseQueue(ctx context.Context) error {
 }
 
 // OpenQueue implements agl.Store.
-func (q *closableQueue) OpenQueue(ctx context.Context) error {
-	if err := q.Store.OpenQueue(ctx); q.asked(err) {
-		return err
-	}
+func (q *closableQueue) OpenQueue(context.Context) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if isClosed(q.closed) {
@@ -83,10 +58,9 @@ const longestDequeue = time.Second
 
 // DequeueRollouts implements agl.Store. A store that does not wait by itself is asked every longestDequeue.
 func (q *closableQueue) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams) (agl.DequeueResult, error) {
-	closed := q.state()
-	if closed == nil {
-		return q.Store.DequeueRollouts(ctx, p)
-	}
+	q.mu.Lock()
+	closed := q.closed
+	q.mu.Unlock()
 	deadline := time.Now().Add(p.Wait)
 	for {
 		if isClosed(closed) {

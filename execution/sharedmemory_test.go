@@ -24,6 +24,8 @@ type gate struct {
 	fail   error
 }
 
+func (*gate) Capabilities() agl.Capabilities { return agl.Capabilities{CloseQueue: true} }
+
 func (g *gate) OpenQueue(context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
