@@ -17,7 +17,7 @@ import (
 	"github.com/zitadel/oidc/v3/pkg/oidc"
 	"github.com/zitadel/oidc/v3/pkg/op"
 
-	"github.com/agl-go/agl/internal/rawjson"
+	"golang.org/x/oauth2/clientcredentials"
 )
 
 // ClientID and ClientSecret belong to the provider's web client. Password is that of all users and machines.
@@ -144,21 +144,12 @@ func (*machine) GrantTypes() []oidc.GrantType {
 // MachineToken returns an access token of a machine.
 func (p *Provider) MachineToken(tb testing.TB, name string) string {
 	tb.Helper()
-	form := url.Values{"grant_type": {"client_credentials"}, "scope": {"openid"}}
-	r, err := http.NewRequestWithContext(tb.Context(), http.MethodPost, p.URL+"/oauth/token", strings.NewReader(form.Encode()))
+	asked := clientcredentials.Config{ClientID: name, ClientSecret: Password, TokenURL: p.URL + "/oauth/token", Scopes: []string{oidc.ScopeOpenID}}
+	token, err := asked.Token(tb.Context())
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("no token for %s: %v", name, err)
 	}
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	r.SetBasicAuth(name, Password)
-	var answer struct {
-		Token string `json:"access_token"`
-		Error string `json:"error_description"`
-	}
-	if err := rawjson.Unmarshal([]byte(fetch(tb, http.DefaultClient, r)), &answer); err != nil || answer.Token == "" {
-		tb.Fatalf("no token for %s: %v %s", name, err, answer.Error)
-	}
-	return answer.Token
+	return token.AccessToken
 }
 
 // Browser returns a client that keeps cookies and follows redirects.

@@ -18,9 +18,6 @@ type Duration time.Duration
 // LongestDays is how many whole days a Duration can hold.
 const LongestDays = math.MaxInt64 / int64(24*time.Hour)
 
-// String writes the duration as a flag takes it.
-func (d Duration) String() string { return time.Duration(d).String() }
-
 // UnmarshalText reads a duration such as 7d, 36h or 1d12h.
 func (d *Duration) UnmarshalText(text []byte) error {
 	wrong := fmt.Errorf("got %q, must be a time such as 7d, 36h or 10m, longer than 0 and at most %dd", text, LongestDays)
@@ -50,9 +47,6 @@ func (d *Duration) UnmarshalText(text []byte) error {
 // Size is a number of bytes; 0 is none.
 type Size int64
 
-// String writes the size as a flag takes it.
-func (s Size) String() string { return strconv.FormatInt(int64(s), 10) }
-
 // UnmarshalText reads a size such as 20GB or 512MiB.
 func (s *Size) UnmarshalText(text []byte) error {
 	n, ok := parseSize(string(text))
@@ -65,9 +59,6 @@ func (s *Size) UnmarshalText(text []byte) error {
 
 // Count limits a number; 0, which no flag can set, is no limit.
 type Count int64
-
-// String writes the number as a flag takes it.
-func (c Count) String() string { return strconv.FormatInt(int64(c), 10) }
 
 // UnmarshalText reads a number above 0.
 func (c *Count) UnmarshalText(text []byte) error {
@@ -84,9 +75,6 @@ type Dollars float64
 
 // mostDollars is the highest limit of a budget.
 const mostDollars = 1e9
-
-// String writes the amount as a flag takes it.
-func (d Dollars) String() string { return strconv.FormatFloat(float64(d), 'f', -1, 64) }
 
 // UnmarshalText reads an amount above 0.
 func (d *Dollars) UnmarshalText(text []byte) error {
