@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -254,25 +253,12 @@ func withRecord(metadata jsontext.Value, next recordV1) (jsontext.Value, error) 
 func (r *rollout) dataID() string {
 	for _, key := range []string{"data_id", "instance_id"} {
 		value, ok := rawjson.Get(r.Input, key)
-		if !ok {
-			continue
-		}
-		switch value.Kind() {
-		case '"':
-			if text := rawjson.Unquote(value); text != "" {
-				return text
-			}
-		case 'n', 'f':
-		case 't':
+		switch {
+		case !ok || falsy(value):
+		case value.Kind() == 't':
 			return "True"
-		case '0':
-			if strings.Trim(string(value), "-0.eE+") != "" {
-				return string(value)
-			}
 		default:
-			if s := string(value); s != "{}" && s != "[]" {
-				return s
-			}
+			return rawjson.Text(value)
 		}
 	}
 	return ""
