@@ -27,30 +27,10 @@ import (
 	"github.com/agl-go/agl/tinker/chat"
 )
 
-// Config configures [New]. Service, Tokenizer and Renderer are required.
-type Config struct {
-	// Service creates, trains and samples models.
-	Service tinker.Service
-	// Tokenizer and Renderer are the chat format of its models.
-	Tokenizer chat.Tokenizer
-	Renderer  chat.Renderer
-	// Name is the model that agents request, whatever its weights; empty means
-	// DefaultName.
-	Name string
-	// Lost is called when the served model can no longer be sampled, because the
-	// engine is unavailable or has lost it, or because its weights have become useless,
-	// so that the run cannot continue. It may be called many times, by several
-	// goroutines. Nil does nothing.
-	Lost func(error)
-	// Logger gets failures of the sampler; nil discards them.
-	Logger *slog.Logger
-}
-
 // DefaultName is the name of the model for agents.
 const DefaultName = "policy"
 
-// Engine trains a model and serves it to an LLM proxy in this process. The caller of
-// New closes it.
+// Engine trains a model and serves it to an LLM proxy in this process. Who makes it closes it.
 type Engine struct {
 	Service   tinker.Service
 	Tokenizer chat.Tokenizer
@@ -70,22 +50,18 @@ type Engine struct {
 	snapshots []string                // of Snapshot
 }
 
-// New makes an engine that serves no model yet: see [Engine.Publisher].
-func New(cfg Config) (*Engine, error) {
-	if cfg.Service == nil {
-		return nil, agl.Errorf(agl.CodeInvalid, "engine: Config.Service is required")
-	}
-	cfg.Name, cfg.Logger = cmp.Or(cfg.Name, DefaultName), cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+// newEngine makes an engine that serves no model yet: see [Engine.Publisher].
+func newEngine(service tinker.Service, tokenizer chat.Tokenizer, renderer chat.Renderer, name string, lost func(error), logger *slog.Logger) (*Engine, error) {
+	name, logger = cmp.Or(name, DefaultName), cmp.Or(logger, slog.New(slog.DiscardHandler))
 	server, err := chat.NewServer(chat.Config{
-		Tokenizer: cfg.Tokenizer, Renderer: cfg.Renderer, Logger: cfg.Logger,
-		Open: func(_ context.Context, name string) (chat.Model, error) {
-			return chat.Model{}, unpublished(name, cfg.Name)
+		Tokenizer: tokenizer, Renderer: renderer, Logger: logger,
+		Open: func(_ context.Context, asked string) (chat.Model, error) {
+			return chat.Model{}, unpublished(asked, name)
 		},
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &Engine{Service: cfg.Service, Tokenizer: cfg.Tokenizer, Renderer: cfg.Renderer, name: cfg.Name, lost: cfg.Lost, logger: cfg.Logger, chat: server, published: make(chan struct{})}, nil
+	return &Engine{
+		Service: service, Tokenizer: tokenizer, Renderer: renderer, name: name, lost: lost, logger: logger, chat: server, published: make(chan struct{}),
+	}, err
 }
 
 // Published returns a channel that is closed when a [Publisher] of the engine has published for the first time.

@@ -13,9 +13,15 @@ type PolicyConfig struct {
 	Policy policy.Config
 	// Characters is the vocabulary; empty means chat.DefaultAlphabet.
 	Characters string
-	// Name, Lost and Logger are those of [Config].
-	Name   string
-	Lost   func(error)
+	// Name is the model that agents request, whatever its weights; empty means
+	// DefaultName.
+	Name string
+	// Lost is called when the served model can no longer be sampled, because the
+	// engine is unavailable or has lost it, or because its weights have become useless,
+	// so that the run cannot continue. It may be called many times, by several
+	// goroutines. Nil does nothing.
+	Lost func(error)
+	// Logger gets failures of the sampler; nil discards them.
 	Logger *slog.Logger
 }
 
@@ -31,5 +37,5 @@ func NewPolicy(cfg PolicyConfig) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return New(Config{Service: service, Tokenizer: tokenizer, Renderer: chat.NewRoleMarks(tokenizer), Name: cfg.Name, Lost: cfg.Lost, Logger: cfg.Logger})
+	return newEngine(service, tokenizer, chat.NewRoleMarks(tokenizer), cfg.Name, cfg.Lost, cfg.Logger)
 }

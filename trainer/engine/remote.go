@@ -25,7 +25,7 @@ type RemoteConfig struct {
 	Pretrained pretrained.Config
 	// Characters is the vocabulary without a Folder; empty means chat.DefaultAlphabet.
 	Characters string
-	// Name, Lost and Logger are those of [Config].
+	// Name, Lost and Logger are those of [PolicyConfig].
 	Name   string
 	Lost   func(error)
 	Logger *slog.Logger
@@ -43,7 +43,7 @@ func NewRemote(cfg RemoteConfig) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := New(Config{Service: service, Tokenizer: tokenizer, Renderer: renderer, Name: cfg.Name, Lost: cfg.Lost, Logger: cfg.Logger})
+	e, err := newEngine(service, tokenizer, renderer, cfg.Name, cfg.Lost, cfg.Logger)
 	if err != nil {
 		return nil, errors.Join(err, service.Close())
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/proxy"
-	"github.com/agl-go/agl/tinker/chat/pretrained"
 	"github.com/agl-go/agl/trainer/engine"
 	"github.com/agl-go/agl/trainer/inference"
 	"github.com/agl-go/agl/trainer/keys"
@@ -25,15 +24,14 @@ const weightsDir = "policy"
 // asked for the model, so that a missing model fails here rather than in the agents;
 // lost is called when the engine becomes unavailable.
 func (c Config) newEngine(ctx context.Context, outDir string, lost func(error)) (*engine.Engine, error) {
-	switch file := c.File.Engine; {
-	case file == nil:
-		return nil, nil //nolint:nilnil // no engine is needed
-	case file.Tinker != nil:
-		return c.newRemote(ctx, file.Tinker, lost)
-	case file.Policy == nil:
+	file := c.File.Engine
+	if !file.Trains() {
 		return nil, nil //nolint:nilnil // no engine is needed
 	}
-	p := c.File.Engine.Policy
+	if file.Tinker != nil {
+		return c.newRemote(ctx, file.Tinker, lost)
+	}
+	p := file.Policy
 	cfg := engine.PolicyConfig{Policy: p.Config, Characters: p.Characters, Name: c.trainedModel(), Logger: c.Logger}
 	cfg.Lost = func(err error) { lost(fmt.Errorf("engine.policy: %w", err)) }
 	if outDir != "" {
@@ -53,7 +51,7 @@ func Remote(t *runfile.Tinker, lookupEnv func(name string) (string, bool), trust
 		return engine.RemoteConfig{}, err
 	}
 	cfg := engine.RemoteConfig{
-		Client: t.Client, Folder: t.Chat.Folder, Pretrained: pretrained.Config{Style: t.Chat.Style, Stop: t.Chat.Stop, Turns: t.Chat.Turns, TurnBytes: t.Chat.TurnBytes}, Characters: t.Chat.Characters,
+		Client: t.Client, Folder: t.Chat.Folder, Pretrained: t.Chat.Config, Characters: t.Chat.Characters,
 	}
 	cfg.Client.APIKey, cfg.Client.TLS = key, trust
 	return cfg, nil

@@ -39,11 +39,11 @@ func (c Config) openTrackers(ctx context.Context, run *tracker.Run, outDir strin
 		if err != nil {
 			return nil, err
 		}
-		m, err := tracker.NewMLflow(ctx, tracker.MLflowConfig{
-			URL: file.MLflow.URL, Token: token, Experiment: cmp.Or(file.MLflow.Experiment, "agl"), RunName: file.MLflow.RunName,
-			Params:    map[string]string{"algorithm": c.File.Algorithm.Name(), "describe": c.File.Algorithm.Describe(), "seed": strconv.FormatUint(c.File.Seed, 10), "output": outDir},
-			StateFile: filepath.Join(outDir, mlflowFile), Transport: c.transport(),
-		})
+		cfg := *file.MLflow
+		cfg.Token, cfg.Experiment = token, cmp.Or(cfg.Experiment, "agl")
+		cfg.Params = map[string]string{"algorithm": c.File.Algorithm.Name(), "describe": c.File.Algorithm.Describe(), "seed": strconv.FormatUint(c.File.Seed, 10), "output": outDir}
+		cfg.StateFile, cfg.Transport = filepath.Join(outDir, mlflowFile), c.transport()
+		m, err := tracker.NewMLflow(ctx, cfg)
 		if err != nil {
 			return nil, err
 		}

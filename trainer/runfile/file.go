@@ -24,6 +24,7 @@ import (
 	"github.com/agl-go/agl/trainer/algorithms"
 	"github.com/agl-go/agl/trainer/engine"
 	"github.com/agl-go/agl/trainer/inference"
+	"github.com/agl-go/agl/trainer/tracker"
 )
 
 // File is the content of a run file. What it leaves out is zero; the parts have
@@ -66,18 +67,8 @@ type Role struct {
 type Trackers struct {
 	// TensorBoard is a folder of event files; empty makes none.
 	TensorBoard string
-	// MLflow is a tracking server; nil is none.
-	MLflow *MLflow
-}
-
-// MLflow is an MLflow tracking server.
-type MLflow struct {
-	URL string
-	// Token is env:NAME; empty sends none.
-	Token      string
-	Experiment string
-	// RunName is empty to leave it to the server.
-	RunName string
+	// MLflow is a tracking server; nil is none. Token is env:NAME; the run sets Params, StateFile and Transport.
+	MLflow *tracker.MLflowConfig
 }
 
 // Agent is the program that does the tasks, and how it runs.
@@ -190,12 +181,8 @@ type Chat struct {
 	// Folder has tokenizer.json, tokenizer_config.json and what else pretrained.Open
 	// reads.
 	Folder string
-	// Style and Stop are those of pretrained.Config.
-	Style pretrained.Style
-	Stop  []string
-	// Turns and TurnBytes are those of pretrained.Config.
-	Turns     int
-	TurnBytes int
+	// Config has the settings that the files lack. The run sets Logger.
+	pretrained.Config
 	// Characters is the vocabulary without a Folder; empty is chat.DefaultAlphabet.
 	Characters string
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/trainer/algorithms"
 	"github.com/agl-go/agl/trainer/engine"
+	"github.com/agl-go/agl/trainer/tracker"
 )
 
 // Error is the mistakes in a file, in the order of its lines. It matches
@@ -261,13 +262,13 @@ func trackers(to *Trackers) yamlfile.Value {
 	key := yamlfile.Key
 	return yamlfile.Mapping(
 		key("tensorboard", "A folder of TensorBoard event files; each run has a folder there, named after its output folder.", yamlfile.Path(&to.TensorBoard)),
-		key("mlflow", "An MLflow tracking server.", yamlfile.Via(func(m *MLflow) yamlfile.Value {
+		key("mlflow", "An MLflow tracking server.", yamlfile.Via(func(m *tracker.MLflowConfig) yamlfile.Value {
 			return yamlfile.Mapping(
 				key("url", "Its URL, such as http://127.0.0.1:5000.", yamlfile.URL(&m.URL)).Required(", the URL of the server"),
 				key("token", "The bearer token that is sent.", yamlfile.Secret(&m.Token)),
 				key("experiment", "The experiment, which is created if it does not exist.", yamlfile.Text(&m.Experiment)).Default("agl"),
 				key("run_name", "The name of the run; by default the server makes one.", yamlfile.Text(&m.RunName)),
 			)
-		}, func(m MLflow) { to.MLflow = &m })),
+		}, func(m tracker.MLflowConfig) { to.MLflow = &m })),
 	)
 }

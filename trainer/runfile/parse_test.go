@@ -36,6 +36,7 @@ import (
 	"github.com/agl-go/agl/trainer/inference"
 	"github.com/agl-go/agl/trainer/keys"
 	"github.com/agl-go/agl/trainer/runfile"
+	"github.com/agl-go/agl/trainer/tracker"
 )
 
 // testdata is the folder, absolute, as the paths that are read in it.
@@ -118,7 +119,7 @@ func TestGRPO(t *testing.T) {
 		},
 		Trackers: runfile.Trackers{
 			TensorBoard: filepath.Join(dir, "board"),
-			MLflow:      &runfile.MLflow{URL: "http://127.0.0.1:5000", Token: "env:MLFLOW_TOKEN", Experiment: "calculators", RunName: "first"},
+			MLflow:      &tracker.MLflowConfig{URL: "http://127.0.0.1:5000", Token: "env:MLFLOW_TOKEN", Experiment: "calculators", RunName: "first"},
 		},
 		Output: filepath.Join(dir, "results"), Seed: 42,
 	})
@@ -155,7 +156,7 @@ func TestTinker(t *testing.T) {
 			},
 		},
 		Model: "Qwen/Qwen3-0.6B", LoRARank: 16, Seed: agl.Some[uint64](3), Weights: "tinker://model-1/weights/step-00000010",
-		Chat: runfile.Chat{Folder: filepath.Join(dir, "model"), Style: pretrained.StyleHermes, Stop: []string{"<|im_end|>"}, Turns: 4096, TurnBytes: 1 << 30},
+		Chat: runfile.Chat{Folder: filepath.Join(dir, "model"), Config: pretrained.Config{Style: pretrained.StyleHermes, Stop: []string{"<|im_end|>"}, Turns: 4096, TurnBytes: 1 << 30}},
 	})
 	all.Output = filepath.Join(dir, "runs/tinker")
 	if got := compare(t, "tinker.yaml", all); got.ModelSeed() != 3 || got.Engine.WarmStart() != nil {
