@@ -1,17 +1,14 @@
 package oidc
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
-	"sync"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/go-json-experiment/json"
@@ -37,6 +34,7 @@ type SignInConfig struct {
 type SignIn struct {
 	cfg       SignInConfig
 	discovery *discovery
+	keys      *keySet
 }
 
 // NewSignIn returns a SignIn; CodeInvalid. It does not contact the provider yet.
@@ -50,7 +48,8 @@ func NewSignIn(cfg SignInConfig) (*SignIn, error) {
 	if u, err := url.Parse(cfg.RedirectURL); err != nil || u.Host == "" {
 		return nil, agl.Errorf(agl.CodeInvalid, "redirect URL: got %q, must be a URL", cfg.RedirectURL)
 	}
-	return &SignIn{cfg: cfg, discovery: newDiscovery(&cfg.Config)}, nil
+	asked := newDiscovery(&cfg.Config)
+	return &SignIn{cfg: cfg, discovery: asked, keys: &keySet{issuer: asked}}, nil
 }
 
 // Grants returns what groups may do.
@@ -135,19 +134,10 @@ func (s *SignIn) finish(ctx context.Context, f flow, returned url.Values) (acces
 	if err != nil {
 		return access.Caller{}, s.refused(err)
 	}
-	watched := &watchedTransport{base: cmp.Or(s.discovery.client.Transport, http.DefaultTransport)}
-	ctx = oidc.ClientContext(ctx, &http.Client{Timeout: askTimeout, Transport: watched})
-	// A provider that cannot be asked is at fault, not who signs in.
-	unauthorized := func(format string, args ...any) error {
-		if away := watched.failure(); away != nil {
-			return agl.Errorf(agl.CodeUnavailable, "the identity provider %s: %w", s.cfg.Issuer, away)
-		}
-		return agl.Errorf(agl.CodeUnauthorized, format, args...)
-	}
 	raw, _ := tokens.Extra("id_token").(string)
-	token, err := p.VerifierContext(ctx, &oidc.Config{ClientID: s.cfg.ClientID, SupportedSigningAlgs: algorithms}).Verify(ctx, raw)
+	token, err := s.keys.verify(ctx, s.cfg.ClientID, raw, "the token of the identity provider")
 	if err != nil {
-		return access.Caller{}, unauthorized("the token of the identity provider: %w", err)
+		return access.Caller{}, err
 	}
 	if subtle.ConstantTimeCompare([]byte(f.Nonce), []byte(token.Nonce)) != 1 {
 		return access.Caller{}, agl.Errorf(agl.CodeUnauthorized, "the token of the identity provider is for another sign-in: its nonce differs")
@@ -158,8 +148,8 @@ func (s *SignIn) finish(ctx context.Context, f flow, returned url.Values) (acces
 	}
 	if s.cfg.value(claims) == nil {
 		info, err := p.UserInfo(ctx, oauth2.StaticTokenSource(tokens))
-		if err != nil {
-			return access.Caller{}, unauthorized("the identity provider lists groups neither in its token nor at its UserInfo endpoint: %w", err)
+		if err != nil { // the provider is at fault, not who signs in
+			return access.Caller{}, agl.Errorf(agl.CodeUnavailable, "the identity provider %s lists groups neither in its token nor at its UserInfo endpoint: %w", s.cfg.Issuer, err)
 		}
 		claims = nil
 		if err := info.Claims(&claims); err != nil || info.Subject != token.Subject {
@@ -169,34 +159,6 @@ func (s *SignIn) finish(ctx context.Context, f flow, returned url.Values) (acces
 	caller, err := s.cfg.caller(claims, token.Subject)
 	caller.Groups = s.cfg.Grants.Known(s.cfg.groups(claims)...)
 	return caller, err
-}
-
-// watchedTransport remembers whether a provider has failed, because those who ask it for keys keep only the text of an error.
-type watchedTransport struct {
-	base http.RoundTripper
-
-	mu     sync.Mutex
-	failed error
-}
-
-func (w *watchedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := w.base.RoundTrip(r)
-	failed := err
-	if err == nil && (resp.StatusCode >= http.StatusInternalServerError || resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusNotFound) {
-		failed = fmt.Errorf("%s answered %s", r.URL.Redacted(), resp.Status)
-	}
-	if failed != nil {
-		w.mu.Lock()
-		w.failed = failed
-		w.mu.Unlock()
-	}
-	return resp, err
-}
-
-func (w *watchedTransport) failure() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.failed
 }
 
 // refused says why the provider has made no token of a code. It leaves out the body of the provider's answer, which may hold a
