@@ -10,6 +10,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -422,6 +423,33 @@ func TestCache(t *testing.T) {
 		}
 		if hits != 2 {
 			t.Errorf("%d hits on record, want 2", hits)
+		}
+		closed(t, p)
+	})
+}
+
+// Replicas behind one address, such as with a key each, are one series that counts the calls of all.
+func TestMetricsOfOneAddress(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := plugged(t, budgeted, nil, "backend", "backend", "other")
+		const calls = 60
+		for i := range calls {
+			ask(t.Context(), p, "/v1/chat/completions", hello, http.Header{"X-Session-Id": {strconv.Itoa(i)}})
+		}
+		sent := 0
+		for line := range strings.Lines(admin(t, &http.Client{Transport: through{p, "127.0.0.1:5"}}, "", http.MethodGet, "/metrics", "")) {
+			if n, ok := strings.CutPrefix(line, "agl_proxy_tries_total{"); ok {
+				_, n, _ = strings.Cut(strings.TrimSpace(n), "} ")
+				of, err := strconv.Atoi(n)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sent += of
+			}
+		}
+		if sent != calls {
+			t.Errorf("%d of %d calls are counted", sent, calls)
 		}
 		closed(t, p)
 	})

@@ -107,12 +107,14 @@ func (s collector) Collect(to chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
-	seen := make(map[[2]string]bool)
-	for _, b := range s.m.upstream.Backends() {
-		if seen[[2]string{b.Model, b.URL}] {
-			continue // replicas behind one address are one series
-		}
-		seen[[2]string{b.Model, b.URL}] = true
+	addresses := make(map[[2]string]upstream.Backend)
+	for _, b := range s.m.upstream.Backends() { // replicas behind one address, such as with a key each, are one series
+		address := [2]string{b.Model, b.URL}
+		others := addresses[address]
+		b.Up, b.Calls, b.Tries = b.Up || others.Up, b.Calls+others.Calls, b.Tries+others.Tries
+		addresses[address] = b
+	}
+	for _, b := range addresses {
 		gauge(s.m.up, indicator(b.Up), b.Model, b.URL)
 		gauge(s.m.load, float64(b.Calls), b.Model, b.URL)
 		to <- prometheus.MustNewConstMetric(s.m.tries, prometheus.CounterValue, float64(b.Tries), b.Model, b.URL)

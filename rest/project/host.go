@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
@@ -54,7 +55,7 @@ type Host struct {
 	mu       sync.Mutex
 	draining bool
 	open     map[string]*tenancy
-	group    sync.WaitGroup // of closings
+	group    sync.WaitGroup // of openings, watches and closings
 }
 
 // tenancy is a project that is being opened, open, or being closed. The host's lock guards it.
@@ -247,6 +248,28 @@ func (h *Host) start(ctx context.Context, t *tenancy) {
 		close(t.gone)
 	case t.leaving:
 		h.closeIfUnused(ctx, t)
+	default:
+		h.group.Go(func() { h.watch(ctx, t) })
+	}
+}
+
+// watch asks the registry about an open project while requests use it: those that wait, such as for work or events, end soon after the
+// project is archived, also if no further request comes.
+func (h *Host) watch(ctx context.Context, t *tenancy) {
+	check := time.NewTicker(access.Recheck)
+	defer check.Stop()
+	for {
+		select {
+		case <-t.gone:
+			return
+		case <-check.C:
+		}
+		h.mu.Lock()
+		due := t.users > 0 && !t.leaving && time.Since(t.asked) >= registryTTL
+		h.mu.Unlock()
+		if due {
+			_ = h.ask(ctx, t.name) // what else is wrong with the registry, the next request is told
+		}
 	}
 }
 

@@ -160,11 +160,17 @@ func TestArchivedProjects(t *testing.T) {
 			t.Errorf("%+v, %v", p, err)
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
+		select { // before another request comes
+		case body := <-waiting:
+			if body != "a /block" {
+				t.Errorf("who waited got %s", body)
+			}
+		default:
+			t.Fatal("it goes on waiting")
+		}
 		if status, body := get(t, h, "/p/a/"); status != http.StatusNotFound {
 			t.Errorf("an archived one: %d %s", status, body)
-		}
-		if body := <-waiting; body != "a /block" {
-			t.Errorf("who waited got %s", body)
 		}
 		synctest.Wait()
 		if s.closed.Load() != 1 {
