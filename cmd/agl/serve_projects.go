@@ -28,12 +28,12 @@ type projectsFlag struct {
 	Projects string `type:"home" placeholder:"DIR|postgres://…" help:"Serve projects at /p/NAME, each a database of its own: a file in this directory, or a database named after the one of this URL. In place of --db. See agl project."`
 }
 
-// place sets the server's own database.
+// place sets the server's own database. A flag counts for more than the environment, in which an image or a unit may have a database.
 func (f projectsFlag) place(own *flags.Database, gateway bool) (err error) {
 	switch {
 	case f.Projects == "":
 		return nil
-	case own.Name != store.DefaultDSN:
+	case own.Name != store.DefaultDSN && own.Name != os.Getenv("AGL_DB"):
 		return errors.New("--projects and --db: give one of them, each project has a database of its own")
 	case gateway:
 		return errors.New("--projects and --gateway: give one of them, the API of Agent-lightning v1.0 has one store")
