@@ -74,7 +74,9 @@ func (c *Config) inherited() []string {
 			return is(name)
 		}
 	}
-	env := slices.DeleteFunc(slices.Clone(c.Environ), named(func(name string) bool { return slices.Contains(c.Withhold, name) }))
+	// AGL_KEY is what agl store --gateway takes its key from, and AGL_PROXY_KEYS what proxies usually take the secret of all agents' keys from.
+	notInherited := append([]string{"AGL_KEY", "AGL_PROXY_KEYS"}, c.Withhold...)
+	env := slices.DeleteFunc(slices.Clone(c.Environ), named(func(name string) bool { return slices.Contains(notInherited, name) }))
 	all := variables(slices.DeleteFunc(append(env, c.Env...), named(withheld)))
 	all.add("AGL_STORE_URL", c.StoreURL) // the runner's own may hold a key
 	return httpproxy.Bypass(all)

@@ -208,8 +208,8 @@ func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	cfg := shell(`env; echo "dir $PWD"; echo "file $(cat $AGL_TASK_FILE)"; echo "resources $(cat $AGL_RESOURCES_FILE)"`)
-	cfg.Environ = []string{"PATH=" + os.Getenv("PATH"), "AGL_TOKEN=secret", "AGL_CURRENT_ROLE=runner", "AGL_MODE=stale", "AGL_EMIT_URL=http://stale", "OTEL_RESOURCE_ATTRIBUTES=agentlightning.rollout_id=stale,team=red,", "PLAIN=kept", "KEY=value-of-KEY", "OTHER_KEY=secret", "MINE=secret"}
-	cfg.Env, cfg.Withhold = []string{"EXTRA=more", "MINE=given"}, []string{"KEY", "OTHER_KEY", "MINE"}
+	cfg.Environ = []string{"PATH=" + os.Getenv("PATH"), "AGL_TOKEN=secret", "AGL_KEY=secret", "AGL_PROXY_KEYS=secret", "AGL_CURRENT_ROLE=runner", "AGL_MODE=stale", "AGL_EMIT_URL=http://stale", "OTEL_RESOURCE_ATTRIBUTES=agentlightning.rollout_id=stale,team=red,", "PLAIN=kept", "KEY=value-of-KEY", "OTHER_KEY=secret", "MINE=secret"}
+	cfg.Env, cfg.Withhold = []string{"EXTRA=more", "MINE=given", "AGL_KEY=given"}, []string{"KEY", "OTHER_KEY", "MINE"}
 	cfg.StoreURL = "http://127.0.0.1:4747/"
 	cfg.SpanToken = func(_ context.Context, _, attemptID string) (string, error) { return "for-" + attemptID, nil }
 	got := w.step(w.agent(cfg), agl.EnqueueRollout{Mode: agl.ModeVal, Metadata: jsontext.Value(`{"seed":9007199254740991}`)})
@@ -233,13 +233,13 @@ func TestEnvironment(t *testing.T) {
 		"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4747", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
 		"OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Bearer%20for-" + attempt,
 		"OTEL_RESOURCE_ATTRIBUTES":   "team=red,agentlightning.rollout_id=" + rollout + ",agentlightning.attempt_id=" + attempt,
-		"OTEL_METRICS_EXPORTER":      "none", "OTEL_LOGS_EXPORTER": "none", "PLAIN": "kept", "EXTRA": "more", "MINE": "given",
+		"OTEL_METRICS_EXPORTER":      "none", "OTEL_LOGS_EXPORTER": "none", "PLAIN": "kept", "EXTRA": "more", "MINE": "given", "AGL_KEY": "given",
 	} {
 		if env[name] != want {
 			t.Errorf("%s: got %q, want %q", name, env[name], want)
 		}
 	}
-	for _, name := range []string{"AGL_TOKEN", "AGL_CURRENT_ROLE", "KEY", "OTHER_KEY"} {
+	for _, name := range []string{"AGL_TOKEN", "AGL_PROXY_KEYS", "AGL_CURRENT_ROLE", "KEY", "OTHER_KEY"} {
 		if _, there := env[name]; there {
 			t.Errorf("%s reaches the agent", name)
 		}
