@@ -79,6 +79,24 @@ func TestUnitsStop(t *testing.T) {
 	}
 }
 
+// TestPackagedSpool: the proxy's records wait on the volume that is there for them, the only place where it may write.
+func TestPackagedSpool(t *testing.T) {
+	t.Parallel()
+	_, mount, _ := strings.Cut(readText(t, "../../packaging/kustomize/proxy.yaml"), "{name: spool, mountPath: ")
+	mount, _, _ = strings.Cut(mount, "}")
+	var config struct {
+		Capture struct {
+			SpoolDir string `yaml:"spool_dir"`
+		}
+	}
+	if err := yaml.Unmarshal([]byte(readText(t, "../../packaging/kustomize/proxy-config.yaml")), &config); err != nil {
+		t.Fatal(err)
+	}
+	if mount == "" || !strings.HasPrefix(config.Capture.SpoolDir, mount+"/") {
+		t.Errorf("the volume is at %q, capture.spool_dir %q", mount, config.Capture.SpoolDir)
+	}
+}
+
 // containers returns the arguments of each container of a manifest that runs agl.
 func containers(t *testing.T, name string) (list [][]string) {
 	t.Helper()
