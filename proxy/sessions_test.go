@@ -546,7 +546,7 @@ func TestSessionsWaitForModels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, ready := memorytest.Open(t), make(chan struct{})
 		releases := release.New(store)
-		r, err := releases.Propose(t.Context(), release.Proposal{Candidate: release.Version{Model: "w1"}, Model: "m", By: "test"})
+		r, err := releases.ProposeRelease(t.Context(), release.Proposal{Candidate: release.Version{Model: "w1"}, Model: "m", By: "test"})
 		if err == nil {
 			_, err = releases.Do(t.Context(), r.ID, release.ActPromote, "test", "")
 		}
