@@ -170,19 +170,13 @@ func measure(ctx context.Context, kind string, turns int) (_ *measured, err erro
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if closing := d.close(context.WithoutCancel(ctx)); err == nil {
-			err = closing
-		}
-	}()
-	if kind != "memory" { // the schema is not part of the conversation
-		empty, err := store.Open(ctx, d.dsn, store.Options{})
-		if err != nil {
-			return nil, err
-		}
-		if err := empty.Close(ctx); err != nil {
-			return nil, err
-		}
+	defer func() { err = errors.Join(err, d.close(context.WithoutCancel(ctx))) }()
+	empty, err := store.Open(ctx, d.dsn, store.Options{}) // the schema is not part of the conversation
+	if err != nil {
+		return nil, err
+	}
+	if err := empty.Close(ctx); err != nil {
+		return nil, err
 	}
 	size, err := d.size(ctx)
 	if err != nil {
@@ -196,10 +190,7 @@ func measure(ctx context.Context, kind string, turns int) (_ *measured, err erro
 	if err == nil && kind == "memory" {
 		m.stored, err = d.size(ctx)
 	}
-	if closing := s.Close(context.WithoutCancel(ctx)); err == nil {
-		err = closing
-	}
-	if err != nil {
+	if err := errors.Join(err, s.Close(context.WithoutCancel(ctx))); err != nil {
 		return nil, err
 	}
 	if kind != "memory" {

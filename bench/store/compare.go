@@ -67,18 +67,21 @@ func compare(ctx context.Context, opt options, dir string) (all []comparison, er
 	return all, nil
 }
 
-// alternate times two calls in turn and returns the medians. between is called, untimed, before each.
-func alternate(ctx context.Context, large, small func() error, between func() error) (c comparison, err error) {
+// side is a call that is compared, and what must be done before it, if anything, which takes no part in the comparison.
+type side struct{ call, before func() error }
+
+// alternate times two calls in turn and returns the medians.
+func alternate(ctx context.Context, large, small side) (c comparison, err error) {
 	var times [2][]time.Duration
 	for range comparisons {
-		for i, call := range []func() error{large, small} {
-			if between != nil {
-				if err := between(); err != nil {
+		for i, one := range []side{large, small} {
+			if one.before != nil {
+				if err := one.before(); err != nil {
 					return c, err
 				}
 			}
 			began := time.Now()
-			if err := errors.Join(call(), ctx.Err()); err != nil {
+			if err := errors.Join(one.call(), ctx.Err()); err != nil {
 				return c, err
 			}
 			times[i] = append(times[i], time.Since(began))
@@ -90,8 +93,7 @@ func alternate(ctx context.Context, large, small func() error, between func() er
 
 // compareClaims claims from a long queue and from one of a hundredth.
 func compareClaims(ctx context.Context, opt options, name string, start func() (*server, error)) (comparison, error) {
-	var claims []func() error
-	var refills []func() error
+	var sides []side
 	for _, length := range []int{opt.Queue, max(opt.Queue/100, 2*claimLimit)} {
 		srv, err := start()
 		if err != nil {
@@ -114,21 +116,16 @@ func compareClaims(ctx context.Context, opt options, name string, start func() (
 		if err := enqueue(length); err != nil {
 			return comparison{}, err
 		}
-		refills = append(refills, func() error { return enqueue(claimLimit) })
-		claims = append(claims, func() error {
+		claim := func() error {
 			taken, err := client.DequeueRollouts(ctx, agl.DequeueRolloutsParams{Limit: claimLimit})
 			if err == nil && len(taken.Rollouts) != claimLimit {
 				err = fmt.Errorf("got %d rollouts, want %d", len(taken.Rollouts), claimLimit)
 			}
 			return err
-		})
+		}
+		sides = append(sides, side{claim, func() error { return enqueue(claimLimit) }})
 	}
-	turn := 0
-	c, err := alternate(ctx, claims[0], claims[1], func() error {
-		refill := refills[turn%2]
-		turn++
-		return refill()
-	})
+	c, err := alternate(ctx, sides[0], sides[1])
 	c.name = fmt.Sprintf("%s of %d", name, opt.Queue)
 	return c, err
 }
@@ -176,7 +173,7 @@ func compareOffsets(ctx context.Context, opt options, dir string) ([]comparison,
 		name string
 		call func(offset int) func() error
 	}{{"spans", spans}, {"rollouts", rollouts}} {
-		c, err := alternate(ctx, one.call(far), one.call(0), nil)
+		c, err := alternate(ctx, side{call: one.call(far)}, side{call: one.call(0)})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", one.name, err)
 		}
