@@ -96,7 +96,7 @@ func (c *Client) CreateModel(ctx context.Context, p tinker.CreateModelParams) (t
 		Rank: cmp.Or(p.LoRARank, wire.DefaultLoRARank), Seed: new(s.engine.Seed(p.Seed, 1)),
 		TrainUnembed: new(true), TrainMLP: new(true), TrainAttn: new(true),
 	}
-	var made wire.CreateModelResult
+	var made wire.TypedResult
 	err = c.session.within(ctx, func(session string) error {
 		o, err := c.transport.submit(ctx, request{path: wire.CreateModel, repeatable: s.engine.Idempotent, message: wire.CreateModelRequest{
 			SessionID: session, ModelSeqID: c.session.models.Add(1) - 1, BaseModel: spec.Name, UserMetadata: p.UserMetadata,

@@ -27,7 +27,7 @@ func (s *Server) createModel(ctx context.Context, r wire.CreateModelRequest) (an
 		return nil, err
 	}
 	return s.create(ctx, r.SessionID, r.ModelSeqID, "", p, func(_ context.Context, m *model, f *future) {
-		res, err := message(wire.CreateModelResult{ModelID: m.id, Type: "create_model"})
+		res, err := message(wire.TypedResult{ModelID: m.id, Type: "create_model"})
 		s.finish(f, res, err)
 	})
 }

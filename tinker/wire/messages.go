@@ -183,12 +183,6 @@ type Submitted struct {
 	Result jsontext.Value `json:"result,omitzero"`
 }
 
-// CreateModelResult is the result of create_model.
-type CreateModelResult struct {
-	ModelID string `json:"model_id"`
-	Type    string `json:"type,omitzero"`
-}
-
 // ModelRequest is the body of [UnloadModel] and [GetInfo].
 type ModelRequest struct {
 	ModelID string `json:"model_id"`
@@ -335,7 +329,7 @@ func LoadedModelID(session string, modelSeq int64) string {
 	return session + ":train:" + strconv.FormatInt(modelSeq, 10)
 }
 
-// TypedResult is a result that only says which call was done.
+// TypedResult is a result that only says which call was done, and of which model.
 type TypedResult struct {
 	Type    string `json:"type"`
 	ModelID string `json:"model_id,omitzero"`
