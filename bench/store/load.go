@@ -88,10 +88,11 @@ func load(ctx context.Context, w worker, opt options, measured func(ctx context.
 	}
 	outer := ctx
 	group, ctx := errgroup.WithContext(ctx)
+	until, stop := context.WithCancel(ctx) // of the time in which work is begun
+	defer stop()
 	var (
 		on       atomic.Bool
 		finished atomic.Int64
-		stop     = make(chan struct{})
 		done     = make(chan string, opt.Runners*ahead)
 		credit   = make(chan struct{}, opt.Runners*ahead)
 		index    atomic.Int64
@@ -107,14 +108,14 @@ func load(ctx context.Context, w worker, opt options, measured func(ctx context.
 	}
 	// Runners must not wait for the algorithm.
 	for range readers {
-		spawn(func(t *timings) error { return feed(ctx, stop, credit, w, t, &index) })
+		spawn(func(t *timings) error { return feed(ctx, until, credit, w, t, &index) })
 	}
 	var runners sync.WaitGroup
 	runners.Add(opt.Runners)
 	for i := range opt.Runners {
 		spawn(func(t *timings) error {
 			defer runners.Done()
-			return runLoop(ctx, stop, done, w, t, i)
+			return runLoop(ctx, until, done, w, t, i)
 		})
 	}
 	for range readers {
@@ -138,7 +139,7 @@ func load(ctx context.Context, w worker, opt options, measured func(ctx context.
 	on.Store(true)
 	spent, err := bench.Measure(func() error { return measured(ctx, &finished) })
 	on.Store(false)
-	close(stop)
+	stop()
 	runners.Wait()
 	close(done)
 	failure := group.Wait()
@@ -161,12 +162,10 @@ func (o options) wait(ctx context.Context, _ *atomic.Int64) error {
 }
 
 // feed enqueues a rollout for each one that was collected.
-func feed(ctx context.Context, stop <-chan struct{}, credit <-chan struct{}, w worker, t *timings, index *atomic.Int64) error {
+func feed(ctx, until context.Context, credit <-chan struct{}, w worker, t *timings, index *atomic.Int64) error {
 	for {
 		select {
-		case <-stop:
-			return nil
-		case <-ctx.Done():
+		case <-until.Done():
 			return nil
 		case <-credit:
 		}
@@ -176,15 +175,8 @@ func feed(ctx context.Context, stop <-chan struct{}, credit <-chan struct{}, w w
 	}
 }
 
-func runLoop(ctx context.Context, stop <-chan struct{}, done chan<- string, w worker, t *timings, i int) error {
-	for {
-		select {
-		case <-stop:
-			return nil
-		case <-ctx.Done():
-			return nil
-		default:
-		}
+func runLoop(ctx, until context.Context, done chan<- string, w worker, t *timings, i int) error {
+	for until.Err() == nil {
 		id, err := w.rollout(ctx, t, i)
 		if err != nil {
 			return err
@@ -195,9 +187,9 @@ func runLoop(ctx context.Context, stop <-chan struct{}, done chan<- string, w wo
 		select {
 		case done <- id:
 		case <-ctx.Done():
-			return nil
 		}
 	}
+	return nil
 }
 
 // spanJSON is the JSON of the n-th span of an attempt.

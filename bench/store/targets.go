@@ -20,13 +20,6 @@ type target struct {
 	given bool // it was measured in this run
 }
 
-func (t target) met() bool {
-	if t.most {
-		return t.got <= t.want
-	}
-	return t.got >= t.want
-}
-
 // maxMemory is the target of a server's resident memory, in bytes.
 const maxMemory = 200e6
 
@@ -80,13 +73,11 @@ func reportTargets(w io.Writer, medians map[string]result, results map[string][]
 		if !t.given {
 			continue
 		}
-		bound, verdict := "≥", "pass"
+		bound, met := "≥", t.got >= t.want
 		if t.most {
-			bound = "≤"
+			bound, met = "≤", t.got <= t.want
 		}
-		if !t.met() {
-			verdict = "MISS"
-		}
+		verdict := map[bool]string{true: "pass", false: "MISS"}[met]
 		fmt.Fprintf(w, "%-80s %12s %14s  %s\n", t.what, number(t.got)+t.unit, bound+" "+number(t.want)+t.unit, verdict)
 	}
 }
