@@ -3,6 +3,7 @@ package apo
 import (
 	_ "embed"
 	"fmt"
+	"slices"
 	"strings"
 	"text/template"
 	"unicode/utf8"
@@ -12,6 +13,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/internal/rawjson"
 )
 
 var (
@@ -101,9 +103,16 @@ func experiment(e *algorithm.Episode, number int, reward float64, most int) Expe
 		Message: shorten(e.Outcome.Message, most), Reward: reward,
 	}
 	var spans strings.Builder
+	recorded := slices.ContainsFunc(e.Spans, func(s agl.Span) bool { return s.Name == agl.SpanLiteLLMRequest })
 	for i := range e.Spans {
 		s := &e.Spans[i]
-		fmt.Fprintf(&spans, "%s %s %s\n", s.Name, s.Status.Code, attributes(s))
+		switch {
+		case s.Name == agl.SpanRawRequest && recorded: // says the same again
+		case s.Name == e.Rollout.RolloutID:
+			fmt.Fprintf(&spans, "rollout %s %s\n", s.Status.Code, attributes(s))
+		default:
+			fmt.Fprintf(&spans, "%s %s %s\n", s.Name, s.Status.Code, attributes(s))
+		}
 	}
 	out.Spans = shorten(strings.TrimSpace(spans.String()), most)
 	// Without a readable chat the messages stay empty; the spans have the content.
@@ -119,11 +128,20 @@ func experiment(e *algorithm.Episode, number int, reward float64, most int) Expe
 	return out
 }
 
+// attributes are those of a span, without what says nothing about a prompt: tokens, which would take most of the room, and ids and times, by
+// which the request of one run would differ from that of another.
 func attributes(s *agl.Span) string {
-	if s.Attributes == nil {
-		return "{}"
+	o := rawjson.NewObject(nil)
+	for name, value := range rawjson.Members(s.Attributes) {
+		switch key := rawjson.UnquoteName(name); key {
+		case agl.AttrPromptTokenIDs, agl.AttrResponseTokenIDs, agl.AttrLogprobsContent, agl.AttrLogprobsRefusal, agl.AttrGenAIResponseID:
+		default:
+			if !strings.HasPrefix(key, "agentlightning.proxy.") || !strings.HasSuffix(key, "_seconds") {
+				o.Member(name, value)
+			}
+		}
 	}
-	return string(s.Attributes)
+	return string(o.End())
 }
 
 // messageLine writes a message for a reader.

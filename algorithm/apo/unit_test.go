@@ -168,6 +168,29 @@ func TestStandings(t *testing.T) {
 	}
 }
 
+// TestSpansOfExperiment: the spans of a call through the proxy show what was said, not its tokens, nor what differs in every run.
+func TestSpansOfExperiment(t *testing.T) {
+	t.Parallel()
+	call := agl.Attributes(`{"gen_ai.prompt.0.content":"What is 1+1?","gen_ai.response.id":"chatcmpl-1","gen_ai.completion.0.content":"Three.","logprobs.content":"[]",` +
+		`"prompt_token_ids":[1,2],"response_token_ids":[3],"agentlightning.proxy.delivered":true,"agentlightning.proxy.total_seconds":0.25}`)
+	raw := agl.Attributes(`{"llm.hosted_vllm.choices":"[]"}`)
+	episode := algorithm.Episode{
+		Rollout: agl.Rollout{RolloutID: "ro-1"},
+		Spans: []agl.Span{
+			{Name: "ro-1"}, {Name: agl.SpanLiteLLMRequest, Status: agl.SpanStatus{Code: agl.StatusOK}, Attributes: call}, {Name: agl.SpanRawRequest, Attributes: raw},
+		},
+	}
+	const want = "rollout  {}\nlitellm_request OK " +
+		`{"gen_ai.prompt.0.content":"What is 1+1?","gen_ai.completion.0.content":"Three.","agentlightning.proxy.delivered":true}`
+	if got := experiment(&episode, 1, 0, 1000).Spans; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	episode.Spans = episode.Spans[2:] // of a proxy that records nothing else
+	if got, want := experiment(&episode, 1, 0, 1000).Spans, `raw_gen_ai_request  {"llm.hosted_vllm.choices":"[]"}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 // TestDefaultPrompts: each request shows what it is made of.
 func TestDefaultPrompts(t *testing.T) {
 	t.Parallel()
