@@ -40,7 +40,6 @@ func Run(t *testing.T, open Open) {
 			"returned attempts":                testReturned,
 			"returned attempts with spans":     testReturnedSpans,
 			"live attempts of a worker":        testLiveAttempts,
-			"sequences":                        testSequences,
 			"spans":                            testSpans,
 			"resources":                        testResources,
 			"idempotency records":              testKeys,
@@ -49,7 +48,6 @@ func Run(t *testing.T, open Open) {
 			"delete":                           testDelete,
 			"live":                             testLive,
 			"snapshots":                        testSnapshots,
-			"statistics":                       testStatistics,
 			"one batch for everything at once": testOneBatch,
 		},
 		chainTests(), retentionTests(), exportTests(), documentTests(), storedDocumentTests(), queryTests(), bulkTests(),
@@ -386,15 +384,6 @@ func testLiveAttempts(d *harness) {
 	equal(d, "deleted", d.liveAttempts("w"), 0)
 }
 
-func testSequences(d *harness) {
-	d.apply(driver.Changes{Sequences: []driver.Sequence{{RolloutID: "ghost", Last: 4}}})
-	d.apply(driver.Changes{Sequences: []driver.Sequence{{RolloutID: "ghost", Last: 9}, {RolloutID: "other", Last: 1}}})
-	got := d.load(driver.LoadParams{Sequences: []string{"ghost", "nobody"}}).Sequences
-	if len(got) != 1 || got[0] != (driver.Sequence{RolloutID: "ghost", Last: 9}) {
-		d.Errorf("sequences %v, want 9 of ghost", got)
-	}
-}
-
 func testSpans(d *harness) {
 	a := attempt("r", 1, agl.AttemptRunning, "")
 	records := []driver.SpanRecord{spanOf(a, "x", 2), spanOf(a, "y", 1)}
@@ -551,24 +540,6 @@ func testSnapshots(d *harness) {
 	d.apply(driver.Changes{Rollouts: changed(rollout("r", agl.RolloutCancelled))})
 	equal(d, "loaded before", before.Status, agl.RolloutQueuing)
 	equal(d, "read before", found[0].Status, agl.RolloutQueuing)
-}
-
-func testStatistics(d *harness) {
-	a := attempt("a", 1, agl.AttemptRunning, "w")
-	d.apply(driver.Changes{
-		Rollouts: created(rollout("a", agl.RolloutRunning), rollout("b", agl.RolloutQueuing)), Attempts: begun(a),
-		Workers: []*agl.Worker{{WorkerID: "w", Status: agl.WorkerBusy}}, Spans: []driver.SpanRecord{spanOf(a, "x", 1)},
-		Resources: []*agl.ResourcesUpdate{{ResourcesID: "u", Version: 1}},
-	})
-	d.apply(driver.Changes{
-		Rollouts: changed(rollout("a", agl.RolloutFailed)), Workers: []*agl.Worker{{WorkerID: "w", Status: agl.WorkerIdle}},
-		Attempts:  []driver.AttemptChange{{Attempt: attempt("a", 1, agl.AttemptFailed, "w")}},
-		Resources: []*agl.ResourcesUpdate{{ResourcesID: "u", Version: 2}},
-	})
-	d.wantCounts(2, 1, 1)
-	got := must(d.Statistics(d.ctx))(d)
-	equal(d, "workers", got.TotalWorkers, 1)
-	equal(d, "resources", got.TotalResources, 1)
 }
 
 // testOneBatch creates, claims and finishes a rollout in one commit.

@@ -14,16 +14,15 @@ import (
 
 func queryTests() map[string]func(*harness) {
 	return map[string]func(*harness){
-		"rollouts sorted":          testSortRollouts,
-		"attempts sorted":          testSortAttempts,
-		"workers sorted":           testSortWorkers,
-		"resources sorted":         testSortResources,
-		"spans sorted":             testSortSpans,
-		"pages":                    testPages,
-		"strings sort by bytes":    testSortBytes,
-		"many ids":                 testManyIDs,
-		"contains is literal":      testContains,
-		"order outlives an update": testCreationOrder,
+		"rollouts sorted":       testSortRollouts,
+		"attempts sorted":       testSortAttempts,
+		"workers sorted":        testSortWorkers,
+		"resources sorted":      testSortResources,
+		"spans sorted":          testSortSpans,
+		"pages":                 testPages,
+		"strings sort by bytes": testSortBytes,
+		"many ids":              testManyIDs,
+		"contains is literal":   testContains,
 	}
 }
 
@@ -294,21 +293,4 @@ func testContains(d *harness) {
 		check("workers")(d.workerIDs(agl.QueryWorkersParams{WorkerIDContains: part, Paging: all}))
 		check("resources")(d.resourcesIDs(agl.QueryResourcesParams{ResourcesIDContains: part, Paging: all}))
 	}
-}
-
-func testCreationOrder(d *harness) {
-	d.apply(driver.Changes{
-		Rollouts:  created(rollout("c", agl.RolloutQueuing), rollout("a", agl.RolloutQueuing), rollout("b", agl.RolloutQueuing)),
-		Workers:   []*agl.Worker{{WorkerID: "z", Status: agl.WorkerIdle}, {WorkerID: "y", Status: agl.WorkerIdle}},
-		Resources: []*agl.ResourcesUpdate{{ResourcesID: "n", Version: 1}, {ResourcesID: "m", Version: 1}},
-	})
-	d.apply(driver.Changes{
-		Rollouts:  append(changed(rollout("c", agl.RolloutFailed)), created(rollout("0", agl.RolloutQueuing))...),
-		Workers:   []*agl.Worker{{WorkerID: "z", Status: agl.WorkerBusy}, {WorkerID: "0", Status: agl.WorkerIdle}},
-		Resources: []*agl.ResourcesUpdate{{ResourcesID: "n", Version: 2}, {ResourcesID: "0", Version: 1}},
-	})
-	all := agl.Paging{Limit: -1}
-	d.wantIDs("rollouts", "[c a b 0]")(d.rolloutIDs(agl.QueryRolloutsParams{Paging: all}))
-	d.wantIDs("workers", "[z y 0]")(d.workerIDs(agl.QueryWorkersParams{Paging: all}))
-	d.wantIDs("resources", "[n m 0]")(d.resourcesIDs(agl.QueryResourcesParams{Paging: all}))
 }

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 
 	"pgregory.net/rapid"
@@ -132,29 +131,25 @@ func testRewardsMeanwhile(h *harness) {
 		attempts [rollouts]*agl.Attempt
 		stored   [rollouts]atomic.Int64 // quarters
 		done     atomic.Bool
-		adding   sync.WaitGroup
 	)
 	for i := range attempts {
 		attempts[i] = h.scored(i, 0).Attempt
 	}
-	for w := range writers {
-		adding.Go(func() {
+	go func() {
+		defer done.Store(true)
+		h.together(writers, func(w int) error {
 			for quarters := int64(1); quarters <= 4; quarters++ {
 				for i := w; i < rollouts; i += writers {
 					attributes := fmt.Sprintf(`{"agentlightning.reward.0.name":"primary","agentlightning.reward.0.value":%v}`, float64(quarters)/4)
-					_, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: []agl.Span{rewardSpan(attempts[i], fmt.Sprint("rising-", quarters), quarters+1, attributes)}})
-					if err != nil {
-						h.Error(err)
-						return
+					s := rewardSpan(attempts[i], fmt.Sprint("rising-", quarters), quarters+1, attributes)
+					if _, err := h.Store.AddSpans(h.ctx, agl.AddSpansParams{Spans: []agl.Span{s}}); err != nil {
+						return err
 					}
 					stored[i].Store(quarters)
 				}
 			}
+			return nil
 		})
-	}
-	go func() {
-		adding.Wait()
-		done.Store(true)
 	}()
 	for last := false; !last; {
 		last = done.Load() // one more search after the end

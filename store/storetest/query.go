@@ -144,7 +144,8 @@ func testStatistics(h *harness) {
 	h.startAttempt(r.RolloutID, "v")
 	other := h.enqueueOne()
 	h.addSpans(span(r.RolloutID, r.Attempt.AttemptID, "a", 1), span(r.RolloutID, r.Attempt.AttemptID, "b", 2))
-	must(h.Store.AddResources(h.ctx, agl.AddResourcesParams{}))(h)
+	u := must(h.Store.AddResources(h.ctx, agl.AddResourcesParams{}))(h)
+	must(h.Store.UpdateResources(h.ctx, agl.UpdateResourcesParams{ResourcesID: u.ResourcesID}))(h)
 	check := func(rollouts, attempts, spans int) {
 		h.Helper()
 		got := must(h.Store.Statistics(h.ctx))(h)

@@ -67,6 +67,7 @@ func testPassOver(h *harness) {
 	r := h.enqueue(numbered(5)...)
 	h.cancel(r[0].RolloutID)
 	h.startAttempt(r[2].RolloutID, "")
+	h.wantStatus(r[2].RolloutID, agl.RolloutPreparing, agl.AttemptPreparing)
 	h.setStatus(r[3].RolloutID, agl.RolloutRunning)
 	equal(h, "left", inputs(h.dequeue(10, "")), "1 4")
 }

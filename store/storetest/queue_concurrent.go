@@ -3,7 +3,6 @@ package storetest
 import (
 	"context"
 	"strconv"
-	"sync"
 	"sync/atomic"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -15,28 +14,20 @@ func concurrentTests(a *area) {
 	a.test("algorithms and runners at once", testTraining)
 }
 
-// testTraining runs two algorithms and several runners on one store. Every third first
+// testTraining runs several algorithms and runners on one store. Every third first
 // attempt fails. Nothing may be lost, done twice, or left over.
 func testTraining(h *harness) {
-	const algorithms, batches, batch, runners = 2, 3, 8, 6
-	var (
-		attempts, failures atomic.Int64
-		algorithm, runner  sync.WaitGroup
-	)
-	for i := range runners {
-		runner.Go(func() { h.runnerLoop("w"+strconv.Itoa(i), &attempts, &failures) })
-	}
-	for range algorithms {
-		algorithm.Go(func() {
-			for range batches {
-				h.trainBatch(batch)
-			}
-		})
-	}
-	algorithm.Wait()
+	const algorithms, batch, runners = 6, 8, 6
+	var attempts, failures atomic.Int64
+	runnersDone := make(chan struct{})
+	go func() {
+		defer close(runnersDone)
+		h.together(runners, func(i int) error { return h.runnerLoop("w"+strconv.Itoa(i), &attempts, &failures) })
+	}()
+	h.together(algorithms, func(int) error { return h.trainBatch(batch) })
 	h.ok(h.Store.CloseQueue(h.ctx))
-	runner.Wait()
-	const rollouts = algorithms * batches * batch
+	<-runnersDone
+	const rollouts = algorithms * batch
 	stats := must(h.Store.Statistics(h.ctx))(h)
 	equal(h, "rollouts", stats.TotalRollouts, rollouts)
 	equal(h, "attempts", int64(stats.TotalAttempts), attempts.Load())
@@ -52,7 +43,7 @@ func testTraining(h *harness) {
 }
 
 // trainBatch enqueues rollouts, waits for all of them and reads their spans.
-func (h *harness) trainBatch(n int) {
+func (h *harness) trainBatch(n int) error {
 	c := retry(2, agl.AttemptFailed)
 	p := agl.EnqueueRolloutsParams{Rollouts: make([]agl.EnqueueRollout, n)}
 	for i := range p.Rollouts {
@@ -60,35 +51,30 @@ func (h *harness) trainBatch(n int) {
 	}
 	made, err := h.Store.EnqueueRollouts(h.ctx, p)
 	if err != nil {
-		h.Error(err)
-		return
+		return err
 	}
 	var wait agl.WaitForRolloutsParams
 	for i := range made {
 		wait.RolloutIDs = append(wait.RolloutIDs, made[i].RolloutID)
 	}
 	finished, err := h.Store.WaitForRollouts(h.ctx, wait)
-	if err != nil || len(finished) != n {
-		h.Errorf("%d of %d rollouts finished, error %v", len(finished), n, err)
-	}
+	equal(h, "finished rollouts", len(finished), n)
 	for _, r := range finished {
 		spans, err := h.Store.QuerySpans(h.ctx, agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: agl.LatestAttempt})
-		if err != nil || spans.Total != 3 {
-			h.Errorf("%d spans of %s, error %v, want 3", spans.Total, r.RolloutID, err)
+		if err != nil {
+			return err
 		}
+		equal(h, "spans of "+r.RolloutID, spans.Total, 3)
 	}
+	return err
 }
 
 // runnerLoop works until the queue is closed.
-func (h *harness) runnerLoop(worker string, attempts, failures *atomic.Int64) {
+func (h *harness) runnerLoop(worker string, attempts, failures *atomic.Int64) error {
 	for {
 		got, err := h.Store.DequeueRollouts(h.ctx, agl.DequeueRolloutsParams{Limit: 1, WorkerID: agl.Some(worker), Wait: longWait})
-		if err != nil {
-			h.Error(err)
-			return
-		}
-		if got.Closed {
-			return
+		if err != nil || got.Closed {
+			return err
 		}
 		for i := range got.Rollouts {
 			n := attempts.Add(1)
@@ -98,8 +84,7 @@ func (h *harness) runnerLoop(worker string, attempts, failures *atomic.Int64) {
 				failures.Add(1)
 			}
 			if err := h.workOn(h.ctx, got.Rollouts[i].Attempt, status); err != nil {
-				h.Error(err)
-				return
+				return err
 			}
 		}
 	}

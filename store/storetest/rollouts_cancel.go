@@ -7,8 +7,7 @@ import (
 )
 
 func cancelTests(a *area) {
-	a.test("cancel ends the live attempt", testCancelLive)
-	a.test("cancel by update", testCancelByUpdate)
+	a.test("cancel, also by an update, ends the live attempt", testCancelLive)
 	a.test("cancel before and after", testCancelOther)
 	a.test("cancelled is final", testCancelFinal)
 	a.test("cancelled and reopened", testCancelReopened)
@@ -18,23 +17,18 @@ func cancelTests(a *area) {
 }
 
 func testCancelLive(h *harness) {
-	r := h.start(config(retry(5, agl.AttemptFailed)), "w")
-	equal(h, "status", h.cancel(r.RolloutID).Status, agl.RolloutCancelled)
-	got := h.wantStatus(r.RolloutID, agl.RolloutCancelled, agl.AttemptFailed)
-	equal(h, "attempt has an end time", got.Attempt.EndTime.Valid, true)
-	h.wantOutcome(got.Attempt, agl.OutcomeCancelled)
-	w := h.worker("w")
-	equal(h, "worker", w.Status, agl.WorkerIdle)
-	equal(h, "its attempt", w.CurrentAttemptID.Valid, false)
-	h.wantEmptyQueue()
-}
-
-func testCancelByUpdate(h *harness) {
-	r := h.start(config(agl.RolloutConfig{}), "w")
-	h.setStatus(r.RolloutID, agl.RolloutCancelled)
-	got := h.wantStatus(r.RolloutID, agl.RolloutCancelled, agl.AttemptFailed)
-	h.wantOutcome(got.Attempt, agl.OutcomeCancelled)
-	equal(h, "worker", h.worker("w").Status, agl.WorkerIdle)
+	byUpdate := func(id string) agl.Rollout { return h.setStatus(id, agl.RolloutCancelled) }
+	for _, cancel := range []func(id string) agl.Rollout{h.cancel, byUpdate} {
+		r := h.start(config(retry(5, agl.AttemptFailed)), "w")
+		equal(h, "status", cancel(r.RolloutID).Status, agl.RolloutCancelled)
+		got := h.wantStatus(r.RolloutID, agl.RolloutCancelled, agl.AttemptFailed)
+		equal(h, "attempt has an end time", got.Attempt.EndTime.Valid, true)
+		h.wantOutcome(got.Attempt, agl.OutcomeCancelled)
+		w := h.worker("w")
+		equal(h, "worker", w.Status, agl.WorkerIdle)
+		equal(h, "its attempt", w.CurrentAttemptID.Valid, false)
+		h.wantEmptyQueue()
+	}
 }
 
 func testCancelOther(h *harness) {

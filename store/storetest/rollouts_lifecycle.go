@@ -22,7 +22,6 @@ func lifecycleTests(a *area) {
 	a.test("late failure reopens nothing", testSucceededToFailed)
 	a.test("live status on a finished rollout moves the attempt only", testLiveOnFinished)
 	a.test("start attempt reopens a finished rollout", testReopenByAttempt)
-	a.test("start attempt takes a rollout out of the queue", testStartQueued)
 	a.test("revived requeuing rollout leaves the queue", testRevivedLeavesQueue)
 	a.test("derivation table", testDerivation)
 }
@@ -188,13 +187,6 @@ func testReopenByAttempt(h *harness) {
 	r := h.start(config(agl.RolloutConfig{}), "")
 	equal(h, "number", h.startAttempt(r.RolloutID, "").Attempt.SequenceID, 2)
 	h.wantError(errorOf(h.Store.StartAttempt(h.ctx, agl.StartAttemptParams{RolloutID: "nope"})), agl.ErrNotFound, "Rollout nope not found")
-}
-
-func testStartQueued(h *harness) {
-	r := h.enqueueOne()
-	h.startAttempt(r.RolloutID, "")
-	h.wantStatus(r.RolloutID, agl.RolloutPreparing, agl.AttemptPreparing)
-	h.wantEmptyQueue()
 }
 
 func testRevivedLeavesQueue(h *harness) {

@@ -187,14 +187,18 @@ func testConversationHistories(h *harness) {
 func (h *harness) conversation(attempt *agl.Attempt, calls int) (*history, []agl.Span) {
 	h.Helper()
 	one := newHistory(98, attempt)
-	var sent []agl.Span
+	return one, h.goOn(one, calls)
+}
+
+func (h *harness) goOn(one *history, calls int) (sent []agl.Span) {
+	h.Helper()
 	for range calls {
 		one.turn()
 		spans := one.call()
 		h.addSpans(spans...)
 		sent = append(sent, spans...)
 	}
-	return one, sent
+	return sent
 }
 
 func testConversationParts(h *harness) {
@@ -232,12 +236,7 @@ func testConversationRestart(h *harness) {
 	r := h.start(config(agl.RolloutConfig{}), "")
 	one, sent := h.conversation(r.Attempt, 6)
 	h.restart()
-	for range 6 {
-		one.turn()
-		spans := one.call()
-		h.addSpans(spans...)
-		sent = append(sent, spans...)
-	}
+	sent = append(sent, h.goOn(one, 6)...)
 	h.restart()
 	h.wantDocuments("all", agl.QuerySpansParams{RolloutID: r.RolloutID}, sent)
 	equal(h, "stored again", len(h.addSpans(sent...).Stored), 0)
@@ -251,10 +250,7 @@ func testConversationAttempts(h *harness) {
 	_, second := h.conversation(again.Attempt, 7)
 	h.wantDocuments("the first attempt", agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID}, first)
 	h.wantDocuments("the latest attempt", agl.QuerySpansParams{RolloutID: r.RolloutID, AttemptID: agl.LatestAttempt}, second)
-	var last []agl.Span
-	for _, s := range [][]agl.Span{first, second} {
-		last = append(last, s[13])
-	}
+	last := []agl.Span{first[13], second[13]}
 	h.wantDocuments("one id in both", agl.QuerySpansParams{RolloutID: r.RolloutID, SpanID: first[13].SpanID, Paging: agl.Paging{SortBy: "attempt_id"}}, byAttempt(last))
 }
 
