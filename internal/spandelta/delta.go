@@ -279,8 +279,9 @@ func SizeOf(delta []byte) (size int, err error) {
 	if len(delta) == 0 {
 		return 0, errCut
 	}
-	n, read := binary.Uvarint(delta[1:])
-	if read <= 0 || n > maxDocument {
+	r := Reader{Rest: delta[1:]}
+	n := r.Uvarint()
+	if r.Cut || n > maxDocument {
 		return 0, errCut
 	}
 	return int(n), nil
@@ -296,47 +297,37 @@ func (c *Codec) decode(raw []byte) (*decoded, error) {
 	if len(raw) == 0 || raw[0] != plain && raw[0] != compressed {
 		return nil, errors.New("the delta has an unknown form")
 	}
-	form := raw[0]
-	size, n := binary.Uvarint(raw[1:])
-	if n <= 0 || len(raw) < 1+n+4 {
+	r := Reader{Rest: raw[1:]}
+	size, sum := r.Uvarint(), r.Bytes(4)
+	if r.Cut {
 		return nil, errCut
 	}
 	if size > uint64(c.limit) {
 		return nil, fmt.Errorf("the delta says that its document has %d bytes, more than %d", size, c.limit)
 	}
-	raw = raw[1+n:]
-	d := &decoded{size: int(size), sum: binary.LittleEndian.Uint32(raw)}
-	raw = raw[4:]
-	if form == compressed {
+	d := &decoded{size: int(size), sum: binary.LittleEndian.Uint32(sum)}
+	if raw[0] == compressed {
 		var err error
-		if raw, err = c.decoder.DecodeAll(raw, nil); err != nil {
+		if r.Rest, err = c.decoder.DecodeAll(r.Rest, nil); err != nil {
 			return nil, err
 		}
 	}
 	at, copiedUntil := 0, 0
-	for len(raw) > 0 {
-		head, n := binary.Uvarint(raw)
-		if n <= 0 {
+	for len(r.Rest) > 0 {
+		head := r.Uvarint()
+		length := head >> 1
+		if r.Cut {
 			return nil, errCut
 		}
-		raw = raw[n:]
-		length := head >> 1
 		if length == 0 || length > uint64(d.size-at) {
 			return nil, fmt.Errorf("a piece of the delta has %d bytes, %d of %d are left", length, d.size-at, d.size)
 		}
 		at += int(length)
 		p := piece{end: at}
 		if head&1 == 0 {
-			if uint64(len(raw)) < length {
-				return nil, errCut
-			}
-			p.text, raw = raw[:length:length], raw[length:]
+			p.text = r.Bytes(length)
 		} else {
-			move, n := binary.Varint(raw)
-			if n <= 0 {
-				return nil, errCut
-			}
-			raw = raw[n:]
+			move := r.Varint()
 			if move > maxDocument || move < -maxDocument {
 				return nil, fmt.Errorf("a piece of the delta is %d bytes away from the piece before", move)
 			}
@@ -348,7 +339,7 @@ func (c *Codec) decode(raw []byte) (*decoded, error) {
 		}
 		d.pieces = append(d.pieces, p)
 	}
-	if at != d.size {
+	if r.Cut || at != d.size {
 		return nil, errCut
 	}
 	return d, nil

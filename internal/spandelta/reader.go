@@ -19,6 +19,12 @@ func (r *Reader) Uvarint() uint64 {
 	return v
 }
 
+// Varint reads a number with a sign.
+func (r *Reader) Varint() int64 {
+	v := r.Uvarint()
+	return int64(v>>1) ^ -int64(v&1)
+}
+
 // Bytes reads n bytes.
 func (r *Reader) Bytes(n uint64) []byte {
 	if uint64(len(r.Rest)) < n {

@@ -29,10 +29,7 @@ type keys struct {
 
 // missing is the error of a server without keys, and nil otherwise.
 func (s keys) missing() error {
-	if s.keys == nil {
-		return agl.Errorf(agl.CodeUnimplemented, "this server keeps no keys besides its token")
-	}
-	return nil
+	return without(s.keys != nil, "this server keeps no keys besides its token")
 }
 
 func (s keys) whoAmI(x *exchange) error { return x.answerJSON(http.StatusOK, x.caller.Identity(), nil) }

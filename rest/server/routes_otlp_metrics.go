@@ -17,7 +17,7 @@ func (t *otlpReceiver) exportMetrics(x *exchange) error {
 		return t.fail(x, encoding, err)
 	}
 	if t.runs == nil {
-		return t.fail(x, encoding, errNoRuns())
+		return t.fail(x, encoding, runs{}.missing())
 	}
 	batch, err := otlp.DecodeMetrics(x.body, encoding)
 	if err == nil {

@@ -3,7 +3,6 @@ package server
 import (
 	"net/http"
 
-	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/rest/internal/wire"
 	"github.com/agl-go/agl/rest/project"
 )
@@ -16,10 +15,7 @@ type projects struct{ registry *project.Registry }
 
 // missing is the error of a server without projects, and nil otherwise.
 func (s projects) missing() error {
-	if s.registry == nil {
-		return agl.Errorf(agl.CodeUnimplemented, "there are no projects here: leave /p/NAME out of the URL, or start the server with agl store --projects")
-	}
-	return nil
+	return without(s.registry != nil, "there are no projects here: leave /p/NAME out of the URL, or start the server with agl store --projects")
 }
 
 func (s projects) create(x *exchange, body *wire.NewProject) error {

@@ -17,14 +17,7 @@ type runs struct{ store agl.Runs }
 func newRuns(store agl.Store) runs { return runs{agl.RunsOf(store)} }
 
 // missing is the error of a server without runs, and nil otherwise.
-func (s runs) missing() error {
-	if s.store == nil {
-		return errNoRuns()
-	}
-	return nil
-}
-
-func errNoRuns() error { return agl.Errorf(agl.CodeUnimplemented, "this server's store keeps no runs") }
+func (s runs) missing() error { return without(s.store != nil, "this server's store keeps no runs") }
 
 func (s runs) start(x *exchange) error {
 	var p agl.StartRunParams

@@ -372,6 +372,14 @@ func (m methods) unless(missing error) methods {
 	return refusing
 }
 
+// without is the error of a server that lacks something, and nil if it is there.
+func without(there bool, message string) error {
+	if there {
+		return nil
+	}
+	return agl.Errorf(agl.CodeUnimplemented, "%s", message)
+}
+
 // route serves a path. As in the reference, a GET that the path does not support is answered with 404, and any other
 // method with 405.
 func (s *Server) route(path string, m methods) {

@@ -449,26 +449,15 @@ func (r *rollout) spansOf(attemptID string) spanList {
 
 // spanOrder compares by a field; nil leaves a spanList as it is.
 func spanOrder(field string) func(a, b *span) int {
-	switch field {
-	case "sequence_id":
-		return func(a, b *span) int { return cmp.Compare(a.SequenceID, b.SequenceID) }
-	case "trace_id":
-		return func(a, b *span) int { return cmp.Compare(a.TraceID, b.TraceID) }
-	case "span_id":
-		return func(a, b *span) int { return cmp.Compare(a.SpanID, b.SpanID) }
-	case "parent_id":
-		return func(a, b *span) int { return cmp.Compare(a.ParentID, b.ParentID) }
-	case "name":
-		return func(a, b *span) int { return cmp.Compare(a.Name, b.Name) }
-	case "start_time":
-		return func(a, b *span) int { return compareTimes(a.StartTime, b.StartTime) }
-	case "end_time":
-		return func(a, b *span) int { return compareTimes(a.EndTime, b.EndTime) }
-	case "attempt_id":
-		return func(a, b *span) int { return cmp.Compare(a.AttemptID, b.AttemptID) }
-	case "rollout_id":
-		return func(_, _ *span) int { return 0 }
-	default:
-		return nil
-	}
+	return map[string]func(a, b *span) int{
+		"sequence_id": func(a, b *span) int { return cmp.Compare(a.SequenceID, b.SequenceID) },
+		"trace_id":    func(a, b *span) int { return cmp.Compare(a.TraceID, b.TraceID) },
+		"span_id":     func(a, b *span) int { return cmp.Compare(a.SpanID, b.SpanID) },
+		"parent_id":   func(a, b *span) int { return cmp.Compare(a.ParentID, b.ParentID) },
+		"name":        func(a, b *span) int { return cmp.Compare(a.Name, b.Name) },
+		"start_time":  func(a, b *span) int { return compareTimes(a.StartTime, b.StartTime) },
+		"end_time":    func(a, b *span) int { return compareTimes(a.EndTime, b.EndTime) },
+		"attempt_id":  func(a, b *span) int { return cmp.Compare(a.AttemptID, b.AttemptID) },
+		"rollout_id":  func(_, _ *span) int { return 0 },
+	}[field]
 }

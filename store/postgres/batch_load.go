@@ -167,30 +167,29 @@ func (f *found) addLive(r *row) error {
 
 // loadRest reads the rows that are independent of others.
 func (b *batch) loadRest(calls []call, want *driver.LoadParams, got *driver.Loaded) []call {
-	if ids := unique(want.Sequences); len(ids) > 0 {
-		for _, id := range ids {
-			b.sequences[id] = false
+	seek := func(sql string, ids []string, found map[string]bool, each func(r *row) error) {
+		if ids = unique(ids); len(ids) == 0 {
+			return
 		}
-		calls = append(calls, call{b.locking(lockSequences), [][]byte{textsParam(&b.params, ids)}, func(r *row) error {
-			s := driver.Sequence{RolloutID: r.text(), Last: r.int8()}
-			b.sequences[s.RolloutID] = true
-			got.Sequences = append(got.Sequences, s)
-			return nil
-		}})
-	}
-	if ids := unique(want.Resources); len(ids) > 0 {
 		for _, id := range ids {
-			b.resources[id] = false
+			found[id] = false
 		}
-		calls = append(calls, call{b.locking(lockResources), [][]byte{textsParam(&b.params, ids)}, func(r *row) error {
-			u, err := r.resources()
-			if err == nil {
-				b.resources[u.ResourcesID] = true
-				got.Resources = append(got.Resources, u)
-			}
-			return err
-		}})
+		calls = append(calls, call{sql, [][]byte{textsParam(&b.params, ids)}, each})
 	}
+	seek(b.locking(lockSequences), want.Sequences, b.sequences, func(r *row) error {
+		s := driver.Sequence{RolloutID: r.text(), Last: r.int8()}
+		b.sequences[s.RolloutID] = true
+		got.Sequences = append(got.Sequences, s)
+		return nil
+	})
+	seek(b.locking(lockResources), want.Resources, b.resources, func(r *row) error {
+		u, err := r.resources()
+		if err == nil {
+			b.resources[u.ResourcesID] = true
+			got.Resources = append(got.Resources, u)
+		}
+		return err
+	})
 	calls = b.loadDocuments(calls, want.Documents, got)
 	if len(want.Spans) > 0 {
 		p := &b.params
@@ -209,23 +208,18 @@ func (b *batch) loadRest(calls []call, want *driver.LoadParams, got *driver.Load
 			return nil
 		}})
 	}
-	if scopes := unique(want.Keys); len(scopes) > 0 {
-		for _, scope := range scopes {
-			b.keys[scope] = false
+	seek(readKeys, want.Keys, b.keys, func(r *row) error {
+		record, err := r.key()
+		switch {
+		case err != nil:
+		case want.Now.Sub(record.CreateTime) > b.driver.config.IdempotencyTTL:
+			b.expired = append(b.expired, record)
+		default:
+			b.keys[record.Scope] = true
+			got.Keys = append(got.Keys, record)
 		}
-		calls = append(calls, call{readKeys, [][]byte{textsParam(&b.params, scopes)}, func(r *row) error {
-			record, err := r.key()
-			switch {
-			case err != nil:
-			case want.Now.Sub(record.CreateTime) > b.driver.config.IdempotencyTTL:
-				b.expired = append(b.expired, record)
-			default:
-				b.keys[record.Scope] = true
-				got.Keys = append(got.Keys, record)
-			}
-			return err
-		}})
-	}
+		return err
+	})
 	return calls
 }
 

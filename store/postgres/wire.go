@@ -162,12 +162,15 @@ func (r *row) raw() []byte {
 
 func (r *row) text() string { return untext(string(r.raw())) }
 
-func (r *row) nullText() agl.Null[string] {
-	v := r.raw()
-	if v == nil {
-		return agl.Null[string]{}
+func (r *row) nullText() agl.Null[string] { return null(r, r.text) }
+
+// null reads a column that may be null.
+func null[T any](r *row, read func() T) agl.Null[T] {
+	if r.values[r.next] == nil {
+		r.next++
+		return agl.Null[T]{}
 	}
-	return agl.Some(untext(string(v)))
+	return agl.Some(read())
 }
 
 // json returns a copy of a document, nil for null.
@@ -183,28 +186,13 @@ func (r *row) float() float64 { return math.Float64frombits(binary.BigEndian.Uin
 
 func (r *row) time() agl.Timestamp { return agl.Timestamp(r.float()) }
 
-func (r *row) nullTime() agl.Null[agl.Timestamp] {
-	f := r.nullFloat()
-	return agl.Null[agl.Timestamp]{V: agl.Timestamp(f.V), Valid: f.Valid}
-}
+func (r *row) nullTime() agl.Null[agl.Timestamp] { return null(r, r.time) }
 
-func (r *row) nullFloat() agl.Null[float64] {
-	if r.values[r.next] == nil {
-		r.next++
-		return agl.Null[float64]{}
-	}
-	return agl.Some(r.float())
-}
+func (r *row) nullFloat() agl.Null[float64] { return null(r, r.float) }
 
 func (r *row) int8() int64 { return int64(binary.BigEndian.Uint64(r.raw())) }
 
-func (r *row) nullInt8() agl.Null[int64] {
-	if r.values[r.next] == nil {
-		r.next++
-		return agl.Null[int64]{}
-	}
-	return agl.Some(r.int8())
-}
+func (r *row) nullInt8() agl.Null[int64] { return null(r, r.int8) }
 
 func (r *row) int4() int { return int(int32(binary.BigEndian.Uint32(r.raw()))) }
 

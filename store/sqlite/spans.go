@@ -26,8 +26,8 @@ type spanQuery struct {
 // QuerySpans implements driver.Driver.
 func (d *Driver) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[driver.StoredSpan], error) {
 	q := spanQuery{d: d, params: p, ids: map[int64]string{}, page: agl.Page[driver.StoredSpan]{Items: []driver.StoredSpan{}, Limit: p.Limit, Offset: p.Offset}}
-	if done, err := q.fromMemory(ctx); done || err != nil {
-		return q.page, fault(d.path, err)
+	if q.fromMemory() {
+		return q.page, nil
 	}
 	err := d.readers.snapshot(ctx, func(c *conn) error {
 		q.c = c
@@ -39,47 +39,27 @@ func (d *Driver) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Pa
 	return q.page, nil
 }
 
-// fromMemory answers the most frequent query, for all spans of one attempt by sequence id or the
-// first page of them, if the attempt is in the cache. If its spans are not, it reads them with one
-// statement, which needs no transaction to see one moment. It reports whether it has answered.
-func (q *spanQuery) fromMemory(ctx context.Context) (done bool, err error) {
+// fromMemory answers the most frequent query, for all spans of one attempt by sequence id or the first page of them, if the
+// attempt and its spans are in the cache. It reports whether it has answered.
+func (q *spanQuery) fromMemory() bool {
 	p := &q.params
 	filter := cmp.Or(p.TraceID, p.TraceIDContains, p.SpanID, p.SpanIDContains, p.ParentID, p.ParentIDContains, p.Name, p.NameContains)
 	if filter != "" || p.Offset != 0 || p.SortBy != "" && (p.SortBy != "sequence_id" || p.Order == agl.Descending) {
-		return false, nil
+		return false
 	}
-	a, kept := q.d.recentSpans(p)
-	if a == nil {
-		return false, nil
+	kept := q.d.recentSpans(p)
+	if kept == nil {
+		return false
 	}
-	if kept != nil {
-		q.page.Total = len(kept.spans)
-		n := q.page.Total
-		if p.Limit > 0 {
-			n = min(n, p.Limit)
-		}
-		for i := range n {
-			q.page.Items = append(q.page.Items, kept.spans[i].StoredSpan)
-		}
-		return true, nil
-	}
-	q.ids[a.stream] = a.cur.AttemptID
-	most := -1 // no limit
+	q.page.Total = len(kept.spans)
+	n := q.page.Total
 	if p.Limit > 0 {
-		most = p.Limit + 1 // one more than the page shows that there are further spans
+		n = min(n, p.Limit)
 	}
-	err = q.d.readers.do(ctx, func(c *conn) error {
-		q.c = c
-		return c.query(ctx, selectPayloads+" FROM spans AS s WHERE s.stream = ?"+ascending+" LIMIT ? + 0", []any{a.stream, most}, q.take(ctx))
-	})
-	q.page.Total = len(q.page.Items)
-	// If the spans were evicted meanwhile, the caller must get an error, not an empty page.
-	now, _ := q.d.recentSpans(p)
-	if err == nil && (now == nil || now.stream != a.stream || p.Limit > 0 && len(q.page.Items) > p.Limit) {
-		q.page.Items, q.page.Total = []driver.StoredSpan{}, 0
-		return false, nil
+	for i := range n {
+		q.page.Items = append(q.page.Items, kept.spans[i].StoredSpan)
 	}
-	return true, err
+	return true
 }
 
 func (q *spanQuery) run(ctx context.Context) error {

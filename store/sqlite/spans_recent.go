@@ -70,21 +70,21 @@ func (d *Driver) keepSpans(a *attemptWork) {
 	}
 }
 
-// recentSpans returns the attempt that has all spans of a query, nil if it is not cached, and these spans, nil if they are
-// not all cached.
-func (d *Driver) recentSpans(p *agl.QuerySpansParams) (a *attemptRow, all *recentSpans) {
+// recentSpans returns all spans of a query, nil if they or their attempt are not cached.
+func (d *Driver) recentSpans(p *agl.QuerySpansParams) *recentSpans {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	if a = d.cachedAttempt(p.RolloutID, p.AttemptID); a == nil {
-		return nil, nil
+	a := d.cachedAttempt(p.RolloutID, p.AttemptID)
+	switch {
+	case a == nil:
+		return nil
+	case a.spans == 0:
+		return &recentSpans{}
 	}
-	if a.spans == 0 {
-		return a, &recentSpans{}
+	if all, _ := d.spans.get(a.stream); all != nil && int64(len(all.spans)) == a.spans {
+		return all
 	}
-	if all, _ = d.spans.get(a.stream); all != nil && int64(len(all.spans)) != a.spans {
-		return a, nil
-	}
-	return a, all
+	return nil
 }
 
 // cachedAttempt returns the attempt that has all spans of the query, nil if it is not
