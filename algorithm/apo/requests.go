@@ -116,7 +116,7 @@ func experiment(e *algorithm.Episode, number int, reward float64, most int) Expe
 	}
 	out.Spans = shorten(strings.TrimSpace(spans.String()), most)
 	// Without a readable chat the messages stay empty; the spans have the content.
-	if chats, err := (adapter.Messages{}).Adapt(e.Spans); err == nil {
+	if chats, err := adapter.Conversations(e.Spans); err == nil {
 		var lines strings.Builder
 		for _, chat := range chats {
 			for _, m := range chat.Messages {

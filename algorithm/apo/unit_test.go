@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -188,6 +189,24 @@ func TestSpansOfExperiment(t *testing.T) {
 	episode.Spans = episode.Spans[2:] // of a proxy that records nothing else
 	if got, want := experiment(&episode, 1, 0, 1000).Spans, `raw_gen_ai_request  {"llm.hosted_vllm.choices":"[]"}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// TestMessagesOfExperiment: a conversation of several calls is shown once, with the calls of tools.
+func TestMessagesOfExperiment(t *testing.T) {
+	t.Parallel()
+	const asked = `{"gen_ai.prompt.0.role":"user","gen_ai.prompt.0.content":"1+1?",`
+	const called = `.tool_calls.0.id":"c","gen_ai.%[1]s.tool_calls.0.name":"add","gen_ai.%[1]s.tool_calls.0.arguments":"[1,1]"`
+	first := asked + `"gen_ai.completion.0.role":"assistant","gen_ai.completion.0` + strings.ReplaceAll(called, "%[1]s", "completion.0") + `}`
+	second := asked + `"gen_ai.prompt.1.role":"assistant","gen_ai.prompt.1` + strings.ReplaceAll(called, "%[1]s", "prompt.1") +
+		`,"gen_ai.prompt.2.role":"tool","gen_ai.prompt.2.content":"2","gen_ai.completion.0.role":"assistant","gen_ai.completion.0.content":"Two."}`
+	var episode algorithm.Episode
+	for i, attrs := range []string{first, second} {
+		episode.Spans = append(episode.Spans, agl.Span{SpanID: strconv.Itoa(i), SequenceID: int64(i), Name: agl.SpanLiteLLMRequest, Attributes: agl.Attributes(attrs)})
+		want := "user: 1+1?\nassistant:  [calls add([1,1])]" + []string{"", "\ntool: 2\nassistant: Two."}[i]
+		if got := experiment(&episode, 1, 0, 1000).Messages; got != want {
+			t.Errorf("after call %d: got %q, want %q", i, got, want)
+		}
 	}
 }
 
