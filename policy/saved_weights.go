@@ -15,7 +15,7 @@ type savedWeights struct {
 
 	mu        sync.Mutex
 	snapshots map[tinker.Path]*weights // in memory only
-	opened    recent                   // from the archive
+	opened    []openedWeights          // from the archive, the latest last
 }
 
 // inArchive reports whether the archive has weights of a kind.
@@ -33,15 +33,18 @@ func (s *savedWeights) open(path tinker.Path) (*weights, error) {
 	if !s.inArchive(path.Kind) {
 		return nil, unknown(path)
 	}
-	if w := s.opened.get(path); w != nil {
-		return w, nil
+	if i := slices.IndexFunc(s.opened, func(o openedWeights) bool { return o.path == path }); i >= 0 {
+		o := s.opened[i]
+		s.opened = append(slices.Delete(s.opened, i, i+1), o)
+		return o.w, nil
 	}
 	c, err := s.load(path)
 	if err != nil {
 		return nil, err
 	}
 	w := newWeights(s.lay, c.flat)
-	s.opened.put(path, w)
+	s.opened = append(s.opened, openedWeights{path, w})
+	s.opened = slices.Delete(s.opened, 0, max(len(s.opened)-keepOpened, 0))
 	return w, nil
 }
 
@@ -56,7 +59,7 @@ func (s *savedWeights) remove(path tinker.Path) error {
 	if !s.inArchive(path.Kind) {
 		return unknown(path)
 	}
-	s.opened.remove(path)
+	s.forget(path)
 	return s.files.remove(path)
 }
 
@@ -67,7 +70,7 @@ func (s *savedWeights) save(path tinker.Path, data []byte, replace bool) (tinker
 		// Also after an error: the file may have changed before it.
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.opened.remove(path)
+		s.forget(path)
 	}
 	return path, err
 }
@@ -101,30 +104,13 @@ func (s *savedWeights) publish(path tinker.Path, t *trainer, p tinker.SaveWeight
 // keepOpened is how many opened weights stay in memory.
 const keepOpened = 8
 
-// recent are the weights that were last opened from the archive, the oldest first. They never change.
-type recent []openedWeights
-
+// openedWeights are weights of the archive, which never change.
 type openedWeights struct {
 	path tinker.Path
 	w    *weights
 }
 
-// get returns weights and makes them the latest. It returns nil if there are none.
-func (r *recent) get(path tinker.Path) *weights {
-	i := slices.IndexFunc(*r, func(o openedWeights) bool { return o.path == path })
-	if i < 0 {
-		return nil
-	}
-	o := (*r)[i]
-	*r = append(slices.Delete(*r, i, i+1), o)
-	return o.w
-}
-
-func (r *recent) put(path tinker.Path, w *weights) {
-	*r = append(*r, openedWeights{path, w})
-	*r = slices.Delete(*r, 0, max(len(*r)-keepOpened, 0))
-}
-
-func (r *recent) remove(path tinker.Path) {
-	*r = slices.DeleteFunc(*r, func(o openedWeights) bool { return o.path == path })
+// forget drops weights that were opened. The lock is held.
+func (s *savedWeights) forget(path tinker.Path) {
+	s.opened = slices.DeleteFunc(s.opened, func(o openedWeights) bool { return o.path == path })
 }
