@@ -29,7 +29,7 @@ func filterFirst(c value.Call) any {
 
 // stream returns an iterator over the items of v.
 func stream(c value.Call, v any) func() (any, bool) {
-	if it, ok := v.(value.Iterator); ok {
+	if it, ok := v.(*value.Iterator); ok {
 		return it.Next
 	}
 	return value.IterateOnce("", c.Iterate(v)).Next

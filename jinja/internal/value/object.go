@@ -6,22 +6,17 @@ import (
 	"github.com/agl-go/agl/jinja/internal/pytext"
 )
 
-// Iterator is an [Object] that yields elements once.
-type Iterator interface {
-	Object
-	Next() (v any, ok bool)
-}
-
-type generator struct {
+// Iterator is an [Object] that yields elements once, the results of Next.
+type Iterator struct {
 	name string
-	next func() (v any, ok bool)
+	Next func() (v any, ok bool)
 }
 
 // NewIterator returns an iterator over the results of next.
-func NewIterator(name string, next func() (v any, ok bool)) Iterator { return &generator{name, next} }
+func NewIterator(name string, next func() (v any, ok bool)) *Iterator { return &Iterator{name, next} }
 
 // IterateOnce returns an iterator over items.
-func IterateOnce(name string, items []any) Iterator {
+func IterateOnce(name string, items []any) *Iterator {
 	return NewIterator(name, func() (v any, ok bool) {
 		if len(items) == 0 {
 			return nil, false
@@ -31,21 +26,23 @@ func IterateOnce(name string, items []any) Iterator {
 	})
 }
 
-func (g *generator) TypeName() string                    { return "generator" }
-func (g *generator) Repr(*Runtime) string                { return "<generator object " + g.name + ">" }
-func (g *generator) Member(*Runtime, string) (any, bool) { return nil, false }
-func (g *generator) Next() (v any, ok bool)              { return g.next() }
+// TypeName implements [Object].
+func (*Iterator) TypeName() string { return "generator" }
 
-func (g *generator) Items(r *Runtime) []any {
+// Repr implements [Object].
+func (i *Iterator) Repr(*Runtime) string { return "<generator object " + i.name + ">" }
+
+// Member implements [Object].
+func (*Iterator) Member(*Runtime, string) (any, bool) { return nil, false }
+
+// Items implements [Iterable].
+func (i *Iterator) Items(r *Runtime) []any {
 	var items []any
-	for {
-		item, ok := g.next()
-		if !ok {
-			return items
-		}
+	for item, ok := i.Next(); ok; item, ok = i.Next() {
 		r.Step(1)
 		items = append(items, item)
 	}
+	return items
 }
 
 // Namespace is an object whose attributes templates can set.
