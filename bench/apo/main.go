@@ -82,7 +82,11 @@ func compare(ctx context.Context, opt options, w apotest.World) error {
 		}
 	}
 	theirs, ours := sides[0], sides[1]
-	ratio := times(theirs, ours)
+	speedUps := slices.Clone(theirs.seconds)
+	for i := range speedUps {
+		speedUps[i] /= ours.seconds[i]
+	}
+	ratio := bench.Median(speedUps)
 	fmt.Fprintf(table, "mean\t\tPython %.2f, ours %.2f\tPython %d, ours %d in all\tours %.1f × as fast (median)\n", bench.Mean(theirs.worth), bench.Mean(ours.worth), theirs.calls, ours.calls, ratio)
 	if err := table.Flush(); err != nil {
 		return err
@@ -96,15 +100,6 @@ type side struct {
 	search         func(context.Context, int) (result, error)
 	worth, seconds []float64
 	calls          int
-}
-
-// times returns the median of the speed-ups.
-func times(theirs, ours *side) float64 {
-	ratios := make([]float64, len(ours.seconds))
-	for i := range ratios {
-		ratios[i] = theirs.seconds[i] / ours.seconds[i]
-	}
-	return bench.Median(ratios)
 }
 
 func (b *comparison) worth(prompt string) float64 {

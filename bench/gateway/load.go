@@ -23,25 +23,25 @@ type server struct {
 	client  http.Transport
 }
 
-func (s *server) request(method, path, body string) (*http.Request, error) {
-	r, err := http.NewRequest(method, s.process.URL+path, strings.NewReader(body)) //nolint:noctx // do sets it
-	if err == nil && body != "" {
+// ask makes a request and returns the answer.
+func (s *server) ask(ctx context.Context, method, path, body string) ([]byte, error) {
+	r, err := http.NewRequestWithContext(ctx, method, s.process.URL+path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	return r, err
-}
-
-func (s *server) do(ctx context.Context, r *http.Request) ([]byte, error) {
-	res, err := s.client.RoundTrip(r.WithContext(ctx))
+	res, err := s.client.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
+	answer, err := io.ReadAll(res.Body)
 	if err == nil && res.StatusCode >= http.StatusMultipleChoices {
-		err = fmt.Errorf("%s %s: %s: %.300s", r.Method, r.URL.Path, res.Status, body)
+		err = fmt.Errorf("%s %s: %s: %.300s", method, path, res.Status, answer)
 	}
-	return body, err
+	return answer, err
 }
 
 // prepare creates the rollouts that are polled and registers the model server.
@@ -55,11 +55,7 @@ func (s *server) prepare(ctx context.Context, backend string) error {
 		{"/api/rollouts", "[" + strings.Join(list, ",") + "]"},
 		{"/api/models", fmt.Sprintf(`[{"model":%q,"endpoint":%q}]`, model, backend+"/v1")},
 	} {
-		r, err := s.request(http.MethodPost, x[0], x[1])
-		if err == nil {
-			_, err = s.do(ctx, r)
-		}
-		if err != nil {
+		if _, err := s.ask(ctx, http.MethodPost, x[0], x[1]); err != nil {
 			return err
 		}
 	}
@@ -72,23 +68,23 @@ func rollout(id string) string {
 		`"is_train":true,"config":{"timeout_seconds":1200,"local":{"agent_class":"agent:Agent","env_map":{"TASK":"input"}}},"metadata":{}}`, id, id)
 }
 
-func poll(s *server, worker, n int) (*http.Request, error) {
-	return s.request(http.MethodGet, fmt.Sprintf("/api/rollouts/p%d", (worker*31+n)%pending), "")
+func poll(ctx context.Context, s *server, worker, n int) ([]byte, error) {
+	return s.ask(ctx, http.MethodGet, fmt.Sprintf("/api/rollouts/p%d", (worker*31+n)%pending), "")
 }
 
-func create(s *server, _, _ int) (*http.Request, error) {
+func create(ctx context.Context, s *server, _, _ int) ([]byte, error) {
 	const batch = 256
 	var list []string
 	for range batch {
 		s.created++
 		list = append(list, rollout(fmt.Sprintf("c%d", s.created)))
 	}
-	return s.request(http.MethodPost, "/api/rollouts", "["+strings.Join(list, ",")+"]")
+	return s.ask(ctx, http.MethodPost, "/api/rollouts", "["+strings.Join(list, ",")+"]")
 }
 
-// call returns a model call of an agent. Each worker has rollouts of its own, with several calls each.
-func call(s *server, worker, n int) (*http.Request, error) {
-	return s.request(http.MethodPost, fmt.Sprintf("/proxy/rollout/p%d/attempt/0/mode/train/openai/v1/chat/completions", (worker*31+n/8)%pending),
+// call is a model call of an agent. Each worker has rollouts of its own, with several calls each.
+func call(ctx context.Context, s *server, worker, n int) ([]byte, error) {
+	return s.ask(ctx, http.MethodPost, fmt.Sprintf("/proxy/rollout/p%d/attempt/0/mode/train/openai/v1/chat/completions", (worker*31+n/8)%pending),
 		`{"model":"gpt","messages":[{"role":"system","content":"You are a helpful assistant."},{"role":"user","content":"Say hello."}],"temperature":0.2,"max_tokens":64}`)
 }
 
@@ -99,10 +95,7 @@ func (s *server) drive(ctx context.Context, w workload, span time.Duration) (ben
 		return bench.Calls{}, err
 	}
 	out, err := bench.Load(ctx, w.connections, span, 0, func(worker, n int) error {
-		r, err := w.request(s, worker, n)
-		if err == nil {
-			_, err = s.do(ctx, r)
-		}
+		_, err := w.call(ctx, s, worker, n)
 		return err
 	})
 	if err != nil {
@@ -120,11 +113,7 @@ func (s *server) drive(ctx context.Context, w workload, span time.Duration) (ben
 func (s *server) check(ctx context.Context) error {
 	found := 0
 	for i := range pending {
-		r, err := s.request(http.MethodGet, fmt.Sprintf("/api/rollouts/p%d/events", i), "")
-		if err != nil {
-			return err
-		}
-		body, err := s.do(ctx, r)
+		body, err := s.ask(ctx, http.MethodGet, fmt.Sprintf("/api/rollouts/p%d/events", i), "")
 		if err != nil {
 			return err
 		}

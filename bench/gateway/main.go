@@ -45,7 +45,7 @@ const (
 type workload struct {
 	name        string
 	connections int
-	request     func(s *server, worker, n int) (*http.Request, error)
+	call        func(ctx context.Context, s *server, worker, n int) ([]byte, error)
 	speed       float64
 	cpu, p99    float64
 }
