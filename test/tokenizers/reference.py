@@ -120,7 +120,7 @@ def main():
             # Ids that no text gives: some left out, some changed.
             broken = [i if rng.random() < 0.7 else rng.randrange(size) for i in ids if rng.random() < 0.9]
             print(json.dumps({
-                "text": text, "ids": ids, "wrapped": tok.encode(text).ids, "decoded": tok.decode(ids, skip_special_tokens=False), "plain": tok.decode(ids),
+                "text": text, "ids": ids, "decoded": tok.decode(ids, skip_special_tokens=False),
                 "broken": broken, "broken_text": tok.decode(broken, skip_special_tokens=False),
             }))
     elif command == "speed":

@@ -74,9 +74,7 @@ func reference(t testing.TB, f func(line []byte), script string, args ...string)
 type encoded struct {
 	Text       string  `json:"text"`
 	IDs        []int32 `json:"ids"`
-	Wrapped    []int32 `json:"wrapped"`
 	Decoded    string  `json:"decoded"`
-	Plain      string  `json:"plain"`
 	Broken     []int32 `json:"broken"`
 	BrokenText string  `json:"broken_text"`
 }
@@ -114,25 +112,17 @@ func compare(tok *tokenizer.Tokenizer, want encoded) string {
 	if !slices.Equal(ids, want.IDs) {
 		return difference("ids", ids, want.IDs)
 	}
-	if wrapped := tok.Append(nil, want.Text, tokenizer.Options{Added: true, Wrap: true}); !slices.Equal(wrapped, want.Wrapped) {
-		return difference("wrapped ids", wrapped, want.Wrapped)
-	}
 	for _, c := range []struct {
 		what string
 		ids  []int32
-		skip bool
 		want string
 	}{
-		{"decoded", want.IDs, false, want.Decoded}, {"without special tokens", want.IDs, true, want.Plain}, {"broken ids decoded", want.Broken, false, want.BrokenText},
+		{"decoded", want.IDs, want.Decoded}, {"broken ids decoded", want.Broken, want.BrokenText},
 	} {
-		got := tok.Decode(c.ids)
-		if c.skip {
-			got = tok.DecodeText(c.ids)
-		}
-		if got != c.want {
+		if got := tok.Decode(c.ids); got != c.want {
 			return c.what + ": got " + quoted(got) + ", want " + quoted(c.want)
 		}
-		d := tok.NewDecoder(c.skip)
+		d := tok.NewDecoder()
 		var streamed strings.Builder
 		for _, id := range c.ids {
 			streamed.WriteString(d.Add(id))

@@ -122,7 +122,7 @@ func (m *Model) StreamAfter(prompt []int32) chat.Stream {
 }
 
 func (m *Model) stream(reasoning bool) *stream {
-	s := &stream{style: m.style, thinks: m.thinks, stops: m.stops, decoder: m.tok.NewDecoder(false)}
+	s := &stream{style: m.style, thinks: m.thinks, stops: m.stops, decoder: m.tok.NewDecoder()}
 	if reasoning {
 		s.state = inReasoning
 	}

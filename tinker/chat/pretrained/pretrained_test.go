@@ -220,7 +220,7 @@ func TestThoughtInOneTokenWithText(t *testing.T) {
 		"a <think>b</think>":          {Content: "a <think>b</think>"},
 		"\n<think>\nb\n</think>\n\na": {Content: "a", Reasoning: "b"},
 	} {
-		s := &stream{style: m.style, thinks: m.thinks, stops: m.stops, decoder: m.tok.NewDecoder(false), held: text}
+		s := &stream{style: m.style, thinks: m.thinks, stops: m.stops, decoder: m.tok.NewDecoder(), held: text}
 		if d := s.decide(true); d.Content != want.Content || d.Reasoning != want.Reasoning {
 			t.Errorf("%q came as %+v, want %+v", text, d, want)
 		}

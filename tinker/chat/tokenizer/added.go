@@ -10,7 +10,6 @@ import (
 // addedToken is a token that is searched in text before anything else is done with it.
 type addedToken struct {
 	id                         int32
-	special                    bool
 	lstrip, rstrip, singleWord bool // as in tokenizer.json
 }
 

@@ -38,13 +38,8 @@ func byteLevelText(token string) string {
 // Decode returns the text of ids, special tokens included. Bytes that are no character become U+FFFD as in the reference:
 // one for each broken sequence; with byte fallback, one for each byte of a run of byte tokens that is not UTF-8. Unknown
 // ids have no text.
-func (t *Tokenizer) Decode(ids []int32) string { return t.decode(ids, false) }
-
-// DecodeText is Decode without special tokens.
-func (t *Tokenizer) DecodeText(ids []int32) string { return t.decode(ids, true) }
-
-func (t *Tokenizer) decode(ids []int32, skip bool) string {
-	d := Decoder{t: t, skip: skip}
+func (t *Tokenizer) Decode(ids []int32) string {
+	d := Decoder{t: t}
 	var b strings.Builder
 	for _, id := range ids {
 		b.WriteString(d.Add(id))
@@ -57,16 +52,15 @@ func (t *Tokenizer) decode(ids []int32, skip bool) string {
 // until they are a character or cannot become one.
 type Decoder struct {
 	t       *Tokenizer
-	skip    bool
 	pending []byte // the beginning of a character; with byte fallback, a run of byte tokens
 }
 
-// NewDecoder returns a decoder, which omits special tokens if skipSpecial is set.
-func (t *Tokenizer) NewDecoder(skipSpecial bool) *Decoder { return &Decoder{t: t, skip: skipSpecial} }
+// NewDecoder returns a decoder.
+func (t *Tokenizer) NewDecoder() *Decoder { return &Decoder{t: t} }
 
 // Add decodes an id and returns the text that is certain by then.
 func (d *Decoder) Add(id int32) string {
-	if id < 0 || int(id) >= len(d.t.tokens) || d.skip && d.t.added[id] {
+	if id < 0 || int(id) >= len(d.t.tokens) {
 		return ""
 	}
 	token := d.t.tokens[id]

@@ -46,35 +46,22 @@ type fileModel struct {
 
 // component is a normalizer, pre-tokenizer, post-processor or decoder, or a sequence of them.
 type component struct {
-	Type           string         `json:"type"`
-	Pattern        pattern        `json:"pattern"`
-	Content        string         `json:"content"`
-	Behavior       string         `json:"behavior"`
-	Invert         bool           `json:"invert"`
-	AddPrefixSpace bool           `json:"add_prefix_space"`
-	UseRegex       *bool          `json:"use_regex"`
-	Normalizers    []component    `json:"normalizers"`
-	Pretokenizers  []component    `json:"pretokenizers"`
-	Processors     []component    `json:"processors"`
-	Decoders       []component    `json:"decoders"`
-	Single         []templateItem `json:"single"`
-	SpecialTokens  map[string]struct {
-		IDs []int32 `json:"ids"`
-	} `json:"special_tokens"`
+	Type           string      `json:"type"`
+	Pattern        pattern     `json:"pattern"`
+	Content        string      `json:"content"`
+	Behavior       string      `json:"behavior"`
+	Invert         bool        `json:"invert"`
+	AddPrefixSpace bool        `json:"add_prefix_space"`
+	UseRegex       *bool       `json:"use_regex"`
+	Normalizers    []component `json:"normalizers"`
+	Pretokenizers  []component `json:"pretokenizers"`
+	Processors     []component `json:"processors"`
+	Decoders       []component `json:"decoders"`
 }
 
 type pattern struct {
 	String string `json:"String"`
 	Regex  string `json:"Regex"`
-}
-
-type templateItem struct {
-	SpecialToken *struct {
-		ID string `json:"id"`
-	} `json:"SpecialToken"`
-	Sequence *struct {
-		ID string `json:"id"`
-	} `json:"Sequence"`
 }
 
 // flat returns a component, or the components of a sequence, as one list; that of a missing one is empty.
@@ -268,7 +255,7 @@ func (t *Tokenizer) loadAdded(f *file) error {
 		}
 		t.tokens[a.ID] = a.Content
 		t.ids[a.Content] = a.ID
-		token := addedToken{id: a.ID, special: a.Special, lstrip: a.Lstrip, rstrip: a.Rstrip, singleWord: a.SingleWord}
+		token := addedToken{id: a.ID, lstrip: a.Lstrip, rstrip: a.Rstrip, singleWord: a.SingleWord}
 		if a.Normalized {
 			t.addedNormal.add(t.normalized(a.Content), token)
 		} else {
@@ -283,22 +270,7 @@ func (t *Tokenizer) loadPost(f *file) error {
 	for _, c := range f.PostProcessor.flat() {
 		switch c.Type {
 		case "ByteLevel": // changes offsets only
-		case "TemplateProcessing":
-			target := &t.prefix
-			for _, item := range c.Single {
-				switch {
-				case item.Sequence != nil && item.Sequence.ID == "A":
-					target = &t.suffix
-				case item.SpecialToken != nil:
-					special, ok := c.SpecialTokens[item.SpecialToken.ID]
-					if !ok {
-						return fmt.Errorf("post_processor: the template names %q, which is not in special_tokens", item.SpecialToken.ID)
-					}
-					*target = append(*target, special.IDs...)
-				default:
-					return fmt.Errorf("post_processor: a template item is neither a special token nor the sequence A")
-				}
-			}
+		case "TemplateProcessing": // puts tokens around a text, which chat templates do themselves
 		default:
 			return fmt.Errorf("post_processor: %s is not supported", c.Type)
 		}

@@ -28,7 +28,6 @@ type Tokenizer struct {
 
 	addedRaw, addedNormal addedSet
 	added                 map[int32]bool // whether an added token is special
-	prefix, suffix        []int32        // which the post-processor puts around a text
 
 	spaceMark string // stands for a blank; empty where a blank is itself
 
@@ -61,8 +60,6 @@ type Options struct {
 	// Added turns the texts of added tokens, special ones included, into these tokens. A rendered conversation needs it. Text
 	// from outside must not have it, or it could forge the marks of a conversation.
 	Added bool
-	// Wrap puts the post-processor's special tokens around the text, such as the beginning of sequence.
-	Wrap bool
 }
 
 // finish prepares what encoding needs.
@@ -107,7 +104,7 @@ func (t *Tokenizer) Added(id int32) bool {
 	return ok
 }
 
-// Special reports whether an id is a special token, which [Tokenizer.DecodeText] omits.
+// Special reports whether an id is a special token, such as the marks of a conversation.
 func (t *Tokenizer) Special(id int32) bool { return t.added[id] }
 
 // Encode returns the ids of text. The texts of added tokens in it are text like any other. The error is always nil.
@@ -120,16 +117,10 @@ func (t *Tokenizer) Append(dst []int32, text string, o Options) []int32 {
 	text = strings.ToValidUTF8(text, "\ufffd")
 	r := t.scratch.Get().(*scratch)
 	defer t.scratch.Put(r)
-	if o.Wrap {
-		dst = append(dst, t.prefix...)
-	}
 	if o.Added {
 		t.addedRaw.each(text, func(text string) { dst = t.appendPlain(dst, text, o, r) }, func(id int32) { dst = append(dst, id) })
 	} else {
 		dst = t.appendPlain(dst, text, o, r)
-	}
-	if o.Wrap {
-		dst = append(dst, t.suffix...)
 	}
 	return dst
 }

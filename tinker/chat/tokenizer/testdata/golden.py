@@ -72,7 +72,7 @@ def main():
             ids = tok.encode(text, add_special_tokens=False).ids
             broken = [i if rng.random() < 0.7 else rng.randrange(size) for i in ids[:40] if rng.random() < 0.9]
             cases.append({
-                "text": text, "ids": ids, "wrapped": tok.encode(text).ids, "plain": tok.decode(ids), "broken": broken,
+                "text": text, "ids": ids, "broken": broken,
                 "decoded": tok.decode(ids, skip_special_tokens=False), "broken_text": tok.decode(broken, skip_special_tokens=False),
             })
         (HERE / f"{name}.golden.json").write_text("[\n" + ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases) + "\n]\n")
