@@ -25,7 +25,7 @@ func placeholders(t agl.PromptTemplate) (names []string, ok bool) {
 
 // fieldName is a replacement field: a name with attributes and indices, or nothing or a number for an argument by position;
 // a conversion and a format may follow (Python's library reference, Format String Syntax).
-var fieldName = regexp.MustCompile(`^(\w[\w.\[\]]*|)(?:![rsa])?(?::[^{}]*)?$`)
+var fieldName = regexp.MustCompile(`^([\pL\pM\pN_][\pL\pM\pN_.\[\]]*|)(?:![rsa])?(?::[^{}]*)?$`)
 
 func fields(text string) (names []string, ok bool) {
 	ok = true

@@ -28,6 +28,7 @@ func TestPlaceholders(t *testing.T) {
 		{agl.PromptFString, "open { and {q}", []string{"{q}"}, false},
 		{agl.PromptFString, "closed } and {q}", []string{"{q}"}, false},
 		{agl.PromptFString, "plain", nil, true},
+		{agl.PromptFString, "{问题} und {größe:>8}", []string{"{größe}", "{问题}"}, true},
 		{agl.PromptJinja, "{{ user.name }} {{-x|upper-}} {# {{ no }} #} {% for t in  tools -%}{{t}}{% endfor %} {{ 'a' }}",
 			[]string{"{% endfor %}", "{% for t in tools %}", "{{ t }}", "{{ user.name }}", "{{ x }}"}, true},
 		{agl.PromptPOML, "<p>{{ task }}</p>", []string{"{{ task }}"}, true},
@@ -44,6 +45,7 @@ func TestRefusal(t *testing.T) {
 	for _, tt := range []struct{ old, text, want string }{
 		{"Answer {q}", "Think. {q}", ""},
 		{"Answer {q}", "Think.", "it lost {q}"},
+		{"回答 {问题}", "想一想", "it lost {问题}"},
 		{"Answer {q}", " \n", "the reply was empty"},
 		{"Answer {q}", "{q} {r} {s}", "it has {r}, {s}, which nothing fills in"},
 		{"Answer {q}", `{q} as {"a": 1}`, "it has a brace that belongs to no placeholder; a literal brace must be doubled"},
