@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -76,6 +77,17 @@ func TestUnitsStop(t *testing.T) {
 				t.Errorf("agl-%s.service lacks %s", name, setting)
 			}
 		}
+	}
+}
+
+// TestSocketOfThePage: a server takes over the socket of docs/from-agent-lightning-v1.md with the command beside it, which has neither a
+// certificate nor --insecure.
+func TestSocketOfThePage(t *testing.T) {
+	t.Parallel()
+	_, address, _ := strings.Cut(readText(t, "../../docs/from-agent-lightning-v1.md"), "\n    ListenStream=")
+	address, _, _ = strings.Cut(address, " ")
+	if host, _, err := net.SplitHostPort(address); err != nil || !net.ParseIP(host).IsLoopback() {
+		t.Errorf("ListenStream=%s: must be an address of this machine alone: %v", address, err)
 	}
 }
 
