@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -69,6 +70,35 @@ const (
 	// the store is.
 	ofSession access.Scope = 0
 )
+
+// With a secret for keys of attempts, a call of an attempt may have a key of the store, which resources that no proxy has handed out
+// can name; an agent without one is told so.
+func TestStoreKeysForAttempts(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	keys := access.NewKeys(store)
+	backend := serve(t, proxytest.VLLM(echo))
+	g := start(t, backend.BaseURL(), func(c *proxy.Config) {
+		c.Token, c.Access, c.KeySecret = "s3cret", askStore(t, store, keys), "a secret of sixteen bytes or more"
+	})
+	key := create(t, keys, access.NewKey{Name: "agents", Scopes: access.Live})
+	for given, want := range map[string]int{key: http.StatusOK, "": http.StatusUnauthorized} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL+attemptPath, strings.NewReader(hello))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+given)
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if err != nil || answer.StatusCode != want || want != http.StatusOK && !strings.Contains(string(body), "one that agl key create has made") {
+			t.Errorf("with %q: %s %s, %v", given, answer.Status, body, err)
+		}
+	}
+}
 
 // Every route keeps to its scopes: with each single scope, without a key and with one that
 // is unknown. The keys are those of a store that the proxy asks over HTTP.

@@ -136,7 +136,11 @@ func (k *keys) check(r *http.Request, key string, rt route) *openai.Error {
 	if _, run := runkey.ForAttempt(key, rt.rolloutID, rt.attemptID); run {
 		return errKey("the API key is the run's, not the attempt's; runners of the Python package pass the run's key on unchanged: get the attempt's key with POST /admin/attempts/key")
 	}
-	return errKey("the API key is missing, expired or not that of this attempt; use the key in the attempt's resource")
+	remedy := "use the key in the attempt's resource"
+	if k.access != nil {
+		remedy += ", or let it name one that agl key create has made"
+	}
+	return errKey("the API key is missing, expired or not that of this attempt; " + remedy)
 }
 
 func errKey(message string) *openai.Error {
