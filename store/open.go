@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -56,16 +57,12 @@ func OpenDriver(ctx context.Context, dsn string, options Options) (driver.Driver
 	case SQLite:
 		config := options.SQLite
 		config.Path, config.Lifetimes = name.Path, options.Lifetimes
-		if config.Logger == nil {
-			config.Logger = options.Logger
-		}
+		config.Logger = cmp.Or(config.Logger, options.Logger)
 		return sqlite.Open(ctx, config)
 	case Postgres:
 		config := options.Postgres
 		config.URL, config.Lifetimes = name.URL, options.Lifetimes
-		if config.Logger == nil {
-			config.Logger = options.Logger
-		}
+		config.Logger = cmp.Or(config.Logger, options.Logger)
 		return postgres.Open(ctx, config)
 	}
 	return nil, agl.Errorf(agl.CodeInternal, "store: no driver for %s", name)

@@ -38,7 +38,6 @@ func Run(t *testing.T, open Open) {
 			"queue follows the status":         testQueue,
 			"back to the front":                testFront,
 			"returned attempts":                testReturned,
-			"returned attempts with spans":     testReturnedSpans,
 			"live attempts of a worker":        testLiveAttempts,
 			"spans":                            testSpans,
 			"resources":                        testResources,
@@ -347,6 +346,8 @@ func testFront(d *harness) {
 	}
 	front("a", "b")
 	equal(d, "given back", d.claim(9), "a b c")
+	front("a")
+	equal(d, "given back by the batch that has claimed it", d.claim(9), "a b c")
 	d.apply(driver.Changes{Rollouts: changed(rollout("a", agl.RolloutPreparing), rollout("c", agl.RolloutPreparing))})
 	front("c")
 	equal(d, "given back again", d.claim(9), "c b")

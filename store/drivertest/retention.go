@@ -12,17 +12,15 @@ import (
 
 func retentionTests() map[string]func(*harness) {
 	return map[string]func(*harness){
-		"ping":                       testPing,
-		"evicted spans":              testEvicted,
-		"evicted and deleted":        testEvictedDeleted,
-		"evicted when it is made":    testEvictedNew,
-		"oldest spans":               testOldestSpans,
-		"oldest rollouts":            testOldestRollouts,
-		"oldest workers":             testOldestWorkers,
-		"oldest resources":           testOldestResources,
-		"oldest unknown sequences":   testOldestSequences,
-		"requeued by the same batch": testRequeued,
-		"front of what is queued":    testFrontQueued,
+		"ping":                                 testPing,
+		"evicted spans":                        testEvicted,
+		"evicted when it is made, and deleted": testEvictedNew,
+		"oldest spans":                         testOldestSpans,
+		"oldest rollouts":                      testOldestRollouts,
+		"oldest workers":                       testOldestWorkers,
+		"oldest resources":                     testOldestResources,
+		"oldest unknown sequences":             testOldestSequences,
+		"requeued by the same batch":           testRequeued,
 	}
 }
 
@@ -77,18 +75,7 @@ func testEvicted(d *harness) {
 	}
 }
 
-func testEvictedDeleted(d *harness) {
-	a := attempt("a", 1, agl.AttemptSucceeded, "")
-	d.apply(driver.Changes{
-		Rollouts: created(ended("a", 1)), Attempts: begun(a), Spans: []driver.SpanRecord{spanOf(a, "x", 1)},
-	})
-	d.apply(driver.Changes{EvictedRollouts: []string{"a"}})
-	d.apply(driver.Changes{DeletedRollouts: []string{"a"}})
-	equal(d, "unknown again", d.spanCount("a"), 0)
-	d.wantCounts(0, 0, 0)
-}
-
-// testEvictedNew inserts a rollout and its spans and evicts them in one batch.
+// testEvictedNew inserts a rollout and its spans and evicts them in one batch; then it deletes the rollout.
 func testEvictedNew(d *harness) {
 	a := attempt("a", 1, agl.AttemptSucceeded, "")
 	d.apply(driver.Changes{
@@ -96,6 +83,9 @@ func testEvictedNew(d *harness) {
 	})
 	equal(d, "evicted", d.spanCount("a"), -1)
 	d.wantCounts(1, 1, 0)
+	d.apply(driver.Changes{DeletedRollouts: []string{"a"}})
+	equal(d, "unknown again", d.spanCount("a"), 0)
+	d.wantCounts(0, 0, 0)
 }
 
 func (d *harness) oldest(kind driver.Removable, limit int) driver.OldestList {
@@ -279,11 +269,4 @@ func testRequeued(d *harness) {
 	equal(d, "queue", d.claim(9), "a b c")
 	d.apply(driver.Changes{Rollouts: changed(rollout("a", agl.RolloutPreparing))})
 	equal(d, "queue", d.claim(9), "b c")
-}
-
-// testFrontQueued claims a rollout and returns the claim in one batch.
-func testFrontQueued(d *harness) {
-	d.apply(driver.Changes{Rollouts: created(rollout("a", agl.RolloutQueuing), rollout("b", agl.RolloutQueuing))})
-	d.apply(driver.Changes{Rollouts: []driver.RolloutChange{{Rollout: rollout("a", agl.RolloutQueuing), Front: true}}})
-	equal(d, "queue", d.claim(9), "a b")
 }

@@ -5,27 +5,9 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
-func testReturned(d *harness) {
-	d.apply(driver.Changes{
-		Rollouts: created(rollout("r", agl.RolloutPreparing)),
-		Attempts: begun(attempt("r", 1, agl.AttemptFailed, ""), attempt("r", 2, agl.AttemptPreparing, "w")),
-	})
-	d.apply(driver.Changes{
-		Rollouts:         []driver.RolloutChange{{Rollout: rollout("r", agl.RolloutRequeuing), Front: true}},
-		ReturnedAttempts: []driver.AttemptKey{{RolloutID: "r", AttemptID: "at-2"}},
-	})
-	got := d.load(driver.LoadParams{Rollouts: []string{"r"}, Workers: []string{"w"}})
-	equal(d, "latest", got.Rollouts[0].Latest, "at-1")
-	for _, w := range got.Workers {
-		equal(d, "live attempts", w.LiveAttempts, 0)
-	}
-	page := must(d.QueryAttempts(d.ctx, agl.QueryAttemptsParams{RolloutID: "r", Paging: agl.Paging{Limit: -1}}))(d)
-	equal(d, "attempts", page.Total, 1)
-}
-
 // A reward may be posted for an attempt on which nobody has worked yet.
-func testReturnedSpans(d *harness) {
-	first, second := attempt("r", 1, agl.AttemptFailed, ""), attempt("r", 2, agl.AttemptPreparing, "")
+func testReturned(d *harness) {
+	first, second := attempt("r", 1, agl.AttemptFailed, ""), attempt("r", 2, agl.AttemptPreparing, "w")
 	only := attempt("s", 1, agl.AttemptPreparing, "")
 	d.apply(driver.Changes{
 		Rollouts: created(rollout("r", agl.RolloutPreparing), rollout("s", agl.RolloutPreparing)), Attempts: begun(first, second, only),
@@ -37,9 +19,12 @@ func testReturnedSpans(d *harness) {
 		},
 		ReturnedAttempts: []driver.AttemptKey{{RolloutID: "r", AttemptID: "at-2"}, {RolloutID: "s", AttemptID: "at-1"}},
 	})
+	got := d.load(driver.LoadParams{Rollouts: []string{"r"}})
+	equal(d, "latest", got.Rollouts[0].Latest, "at-1")
+	equal(d, "live attempts", d.liveAttempts("w"), 0)
+	d.wantCounts(2, 1, 1)
 	equal(d, "spans of the attempt before", d.spanCount("r"), 1)
 	equal(d, "spans of a rollout without an attempt", d.spanCount("s"), 0)
-	equal(d, "all spans", must(d.Statistics(d.ctx))(d).TotalSpans, 1)
 	for r := range d.records() {
 		if r.Span != nil {
 			equal(d, "span of an export", r.Span.SpanID, "x")

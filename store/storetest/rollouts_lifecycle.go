@@ -22,7 +22,6 @@ func lifecycleTests(a *area) {
 	a.test("late failure reopens nothing", testSucceededToFailed)
 	a.test("live status on a finished rollout moves the attempt only", testLiveOnFinished)
 	a.test("start attempt reopens a finished rollout", testReopenByAttempt)
-	a.test("revived requeuing rollout leaves the queue", testRevivedLeavesQueue)
 	a.test("derivation table", testDerivation)
 }
 
@@ -187,16 +186,6 @@ func testReopenByAttempt(h *harness) {
 	r := h.start(config(agl.RolloutConfig{}), "")
 	equal(h, "number", h.startAttempt(r.RolloutID, "").Attempt.SequenceID, 2)
 	h.wantError(errorOf(h.Store.StartAttempt(h.ctx, agl.StartAttemptParams{RolloutID: "nope"})), agl.ErrNotFound, "Rollout nope not found")
-}
-
-func testRevivedLeavesQueue(h *harness) {
-	r := h.enqueue(config(retry(3, agl.AttemptUnresponsive)))[0]
-	first := h.dequeueOne("", r.RolloutID)
-	h.report(r.RolloutID, first.Attempt.AttemptID, agl.AttemptUnresponsive)
-	h.wantStatus(r.RolloutID, agl.RolloutRequeuing, agl.AttemptUnresponsive)
-	h.touch(first.Attempt)
-	h.wantStatus(r.RolloutID, agl.RolloutRunning, agl.AttemptRunning)
-	h.wantEmptyQueue()
 }
 
 // testDerivation tests every combination of attempt status, retry condition and number of the attempt.
