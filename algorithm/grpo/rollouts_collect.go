@@ -21,6 +21,7 @@ type collector struct {
 	session *algorithm.Session
 	source  Source
 	roles   []*trainee // the first is that of cfg
+	unknown bool       // a live run has warned of a version that it does not know
 }
 
 // rollouts describes the rollouts [from, before) of a group. Their seeds depend on their places in the group and on the place of the group
@@ -87,11 +88,15 @@ func (c *collector) readRole(ctx context.Context, role *trainee, task jsontext.V
 	s.calls, s.continued, s.mismatches = merged.Report.Calls, merged.Report.Continued, len(merged.Report.Mismatches)
 	s.sequences, s.others = merged.Trajectories, len(merged.Report.Others)
 	if mask, why := c.offPolicy(role, merged, e.Rollout.ResourcesID.V); mask != "" {
-		level := slog.LevelWarn
-		if c.cfg.Live != nil && mask == algorithm.MaskVersion {
-			level = slog.LevelDebug // it is stale, as thousands may be after a restart
+		level, message := slog.LevelWarn, "a call cannot be trained on; the rollout is masked"
+		if c.cfg.Live != nil && mask == algorithm.MaskVersion { // as in thousands of rollouts after a restart
+			if c.unknown {
+				level = slog.LevelDebug
+			}
+			c.unknown = true
+			message = "weights that the run does not know, such as old ones after a restart, have answered a call; rollouts like this one are only counted, as stale"
 		}
-		c.cfg.Logger.Log(ctx, level, "a call cannot be trained on; the rollout is masked", "rollout_id", e.Rollout.RolloutID, "reason", mask, "error", why)
+		c.cfg.Logger.Log(ctx, level, message, "rollout_id", e.Rollout.RolloutID, "reason", mask, "error", why)
 		s.mask, s.offPolicy = mask, why
 		return s
 	}
