@@ -123,24 +123,13 @@ func appendHalf(dst []byte, v parquet.Value) ([]byte, error) {
 	if len(b) != 2 {
 		return nil, fmt.Errorf("a half-precision number of %d bytes, must be 2", len(b))
 	}
-	half := binary.LittleEndian.Uint16(b)
-	exponent, fraction := int(half>>10&0x1f), float64(half&0x3ff)
-	var f float64
-	switch exponent {
-	case 0:
-		f = math.Ldexp(fraction, -24)
-	case 0x1f:
-		f = math.Inf(1)
-		if fraction != 0 {
-			f = math.NaN()
-		}
-	default:
-		f = math.Ldexp(1024+fraction, exponent-25)
+	half := uint32(binary.LittleEndian.Uint16(b))
+	bits := half&0x8000<<16 | half&0x7fff<<13 // sign, exponent and fraction at their places in a float32
+	f := math.Float32frombits(bits) * 0x1p112 // the biases of the exponents are 127 and 15
+	if half&0x7c00 == 0x7c00 {                // infinity or NaN
+		f = math.Float32frombits(bits | 0x7f800000)
 	}
-	if half>>15 == 1 {
-		f = -f
-	}
-	return appendFloat(dst, f, 32), nil
+	return appendFloat(dst, float64(f), 32), nil
 }
 
 func appendTimestamp(t *format.TimestampType) appendScalar {

@@ -43,8 +43,8 @@ type releases struct {
 	mu     sync.Mutex
 	recent []release.Current   // the newest first
 	lacks  map[string]struct{} // the models that the newest names and the proxy does not serve; each is logged once
-	stop   context.CancelFunc
-	done   chan struct{}
+	stop   context.CancelFunc  // nil before start
+	polls  sync.WaitGroup
 }
 
 // start polls the current release until close. It does not wait for the first answer: until
@@ -54,17 +54,13 @@ func (r *releases) start(ctx context.Context) {
 		return
 	}
 	ctx, r.stop = context.WithCancel(ctx)
-	r.done = make(chan struct{})
-	go func() {
-		defer close(r.done)
-		r.follow(ctx)
-	}()
+	r.polls.Go(func() { r.follow(ctx) })
 }
 
 func (r *releases) close() {
-	if r.done != nil {
+	if r.stop != nil {
 		r.stop()
-		<-r.done
+		r.polls.Wait()
 	}
 }
 

@@ -20,8 +20,7 @@ const maxCancelled = 1 << 18
 // Both share one lock, so that no call can start while its attempt is being cancelled.
 type running struct {
 	mu        sync.Mutex
-	calls     map[attemptKey]*runningCall // the latest of each attempt
-	count     int
+	calls     map[*runningCall]struct{}
 	cancelled map[attemptKey]struct{} // tombstones
 	order     list.List               // of attemptKey in cancelled, the oldest in front
 	started   bool
@@ -29,16 +28,15 @@ type running struct {
 	idle      chan struct{} // closed once closing and nothing is running
 }
 
-// runningCall is a call; cancel ends it with the answer to its agent. It is in the list of its attempt's calls.
+// runningCall is a call; cancel ends it with the answer to its agent.
 type runningCall struct {
-	running        *running
-	attempt        attemptKey
-	cancel         context.CancelCauseFunc
-	earlier, later *runningCall
+	running *running
+	attempt attemptKey
+	cancel  context.CancelCauseFunc
 }
 
 func newRunning() *running {
-	return &running{calls: make(map[attemptKey]*runningCall), cancelled: make(map[attemptKey]struct{}), idle: make(chan struct{})}
+	return &running{calls: make(map[*runningCall]struct{}), cancelled: make(map[attemptKey]struct{}), idle: make(chan struct{})}
 }
 
 func errShuttingDown() *openai.Error {
@@ -71,12 +69,8 @@ func (r *running) enter(attempt attemptKey, cancel context.CancelCauseFunc) (_ *
 	case gone:
 		return nil, errAttemptCancelled()
 	}
-	call := &runningCall{running: r, attempt: attempt, cancel: cancel, earlier: r.calls[attempt]}
-	if call.earlier != nil {
-		call.earlier.later = call
-	}
-	r.calls[attempt] = call
-	r.count++
+	call := &runningCall{running: r, attempt: attempt, cancel: cancel}
+	r.calls[call] = struct{}{}
 	return call, nil
 }
 
@@ -85,18 +79,7 @@ func (c *runningCall) leave() {
 	r := c.running
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case c.later != nil:
-		c.later.earlier = c.earlier
-	case c.earlier != nil:
-		r.calls[c.attempt] = c.earlier
-	default:
-		delete(r.calls, c.attempt)
-	}
-	if c.earlier != nil {
-		c.earlier.later = c.later
-	}
-	if r.count--; r.count == 0 && r.closing {
+	if delete(r.calls, c); len(r.calls) == 0 && r.closing {
 		close(r.idle)
 	}
 }
@@ -125,9 +108,11 @@ func (r *running) interrupt(attempt attemptKey) {
 }
 
 func (r *running) interruptLocked(attempt attemptKey) (calls int) {
-	for call := r.calls[attempt]; call != nil; call = call.earlier {
-		call.cancel(errAttemptCancelled())
-		calls++
+	for call := range r.calls {
+		if call.attempt == attempt {
+			call.cancel(errAttemptCancelled())
+			calls++
+		}
 	}
 	return calls
 }
@@ -141,7 +126,7 @@ func (r *running) close() (idle <-chan struct{}, first bool) {
 		return r.idle, false
 	}
 	r.closing = true
-	if r.count == 0 {
+	if len(r.calls) == 0 {
 		close(r.idle)
 	}
 	return r.idle, true
@@ -151,10 +136,8 @@ func (r *running) close() (idle <-chan struct{}, first bool) {
 func (r *running) abort() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, call := range r.calls {
-		for ; call != nil; call = call.earlier {
-			call.cancel(errShuttingDown())
-		}
+	for call := range r.calls {
+		call.cancel(errShuttingDown())
 	}
-	return r.count
+	return len(r.calls)
 }

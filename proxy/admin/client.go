@@ -13,6 +13,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/httpserver"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/openai"
 	"github.com/agl-go/agl/proxy/quota"
 	"github.com/agl-go/agl/proxy/upstream"
@@ -100,11 +101,9 @@ func (c *Client) send(ctx context.Context, method, path string, v any) error {
 		return agl.Errorf(agl.CodeInvalid, "proxy: %s %s: %s", method, path, redirected)
 	}
 	message := strings.TrimSpace(string(reply))
-	openai.Members(reply, func(name, value []byte) {
-		if string(name) == "error" {
-			message = openai.ErrorMessage(value)
-		}
-	})
+	if fault, ok := rawjson.Get(reply, "error"); ok {
+		message = openai.ErrorMessage(fault)
+	}
 	return agl.Errorf(codeOf(res.StatusCode), "proxy: %s %s: %s", method, path, message)
 }
 

@@ -1,9 +1,6 @@
 package anthropic
 
 import (
-	"bytes"
-	"slices"
-
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/openai"
 )
@@ -11,8 +8,8 @@ import (
 // Accumulator assembles the events of a message's stream into the message that the same
 // call would have returned unstreamed. Its zero value is ready. Unknown members are kept.
 type Accumulator struct {
-	members   []field // of the message
-	usage     []field
+	members   openai.Fields // of the message
+	usage     openai.Fields
 	blocks    []*building
 	size      int
 	malformed int
@@ -20,16 +17,13 @@ type Accumulator struct {
 	done      bool
 }
 
-// field is a member.
-type field struct{ name, value []byte }
-
 // building is a content block that is being assembled.
 type building struct {
 	at      string // its index, as the backend spells it
-	members []field
-	texts   []field // the insides of joined strings
-	input   []byte  // of a tool use: the JSON so far, without escapes
-	lists   []field // the insides of joined lists
+	members openai.Fields
+	texts   openai.Fields // the insides of joined strings
+	input   []byte        // of a tool use: the JSON so far, without escapes
+	lists   openai.Fields // the insides of joined lists
 }
 
 // Size returns the estimated memory of the accumulator in bytes.
@@ -40,10 +34,8 @@ func (a *Accumulator) Malformed() int { return a.malformed }
 
 // Failure returns the error that the backend sent in the stream, as JSON, or nil.
 func (a *Accumulator) Failure() []byte {
-	for i := range a.members {
-		if f := &a.members[i]; string(f.name) == "error" && string(f.value) != "null" {
-			return f.value
-		}
+	if failure := a.members.Get("error"); openai.Given(failure) {
+		return failure
 	}
 	return nil
 }
@@ -53,7 +45,7 @@ func (a *Accumulator) Done() bool { return a.done }
 
 // Complete reports whether the event that ends a stream has been added, or one with the reason why the message ends.
 func (a *Accumulator) Complete() bool {
-	return a.done || slices.ContainsFunc(a.members, func(f field) bool { return string(f.name) == "stop_reason" && string(f.value) != "null" })
+	return a.done || openai.Given(a.members.Get("stop_reason"))
 }
 
 // Add adds the data of one event.
@@ -111,46 +103,15 @@ func (a *Accumulator) member(name, value []byte) {
 	case "usage":
 		openai.Members(value, func(name, value []byte) {
 			if string(value) != "null" {
-				a.size += set(&a.usage, name, value)
+				a.size += a.usage.Set(name, value)
 			}
 		})
 	case "content":
 	default:
-		if string(value) != "null" || !has(a.members, name) {
-			a.size += set(&a.members, name, value)
+		if string(value) != "null" || a.members.Get(string(name)) == nil {
+			a.size += a.members.Set(name, value)
 		}
 	}
-}
-
-func has(in []field, name []byte) bool {
-	return slices.ContainsFunc(in, func(f field) bool { return bytes.Equal(f.name, name) })
-}
-
-func set(to *[]field, name, value []byte) int {
-	for i := range *to {
-		if f := &(*to)[i]; bytes.Equal(f.name, name) {
-			grown := len(value) - len(f.value)
-			f.value = append(f.value[:0], value...)
-			return grown
-		}
-	}
-	*to = append(*to, field{bytes.Clone(name), bytes.Clone(value)})
-	return len(name) + len(value)
-}
-
-// extend appends to a member's value after a separator.
-func extend(to *[]field, name, more []byte, separator string) int {
-	for i := range *to {
-		if f := &(*to)[i]; bytes.Equal(f.name, name) {
-			if len(f.value) > 0 && len(more) > 0 {
-				f.value = append(f.value, separator...)
-			}
-			f.value = append(f.value, more...)
-			return len(more)
-		}
-	}
-	*to = append(*to, field{bytes.Clone(name), bytes.Clone(more)})
-	return len(name) + len(more)
 }
 
 func (a *Accumulator) start(at string, value []byte) {
@@ -159,9 +120,9 @@ func (a *Accumulator) start(at string, value []byte) {
 	openai.Members(value, func(name, value []byte) {
 		switch key := string(name); {
 		case value[0] == '"' && (key == "text" || key == "thinking"):
-			a.size += extend(&b.texts, name, value[1:len(value)-1], "")
+			a.size += b.texts.Extend(name, value[1:len(value)-1], "")
 		default:
-			a.size += set(&b.members, name, value)
+			a.size += b.members.Set(name, value)
 		}
 	})
 }
@@ -182,7 +143,7 @@ func (a *Accumulator) delta(at string, value []byte) {
 	openai.Members(value, func(name, value []byte) {
 		switch key := string(name); {
 		case key == "type":
-			if !has(b.members, name) { // the event that begins it did not come
+			if b.members.Get("type") == nil { // the event that begins it did not come
 				a.size += b.become(value)
 			}
 		case key == "partial_json":
@@ -190,11 +151,11 @@ func (a *Accumulator) delta(at string, value []byte) {
 			b.input = append(b.input, piece...)
 			a.size += len(piece)
 		case key == "citation":
-			a.size += extend(&b.lists, []byte("citations"), value, ",")
+			a.size += b.lists.Extend([]byte("citations"), value, ",")
 		case value[0] == '"' && (key == "text" || key == "thinking"):
-			a.size += extend(&b.texts, name, value[1:len(value)-1], "")
+			a.size += b.texts.Extend(name, value[1:len(value)-1], "")
 		default:
-			a.size += set(&b.members, name, value)
+			a.size += b.members.Set(name, value)
 		}
 	})
 }
@@ -207,16 +168,16 @@ func (b *building) become(delta []byte) int {
 		kind = "thinking"
 	case "input_json_delta":
 		kind = "tool_use"
-		b.members = append(b.members, field{[]byte("input"), []byte("{}")})
+		b.members.Set([]byte("input"), []byte("{}"))
 	}
-	return set(&b.members, []byte("type"), openai.Quote(kind))
+	return b.members.Set([]byte("type"), openai.Quote(kind))
 }
 
 // AppendJSON appends the message.
 func (a *Accumulator) AppendJSON(dst []byte) []byte {
 	o := rawjson.NewObject(dst)
 	for _, m := range a.members {
-		o.Member(m.name, m.value)
+		o.Member(m.Name, m.Value)
 	}
 	if a.started || len(a.blocks) > 0 {
 		o.Key("content")
@@ -226,7 +187,7 @@ func (a *Accumulator) AppendJSON(dst []byte) []byte {
 		o.Key("usage")
 		usage := rawjson.NewObject(o)
 		for _, m := range a.usage {
-			usage.Member(m.name, m.value)
+			usage.Member(m.Name, m.Value)
 		}
 		o = usage.End()
 	}
@@ -237,20 +198,20 @@ func (b *building) appendJSON(dst []byte) []byte {
 	o := rawjson.NewObject(dst)
 	for _, m := range b.members {
 		switch {
-		case string(m.name) == "input" && len(b.input) > 0:
-			o.Member(m.name, input(openai.Quote(b.input)))
-		case string(m.name) == "citations" && len(b.lists) > 0:
+		case string(m.Name) == "input" && len(b.input) > 0:
+			o.Member(m.Name, input(openai.Quote(b.input)))
+		case string(m.Name) == "citations" && len(b.lists) > 0:
 		default:
-			o.Member(m.name, m.value)
+			o.Member(m.Name, m.Value)
 		}
 	}
 	for _, m := range b.texts {
-		o.Member(m.name, nil)
-		o = append(append(append(o, '"'), m.value...), '"')
+		o.Member(m.Name, nil)
+		o = append(append(append(o, '"'), m.Value...), '"')
 	}
 	for _, m := range b.lists {
-		o.Member(m.name, nil)
-		o = append(append(append(o, '['), m.value...), ']')
+		o.Member(m.Name, nil)
+		o = append(append(append(o, '['), m.Value...), ']')
 	}
 	return o.End()
 }

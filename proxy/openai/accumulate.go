@@ -14,7 +14,7 @@ import (
 // Unknown members are kept: strings and lists of a delta are joined; of everything else
 // the last value that is not null counts.
 type Accumulator struct {
-	members   []keyed
+	members   Fields
 	choices   []*choice
 	size      int
 	malformed int
@@ -25,30 +25,27 @@ type Accumulator struct {
 	edits     []edit // of the current event; the memory is reused
 }
 
-// keyed is a member: its value is raw JSON, or the inside of a string.
-type keyed struct{ name, value []byte }
-
 type choice struct {
 	index    int
-	text     keyed // of a completion; a chat completion has a message
+	text     Member // of a completion; a chat completion has a message
 	message  message
-	members  []keyed
+	members  Fields
 	tokenIDs list
 	lists    []namedList // members of logprobs that are lists: chat has content and refusal, completions tokens and others
-	logprobs []keyed     // other members of logprobs
+	logprobs Fields      // other members of logprobs
 }
 
 // message collects deltas.
 type message struct {
-	texts   []keyed     // the insides of strings, with their escapes
+	texts   Fields      // the insides of strings, with their escapes
 	lists   []namedList // such as reasoning_details
-	members []keyed     // everything else
+	members Fields      // everything else
 	calls   []*toolCall
 }
 
 type toolCall struct {
 	index    int
-	members  []keyed
+	members  Fields
 	function message
 }
 
@@ -94,12 +91,7 @@ func (a *Accumulator) Malformed() int { return a.malformed }
 
 // Failure returns the error that the backend sent in the stream, as JSON, or nil.
 func (a *Accumulator) Failure() []byte {
-	for i := range a.members {
-		if string(a.members[i].name) == "error" {
-			return a.members[i].value
-		}
-	}
-	return nil
+	return a.members.Get("error")
 }
 
 // Done reports whether the [DONE] that ends a stream has come.
@@ -137,39 +129,8 @@ func (a *Accumulator) marker(data []byte) bool {
 // member takes a member of a chunk other than its choices.
 func (a *Accumulator) member(name, value []byte) {
 	if !rawjson.IsNull(value) {
-		a.size += set(&a.members, name, value)
+		a.size += a.members.Set(name, value)
 	}
-}
-
-// set keeps the last value of a member.
-func set(members *[]keyed, name, value []byte) int {
-	for i := range *members {
-		k := &(*members)[i]
-		if bytes.Equal(k.name, name) {
-			if bytes.Equal(k.value, value) {
-				return 0
-			}
-			grown := len(value) - len(k.value)
-			k.value = append(k.value[:0], value...)
-			return grown
-		}
-	}
-	*members = append(*members, keyed{bytes.Clone(name), bytes.Clone(value)})
-	return len(name) + len(value)
-}
-
-// join appends to the string of a member.
-func join(members *[]keyed, name, quoted []byte) int {
-	inner := quoted[1 : len(quoted)-1]
-	for i := range *members {
-		k := &(*members)[i]
-		if bytes.Equal(k.name, name) {
-			k.value = append(k.value, inner...)
-			return len(inner)
-		}
-	}
-	*members = append(*members, keyed{bytes.Clone(name), bytes.Clone(inner)})
-	return len(name) + len(inner)
 }
 
 // number reads the member index of the object at the start of raw; it is absent if there is none.
@@ -240,20 +201,21 @@ func (a *Accumulator) choiceMember(c *choice, m rawjson.Member) {
 		a.size += c.addTokenIDs(m)
 		a.note(c, m, (*choice).addTokenIDs)
 	default:
-		a.size += set(&c.members, m.Name, m.Value)
+		a.size += c.members.Set(m.Name, m.Value)
 	}
 }
 
 // finished reports whether the choice has a finish reason.
 func (c *choice) finished() bool {
-	return slices.ContainsFunc(c.members, func(m keyed) bool { return string(m.name) == "finish_reason" && string(m.value) != `""` })
+	reason := c.members.Get("finish_reason")
+	return reason != nil && string(reason) != `""`
 }
 
 var textName = []byte("text")
 
 func (c *choice) addText(m rawjson.Member) int {
-	c.text.name = textName
-	c.text.value = append(c.text.value, m.Value[1:len(m.Value)-1]...)
+	c.text.Name = textName
+	c.text.Value = append(c.text.Value, m.Value[1:len(m.Value)-1]...)
 	return len(m.Value)
 }
 
@@ -281,7 +243,7 @@ func (c *choice) addLogprob(m rawjson.Member) int {
 	case m.Value[0] == '[':
 		return listOf(&c.lists, m.Name).add(m.Value)
 	default:
-		return set(&c.logprobs, m.Name, m.Value)
+		return c.logprobs.Set(m.Name, m.Value)
 	}
 }
 
@@ -318,9 +280,9 @@ func (d *message) take(m rawjson.Member) int {
 	case m.Value[0] == '[':
 		return listOf(&d.lists, m.Name).add(m.Value)
 	case m.Value[0] != '"' || name == "role" || name == "id" || name == "type":
-		return set(&d.members, m.Name, m.Value)
+		return d.members.Set(m.Name, m.Value)
 	default:
-		return join(&d.texts, m.Name, m.Value)
+		return d.texts.Extend(m.Name, m.Value[1:len(m.Value)-1], "")
 	}
 }
 
@@ -345,7 +307,7 @@ func (d *message) addCall(raw []byte, place int) int {
 		case name == "function":
 			grown += call.function.add(m.Value)
 		default:
-			grown += set(&call.members, m.Name, m.Value)
+			grown += call.members.Set(m.Name, m.Value)
 		}
 	})
 	return grown
@@ -353,27 +315,21 @@ func (d *message) addCall(raw []byte, place int) int {
 
 // precedes reports whether a delta with the index of a call begins another one. See [ChatCall.Follows].
 func (c *toolCall) precedes(raw []byte) bool {
-	var begun []byte
-	for _, m := range c.members {
-		if string(m.name) == "id" {
-			begun = m.value
-		}
-	}
 	var delta ChatCall
 	delta.ID, _ = rawjson.Get(raw, "id")
 	function, _ := rawjson.Get(raw, "function")
 	delta.Function.Name, _ = rawjson.Get(function, "name")
-	return delta.Follows(begun)
+	return delta.Follows(c.members.Get("id"))
 }
 
 // AppendJSON appends the completion.
 func (a *Accumulator) AppendJSON(dst []byte) []byte {
 	dst = append(dst, '{')
 	for _, m := range a.members {
-		if string(m.name) == "object" {
-			m.value = bytes.Replace(m.value, []byte(".chunk"), nil, 1)
+		if string(m.Name) == "object" {
+			m.Value = bytes.Replace(m.Value, []byte(".chunk"), nil, 1)
 		}
-		dst = appendMember(dst, m.name, m.value)
+		dst = appendMember(dst, m.Name, m.Value)
 	}
 	dst = append(appendName(dst, []byte("choices")), '[')
 	slices.SortStableFunc(a.choices, func(a, b *choice) int { return cmp.Compare(a.index, b.index) }) // a stream may begin with any
@@ -412,9 +368,9 @@ func appendList(dst, name []byte, l list) []byte {
 func (c *choice) appendJSON(dst []byte) []byte {
 	dst = append(dst, `{"index":`...)
 	dst = strconv.AppendInt(dst, int64(c.index), 10)
-	if c.text.name != nil {
-		dst = append(appendName(dst, c.text.name), '"')
-		dst = append(append(dst, c.text.value...), '"')
+	if c.text.Name != nil {
+		dst = append(appendName(dst, c.text.Name), '"')
+		dst = append(append(dst, c.text.Value...), '"')
 	} else {
 		dst = c.message.appendJSON(appendName(dst, []byte("message")))
 	}
@@ -424,12 +380,12 @@ func (c *choice) appendJSON(dst []byte) []byte {
 			dst = appendList(dst, l.name, l.list)
 		}
 		for _, m := range c.logprobs {
-			dst = appendMember(dst, m.name, m.value)
+			dst = appendMember(dst, m.Name, m.Value)
 		}
 		dst = append(dst, '}')
 	}
 	for _, m := range c.members {
-		dst = appendMember(dst, m.name, m.value)
+		dst = appendMember(dst, m.Name, m.Value)
 	}
 	dst = appendList(dst, []byte("token_ids"), c.tokenIDs)
 	return append(dst, '}')
@@ -438,14 +394,14 @@ func (c *choice) appendJSON(dst []byte) []byte {
 func (d *message) appendJSON(dst []byte) []byte {
 	dst = append(dst, '{')
 	for _, m := range d.members {
-		dst = appendMember(dst, m.name, m.value)
+		dst = appendMember(dst, m.Name, m.Value)
 	}
 	for _, l := range d.lists {
 		dst = appendList(dst, l.name, l.list)
 	}
 	for _, m := range d.texts {
-		dst = append(appendName(dst, m.name), '"')
-		dst = append(dst, m.value...)
+		dst = append(appendName(dst, m.Name), '"')
+		dst = append(dst, m.Value...)
 		dst = append(dst, '"')
 	}
 	if len(d.calls) > 0 {
@@ -464,7 +420,7 @@ func (d *message) appendJSON(dst []byte) []byte {
 func (t *toolCall) appendJSON(dst []byte) []byte {
 	dst = append(dst, '{')
 	for _, m := range t.members {
-		dst = appendMember(dst, m.name, m.value)
+		dst = appendMember(dst, m.Name, m.Value)
 	}
 	dst = appendName(dst, []byte("function"))
 	dst = t.function.appendJSON(dst)

@@ -1,10 +1,55 @@
 package openai
 
-import "github.com/agl-go/agl/internal/rawjson"
+import (
+	"bytes"
+
+	"github.com/agl-go/agl/internal/rawjson"
+)
 
 // Member is one member of a raw object: the name as spelled between its quotes, and
 // the value.
 type Member struct{ Name, Value []byte }
+
+// Fields are members that are collected from the events of a stream. A value is raw JSON, or the inside of a string or a list.
+type Fields []Member
+
+// Get returns the value of a member, or nil.
+func (f Fields) Get(name string) []byte {
+	for _, m := range f {
+		if string(m.Name) == name {
+			return m.Value
+		}
+	}
+	return nil
+}
+
+// Set replaces the value of a member, and returns by how many bytes it has grown.
+func (f *Fields) Set(name, value []byte) int {
+	for i := range *f {
+		if m := &(*f)[i]; bytes.Equal(m.Name, name) {
+			grown := len(value) - len(m.Value)
+			m.Value = append(m.Value[:0], value...)
+			return grown
+		}
+	}
+	*f = append(*f, Member{bytes.Clone(name), bytes.Clone(value)})
+	return len(name) + len(value)
+}
+
+// Extend appends to the value of a member after a separator, and returns by how many bytes it has grown.
+func (f *Fields) Extend(name, more []byte, separator string) int {
+	for i := range *f {
+		if m := &(*f)[i]; bytes.Equal(m.Name, name) {
+			if len(m.Value) > 0 && len(more) > 0 {
+				m.Value = append(m.Value, separator...)
+			}
+			m.Value = append(m.Value, more...)
+			return len(more)
+		}
+	}
+	*f = append(*f, Member{bytes.Clone(name), bytes.Clone(more)})
+	return len(name) + len(more)
+}
 
 // Reply holds the parts of a chat completion or of an error.
 type Reply struct {

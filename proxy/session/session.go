@@ -114,11 +114,10 @@ type Session struct {
 // Manager knows the open sessions. Its methods are safe for concurrent use.
 type Manager struct {
 	config Config
-	wake   chan struct{} // a session is to be ended
-	stop   context.CancelFunc
-	done   chan struct{} // closed when the background work has ended
-	ends   sync.WaitGroup
-	slots  chan struct{} // holds a token for each session that is being ended in the background
+	wake   chan struct{}      // a session is to be ended
+	stop   context.CancelFunc // nil before Start
+	ends   sync.WaitGroup     // the background work
+	slots  chan struct{}      // holds a token for each session that is being ended in the background
 
 	unended, unfound Seldom
 
@@ -146,19 +145,14 @@ func New(config Config) *Manager {
 // Start starts the background work, which ends sessions, until Close.
 func (m *Manager) Start(ctx context.Context) {
 	ctx, m.stop = context.WithCancel(ctx)
-	m.done = make(chan struct{})
-	go func() {
-		defer close(m.done)
-		m.run(ctx)
-		m.ends.Wait()
-	}()
+	m.ends.Go(func() { m.run(ctx) })
 }
 
 // Close ends the background work. Open sessions stay open, for the next manager.
 func (m *Manager) Close() {
-	if m.done != nil {
+	if m.stop != nil {
 		m.stop()
-		<-m.done
+		m.ends.Wait()
 	}
 }
 

@@ -13,17 +13,10 @@ import (
 	"github.com/agl-go/agl/internal/secret"
 )
 
-// engines sends control requests to the engines behind the backends: health probes,
-// pause and resume.
-type engines struct {
-	transport http.RoundTripper
-	key       func(b *backend) (string, error)
-}
-
-// request sends a request to a URL of a backend's engine. A POST has an empty object as
-// its body, because some engines decode it.
-func (e *engines) request(ctx context.Context, method string, at *url.URL, b *backend) error {
-	key, err := e.key(b)
+// control sends a request to a URL of a backend's engine: a health probe, a pause or its end.
+// A POST has an empty object as its body, because some engines decode it.
+func (p *Pool) control(ctx context.Context, method string, at *url.URL, b *backend) error {
+	key, err := p.keyOf(b)
 	if err != nil {
 		return err
 	}
@@ -41,7 +34,7 @@ func (e *engines) request(ctx context.Context, method string, at *url.URL, b *ba
 	if key != "" {
 		b.setKey(req.Header, key)
 	}
-	res, err := roundTrip(e.transport, req)
+	res, err := roundTrip(p.cfg.Transport, req)
 	if err != nil {
 		return err
 	}
@@ -61,7 +54,7 @@ func (e *engines) request(ctx context.Context, method string, at *url.URL, b *ba
 const engineTimeout = 30 * time.Second
 
 // postAll posts to a URL of every backend concurrently, and to each URL only once.
-func (e *engines) postAll(ctx context.Context, t *table, of func(b *backend) *url.URL) error {
+func (p *Pool) postAll(ctx context.Context, of func(b *backend) *url.URL) error {
 	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
 	defer cancel()
 	var (
@@ -70,14 +63,14 @@ func (e *engines) postAll(ctx context.Context, t *table, of func(b *backend) *ur
 		failed []EngineFailure
 		done   = make(map[string]bool)
 	)
-	t.backends(func(b *backend) {
+	p.models.Load().backends(func(b *backend) {
 		at := of(b)
 		if at == nil || done[at.String()] {
 			return
 		}
 		done[at.String()] = true
 		group.Go(func() {
-			if err := e.request(ctx, http.MethodPost, at, b); err != nil {
+			if err := p.control(ctx, http.MethodPost, at, b); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				failed = append(failed, EngineFailure{URL: secret.RedactURL(at.String()), Err: err})

@@ -96,7 +96,6 @@ type Pool struct {
 	swap    sync.Mutex // held by SetModels
 	models  atomic.Pointer[table]
 	gate    gate
-	engines engines
 	posting sync.Mutex  // held while the engines are told of a pause or its end, so that none stays paused
 	cache   *replyCache // nil when there is none
 	buffers sync.Pool   // of *[]byte, for replies

@@ -36,15 +36,13 @@ func New(cfg Config) (*Pool, error) {
 		p.own = NewTransport()
 		p.cfg.Transport = p.own
 	}
-	p.engines = engines{p.cfg.Transport, p.keyOf}
 	return p, p.SetModels(cfg.Models)
 }
 
 // Start starts the health probes, until Close or the end of ctx. Call it once.
 func (p *Pool) Start(ctx context.Context) {
 	ctx, p.cancel = context.WithCancel(ctx)
-	probing := prober{p.cfg.Health, p.engines, func(visit func(b *backend)) { p.models.Load().backends(visit) }, p.cfg.Logger}
-	p.probes.Go(func() { probing.run(ctx) })
+	p.probes.Go(func() { p.probeAll(ctx) })
 }
 
 // Close ends the probes and closes idle connections. All calls must have ended.
@@ -164,7 +162,7 @@ func (p *Pool) Pause(ctx context.Context, mode PauseMode) error {
 	if p.PauseState().Mode == "" {
 		return agl.Errorf(agl.CodeConflict, "pause: the proxy was resumed before it was paused")
 	}
-	return p.engines.postAll(ctx, p.models.Load(), func(b *backend) *url.URL { return b.pause })
+	return p.postAll(ctx, func(b *backend) *url.URL { return b.pause })
 }
 
 // Resume requests every Model.ResumeURL and then lets calls pass again, waiting
@@ -172,7 +170,7 @@ func (p *Pool) Pause(ctx context.Context, mode PauseMode) error {
 func (p *Pool) Resume(ctx context.Context) error {
 	p.posting.Lock()
 	defer p.posting.Unlock()
-	err := p.engines.postAll(ctx, p.models.Load(), func(b *backend) *url.URL { return b.resume })
+	err := p.postAll(ctx, func(b *backend) *url.URL { return b.resume })
 	p.gate.open()
 	p.cfg.Logger.InfoContext(ctx, "resumed")
 	return err
