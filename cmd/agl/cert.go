@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -72,24 +71,16 @@ func (c *certCommand) run(_ context.Context, out *console.Console) error {
 	if err != nil {
 		return err
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return err
-	}
 	template := &x509.Certificate{
-		SerialNumber: serialNumber(), Subject: pkix.Name{CommonName: c.Name, Organization: []string{"agl"}},
-		NotBefore: now.Add(-clockSkew), NotAfter: now.AddDate(0, 0, c.Days),
+		Subject:  pkix.Name{CommonName: c.Name, Organization: []string{"agl"}},
+		NotAfter: now.AddDate(0, 0, c.Days),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	if !c.Client {
 		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 		c.addHosts(template)
 	}
-	certificate, err := x509.CreateCertificate(rand.Reader, template, ca.Leaf, &key.PublicKey, ca.PrivateKey)
-	if err != nil {
-		return fmt.Errorf("make a certificate: %w", err)
-	}
-	if err := c.write(c.Name, certificate, key); err != nil {
+	if err := c.issue(c.Name, template, &ca, now); err != nil {
 		return err
 	}
 	return out.Printf("%s, %s: valid until %s\n%s: what the other side trusts\n", c.file(c.Name+".pem"), c.file(c.Name+".key"),
@@ -132,21 +123,29 @@ func (c *certCommand) authority(now time.Time) (tls.Certificate, error) {
 }
 
 func (c *certCommand) newAuthority(now time.Time) error {
+	const years = 10
+	return c.issue("ca", &x509.Certificate{
+		Subject:  pkix.Name{CommonName: "agl private CA", Organization: []string{"agl"}},
+		NotAfter: now.AddDate(years, 0, 0),
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
+	}, nil, now)
+}
+
+// issue makes a key and its certificate, signed by a CA; nil is by itself.
+func (c *certCommand) issue(name string, template *x509.Certificate, ca *tls.Certificate, now time.Time) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
 	}
-	const years = 10
-	template := &x509.Certificate{
-		SerialNumber: serialNumber(), Subject: pkix.Name{CommonName: "agl private CA", Organization: []string{"agl"}},
-		NotBefore: now.Add(-clockSkew), NotAfter: now.AddDate(years, 0, 0),
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
+	if ca == nil {
+		ca = &tls.Certificate{Leaf: template, PrivateKey: key}
 	}
-	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	template.NotBefore = now.Add(-clockSkew)
+	certificate, err := x509.CreateCertificate(rand.Reader, template, ca.Leaf, &key.PublicKey, ca.PrivateKey)
 	if err != nil {
-		return fmt.Errorf("make a CA: %w", err)
+		return fmt.Errorf("make certificates: %w", err)
 	}
-	return c.write("ca", certificate, key)
+	return c.write(name, certificate, key)
 }
 
 // write writes the key first, so that a certificate never lies there without it.
@@ -171,11 +170,4 @@ func (c *certCommand) write(name string, certificate []byte, key *ecdsa.PrivateK
 		}
 	}
 	return nil
-}
-
-func serialNumber() *big.Int {
-	var b [16]byte
-	rand.Read(b[:])
-	b[0] &= 0x7f // positive
-	return new(big.Int).SetBytes(b[:])
 }

@@ -9,7 +9,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -47,22 +49,10 @@ func (w *size) UnmarshalText(text []byte) error {
 
 // Given returns the name of the first flag that was given; empty if none was.
 func (s Sizes) Given() string {
-	for _, f := range []struct {
-		name  string
-		given bool
-	}{
-		{"--name", s.Name != ""},
-		{"--characters", s.Characters != ""},
-		{"--bytes", s.Bytes},
-		{"--vocab", s.Vocab != 0},
-		{"--context", s.Context != 0},
-		{"--layers", s.Layers != 0},
-		{"--dim", s.Dim != 0},
-		{"--heads", s.Heads != 0},
-		{"--ff", s.FF != 0},
-	} {
-		if f.given {
-			return f.name
+	flags := reflect.ValueOf(s)
+	for i := range flags.NumField() {
+		if !flags.Field(i).IsZero() {
+			return "--" + strings.ToLower(flags.Type().Field(i).Name)
 		}
 	}
 	return ""
