@@ -127,35 +127,30 @@ func (c *Collector) advance(ctx context.Context, h *head) error {
 	}
 }
 
-// finished returns all finished rollouts, the oldest first. Rollouts that finish during the query move the others
-// back in its order, and deleted ones move them forward, so each page overlaps the previous one.
+// finished returns all finished rollouts, the oldest first. Those that finish during the query have events of their own.
 func (c *Collector) finished(ctx context.Context) ([]string, error) {
-	const page, overlap = 1000, 200
+	const page = 1000
 	var ids []string
+	query := agl.QueryRolloutsParams{
+		StatusIn: []agl.RolloutStatus{agl.RolloutSucceeded, agl.RolloutFailed, agl.RolloutCancelled},
+		Paging:   agl.Paging{Limit: page, SortBy: "start_time", Order: agl.Ascending},
+	}
 	for {
-		got, err := c.store.QueryRollouts(ctx, agl.QueryRolloutsParams{
-			StatusIn: []agl.RolloutStatus{agl.RolloutSucceeded, agl.RolloutFailed, agl.RolloutCancelled},
-			Paging:   agl.Paging{Limit: page, Offset: max(len(ids)-overlap, 0), SortBy: "start_time", Order: agl.Descending},
-		})
+		got, err := c.store.QueryRollouts(ctx, query)
+		if query.After != "" && errors.Is(err, agl.ErrInvalid) { // the last of the page before was deleted: start over
+			ids, query.After = nil, ""
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
-		items := got.Items
-		if len(ids) > 0 {
-			at := slices.IndexFunc(items, func(r agl.AttemptedRollout) bool { return r.RolloutID == ids[len(ids)-1] })
-			if at < 0 { // too many were deleted or finished: start over
-				ids = ids[:0]
-				continue
-			}
-			items = items[at+1:]
+		for i := range got.Items {
+			ids = append(ids, got.Items[i].RolloutID)
 		}
-		for i := range items {
-			ids = append(ids, items[i].RolloutID)
-		}
-		if len(items) == 0 || len(got.Items) < page {
-			slices.Reverse(ids)
+		if len(got.Items) < page {
 			return ids, nil
 		}
+		query.After = ids[len(ids)-1]
 	}
 }
 
