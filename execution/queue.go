@@ -25,14 +25,12 @@ type closableQueue struct {
 	closed chan struct{} // is closed while the queue is
 }
 
-// Capabilities implements agl.Store.
 func (q *closableQueue) Capabilities() agl.Capabilities {
 	can := q.Store.Capabilities()
 	can.CloseQueue = true
 	return can
 }
 
-// CloseQueue implements agl.Store.
 func (q *closableQueue) CloseQueue(context.Context) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -42,7 +40,6 @@ func (q *closableQueue) CloseQueue(context.Context) error {
 	return nil
 }
 
-// OpenQueue implements agl.Store.
 func (q *closableQueue) OpenQueue(context.Context) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

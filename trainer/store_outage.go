@@ -53,79 +53,65 @@ func again[P, T any](ctx context.Context, o *outlast, p P, method func(context.C
 	}
 }
 
-// EnqueueRollouts implements [agl.Store].
 func (o *outlast) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams) ([]agl.Rollout, error) {
 	p.IdempotencyKey = cmp.Or(p.IdempotencyKey, rand.Text())
 	return again(ctx, o, p, o.Store.EnqueueRollouts)
 }
 
-// StartRollout implements [agl.Store].
 func (o *outlast) StartRollout(ctx context.Context, p agl.StartRolloutParams) (agl.AttemptedRollout, error) {
 	p.IdempotencyKey = cmp.Or(p.IdempotencyKey, rand.Text())
 	return again(ctx, o, p, o.Store.StartRollout)
 }
 
-// AddResources implements [agl.Store].
 func (o *outlast) AddResources(ctx context.Context, p agl.AddResourcesParams) (agl.ResourcesUpdate, error) {
 	p.IdempotencyKey = cmp.Or(p.IdempotencyKey, rand.Text())
 	return again(ctx, o, p, o.Store.AddResources)
 }
 
-// UpdateResources implements [agl.Store].
 func (o *outlast) UpdateResources(ctx context.Context, p agl.UpdateResourcesParams) (agl.ResourcesUpdate, error) {
 	p.IdempotencyKey = cmp.Or(p.IdempotencyKey, rand.Text())
 	return again(ctx, o, p, o.Store.UpdateResources)
 }
 
-// DequeueRollouts implements [agl.Store].
 func (o *outlast) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams) (agl.DequeueResult, error) {
 	p.IdempotencyKey = cmp.Or(p.IdempotencyKey, rand.Text())
 	return again(ctx, o, p, o.Store.DequeueRollouts)
 }
 
-// CancelRollout implements [agl.Store].
 func (o *outlast) CancelRollout(ctx context.Context, p agl.CancelRolloutParams) (agl.Rollout, error) {
 	return again(ctx, o, p, o.Store.CancelRollout)
 }
 
-// GetRollout implements [agl.Store].
 func (o *outlast) GetRollout(ctx context.Context, p agl.GetRolloutParams) (agl.AttemptedRollout, error) {
 	return again(ctx, o, p, o.Store.GetRollout)
 }
 
-// QueryRollouts implements [agl.Store].
 func (o *outlast) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (agl.Page[agl.AttemptedRollout], error) {
 	return again(ctx, o, p, o.Store.QueryRollouts)
 }
 
-// QueryAttempts implements [agl.Store].
 func (o *outlast) QueryAttempts(ctx context.Context, p agl.QueryAttemptsParams) (agl.Page[agl.Attempt], error) {
 	return again(ctx, o, p, o.Store.QueryAttempts)
 }
 
-// WaitForRollouts implements [agl.Store].
 func (o *outlast) WaitForRollouts(ctx context.Context, p agl.WaitForRolloutsParams) ([]agl.Rollout, error) {
 	return again(ctx, o, p, o.Store.WaitForRollouts)
 }
 
-// GetResources implements [agl.Store].
 func (o *outlast) GetResources(ctx context.Context, p agl.GetResourcesParams) (agl.ResourcesUpdate, error) {
 	return again(ctx, o, p, o.Store.GetResources)
 }
 
-// GetLatestResources implements [agl.Store].
 func (o *outlast) GetLatestResources(ctx context.Context) (agl.ResourcesUpdate, error) {
 	return again(ctx, o, struct{}{}, func(ctx context.Context, _ struct{}) (agl.ResourcesUpdate, error) {
 		return o.Store.GetLatestResources(ctx)
 	})
 }
 
-// QuerySpans implements [agl.Store].
 func (o *outlast) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[agl.Span], error) {
 	return again(ctx, o, p, o.Store.QuerySpans)
 }
 
-// QueryShortSpans implements [agl.Store].
 func (o *outlast) QueryShortSpans(ctx context.Context, p agl.QueryShortSpansParams) (agl.ShortSpans, error) {
 	return again(ctx, o, p, o.Store.QueryShortSpans)
 }
@@ -137,7 +123,6 @@ type outlastCollector struct {
 	outlast *outlast
 }
 
-// Collect implements [agl.Collector].
 func (c outlastCollector) Collect(ctx context.Context, p agl.CollectParams) (agl.Collection, error) {
 	return again(ctx, c.outlast, p, c.Collector.Collect)
 }

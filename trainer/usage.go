@@ -40,7 +40,6 @@ type metered struct {
 	*meter
 }
 
-// AddSpans implements [proxy.Spans].
 func (s metered) AddSpans(ctx context.Context, p agl.AddSpansParams) (agl.AddSpansResult, error) {
 	result, err := s.Spans.AddSpans(ctx, p)
 	if err != nil {
@@ -55,7 +54,6 @@ func (s metered) AddSpans(ctx context.Context, p agl.AddSpansParams) (agl.AddSpa
 	return result, nil
 }
 
-// AddSpansJSON implements [proxy.Spans].
 func (s metered) AddSpansJSON(ctx context.Context, p agl.AddSpansJSONParams) (agl.AddSpansResult, error) {
 	result, err := s.Spans.AddSpansJSON(ctx, p)
 	if err != nil {

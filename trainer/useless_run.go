@@ -49,7 +49,6 @@ type uselessCheck struct {
 	failures  failures
 }
 
-// WaitForRollouts implements [agl.Store].
 func (c *uselessCheck) WaitForRollouts(ctx context.Context, p agl.WaitForRolloutsParams) ([]agl.Rollout, error) {
 	var deadline time.Time
 	if p.Timeout.Valid {

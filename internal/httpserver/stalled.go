@@ -17,7 +17,6 @@ const (
 // stallListener is a listener whose connections are closed when their clients take nothing.
 type stallListener struct{ net.Listener }
 
-// Accept implements [net.Listener].
 func (l stallListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
@@ -35,13 +34,11 @@ type stallConn struct {
 	extend time.Time // when its own is moved
 }
 
-// SetDeadline implements [net.Conn].
 func (c *stallConn) SetDeadline(t time.Time) error {
 	c.others(t)
 	return c.Conn.SetDeadline(t)
 }
 
-// SetWriteDeadline implements [net.Conn].
 func (c *stallConn) SetWriteDeadline(t time.Time) error {
 	c.others(t)
 	return c.Conn.SetWriteDeadline(t)
@@ -54,7 +51,6 @@ func (c *stallConn) others(t time.Time) {
 	c.given, c.extend = !t.IsZero(), time.Time{}
 }
 
-// Write implements [net.Conn].
 func (c *stallConn) Write(p []byte) (n int, err error) {
 	for first := true; first || len(p) > 0 && err == nil; first = false {
 		c.allow(time.Now())

@@ -20,7 +20,6 @@ type once struct {
 	seen *sync.Map // of keys, shared by the loggers that are made of this one
 }
 
-// Handle implements [slog.Handler].
 func (h *once) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level == slog.LevelWarn {
 		reason := ""
@@ -38,12 +37,10 @@ func (h *once) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// WithAttrs implements [slog.Handler].
 func (h *once) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &once{Handler: h.Handler.WithAttrs(attrs), seen: h.seen}
 }
 
-// WithGroup implements [slog.Handler].
 func (h *once) WithGroup(name string) slog.Handler {
 	return &once{Handler: h.Handler.WithGroup(name), seen: h.seen}
 }

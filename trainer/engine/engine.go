@@ -135,7 +135,6 @@ func (e *Engine) Handler() http.Handler { return e.chat }
 
 type transport struct{ here, others http.RoundTripper }
 
-// RoundTrip implements [http.RoundTripper].
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Host == host {
 		return t.here.RoundTrip(req)
@@ -193,7 +192,6 @@ type watched struct {
 // may be a fault of the engine.
 const uselessReplies = 4
 
-// Sample implements [tinker.SamplingClient].
 func (w *watched) Sample(ctx context.Context, p tinker.SampleParams) (tinker.SampleResult, error) {
 	result, err := w.SamplingClient.Sample(ctx, p)
 	switch {

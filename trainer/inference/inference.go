@@ -299,7 +299,6 @@ type transport struct {
 	others http.RoundTripper
 }
 
-// RoundTrip implements [http.RoundTripper].
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Host == t.server.base.Host {
 		if err := t.server.Await(req.Context()); err != nil {

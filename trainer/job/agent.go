@@ -34,7 +34,6 @@ type countedAgent struct {
 // wondering.
 const quietTime = time.Minute
 
-// Run implements [agl.Agent].
 func (a *countedAgent) Run(ctx context.Context, task agl.Task) (agl.Result, error) {
 	a.attempts.Add(1)
 	defer a.attempts.Done()

@@ -122,7 +122,6 @@ type dryRun struct {
 	result  *DryRunResult
 }
 
-// Run implements [agl.Algorithm].
 func (d *dryRun) Run(ctx context.Context, in agl.AlgorithmInput) error {
 	if d.learner.engine != nil {
 		if err := d.learner.serve(ctx, d.learner.fileWeights()); err != nil {

@@ -56,7 +56,6 @@ type enqueuing struct {
 	noted *atomic.Bool
 }
 
-// EnqueueRollouts implements [agl.Store].
 func (e enqueuing) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams) ([]agl.Rollout, error) {
 	e.noted.Store(true)
 	return e.Store.EnqueueRollouts(ctx, p)
@@ -68,16 +67,13 @@ var (
 	_ trainer.Starter     = (*learner)(nil)
 )
 
-// LearnsFromCalls implements [trainer.CallLearner].
 func (l *learner) LearnsFromCalls() bool { return l.cfg.File.Algorithm.Needs().Calls }
 
-// Start implements [trainer.Starter].
 func (l *learner) Start(ctx context.Context, s agl.Store) (err error) {
 	l.stored, err = l.cfg.startRun(ctx, agl.RunsOf(s), l.runID, l.outDir)
 	return err
 }
 
-// Stop implements [trainer.Starter].
 func (l *learner) Stop(ctx context.Context) error {
 	if l.stored == nil || l.began.Load() {
 		return nil
@@ -85,7 +81,6 @@ func (l *learner) Stop(ctx context.Context) error {
 	return l.stored.Close(ctx, errors.New("the run ended before its algorithm began"))
 }
 
-// Run implements [agl.Algorithm].
 func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	l.began.Store(true)
 	defer l.ended.Store(true)

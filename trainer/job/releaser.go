@@ -23,7 +23,6 @@ var _ algorithm.Releaser = (*releaser)(nil)
 // name returns the model name of a version that is served beside the first.
 func (r *releaser) name(version string) string { return r.model + "@" + version }
 
-// Model implements [algorithm.Releaser].
 func (r *releaser) Model(version string) string {
 	if r.proxy.Serves(r.name(version)) {
 		return r.name(version)
@@ -31,24 +30,20 @@ func (r *releaser) Model(version string) string {
 	return r.model
 }
 
-// Serve implements [algorithm.Releaser].
 func (r *releaser) Serve(ctx context.Context, p algorithm.Publication) error {
 	return r.publisher.PublishAs(ctx, r.name(p.Version), p)
 }
 
-// Propose implements [algorithm.Releaser].
 func (r *releaser) Propose(ctx context.Context, version string, offline algorithm.Offline) error {
 	return r.propose(ctx, version, r.model, release.Version{Model: r.name(version)}, offline)
 }
 
-// Standing implements [algorithm.Releaser].
 func (r *releaser) Standing(ctx context.Context, candidate string) (algorithm.Standing, error) {
 	s, current, err := r.standing(ctx, candidate)
 	s.Stable, _ = strings.CutPrefix(current.Models(release.Stable)[r.model], r.model+"@")
 	return s, err
 }
 
-// Withdraw implements [algorithm.Releaser].
 func (r *releaser) Withdraw(ctx context.Context, version string) (gone bool, err error) {
 	open, err := r.store.QueryRollouts(ctx, agl.QueryRolloutsParams{
 		StatusIn: []agl.RolloutStatus{agl.RolloutPreparing, agl.RolloutRunning}, Paging: agl.Paging{Limit: -1},

@@ -13,12 +13,10 @@ type promptReleaser struct{ trials }
 
 var _ apo.Releaser = (*promptReleaser)(nil)
 
-// Propose implements [apo.Releaser].
 func (r *promptReleaser) Propose(ctx context.Context, version string, offline algorithm.Offline) error {
 	return r.propose(ctx, version, "", release.Version{ResourcesID: version}, offline)
 }
 
-// Standing implements [apo.Releaser].
 func (r *promptReleaser) Standing(ctx context.Context, candidate string) (algorithm.Standing, error) {
 	s, current, err := r.standing(ctx, candidate)
 	s.Stable = current.Stable.ResourcesID

@@ -393,7 +393,6 @@ type recorded struct {
 // saveInterval is how far the record may lag behind updates without a line.
 const saveInterval = time.Second
 
-// Update implements [display.Display].
 func (d *recorded) Update(u display.Update) {
 	d.Display.Update(u)
 	d.mu.Lock()
