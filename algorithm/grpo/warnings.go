@@ -55,7 +55,7 @@ func warnings(r StepReport, earned bool) []algorithm.Warning {
 	}
 	later := r.ContinuedCalls + r.PrefixMismatches
 	if share := shareOf(r.PrefixMismatches, later); share > maxMismatchShare {
-		add(WarnPrefix, "%d of %d later calls (%.1f %%) do not extend the prompt and reply of the call before; the agent or the chat template rewrites the conversation, and each part is trained on alone",
+		add(WarnPrefix, "%d of %d later calls (%.1f %%) do not extend the prompt and reply of the call before; the agent begins other conversations, or it or the chat template rewrites what was said; each part is trained on alone",
 			r.PrefixMismatches, later, 100*share)
 	}
 	if r.LogprobGap.Mean > maxMeanLogprobGap && r.Staleness.Max == 0 { // other weights have others
