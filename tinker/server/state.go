@@ -107,7 +107,7 @@ func find[T any](in map[string]*T, what, id string) (*T, error) {
 	if v, ok := in[id]; ok {
 		return v, nil
 	}
-	return nil, agl.Errorf(agl.CodeNotFound, "%s: %q is unknown", what, id)
+	return nil, agl.Errorf(agl.CodeNotFound, "%s: %q is unknown: it has ended, or it belongs to an earlier run of the server; create another", what, id)
 }
 
 func newID(kind string) string { return kind + "_" + rand.Text() }
