@@ -1,7 +1,6 @@
 package process
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -156,8 +155,7 @@ func (a *Agent) serve(ctx context.Context, task agl.Task, f attemptFolder, vars 
 	for again := true; again; again = errors.Is(err, errLeft) { // no task is lost by a program that does a number of them
 		k := a.pool.take()
 		if k == nil {
-			// The folder of its first attempt will be removed before the process ends.
-			if k, err = startKept(&a.launcher, cmp.Or(a.cfg.Dir, a.cfg.TempDir)); err != nil {
+			if k, err = a.startKept(); err != nil {
 				return result{}, err
 			}
 			a.pool.watch(k)

@@ -37,6 +37,8 @@ type agentProcess struct {
 	stdout *os.File
 	stderr *os.File
 
+	removeDir func() // removes the working directory of a process that is kept
+
 	streams sync.WaitGroup
 	exited  chan struct{} // closed when the process has been waited for, and its group killed
 	waitErr error
@@ -207,6 +209,9 @@ func (p *agentProcess) end() {
 	}
 	p.streams.Wait()
 	p.closePipes()
+	if p.removeDir != nil {
+		p.removeDir()
+	}
 }
 
 // failure returns why an ended process failed; nil if it succeeded. The hint, which may be empty, stands behind how it ended.

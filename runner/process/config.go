@@ -34,7 +34,7 @@ type Config struct {
 	// User runs the program as another user, who cannot read this process's memory and files; nil is this process's
 	// user. It requires the privilege to change users, such as root's. Only on Unix.
 	User *User
-	// Dir is the working directory. Empty is a new folder for each attempt, which is removed afterwards.
+	// Dir is the working directory. Empty is a new folder for each attempt, or with Keepalive for each process, which is removed afterwards.
 	Dir string
 	// TempDir is where the folders of attempts are made; empty is os.TempDir().
 	TempDir string

@@ -72,7 +72,22 @@ func (f attemptFolder) chown(to User, work bool) error {
 	return nil
 }
 
-// removeFolder removes the folder of an attempt, unless Keep is set.
+// makeKeptFolder makes the working directory of a process that is kept. remove removes it, unless Keep is set.
+func (c *Config) makeKeptFolder() (dir string, remove func(), err error) {
+	if dir, err = os.MkdirTemp(c.TempDir, "agl-kept-"); err != nil {
+		return "", nil, err
+	}
+	remove = func() { c.removeFolder(attemptFolder{root: dir}) }
+	if c.User != nil {
+		if err := os.Chown(dir, int(c.User.UID), int(c.User.GID)); err != nil {
+			remove()
+			return "", nil, err
+		}
+	}
+	return dir, remove, nil
+}
+
+// removeFolder removes a folder of attempts, unless Keep is set.
 func (c *Config) removeFolder(f attemptFolder) {
 	if c.Keep {
 		return

@@ -57,12 +57,22 @@ type stdioReply struct {
 	wrong error // why it cannot be used, such as one from before the process had read the task; nil if it can
 }
 
-// startKept starts a process that is kept after its attempt.
-func startKept(l *launcher, dir string) (*kept, error) {
-	p, err := l.start(dir, variables{"AGL_KEEPALIVE=" + string(KeepaliveStdio)}, true)
+// startKept starts a process that is kept after its attempt. Without Config.Dir it gets a working directory of its own: that of
+// its first attempt will be removed before the process ends.
+func (a *Agent) startKept() (*kept, error) {
+	dir, removeDir := a.cfg.Dir, func() {}
+	if dir == "" {
+		var err error
+		if dir, removeDir, err = a.cfg.makeKeptFolder(); err != nil {
+			return nil, &agl.OutcomeError{Kind: agl.OutcomeSetupError, Err: fmt.Errorf("make the agent's working directory: %w", err)}
+		}
+	}
+	p, err := a.launcher.start(dir, variables{"AGL_KEEPALIVE=" + string(KeepaliveStdio)}, true)
 	if err != nil {
+		removeDir()
 		return nil, err
 	}
+	p.removeDir = removeDir
 	k := &kept{agentProcess: p}
 	k.copyErrors()
 	k.streams.Go(k.read)

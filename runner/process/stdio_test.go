@@ -28,6 +28,22 @@ func TestKeepalive(t *testing.T) {
 	}
 }
 
+// Without Config.Dir each kept process has a working directory of its own, which is gone when it has ended (see world.agent).
+func TestKeepaliveWorkspace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	agent := w.agent(stdioAgent(`ls -A; pwd; touch mine; echo '{"reward": 1}'; exit`))
+	first, second := w.step(agent, agl.EnqueueRollout{}), w.step(agent, agl.EnqueueRollout{})
+	for _, got := range []string{first.messages["stdout"], second.messages["stdout"]} {
+		if strings.Count(got, "\n") != 1 || !strings.Contains(got, "agl-kept-") {
+			t.Errorf("got %q, want an empty folder", got)
+		}
+	}
+	if first.messages["stdout"] == second.messages["stdout"] {
+		t.Errorf("two processes have the folder %q", first.messages["stdout"])
+	}
+}
+
 // A program on Windows begins its output with a byte order mark, which is not a part of its first reply.
 func TestKeepaliveByteOrderMark(t *testing.T) {
 	t.Parallel()

@@ -41,7 +41,7 @@ func (d *draft) agent(a *Agent) yamlfile.Value {
 			yamlfile.List(&a.Rollout.RetryCondition, func(status *agl.AttemptStatus) yamlfile.Value { return yamlfile.Words(status, retryable()...) })),
 		key("grace", "Time between SIGTERM and SIGKILL when a program must end; 0 is none.", keys.Grace(&p.GracePeriod)).Default("5s"),
 		key("cwd", "The program's working directory; by default the folder of this file.", yamlfile.Path(&p.Dir)),
-		key("workspace", "Gives each attempt a new working directory, which is removed afterwards.", yamlfile.Bool(&workspace)).Default(false),
+		key("workspace", "Gives each attempt, or with keepalive each process, a new working directory, which is removed afterwards.", yamlfile.Bool(&workspace)).Default(false),
 		key("keep", "Does not remove the files of attempts.", yamlfile.Bool(&p.Keep)).Default(false),
 		key("keepalive", "stdio reuses processes: each gets a task as a line of JSON and answers with a line.",
 			yamlfile.Word(&p.Keepalive, map[string]process.Keepalive{"none": process.KeepaliveNone, "stdio": process.KeepaliveStdio})).Default("none"),
