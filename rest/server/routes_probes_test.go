@@ -53,7 +53,13 @@ func TestReady(t *testing.T) {
 			if after := w.Header().Get("Retry-After"); (after != "") != (tc.status == 503) {
 				t.Errorf("Retry-After is %q", after)
 			}
+			if w := ask(t, api, "HEAD", readyPath, ""); w.Code != tc.status {
+				t.Errorf("HEAD: %d", w.Code)
+			}
 			api.Drain()
+			if w := ask(t, api, "HEAD", "/v1/agl/health", ""); w.Code != 200 {
+				t.Errorf("HEAD of the health while draining: %d", w.Code)
+			}
 			if w := ask(t, api, "GET", readyPath, ""); w.Code != 503 || w.Body.String() != `{"status":"unavailable","reason":"draining"}` {
 				t.Errorf("while draining: got %d %s", w.Code, w.Body)
 			}

@@ -192,8 +192,8 @@ func (s *Server) routeAPI(config Config) {
 	const read, run, train, admin = access.Readers, access.Runner | access.Train, access.Train, access.Admin
 	const sends = access.Senders &^ access.Agent
 	for path, m := range map[string]methods{
-		wire.Health:     {get: {access.Public, p.health}},
-		wire.Ready:      {get: {access.Public, p.ready}},
+		wire.Health:     {get: {access.Public, p.health}, http.MethodHead: {access.Public, p.health}}, // monitors ask by HEAD, too
+		wire.Ready:      {get: {access.Public, p.ready}, http.MethodHead: {access.Public, p.ready}},
 		wire.Statistics: {get: {read, p.statistics}},
 		wire.Events:     {get: {read, e.stream}},
 
