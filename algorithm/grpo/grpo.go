@@ -133,7 +133,7 @@ func (r *trainingRun) open(ctx context.Context, in agl.AlgorithmInput) (err erro
 	r.session, err = algorithm.OpenSession(ctx, algorithm.SessionParams{
 		Pinned:    pinned,
 		Algorithm: "grpo", Input: in, RunConfig: r.cfg.RunConfig, Training: r.cfg.TrainingConfig,
-		Roles: r.cfg.Roles[min(1, len(r.cfg.Roles)):], Identity: identity, Steps: r.cfg.Steps, State: r.saveState, Release: r.cfg.Live.release(),
+		Roles: r.cfg.Roles[min(1, len(r.cfg.Roles)):], Identity: identity, Steps: r.cfg.Steps, State: func() (any, error) { return r.state() }, Release: r.cfg.Live.release(),
 		KeepVersions: r.cfg.Live != nil,
 	})
 	if err != nil {
@@ -192,14 +192,9 @@ func newFeeder(c collector, in agl.AlgorithmInput, own ownState) (feeder, error)
 	return newPump(c, in, own.Async)
 }
 
+// state returns GRPO's own members of a checkpoint.
 func (r *trainingRun) state() (own ownState, err error) {
 	own.Source, own.Async, err = r.feeder.save()
-	return own, err
-}
-
-// saveState returns GRPO's own members of a checkpoint.
-func (r *trainingRun) saveState() (any, error) {
-	own, err := r.state()
 	return own, err
 }
 
@@ -212,7 +207,7 @@ func (r *trainingRun) trainStep(ctx context.Context, step int) error {
 		return err
 	}
 	report.Candidate = s.Candidate()
-	before, err := r.saveState()
+	before, err := r.state()
 	if err != nil {
 		return err
 	}

@@ -3,12 +3,13 @@ package anthropic_test
 import (
 	"testing"
 
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/anthropic"
 	"github.com/agl-go/agl/proxy/openai"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-func isJSON(doc []byte) bool { return jsontext.Value(doc).IsValid(openai.Lenient()) }
+func isJSON(doc []byte) bool { return jsontext.Value(doc).IsValid(rawjson.Options()) }
 
 // FuzzRequests: whatever is asked, nothing panics, and what is asked of the
 // backend is JSON.

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/openai"
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -32,7 +32,7 @@ type ChatReply struct {
 // Reply appends the message for a chat completion.
 func (c *ChatReply) Reply(dst, completion []byte) ([]byte, error) {
 	var in openai.ChatReply
-	if err := json.Unmarshal(completion, &in, openai.Lenient()); err != nil {
+	if err := rawjson.Unmarshal(completion, &in); err != nil {
 		return dst, openai.DecodeError(err)
 	}
 	if len(in.Choices) == 0 || in.Choices[0].Message == nil {
@@ -129,7 +129,7 @@ func (c *ChatReply) Event(dst, data []byte) ([]byte, error) {
 		return dst, nil
 	}
 	var in openai.ChatReply
-	if err := json.Unmarshal(data, &in, openai.Lenient()); err != nil {
+	if err := rawjson.Unmarshal(data, &in); err != nil {
 		return dst, openai.DecodeError(err)
 	}
 	if openai.Failed(in.Error) {

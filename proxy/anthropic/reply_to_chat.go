@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/openai"
 	"github.com/go-json-experiment/json"
 )
@@ -40,7 +41,7 @@ type openBlock struct {
 // Reply appends the chat completion for a message.
 func (m *MessageReply) Reply(dst, whole []byte) ([]byte, error) {
 	var in reply
-	if err := json.Unmarshal(whole, &in, openai.Lenient()); err != nil {
+	if err := rawjson.Unmarshal(whole, &in); err != nil {
 		return dst, openai.DecodeError(err)
 	}
 	switch {
@@ -145,7 +146,7 @@ func (m *MessageReply) Event(dst, data []byte) ([]byte, error) {
 		return m.End(dst)
 	}
 	var in event
-	if err := json.Unmarshal(data, &in, openai.Lenient()); err != nil {
+	if err := rawjson.Unmarshal(data, &in); err != nil {
 		return dst, openai.DecodeError(err)
 	}
 	switch in.Type {
@@ -170,7 +171,7 @@ func (m *MessageReply) Event(dst, data []byte) ([]byte, error) {
 			m.finish = in.Delta.StopReason
 		}
 		// A count that is absent keeps its value of message_start.
-		if err := json.Unmarshal(orEmpty(in.Usage), &m.usage, openai.Lenient()); err != nil {
+		if err := rawjson.Unmarshal(orEmpty(in.Usage), &m.usage); err != nil {
 			return dst, openai.DecodeError(err)
 		}
 		return dst, nil

@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/openai"
-	"github.com/go-json-experiment/json"
 )
 
 const (
@@ -27,7 +27,7 @@ const (
 // are left out. Fields that would change the reply and have no counterpart are refused.
 func FromChat(body []byte) ([]byte, error) {
 	var in openai.ChatRequest
-	if err := json.Unmarshal(body, &in, openai.Lenient()); err != nil {
+	if err := rawjson.Unmarshal(body, &in); err != nil {
 		return nil, openai.DecodeError(err)
 	}
 	out := request{
@@ -176,7 +176,7 @@ func messageTools(in *openai.ChatRequest, out *request) error {
 		}
 	default:
 		var named openai.ChatTool
-		if err := json.Unmarshal(in.ToolChoice, &named, openai.Lenient()); err != nil || named.Type != "function" || named.Function == nil {
+		if err := rawjson.Unmarshal(in.ToolChoice, &named); err != nil || named.Type != "function" || named.Function == nil {
 			return openai.Unsupported("tool_choice", "got %s, must be auto, required, none or a function", in.ToolChoice)
 		}
 		choice = &toolChoice{Type: "tool", Name: named.Function.Name}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/openai"
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -33,7 +32,7 @@ type ChatOptions struct {
 //     {"INVALID_JSON": …}, are unwrapped.
 func ToChat(body []byte, o ChatOptions) ([]byte, error) {
 	var in request
-	if err := json.Unmarshal(body, &in, openai.Lenient()); err != nil {
+	if err := rawjson.Unmarshal(body, &in); err != nil {
 		return nil, openai.DecodeError(err)
 	}
 	out := openai.ChatRequest{

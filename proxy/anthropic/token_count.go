@@ -1,8 +1,8 @@
 package anthropic
 
 import (
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/openai"
-	"github.com/go-json-experiment/json"
 )
 
 // tokenize is a request to vLLM's /tokenize.
@@ -21,7 +21,7 @@ func ToTokenize(body []byte) ([]byte, error) {
 		return nil, err
 	}
 	var in openai.ChatRequest
-	if err := json.Unmarshal(chat, &in, openai.Lenient()); err != nil {
+	if err := rawjson.Unmarshal(chat, &in); err != nil {
 		return nil, openai.DecodeError(err)
 	}
 	return openai.AppendWire(nil, &tokenize{
@@ -38,7 +38,7 @@ func (*TokenCount) Reply(dst, whole []byte) ([]byte, error) {
 	var in struct {
 		Count *int64 `json:"count"`
 	}
-	if err := json.Unmarshal(whole, &in, openai.Lenient()); err != nil {
+	if err := rawjson.Unmarshal(whole, &in); err != nil {
 		return dst, openai.DecodeError(err)
 	}
 	if in.Count == nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/agl-go/agl/proxy/openai"
-	"github.com/agl-go/agl/proxy/upstream"
 )
 
 // Allowance is the budget of whoever makes a call: a key, or the subject of one.
@@ -63,9 +62,6 @@ func (c *call) again(ctx context.Context) error {
 	}
 	return c.reserved.Again(ctx)
 }
-
-// outcome keeps what settle needs to know of a reply.
-func (c *call) outcome(reply *upstream.Reply) { c.lost, c.answered = reply.Lost, reply.Status != 0 }
 
 // settle spends what the call has used: the backend's count; nothing if the backend refused
 // the call or was not reached; the whole reservation if the usage is unknown.

@@ -145,7 +145,7 @@ func (x *Exchange) serve(ctx context.Context, c *call, r *http.Request) error {
 	}()
 	pl := plans.of(reply.Target)
 	c.sent(reply, pl)
-	c.outcome(reply)
+	c.lost, c.answered = reply.Lost, reply.Status != 0
 	if err != nil {
 		return c.refuse(ctx, err)
 	}

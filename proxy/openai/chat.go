@@ -226,15 +226,9 @@ type ChatReasoning struct {
 	Reasoning int64 `json:"reasoning_tokens"`
 }
 
-// Lenient returns the options for decoding the JSON of others: names may repeat, and text
-// need not be UTF-8.
-func Lenient() json.Options {
-	return json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-}
-
 // AppendWire appends the JSON of a value. Raw strings in it keep their spelling.
 func AppendWire(dst []byte, v any) ([]byte, error) {
-	out, err := json.Marshal(v, Lenient(), jsontext.PreserveRawStrings(true))
+	out, err := json.Marshal(v, rawjson.Options())
 	if err != nil {
 		return dst, err
 	}

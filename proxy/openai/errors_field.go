@@ -60,7 +60,7 @@ func DecodeError(err error) error {
 // DecodeList decodes the list of objects in a field. The [FieldError] says what the field may be, or names the member of an object that
 // is wrong.
 func DecodeList(list jsontext.Value, into any, field, allowed string) error {
-	err := json.Unmarshal(list, into, Lenient())
+	err := rawjson.Unmarshal(list, into)
 	if err == nil {
 		return nil
 	}

@@ -4,7 +4,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl/internal/rawjson"
@@ -187,7 +186,7 @@ func (it *outputItem) argument() jsontext.Value {
 // Reply appends the response for a chat completion.
 func (r *ResponseReply) Reply(dst, completion []byte) ([]byte, error) {
 	var in ChatReply
-	if err := json.Unmarshal(completion, &in, Lenient()); err != nil {
+	if err := rawjson.Unmarshal(completion, &in); err != nil {
 		return dst, DecodeError(err)
 	}
 	if len(in.Choices) == 0 || in.Choices[0].Message == nil {
@@ -257,7 +256,7 @@ func (r *ResponseReply) Event(dst, data []byte) ([]byte, error) {
 		return r.end(dst)
 	}
 	var in ChatReply
-	if err := json.Unmarshal(data, &in, Lenient()); err != nil {
+	if err := rawjson.Unmarshal(data, &in); err != nil {
 		return dst, DecodeError(err)
 	}
 	if Failed(in.Error) {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -19,7 +19,7 @@ import (
 // an Anthropic backend, which it must get again, whether it is asked for or not.
 func ResponsesToChat(body []byte, o ResponsesOptions) ([]byte, *ResponseReply, error) {
 	var in responsesRequest
-	if err := json.Unmarshal(body, &in, Lenient()); err != nil {
+	if err := rawjson.Unmarshal(body, &in); err != nil {
 		return nil, nil, DecodeError(err)
 	}
 	out := ChatRequest{
@@ -120,7 +120,7 @@ func responsesTools(in *responsesRequest, out *ChatRequest) (functions, error) {
 		out.ToolChoice = in.ToolChoice
 	default:
 		var named responsesTool
-		if err := json.Unmarshal(in.ToolChoice, &named, Lenient()); err != nil || named.Type != "function" && named.Type != "custom" {
+		if err := rawjson.Unmarshal(in.ToolChoice, &named); err != nil || named.Type != "function" && named.Type != "custom" {
 			return nil, Unsupported("tool_choice", "got %s, must be auto, required, none, a function or a custom tool", in.ToolChoice)
 		}
 		choice, err := AppendWire(nil, &ChatTool{Type: "function", Function: &ChatFunction{Name: functionName(named.Namespace, named.Name)}})

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/openai"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
@@ -324,7 +325,7 @@ func FuzzResponses(f *testing.F) {
 	f.Add([]byte(`{"input":[]}`), []byte(`{"type":"response.created","response":{}}`))
 	f.Fuzz(func(t *testing.T, request, data []byte) {
 		chat, r, err := openai.ResponsesToChat(request, options())
-		if err == nil && !jsontext.Value(chat).IsValid(openai.Lenient()) {
+		if err == nil && !jsontext.Value(chat).IsValid(rawjson.Options()) {
 			t.Fatalf("%s became %s", request, chat)
 		}
 		if r == nil {
@@ -336,7 +337,7 @@ func FuzzResponses(f *testing.F) {
 				out, _ = r.End(out)
 			}
 			for _, event := range cutUp(out, func() int { return len(out) }) {
-				if !jsontext.Value(openai.Data(event)).IsValid(openai.Lenient()) {
+				if !jsontext.Value(openai.Data(event)).IsValid(rawjson.Options()) {
 					t.Fatalf("%s became %s", data, out)
 				}
 			}
@@ -344,7 +345,7 @@ func FuzzResponses(f *testing.F) {
 		var a openai.ResponsesAccumulator
 		a.Add(data)
 		a.Add(data)
-		if out := a.AppendJSON(nil); jsontext.Value(data).IsValid(openai.Lenient()) && !jsontext.Value(out).IsValid(openai.Lenient()) {
+		if out := a.AppendJSON(nil); jsontext.Value(data).IsValid(rawjson.Options()) && !jsontext.Value(out).IsValid(rawjson.Options()) {
 			t.Fatalf("%s accumulated to %s", data, out)
 		}
 	})

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/go-json-experiment/json"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -124,7 +124,7 @@ func argumentsOf(text jsontext.Value) jsontext.Value {
 // those of a call that was cut, are the text themselves.
 func textOf(arguments jsontext.Value) jsontext.Value {
 	var found map[string]jsontext.Value
-	err := json.Unmarshal([]byte(Unquote(arguments)), &found, Lenient())
+	err := rawjson.Unmarshal([]byte(Unquote(arguments)), &found)
 	if text := found[textArgument]; err == nil && len(found) == 1 && text.Kind() == '"' {
 		return text
 	}
