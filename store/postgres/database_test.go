@@ -117,6 +117,25 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
+// TestMigrationIsLogged: the server that has updated the schema says so, and the next one does not.
+func TestMigrationIsLogged(t *testing.T) {
+	t.Parallel()
+	databaseURL := fresh(t)
+	for _, want := range []int{1, 0} {
+		var log strings.Builder
+		d, err := postgres.Open(t.Context(), postgres.Config{URL: databaseURL, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if n := strings.Count(log.String(), "migrated the database"); n != want {
+			t.Errorf("logged %d times, want %d: %s", n, want, log.String())
+		}
+	}
+}
+
 // TestSecrets looks for the password in every error that a URL can cause.
 func TestSecrets(t *testing.T) {
 	t.Parallel()

@@ -40,9 +40,12 @@ func Open(ctx context.Context, config Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, version, err := migrate(ctx, parsed, config.Logger)
+	from, version, err := migrate(ctx, parsed, config.Logger)
 	if err != nil {
 		return nil, err
+	}
+	if from != version {
+		config.Logger.InfoContext(ctx, "migrated the database", "database", location(parsed.ConnString()), "from", from, "to", version)
 	}
 	d := &Driver{
 		schema: version,
