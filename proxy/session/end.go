@@ -221,7 +221,8 @@ func (m *Manager) isIdle(ctx context.Context, s *Session) (bool, error) {
 		delete(m.byRollout, s.RolloutID)
 		return false, nil
 	}
-	if at := r.Attempt.LastHeartbeatTime; at.Valid && time.Since(at.V.Time()) < s.idle {
+	// A heartbeat from further ahead was recorded while the store's clock was wrong.
+	if at := r.Attempt.LastHeartbeatTime; at.Valid && time.Since(at.V.Time()).Abs() < s.idle {
 		s.last = at.V.Time()
 		return false, nil
 	}

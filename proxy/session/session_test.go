@@ -380,6 +380,35 @@ func TestIdle(t *testing.T) {
 	})
 }
 
+// jumped is a store whose clock was a day ahead when a session had its calls, and was put right since.
+type jumped struct{ agl.Store }
+
+func (s jumped) GetRollout(ctx context.Context, p agl.GetRolloutParams) (agl.AttemptedRollout, error) {
+	r, err := s.Store.GetRollout(ctx, p)
+	if err == nil {
+		r.Attempt.LastHeartbeatTime = agl.Some(agl.TimestampOf(r.StartTime.Time().AddDate(0, 0, 1)))
+	}
+	return r, err
+}
+
+// A session whose last call was recorded while the store's clock was ahead ends as others do.
+func TestIdleAfterClockJump(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const idle = 10 * time.Minute
+		store := memorytest.Open(t)
+		m := open(t, session.Config{Store: jumped{store}, IdleTimeout: idle})
+		s, err := m.Named(t.Context(), "s", "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * idle)
+		if got := status(t, store, s.RolloutID); got != agl.RolloutSucceeded {
+			t.Errorf("an idle session is %s", got)
+		}
+	})
+}
+
 // There is a most of open sessions, and a key opens its own only.
 func TestKeysAndBounds(t *testing.T) {
 	t.Parallel()
