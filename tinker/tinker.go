@@ -31,6 +31,9 @@ type Capabilities struct {
 	// SummedLoss is true when the gradient of a ForwardBackward is that of the sum of the elementwise losses over positions
 	// and data, if there is one ForwardBackward for each OptimStep. Otherwise the engine normalizes in its own way.
 	SummedLoss bool
+	// SingleGradient is true when there must be one ForwardBackward for each OptimStep: the engine averages over all data since the
+	// last step.
+	SingleGradient bool
 	// OptimizerOptional is true when LoadWeights can load weights without the optimizer's state.
 	OptimizerOptional bool
 	// Deterministic is true when the same calls give bit-identical results.

@@ -1,6 +1,7 @@
 package grpo_test
 
 import (
+	"context"
 	"errors"
 	"math"
 	"strings"
@@ -296,5 +297,41 @@ func TestTruncated(t *testing.T) {
 	}
 	if kept.RewardMean != masked.RewardMean || kept.GroupsUsed != masked.GroupsUsed || len(masked.Masked) > 0 {
 		t.Errorf("the group changed: %+v and %+v", kept, masked)
+	}
+}
+
+// single is an engine with one gradient for each step.
+type single struct{ tinker.Service }
+
+// Capabilities implements tinker.Service.
+func (s single) Capabilities(ctx context.Context) (tinker.Capabilities, error) {
+	can, err := s.Service.Capabilities(ctx)
+	can.SingleGradient = true
+	return can, err
+}
+
+// What needs several gradients for a step is refused before a rollout is enqueued.
+func TestSingleGradient(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		edit    func(*grpo.Config)
+		refused bool
+	}{
+		"neither": {func(*grpo.Config) {}, false},
+		"anchor": {func(c *grpo.Config) {
+			c.Anchor = &grpo.Anchor{Data: []tinker.Datum{{Input: []int32{1}, Targets: []int32{2}}}}
+		}, true},
+		"as many parts":     {func(c *grpo.Config) { c.Minibatches, c.Async.Minibatches = 2, 2 }, false},
+		"more parts":        {func(c *grpo.Config) { c.Async.Minibatches = 2 }, true},
+		"steps of one part": {func(c *grpo.Config) { c.Minibatches = 2 }, false},
+	} {
+		w := newWorld(t, "", nil)
+		cfg := w.config("")
+		cfg.Steps, cfg.Service = 1, single{cfg.Service}
+		test.edit(&cfg)
+		err := w.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t, task{})})
+		if refused := errors.Is(err, agl.ErrUnimplemented) && strings.Contains(err.Error(), "a step has one gradient"); refused != test.refused || !refused && err != nil {
+			t.Errorf("%s: error %v, want it refused: %v", name, err, test.refused)
+		}
 	}
 }

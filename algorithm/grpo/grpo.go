@@ -116,6 +116,10 @@ func (r *trainingRun) open(ctx context.Context, in agl.AlgorithmInput) (err erro
 	if err != nil {
 		return err
 	}
+	if can.SingleGradient && (r.cfg.Anchor != nil || r.cfg.parts() > r.cfg.Minibatches) {
+		return agl.Errorf(agl.CodeUnimplemented, "the engine averages losses over all data since the last optimizer step, so that a step has one gradient; "+
+			"an anchor, and async.minibatches above minibatches, add several")
+	}
 	tasks := "live"
 	if r.source != nil {
 		tasks = r.source.Fingerprint()

@@ -139,7 +139,7 @@ func (e Engine) Seed(seed uint64, samples int) uint64 {
 func (e Engine) Capabilities(models []tinker.ModelSpec) tinker.Capabilities {
 	return tinker.Capabilities{
 		Models: slices.Clone(models), Losses: e.TrainableLosses(), ImmutableSnapshots: e.ImmutableSnapshots,
-		SummedLoss: e.SumsLosses(), OptimizerOptional: e.OptimizerOptional, Deterministic: e.Deterministic,
+		SummedLoss: e.SumsLosses(), SingleGradient: e.Normalization == DatumMean, OptimizerOptional: e.OptimizerOptional, Deterministic: e.Deterministic,
 	}
 }
 

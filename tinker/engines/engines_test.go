@@ -49,7 +49,7 @@ func TestTable(t *testing.T) {
 		}
 		// What a client says of an engine is what it can make of it.
 		can := e.WithDefaults().Capabilities(nil)
-		if e.Normalization == DatumMean && (slices.Contains(can.Losses, tinker.DRO) || !can.SummedLoss) {
+		if e.Normalization == DatumMean && (slices.Contains(can.Losses, tinker.DRO) || !can.SummedLoss) || can.SingleGradient != (e.Normalization == DatumMean) {
 			t.Errorf("%s: %+v", e.Name, can)
 		}
 		if e.SelfDescribing {
