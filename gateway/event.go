@@ -29,11 +29,13 @@ type event struct {
 	data      jsontext.Value // an object
 }
 
-// appendJSON appends the event in the form of this API. id is that of its rollout.
+// appendJSON appends the event in the form of this API. id is that of its rollout; "" leaves it out.
 func (e *event) appendJSON(dst []byte, id string) []byte {
 	o := rawjson.NewObject(dst)
 	o.String("event_type", e.kind)
-	o.String("rollout_id", id)
+	if id != "" {
+		o.String("rollout_id", id)
+	}
 	o.String("attempt_id", e.attemptID)
 	o.Float("timestamp", float64(e.timestamp))
 	o.Raw("data", e.data)
@@ -45,12 +47,7 @@ func (e *event) appendJSON(dst []byte, id string) []byte {
 func (e *event) span(r *rollout) agl.Span {
 	o := rawjson.NewObject(make([]byte, 0, len(e.data)+192))
 	o.Key(keyRecord)
-	inner := rawjson.NewObject(o)
-	inner.String("event_type", e.kind)
-	inner.String("attempt_id", e.attemptID)
-	inner.Float("timestamp", float64(e.timestamp))
-	inner.Raw("data", e.data)
-	o = inner.End()
+	o = e.appendJSON(o, "")
 	var ids [24]byte
 	_, _ = rand.Read(ids[:]) // never fails
 	s := agl.Span{
