@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"log/slog"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,8 +36,8 @@ type Act struct {
 	Status int           `json:"status"`
 }
 
-// RecordTimeout bounds the time that a server takes to record an act.
-const RecordTimeout = 10 * time.Second
+// recordTimeout bounds the time that a server takes to record an act.
+const recordTimeout = 10 * time.Second
 
 // maxActText bounds each text of an act, in bytes; the rest is cut off.
 const maxActText = 2048
@@ -80,6 +82,18 @@ func (a *Audit) Record(ctx context.Context, act *Act) error {
 	a.last = 0 // other servers of the database may be ahead
 	a.mu.Unlock()
 	return a.prune(ctx, MaxActs)
+}
+
+// RecordCall stores what a caller has done at this server, even if the caller has gone. If that fails, it is logged.
+func (a *Audit) RecordCall(log *slog.Logger, r *http.Request, caller *Caller, status int) {
+	act := Act{
+		Time: agl.TimestampOf(time.Now()), By: caller.By(), KeyID: caller.KeyID, From: r.RemoteAddr, Method: r.Method, Path: r.URL.Path, Status: status,
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), recordTimeout)
+	defer cancel()
+	if err := a.Record(ctx, &act); err != nil {
+		log.Error("an act was not recorded", "by", act.By, "from", act.From, "method", act.Method, "path", act.Path, "error", err)
+	}
 }
 
 // next returns the place of an act: its time in microseconds, or after the newest act if the clock was set back since

@@ -22,7 +22,7 @@ func Tell(teller Teller, log *slog.Logger, r *http.Request, key string, status i
 		return
 	}
 	act := Act{Time: agl.TimestampOf(time.Now()), From: r.RemoteAddr, Method: r.Method, Path: r.URL.Path, Status: status}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), RecordTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), recordTimeout)
 	defer cancel()
 	if err := teller.RecordAct(ctx, key, act); err != nil {
 		log.Error("an act was not recorded", "from", act.From, "method", act.Method, "path", act.Path, "error", err)

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
@@ -113,7 +112,11 @@ func (g *Gateway) route(path string, m methods) {
 		if g.cfg.Audit != nil && to.scope&^(access.Train|access.Admin) == 0 {
 			audited := &httpserver.StatusWriter{ResponseWriter: w}
 			w = audited
-			defer func() { g.audit(r, audited.Status) }()
+			defer func() {
+				if s := audited.Status; s != 0 && s < http.StatusBadRequest { // it succeeded
+					g.cfg.Audit.RecordCall(g.cfg.Logger, r, &callerOf(r).Caller, s)
+				}
+			}()
 		}
 		if err := to.handle(w, r); err != nil {
 			// The context also ends when the body does not arrive in time; that is answered.
@@ -127,22 +130,6 @@ func (g *Gateway) route(path string, m methods) {
 			writeError(w, err)
 		}
 	})
-}
-
-// audit records an act that succeeded.
-func (g *Gateway) audit(r *http.Request, status int) {
-	if status == 0 || status >= http.StatusBadRequest {
-		return
-	}
-	caller := callerOf(r)
-	act := access.Act{
-		Time: agl.TimestampOf(time.Now()), By: caller.By(), KeyID: caller.KeyID, From: r.RemoteAddr, Method: r.Method, Path: r.URL.Path, Status: status,
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), access.RecordTimeout)
-	defer cancel()
-	if err := g.cfg.Audit.Record(ctx, &act); err != nil {
-		g.cfg.Logger.Error("an act was not recorded", "by", act.By, "from", act.From, "method", act.Method, "path", act.Path, "error", err)
-	}
 }
 
 func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) error {

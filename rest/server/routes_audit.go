@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"net/http"
 	"strconv"
 	"time"
@@ -28,15 +27,7 @@ func (a audit) record(x *exchange) {
 	if a.kept == nil || !x.audited || x.status >= http.StatusBadRequest || a.open && x.caller.KeyID == "" {
 		return
 	}
-	act := access.Act{
-		Time: agl.TimestampOf(time.Now()), By: x.caller.By(), KeyID: x.caller.KeyID, From: x.request.RemoteAddr,
-		Method: x.request.Method, Path: x.request.URL.Path, Status: x.status,
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.context()), access.RecordTimeout)
-	defer cancel()
-	if err := a.kept.Record(ctx, &act); err != nil {
-		x.log.Error("an act was not recorded", "by", act.By, "from", act.From, "method", act.Method, "path", act.Path, "error", err)
-	}
+	a.kept.RecordCall(x.log, x.request, &x.caller, x.status)
 }
 
 // add stores an act that the caller did at another server, such as a proxy. That server sends the caller's own key,
