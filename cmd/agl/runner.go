@@ -37,8 +37,8 @@ type runnerCommand struct {
 
 	DrainTimeout time.Duration `default:"10s" help:"On SIGTERM or SIGINT, let the agents that are running finish for at most this long. A second signal ends them at once."`
 
-	Cwd        string      `type:"home" default:"." placeholder:"DIR" help:"Working directory of the agent. Default: the current one."`
-	Workspace  bool        `help:"Give each attempt, or with --keepalive each process, a fresh working directory, which is removed afterwards."`
+	Cwd        string      `xor:"cwd" type:"home" default:"." placeholder:"DIR" help:"Working directory of the agent. Default: the current one."`
+	Workspace  bool        `xor:"cwd" help:"Give each attempt, or with --keepalive each process, a fresh working directory, which is removed afterwards."`
 	Keep       bool        `help:"Do not remove the files of attempts."`
 	Keepalive  string      `default:"none" enum:"none,stdio" help:"stdio keeps processes: each gets a task as a line of JSON and answers with a line. Default: ${default}."`
 	Memory     flags.Size  `placeholder:"SIZE" help:"Bound each process's address space, such as 2GiB."`
