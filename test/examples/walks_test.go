@@ -90,7 +90,7 @@ curl -sf http://127.0.0.1:4748/v1/chat/completions -H 'X-Agl-Session: chat-81' -
 		{
 			page: "docs/process-agents.md", setup: standIn + tasks + anAgent,
 			servers: map[string]string{"agl store": "listens", "agl runner": ""},
-			blocks:  map[string]string{`curl "$AGL_EMIT_URL"`: "finished 12\n" + anAttempt},
+			blocks:  map[string]string{`curl -sS --fail-with-body "$AGL_EMIT_URL"`: "finished 12\n" + anAttempt},
 			after:   "touch done; finished 13; agl rollouts --sort reward --json | grep '\"value\":0.1'",
 		},
 		{
