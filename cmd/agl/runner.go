@@ -37,7 +37,7 @@ type runnerCommand struct {
 
 	DrainTimeout time.Duration `default:"10s" help:"On SIGTERM or SIGINT, let the agents that are running finish for at most this long. A second signal ends them at once."`
 
-	Cwd        string      `xor:"cwd" type:"home" default:"." placeholder:"DIR" help:"Working directory of the agent. Default: the current one."`
+	Cwd        string      `xor:"cwd" type:"home" placeholder:"DIR" help:"Working directory of the agent. Default: the current one."`
 	Workspace  bool        `xor:"cwd" help:"Give each attempt, or with --keepalive each process, a fresh working directory, which is removed afterwards."`
 	Keep       bool        `help:"Do not remove the files of attempts."`
 	Keepalive  string      `default:"none" enum:"none,stdio" help:"stdio keeps processes: each gets a task as a line of JSON and answers with a line. Default: ${default}."`
@@ -80,8 +80,9 @@ func (c *runnerCommand) Validate() error {
 }
 
 func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err error) {
-	if dir, err := os.Stat(c.Cwd); err != nil || !dir.IsDir() {
-		return fmt.Errorf("--cwd=%s: must be a folder that exists", c.Cwd)
+	dir := cmp.Or(c.Cwd, ".")
+	if found, err := os.Stat(dir); err != nil || !found.IsDir() {
+		return fmt.Errorf("--cwd=%s: must be a folder that exists", dir)
 	}
 	log := c.Logger(out.Err)
 	to, err := c.Config()
@@ -102,7 +103,7 @@ func (c *runnerCommand) run(ctx context.Context, out *console.Console) (err erro
 		return c.Wrap(err)
 	}
 	cfg := process.Config{
-		Command: c.agent(), Environ: os.Environ(), Env: c.Env, Dir: c.Cwd, Keep: c.Keep,
+		Command: c.agent(), Environ: os.Environ(), Env: c.Env, Dir: dir, Keep: c.Keep,
 		StoreURL: public, AllowEnv: c.AllowEnv, Timeout: c.Timeout, GracePeriod: c.Grace, Hurry: execution.Forced(ctx),
 		OutputBytes: int(c.Output), MemoryBytes: int64(c.Memory), Logger: log,
 	}
