@@ -161,7 +161,7 @@ type operation struct {
 	spanForm string         // the form of spans that the client could send from now on
 	waits    time.Duration  // how long the server is asked to wait
 	once     bool           // never repeat it
-	unsent   bool           // repeat it only if it reached no server, because executing it twice would do harm
+	unsent   bool           // repeat it only if no server has executed it, because executing it twice would do harm
 	gone     bool           // a repeat that is answered with 404 has succeeded
 }
 
@@ -228,7 +228,7 @@ func (c *Client) delay(n int) time.Duration {
 // repeatable is an error after which the same request may succeed.
 type repeatable struct {
 	err    error
-	unsent bool // the request has reached no server
+	unsent bool // no server has executed the request
 	event  bool // the server sent it as the last event of a stream
 }
 
@@ -363,7 +363,7 @@ func (c *Client) open(ctx context.Context, op operation) (res *http.Response, as
 	if res.StatusCode == http.StatusUnauthorized && c.tokenFile != nil && c.tokenFile.replaced(authorization) {
 		return nil, 0, &repeatable{err: err, unsent: true}
 	}
-	if res.StatusCode == http.StatusUnauthorized && res.Close && hasCertificate(c.config.TLS) {
+	if res.StatusCode == http.StatusUnauthorized && res.Header.Get(wire.Certificate) == wire.CertificateOutdated {
 		// The store ends a connection whose certificate has expired. The next one shows what its file has by now.
 		c.http.CloseIdleConnections()
 		return nil, 0, &repeatable{err: err, unsent: true}

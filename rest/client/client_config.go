@@ -46,7 +46,7 @@ type Config struct {
 	// ShortenFrom is the size of a span in bytes from which it is sent as what it adds to an earlier one, if the server
 	// takes that: it saves bytes and costs CPU on both sides. Default 42 KiB; less is for slow networks.
 	ShortenFrom int
-	// TLS configures which servers the client trusts and its own certificate; it is ignored with a Transport. Default
+	// TLS configures which servers the client trusts and its own certificate; a Transport needs its own. Default
 	// the CAs of the system.
 	TLS *tls.Config
 	// Transport sends the requests. Default a pool of the client's own, which keeps a connection for each of up to

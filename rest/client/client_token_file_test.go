@@ -105,15 +105,15 @@ func TestCertificateReplaced(t *testing.T) {
 	t.Parallel()
 	shown := &tls.Config{GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &tls.Certificate{}, nil }}
 	for name, c := range map[string]struct {
-		tls    *tls.Config
-		closes bool
-		tries  int
-	}{"the connection ends": {shown, true, 2}, "it goes on": {shown, false, 1}, "no certificate": {nil, true, 1}} {
+		outdated string
+		tries    int
+	}{"an outdated one": {"outdated", 2}, "another refusal, which ends the connection of a long request": {"", 1}} {
 		tries := 0
-		store, err := client.New(client.Config{URL: "https://store", TLS: c.tls, Transport: transport(func(*http.Request) (*http.Response, error) {
+		store, err := client.New(client.Config{URL: "https://store", TLS: shown, Transport: transport(func(*http.Request) (*http.Response, error) {
 			answer := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(`[]`))}
 			if tries++; tries == 1 {
-				answer.StatusCode, answer.Close = http.StatusUnauthorized, c.closes
+				answer.StatusCode, answer.Close = http.StatusUnauthorized, true
+				answer.Header.Set("Agl-Certificate", c.outdated)
 			}
 			return answer, nil
 		})})

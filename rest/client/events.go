@@ -107,9 +107,9 @@ func (c *Client) stream(ctx context.Context, since string, every time.Duration) 
 		for lines.Scan() {
 			idle.Stop() // time that the reader spends on an event does not count
 			event, err := parser.Line(lines.Bytes())
-			// A stream outlives the token or certificate with which it was opened; if those of the files are refused, too, opening it fails.
-			renewed := agl.ErrorCode(err) == agl.CodeUnauthorized && (c.tokenFile != nil || hasCertificate(c.config.TLS))
-			if renewed || errors.Is(err, agl.ErrUnavailable) {
+			// A stream outlives the token or certificate with which it was opened; if the files still have the old ones, reopening it fails.
+			renewable := agl.ErrorCode(err) == agl.CodeUnauthorized && (c.tokenFile != nil || hasCertificate(c.config.TLS))
+			if renewable || errors.Is(err, agl.ErrUnavailable) {
 				err = &repeatable{err: err, event: true}
 			}
 			if !yield(event, err) || err != nil {

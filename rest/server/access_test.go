@@ -258,7 +258,7 @@ func TestConnectionsEndWithTheCertificate(t *testing.T) {
 			t.Errorf("a request that waits: %d after %s: %s", w.Code, waited, w.Body)
 		}
 		for name, w := range map[string]*httptest.ResponseRecorder{"waited": w, "came later": ask(shown)} {
-			if w.Header().Get("Connection") != "close" || !strings.Contains(w.Body.String(), "has expired") {
+			if w.Header().Get("Connection") != "close" || w.Header().Get("Agl-Certificate") != "outdated" || !strings.Contains(w.Body.String(), "has expired") {
 				t.Errorf("%s: %v %s", name, w.Header(), w.Body)
 			}
 		}

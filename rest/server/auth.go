@@ -130,7 +130,7 @@ func (a *auth) find(x *exchange, given string, kind credential) (err error) {
 	if name := httpserver.ClientName(x.request); name != "" {
 		shown = fmt.Sprintf("the client certificate %.100q stands for no scopes here (--tls-client), so ", name)
 	} else if httpserver.ClientOutdated(x.request) {
-		shown = "the client certificate of this connection has expired, or its CA is no longer trusted here, so "
+		shown = "the client certificate of this connection has expired, or its CA is no longer trusted here: connect again with a valid one; without one "
 	}
 	return agl.Errorf(agl.CodeUnauthorized, "%sa token is needed: Authorization: Bearer TOKEN, or HTTP Basic with the token or a key as password", shown)
 }

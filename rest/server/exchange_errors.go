@@ -28,6 +28,7 @@ func (x *exchange) fail(err error) {
 	}
 	if agl.ErrorCode(err) == agl.CodeUnauthorized && httpserver.ClientOutdated(x.request) {
 		x.Header().Set("Connection", "close") // the client shows what its file has by now in the next one
+		x.Header().Set(wire.Certificate, wire.CertificateOutdated)
 	}
 	if err := x.sendError(err); err != nil {
 		x.cutOff(err)

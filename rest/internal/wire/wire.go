@@ -123,6 +123,9 @@ const (
 	AttemptState     = "Agl-Attempt-State" // answers a write to an attempt whose agent should stop
 	AttemptCancelled = "cancelled"
 
+	Certificate         = "Agl-Certificate" // answers a request that is refused
+	CertificateOutdated = "outdated"        // the connection's client certificate: the next connection may show a newer one
+
 	Wait           = "Agl-Wait" // answers a request that may block
 	WaitComplete   = "complete"
 	WaitIncomplete = "incomplete" // the server ended the wait early: ask again
