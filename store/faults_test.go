@@ -87,6 +87,53 @@ func TestContention(t *testing.T) {
 	})
 }
 
+// vanishing is a driver in which a rollout is deleted just before a query.
+type vanishing struct {
+	driver.Driver
+
+	before func()
+}
+
+func (v *vanishing) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (agl.Page[agl.AttemptedRollout], error) {
+	v.before()
+	return v.Driver.QueryRollouts(ctx, p)
+}
+
+// A page behind a rollout that is deleted just before the query is refused: it would look like the end of the list.
+func TestAfterAVanishedRollout(t *testing.T) {
+	t.Parallel()
+	d := &vanishing{Driver: newMemory(t, storetest.OpenParams{}), before: func() {}}
+	s, err := store.New(t.Context(), store.Config{Driver: d})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	list, err := s.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: make([]agl.EnqueueRollout, 3)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancelled := agl.RolloutCancelled
+	if _, err := s.UpdateRollout(t.Context(), agl.UpdateRolloutParams{RolloutID: list[0].RolloutID, Status: &cancelled}); err != nil {
+		t.Fatal(err)
+	}
+	after := agl.QueryRolloutsParams{After: list[0].RolloutID, Paging: agl.Paging{SortBy: "start_time", Order: agl.Ascending}}
+	if page, err := s.QueryRollouts(t.Context(), after); err != nil || len(page.Items) != 2 {
+		t.Fatalf("%d rollouts behind the first one of three, error %v", len(page.Items), err)
+	}
+	d.before = func() {
+		if err := s.DeleteRollout(t.Context(), agl.DeleteRolloutParams{RolloutID: list[0].RolloutID}); err != nil {
+			t.Error(err)
+		}
+	}
+	if page, err := s.QueryRollouts(t.Context(), after); !errors.Is(err, agl.ErrInvalid) {
+		t.Errorf("%d rollouts behind one that is deleted, error %v, want it refused", len(page.Items), err)
+	}
+}
+
 // TestRerunsAreBounded checks a batch that never succeeds.
 func TestRerunsAreBounded(t *testing.T) {
 	t.Parallel()

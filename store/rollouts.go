@@ -387,11 +387,14 @@ func (s *Store) GetRollout(ctx context.Context, p agl.GetRolloutParams) (agl.Att
 func (s *Store) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams) (agl.Page[agl.AttemptedRollout], error) {
 	invalid := cmp.Or(checkQuery(&p.Paging, p.Logic, sortableRollouts), checkStatuses(p.StatusIn, agl.RolloutStatuses()), checkRolloutFilters(&p))
 	return do(ctx, s, "QueryRollouts", invalid, func() (agl.Page[agl.AttemptedRollout], error) {
-		if p.After != "" {
-			if found, err := s.driver.Rollouts(ctx, []string{p.After}); err != nil || len(found) == 0 {
-				return agl.Page[agl.AttemptedRollout]{}, cmp.Or(err, agl.Errorf(agl.CodeInvalid, "after: there is no rollout %.200q; begin again without it", p.After))
-			}
+		page, err := s.driver.QueryRollouts(ctx, p)
+		if err != nil || p.After == "" {
+			return page, err
 		}
-		return s.driver.QueryRollouts(ctx, p)
+		// Checked afterwards: behind a rollout that is deleted just before the query there would be nothing.
+		if found, err := s.driver.Rollouts(ctx, []string{p.After}); err != nil || len(found) == 0 {
+			return agl.Page[agl.AttemptedRollout]{}, cmp.Or(err, agl.Errorf(agl.CodeInvalid, "after: there is no rollout %.200q; begin again without it", p.After))
+		}
+		return page, nil
 	})
 }
