@@ -268,7 +268,9 @@ func (h *Host) watch(ctx context.Context, t *tenancy) {
 		due := t.users > 0 && !t.leaving && time.Since(t.asked) >= registryTTL
 		h.mu.Unlock()
 		if due {
-			_ = h.ask(ctx, t.name) // what else is wrong with the registry, the next request is told
+			asking, cancel := context.WithTimeout(ctx, access.Recheck)
+			_ = h.ask(asking, t.name) // the next request gets any other error of the registry
+			cancel()
 		}
 	}
 }

@@ -1,7 +1,7 @@
 // Package driver is the seam between the engine in package store and the databases that keep its data. A database
 // implements [Driver] to serve a store, and [Database] for an operator's work on it. The drivers are packages
-// store/memory, store/sqlite and store/postgres; package store/drivertest holds the suite that every driver must
-// pass.
+// store/memory, store/sqlite and store/postgres. Every driver must pass the suite of package store/drivertest and,
+// behind the engine, that of package store/storetest, which tests filters.
 //
 // A write is one transaction: the engine calls [Driver.Begin], then [Tx.Load] for
 // every row that its commands name, decides in memory, and calls [Tx.Apply] with

@@ -347,7 +347,7 @@ func testFront(d *harness) {
 	front("a", "b")
 	equal(d, "given back", d.claim(9), "a b c")
 	front("a")
-	equal(d, "given back by the batch that has claimed it", d.claim(9), "a b c")
+	equal(d, "moved to the front while it is the first", d.claim(9), "a b c")
 	d.apply(driver.Changes{Rollouts: changed(rollout("a", agl.RolloutPreparing), rollout("c", agl.RolloutPreparing))})
 	front("c")
 	equal(d, "given back again", d.claim(9), "c b")

@@ -147,6 +147,7 @@ func (a *attemptWork) onlyHeard() bool {
 
 func (a *attemptWork) write(ctx context.Context, c *conn, w *rolloutWork) error {
 	cur, r := a.row.cur, a.row.cur.Reward
+	// The first 6 are the columns of heard, the first 13 those of any update, all of them and the ordinal those of an insert.
 	args := []any{
 		nullTime(cur.LastHeartbeatTime), a.row.spans, a.row.bytes, orNull(r.V.Value, r.Valid), orNull(r.V.Priority.V, r.V.Priority.Valid),
 		orNull(r.V.SequenceID, r.Valid), cur.SequenceID, float64(cur.StartTime), nullTime(cur.EndTime), string(cur.Status),
@@ -172,13 +173,13 @@ func (a *attemptWork) write(ctx context.Context, c *conn, w *rolloutWork) error 
 func (t *tx) writeWorkers(ctx context.Context, c *conn) error {
 	for _, w := range t.workers {
 		cur := w.cur
-		if err := number(ctx, c, "workers", &w.ordinal); err != nil {
+		if err := assignOrdinal(ctx, c, "workers", &w.ordinal); err != nil {
 			return err
 		}
-		// An assignment of the id would write its index.
+		// The update leaves worker_id out: to assign it would write its index.
 		if err := c.exec(ctx, `INSERT INTO workers (status, heartbeat_stats, last_heartbeat_time, last_dequeue_time, last_busy_time, last_idle_time,
 			current_rollout_id, current_attempt_id, worker_id, ordinal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-			ON CONFLICT DO UPDATE SET status = excluded.status, heartbeat_stats = excluded.heartbeat_stats,
+			ON CONFLICT (ordinal) DO UPDATE SET status = excluded.status, heartbeat_stats = excluded.heartbeat_stats,
 			last_heartbeat_time = excluded.last_heartbeat_time, last_dequeue_time = excluded.last_dequeue_time,
 			last_busy_time = excluded.last_busy_time, last_idle_time = excluded.last_idle_time,
 			current_rollout_id = excluded.current_rollout_id, current_attempt_id = excluded.current_attempt_id`,
@@ -190,8 +191,8 @@ func (t *tx) writeWorkers(ctx context.Context, c *conn) error {
 	return nil
 }
 
-// number gives a row that has no ordinal yet the next one of its table.
-func number(ctx context.Context, c *conn, table string, ordinal *int64) error {
+// assignOrdinal gives a row that has no ordinal yet the next one of its table.
+func assignOrdinal(ctx context.Context, c *conn, table string, ordinal *int64) error {
 	if *ordinal != 0 {
 		return nil
 	}
@@ -202,7 +203,7 @@ func number(ctx context.Context, c *conn, table string, ordinal *int64) error {
 
 func (t *tx) writeResources(ctx context.Context, c *conn) error {
 	for _, u := range t.bundles {
-		if err := number(ctx, c, "resources", &u.ordinal); err != nil {
+		if err := assignOrdinal(ctx, c, "resources", &u.ordinal); err != nil {
 			return err
 		}
 		document := u.cur.Resources.AppendJSON(nil)

@@ -47,7 +47,7 @@ func takeLock(path string) (*lock, error) {
 }
 
 // mark records the identity of the database in the lock file, so that an emptied file is not mistaken for a new one. An empty
-// identity is that of a database that is no longer there: it is on disk before the log of another one begins.
+// identity removes the mark of a database that is no longer there, on disk before the log of another one begins.
 func (l *lock) mark(identity string) error {
 	if identity != "" {
 		identity += "\n"

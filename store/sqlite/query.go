@@ -232,7 +232,7 @@ func find[T any](
 	return page, fault(d.path, err)
 }
 
-// current returns a value from the cache or from the file.
+// current returns the committed worker or bundle for a query; ErrNotFound. Unlike recall it does not cache what it reads.
 func current[T any](
 	ctx context.Context, d *Driver, cache *cache[string, *record[T]], what, id string, read func(context.Context, *conn, string) (*record[T], error),
 ) (out T, err error) {

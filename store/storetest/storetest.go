@@ -189,7 +189,7 @@ func (h *harness) ok(err error) {
 	}
 }
 
-// background calls a method in another goroutine, whose result comes from the channel.
+// background runs a call in another goroutine and returns a channel with its result.
 func background[T any](h *harness, call func() (T, error)) <-chan T {
 	done := make(chan T, 1)
 	go func() {
@@ -202,7 +202,7 @@ func background[T any](h *harness, call func() (T, error)) <-chan T {
 	return done
 }
 
-// advanced moves the clock until a result comes: once more for a call that was not there yet.
+// advanced moves the clock again and again until the result is there: the call may begin after the first move.
 func advanced[T any](h *harness, done <-chan T) T {
 	for {
 		h.Advance(time.Minute)
