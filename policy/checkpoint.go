@@ -120,7 +120,7 @@ func Create(cfg Config, seed uint64, file string) (parameters int, err error) {
 func readWeights(file string, want shape) ([]float32, error) {
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, agl.Errorf(agl.CodeNotFound, "there are no weights in %s", file)
+		return nil, agl.Errorf(agl.CodeNotFound, "there is no file of weights %s", file)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("policy: read weights: %w", err)

@@ -8,7 +8,7 @@ type kernel struct {
 }
 
 // matmul computes C = A·B, or C += A·B if add is set, where A is m×k, B k×n and C m×n with rows ldc apart.
-// n is a multiple of 16.
+// m, n and k are at least 1, and n is a multiple of 16.
 func (kn kernel) matmul(c []float32, ldc int, a matrix, b panels, m, n, k int, add bool) {
 	// One bounds check per operand covers everything that the kernels access.
 	_ = c[(m-1)*ldc+n-1]

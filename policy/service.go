@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -45,7 +46,7 @@ func NewService(cfg Config) (*Service, error) {
 	if cfg.Base != "" {
 		base, err := readWeights(cfg.Base, cfg.shape())
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("the base model: %w", err)
 		}
 		flat = func() []float32 { return base }
 	}

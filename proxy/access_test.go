@@ -94,7 +94,7 @@ func TestStoreKeysForAttempts(t *testing.T) {
 		}
 		body, err := io.ReadAll(answer.Body)
 		_ = answer.Body.Close()
-		if err != nil || answer.StatusCode != want || want != http.StatusOK && !strings.Contains(string(body), "one that agl key create has made") {
+		if err != nil || answer.StatusCode != want || want != http.StatusOK && !strings.Contains(string(body), "a key that agl key create has made") {
 			t.Errorf("with %q: %s %s, %v", given, answer.Status, body, err)
 		}
 	}

@@ -138,7 +138,7 @@ func (k *keys) check(r *http.Request, key string, rt route) *openai.Error {
 	}
 	remedy := "use the key in the attempt's resource"
 	if k.access != nil {
-		remedy += ", or let it name one that agl key create has made"
+		remedy += ", or put a key that agl key create has made into that resource"
 	}
 	return errKey("the API key is missing, expired or not that of this attempt; " + remedy)
 }

@@ -116,9 +116,13 @@ func (r *trainingRun) open(ctx context.Context, in agl.AlgorithmInput) (err erro
 	if err != nil {
 		return err
 	}
-	if can.SingleGradient && (r.cfg.Anchor != nil || r.cfg.parts() > r.cfg.Minibatches) {
-		return agl.Errorf(agl.CodeUnimplemented, "the engine averages losses over all data since the last optimizer step, so that a step has one gradient; "+
-			"an anchor, and async.minibatches above minibatches, add several")
+	const single = "the engine averages losses over all data since the last optimizer step, so that a step has one gradient"
+	switch {
+	case !can.SingleGradient:
+	case r.cfg.Anchor != nil:
+		return agl.Errorf(agl.CodeUnimplemented, "anchor: given, must be left out: "+single)
+	case r.cfg.parts() > r.cfg.Minibatches:
+		return agl.Errorf(agl.CodeUnimplemented, "async.minibatches: got %d, must be at most minibatches, %d: "+single, r.cfg.parts(), r.cfg.Minibatches)
 	}
 	tasks := "live"
 	if r.source != nil {

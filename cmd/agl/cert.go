@@ -24,7 +24,7 @@ import (
 
 type certCommand struct {
 	Directory string   `arg:"" type:"path" help:"Where the files are: ca.pem and ca.key, which are made if they do not exist, and NAME.pem and NAME.key."`
-	Name      string   `default:"server" help:"The name of the certificate's files; that of a client is also its common name."`
+	Name      string   `default:"server" help:"The name of the certificate's files. A client's must be given, and is also its common name."`
 	Host      []string `placeholder:"HOST" help:"A name or an address under which the server is reached; repeat it for several. localhost, 127.0.0.1, ::1 and this machine's name are always there."`
 	Client    bool     `help:"Make a certificate for a client, instead of a server's."`
 	Days      int      `default:"365" help:"How long the certificate is valid. The CA is valid for ten years."`
@@ -52,7 +52,7 @@ func (c *certCommand) Validate() error {
 	case c.Client && len(c.Host) > 0:
 		return errors.New("--client, --host: a client has no host; give one of them")
 	case c.Client && c.Name == "server": // its files would replace those of the server
-		return fmt.Errorf("--name=%s: is the name of a server's files; give the client another one", c.Name)
+		return fmt.Errorf("--name=%s: must be another name with --client, such as runner: the server's files have this one", c.Name)
 	}
 	for _, host := range c.Host {
 		if net.ParseIP(host) == nil && !hostName.MatchString(host) {
@@ -131,7 +131,7 @@ func (c *certCommand) newAuthority(now time.Time) error {
 	}, nil, now)
 }
 
-// issue makes a key and its certificate, signed by a CA; nil is by itself.
+// issue makes a key and a certificate that ca signs. Without a ca the certificate signs itself.
 func (c *certCommand) issue(name string, template *x509.Certificate, ca *tls.Certificate, now time.Time) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -123,7 +123,7 @@ func (c *proxyCommand) readFile() error {
 		}
 		c.Host = host
 	}
-	// With a key_secret, every call needs a virtual key.
+	// With a key_secret, every call needs a key.
 	return c.Check(file.Proxy.KeySecret != "" || c.Keys, c.Config+": listen: set key_secret or --require-keys, or allow it with --no-auth")
 }
 

@@ -28,7 +28,7 @@ type projectsFlag struct {
 	Projects string `type:"home" placeholder:"DIR|postgres://…" help:"Serve projects at /p/NAME, each a database of its own: a file in this directory, or a database named after the one of this URL. In place of --db. See agl project."`
 }
 
-// place sets the server's own database. A flag counts for more than the environment, in which an image or a unit may have a database.
+// place sets the server's own database. --projects counts for more than AGL_DB, which an image or a unit may set; it conflicts with --db.
 func (f projectsFlag) place(own *flags.Database, gateway bool) (err error) {
 	switch {
 	case f.Projects == "":

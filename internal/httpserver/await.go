@@ -3,6 +3,7 @@ package httpserver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -18,7 +19,7 @@ func FreePort(ctx context.Context) (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
-// Await returns nil when a server answers a URL with 200. It asks until ctx ends.
+// Await asks a URL until a server answers with 200. If ctx ends first, the error has its cause and the last failure.
 func Await(ctx context.Context, url string) error {
 	tick := time.Tick(time.Millisecond)
 	for {
@@ -31,11 +32,11 @@ func Await(ctx context.Context, url string) error {
 			if err = res.Body.Close(); err == nil && res.StatusCode == http.StatusOK {
 				return nil
 			}
-			err = errors.Join(err, errors.New(res.Status))
+			err = errors.Join(err, fmt.Errorf("%s answers %s, must be 200", url, res.Status))
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
+			return errors.Join(context.Cause(ctx), err)
 		case <-tick:
 		}
 	}

@@ -13,8 +13,8 @@ import (
 
 const (
 	// headerTimeout bounds how long a client may take to send a request's header, from the beginning of its connection for the
-	// first one. It is not the 10 s between heartbeats: clients open a connection more than they need, and one that was closed
-	// when the first heartbeat took it would lose that.
+	// first one. It is longer than the 10 s between heartbeats: clients open spare connections, and the first heartbeat would be
+	// lost if the server closed one just as the heartbeat took it.
 	headerTimeout = 15 * time.Second
 	// idleTimeout is how long a connection may wait for its next request. It is longer than that of
 	// our clients (90 s), so that the clients close first.

@@ -131,7 +131,7 @@ func (a *Agent) once(ctx context.Context, f attemptFolder, vars variables) (resu
 	p.copy(p.stderr, stderr)
 	p.await(ctx)
 	a.record(ctx, stdout, stderr)
-	if failure := p.failure(stderr, vars.missing()); failure != nil || ctx.Err() != nil {
+	if failure := p.failure(stderr, vars.longTaskHint()); failure != nil || ctx.Err() != nil {
 		return result{}, failure
 	}
 	reported, err := a.cfg.readResult(f)

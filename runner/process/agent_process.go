@@ -214,7 +214,7 @@ func (p *agentProcess) end() {
 	}
 }
 
-// failure returns why an ended process failed; nil if it succeeded. The hint, which may be empty, stands behind how it ended.
+// failure returns why an ended process failed; nil if it succeeded. The error has the hint, which may be empty, behind the exit status.
 func (p *agentProcess) failure(stderr *output, hint string) error {
 	if p.waitErr == nil {
 		return nil

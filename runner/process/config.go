@@ -36,9 +36,9 @@ type Config struct {
 	User *User
 	// Dir is the working directory. Empty is a new folder for each attempt, or with Keepalive for each process, which is removed afterwards.
 	Dir string
-	// TempDir is where the folders of attempts are made; empty is os.TempDir().
+	// TempDir is where the folders of attempts and of kept processes are made; empty is os.TempDir().
 	TempDir string
-	// Keep keeps the folders of attempts.
+	// Keep keeps the folders of attempts and of kept processes.
 	Keep bool
 
 	// StoreURL is the store's URL for the program. Without it the program gets no OpenTelemetry variables either.

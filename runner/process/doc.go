@@ -12,7 +12,8 @@
 //
 // When the attempt is cancelled or out of time, SIGTERM goes to the process group and, after the grace period, SIGKILL.
 // Nothing of the group survives an attempt; with a [Reaper], nothing that the program has started does. The agent does not
-// inherit the store's own token and the variables of execution roles: its credentials are valid for its attempt only.
+// inherit the tokens and keys of agl's own programs, the variables of execution roles, or AGL_TASK: its credentials are
+// valid for its attempt only.
 //
 // The package must not know the store, the queue or the proxy.
 package process

@@ -45,12 +45,12 @@ func (v *variables) add(name, value string) {
 	}
 }
 
-// missing is a hint for the error of a program that has looked for its task in the environment, which did not have it.
-func (v variables) missing() string {
+// longTaskHint is added to the error of a failed program whose task is too long for AGL_TASK, where it may have looked; else it is empty.
+func (v variables) longTaskHint() string {
 	if slices.ContainsFunc(v, func(variable string) bool { return strings.HasPrefix(variable, variableTask+"=") }) {
 		return ""
 	}
-	return " (its task is longer than 64 KiB, so it is not in " + variableTask + " but only in the file AGL_TASK_FILE)"
+	return " (its task is longer than 64 KiB, so it is not in " + variableTask + " but only in the file that AGL_TASK_FILE names)"
 }
 
 // variableTask has the task, if it is short.
@@ -74,7 +74,7 @@ func (c *Config) inherited() []string {
 			return is(name)
 		}
 	}
-	// AGL_KEY is what agl store --gateway takes its key from, and AGL_PROXY_KEYS what proxies usually take the secret of all agents' keys from.
+	// AGL_KEY may hold the key of agl store --gateway, and AGL_PROXY_KEYS the secret of all agents' keys. Env may set both for the agent.
 	notInherited := append([]string{"AGL_KEY", "AGL_PROXY_KEYS"}, c.Withhold...)
 	env := slices.DeleteFunc(slices.Clone(c.Environ), named(func(name string) bool { return slices.Contains(notInherited, name) }))
 	all := variables(slices.DeleteFunc(append(env, c.Env...), named(withheld)))

@@ -87,13 +87,13 @@ func (c *Config) makeKeptFolder() (dir string, remove func(), err error) {
 	return dir, remove, nil
 }
 
-// removeFolder removes a folder of attempts, unless Keep is set.
+// removeFolder removes the folder of an attempt or of a kept process, unless Keep is set.
 func (c *Config) removeFolder(f attemptFolder) {
 	if c.Keep {
 		return
 	}
 	if err := os.RemoveAll(f.root); err != nil {
-		c.Logger.Warn("an attempt's folder was not removed", "folder", f.root, "error", err)
+		c.Logger.Warn("an agent's folder was not removed", "folder", f.root, "error", err)
 	}
 }
 

@@ -280,7 +280,7 @@ func TestLongTask(t *testing.T) {
 	if got.kind != agl.OutcomeOK || strings.TrimSpace(got.messages["stdout"]) != strconv.Itoa(len(input)) {
 		t.Errorf("got %+v, want %d bytes in the file and no variable", got, len(input))
 	}
-	const hint = "so it is not in AGL_TASK but only in the file AGL_TASK_FILE): cannot parse undefined"
+	const hint = "so it is not in AGL_TASK but only in the file that AGL_TASK_FILE names): cannot parse undefined"
 	fails := w.agent(shell("echo cannot parse undefined >&2; exit 1"))
 	if got := w.step(fails, agl.EnqueueRollout{Input: input}); !strings.Contains(got.message, hint) {
 		t.Errorf("an agent that fails without its task: got %q, want %q in it", got.message, hint)

@@ -127,13 +127,15 @@ func (s *Server) Start() {
 		s.tb.Fatal(err)
 	}
 	s.exited = make(chan struct{})
-	ctx, cancel := context.WithTimeout(s.tb.Context(), longest)
+	ctx, cancel := context.WithCancelCause(s.tb.Context())
+	timed, stop := context.WithTimeout(ctx, longest)
 	go func(cmd *exec.Cmd, exited chan struct{}) {
 		defer close(exited)
 		_ = cmd.Wait() // any end is fine
-		cancel()
+		cancel(errors.New("it has ended"))
+		stop()
 	}(s.cmd, s.exited)
-	if err := httpserver.Await(ctx, s.URL()+"/v1/agl/health"); err != nil {
+	if err := httpserver.Await(timed, s.URL()+"/v1/agl/health"); err != nil {
 		said, _ := os.ReadFile(s.Log)
 		s.tb.Fatalf("%s does not serve: %v\n%s", s.Name, err, said)
 	}

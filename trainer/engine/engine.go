@@ -30,7 +30,7 @@ import (
 // DefaultName is the name of the model for agents.
 const DefaultName = "policy"
 
-// Engine trains a model and serves it to an LLM proxy in this process. Who makes it closes it.
+// Engine trains a model and serves it to an LLM proxy in this process. The caller of [NewPolicy] or [NewRemote] closes it.
 type Engine struct {
 	Service   tinker.Service
 	Tokenizer chat.Tokenizer
@@ -59,15 +59,19 @@ func newEngine(service tinker.Service, tokenizer chat.Tokenizer, renderer chat.R
 			return chat.Model{}, unpublished(asked, name)
 		},
 	})
+	if err != nil {
+		return nil, err
+	}
 	return &Engine{
 		Service: service, Tokenizer: tokenizer, Renderer: renderer, name: name, lost: lost, logger: logger, chat: server, published: make(chan struct{}),
-	}, err
+	}, nil
 }
 
 // Published returns a channel that is closed when a [Publisher] of the engine has published for the first time.
 func (e *Engine) Published() <-chan struct{} { return e.published }
 
-// unpublished says why a model is unknown.
+// unpublished returns why a requested model is not served: CodeNotFound for a name that is unknown, CodeIllegalState for the model before its
+// first weights.
 func unpublished(name, model string) error {
 	if name != model {
 		return agl.Errorf(agl.CodeNotFound, "it was never served here, or its weights were replaced by newer ones; GET /v1/models lists what is served")

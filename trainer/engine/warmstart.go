@@ -62,8 +62,8 @@ type Demonstrator interface {
 
 var _ Demonstrator = (*chat.RoleMarks)(nil)
 
-// WarmStart trains and returns the path of the weights. A conversation that the
-// model cannot read, because of its characters, roles or length, is agl.ErrInvalid. A
+// WarmStart trains and returns the path of the weights. A conversation that the model cannot read, because of its characters, roles, tool
+// calls or length, or with a message that has no content, is agl.ErrInvalid. A
 // chat format that is no [Demonstrator] is agl.ErrUnimplemented.
 func (e *Engine) WarmStart(ctx context.Context, w WarmStart) (weights string, err error) {
 	w = w.withDefaults()
