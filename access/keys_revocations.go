@@ -52,7 +52,7 @@ func (r *Revocations) Revoked(ctx context.Context, attempt agl.Claim) bool {
 	return r.known[attempt] || r.known[agl.Claim{RolloutID: attempt.RolloutID}]
 }
 
-// read reads the list. Other calls wait for the answer, so the request continues when ctx is cancelled.
+// read requests the list; the caller holds the lock. Other calls wait for it, so the request continues when ctx is cancelled.
 func (r *Revocations) read(ctx context.Context) {
 	asked := time.Now()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), revokedTimeout)

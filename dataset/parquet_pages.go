@@ -187,7 +187,7 @@ func (p *plainChunk) from(off int64) ([]byte, error) {
 
 func (p *plainChunk) reset() { p.next, p.page, p.pageAt = p.first, nil, p.at }
 
-// read reads the next page, and returns its header and what is behind it.
+// read reads the next page, and returns its header and what is behind it. The plain file leaves out a page without values.
 func (p *plainChunk) read() (*format.PageHeader, []byte, error) {
 	rest := &io.LimitedReader{R: io.NewSectionReader(p.r, p.next, p.end-p.next), N: p.end - p.next}
 	buffered := bufio.NewReader(rest)

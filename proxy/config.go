@@ -292,8 +292,8 @@ type Sessions struct {
 	// RewardWindow is how long a session that has ended waits for its reward, see
 	// agl.MetadataRewardWindow; 0 leaves it to the collector.
 	RewardWindow time.Duration
-	// Ready, if not nil, is closed when the models are served. Until then sessions make no calls and none begin, so that each
-	// keeps, or gets, the version that is meant for it.
+	// Ready, if not nil, is closed when the models are served. Until then no session begins or makes a call, so that each has
+	// the version that is meant for it: such requests wait for 2 s at most, and are then refused with status 503.
 	Ready <-chan struct{}
 }
 

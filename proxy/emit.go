@@ -82,7 +82,8 @@ func (p *Proxy) serveEmit(w http.ResponseWriter, r *http.Request, rt route) {
 		p.cfg.Logger.Error("answer not written", "error", err)
 		return
 	}
-	p.answer(w, http.StatusOK, append(line, '\n')) // a script's curl prints it, and what the script prints next may be its result
+	// A script's curl prints the answer. Without the newline, the result that the script prints next would be on the same line.
+	p.answer(w, http.StatusOK, append(line, '\n'))
 }
 
 // readBody reads the body of a request that is not sent to a backend.

@@ -26,7 +26,7 @@ const (
 const maxTries = 20
 
 // Releases manages the releases of a store. Its methods are safe for concurrent use, by any number of processes on
-// one database. Those that a client of a store has, too, have the same names there.
+// one database. Methods that the client of a store (package rest/client) has, too, have the same signatures there.
 type Releases struct {
 	documents agl.DocumentStore
 }

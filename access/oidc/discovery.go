@@ -21,7 +21,7 @@ const (
 // algorithms are the accepted signature algorithms: all asymmetric ones, never "none".
 var algorithms = []string{oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA}
 
-// discovery reads a provider's endpoints and keys when they are first needed, so that a server can start while its
+// discovery reads a provider's discovery document when it is first needed, so that a server can start while its
 // provider is away.
 type discovery struct {
 	issuer string
@@ -47,7 +47,7 @@ func (d *discovery) provider(ctx context.Context) (*oidc.Provider, error) {
 	if d.err != nil && time.Since(d.asked) < askInterval {
 		return nil, d.err
 	}
-	// Keys are fetched with this client and context, even after this request has ended.
+	// Later requests use the document, too, so fetching it goes on when this request is cancelled.
 	d.found, d.err = oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), d.client), d.issuer)
 	d.asked = time.Now()
 	if d.err != nil {

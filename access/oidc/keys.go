@@ -74,7 +74,7 @@ func (v *verification) VerifySignature(ctx context.Context, token string) (paylo
 	return payload, v.err
 }
 
-// payload returns the content of a token that one of the keys has made.
+// payload returns the content of a token that one of the keys has signed.
 func (k *keySet) payload(ctx context.Context, token string) ([]byte, error) {
 	known := k.known.Load()
 	if known == nil || known.old() {
@@ -98,10 +98,10 @@ func (k *keySet) payload(ctx context.Context, token string) ([]byte, error) {
 
 func (k *knownKeys) old() bool { return time.Since(k.since) >= keysMaxAge }
 
-var errAskedJustNow = errors.New("none of the issuer's keys has made it; they were fetched less than a second ago")
+var errAskedJustNow = errors.New("none of the issuer's keys has signed it; they were fetched less than a second ago")
 
-// renew fetches the keys, unless another call has done so since the caller looked for the known ones, or there was a request within
-// askInterval. Old ones stay if the issuer is away.
+// renew returns newer keys than known: those that another call has stored meanwhile, or those that it fetches. Within askInterval of the last
+// request it fetches none and returns an error. If the issuer is away, old keys count for another keysMaxAge.
 func (k *keySet) renew(ctx context.Context, known *knownKeys) (*knownKeys, error) {
 	k.fetching.Lock()
 	defer k.fetching.Unlock()

@@ -105,7 +105,7 @@ func encodeFlows(flows []flow) (string, error) {
 
 // Finish returns who has signed in, and what the browser keeps for its other tabs, "" for nothing. returned holds the query
 // parameters with which the provider sent the browser back. The error is CodeUnauthorized if nobody signed in, or somebody
-// without any scope, and CodeUnavailable if the provider cannot be asked.
+// without any scope, and CodeUnavailable if the provider cannot be asked, or gives no groups in its token and refuses UserInfo.
 func (s *SignIn) Finish(ctx context.Context, kept string, returned url.Values) (caller access.Caller, keep string, err error) {
 	flows := decodeFlows(kept)
 	i := slices.IndexFunc(flows, func(f flow) bool {

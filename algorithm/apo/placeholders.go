@@ -106,11 +106,10 @@ func refusal(old agl.PromptTemplate, text string) string {
 // fenced matches a reply that is one code block.
 var fenced = regexp.MustCompile("(?s)^```[^\n`]*\n(.*?)\n?```$")
 
-// clean removes what models put around a text: their reasoning before it, where the server has not told that apart, white space and a code
-// fence.
+// clean removes what models put around a text: reasoning that the server left in the reply, white space, and a code fence.
 func clean(reply string) string {
 	reply = strings.TrimSpace(reply)
-	// Many templates begin the reasoning themselves. A text may also speak of both tags.
+	// The opening tag may be missing, since many chat templates write it into the prompt. A text that only mentions both tags is kept.
 	if before, after, ends := strings.Cut(reply, "</think>"); ends && (strings.HasPrefix(reply, "<think>") || !strings.Contains(before, "<think>")) {
 		reply = strings.TrimSpace(after)
 	}

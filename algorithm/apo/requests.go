@@ -128,8 +128,8 @@ func experiment(e *algorithm.Episode, number int, reward float64, most int) Expe
 	return out
 }
 
-// attributes are those of a span, without what says nothing about a prompt: tokens, which would take most of the room, and ids and times, by
-// which the request of one run would differ from that of another.
+// attributes returns the attributes of a span as JSON. It leaves out token ids and log-probabilities, which would take most of the room, and
+// the reply's id and times, which differ in every run.
 func attributes(s *agl.Span) string {
 	o := rawjson.NewObject(nil)
 	for name, value := range rawjson.Members(s.Attributes) {

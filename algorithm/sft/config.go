@@ -18,8 +18,8 @@ type Config struct {
 
 	// From has existing rollouts to learn from, such as those of [Stored]. If a better model made them, this is
 	// distillation. They are read once, before the first step. Their token ids must be those of the model's vocabulary.
-	// Rollouts that did not succeed, and those of validation, are left out. Of rollouts with calls of the ModelName, only these
-	// are learned from. Nil means that the run samples its own: rejection sampling.
+	// Rollouts that did not succeed, and those of validation, are left out. A rollout with calls of
+	// ModelName is learned from by these alone, not by those of other models, such as a judge. Nil means that the run samples its own: rejection sampling.
 	From Rollouts
 	// Filter selects the rollouts to learn from. Without From it must reject some:
 	// training on all of its own rollouts improves no model.

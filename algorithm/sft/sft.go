@@ -168,8 +168,8 @@ func (r *run) selector() *selector {
 	return &selector{filter: r.cfg.Filter, adapters: r.adapters(), context: r.spec.Context, vocab: r.spec.Vocab}
 }
 
-// adapters are those of which the first that finds calls reads a rollout. Of adapter.Trajectories, the default, calls of other models than the
-// one in training are left out. Which model made the rollouts of From is unknown: if they have calls of that name, it is that one.
+// adapters returns the adapters to try on a rollout, in order: the first that finds a call reads it. The default, adapter.Trajectories, reads
+// only calls of the model in training. Rollouts of From may be of another model: one without a call of ModelName is read whole.
 func (r *run) adapters() []agl.Adapter[adapter.Merged] {
 	all, ok := r.cfg.Adapter.(adapter.Trajectories)
 	if !ok || all.Keep != nil || r.cfg.From != nil && r.cfg.ModelName == "" {

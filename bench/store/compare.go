@@ -67,7 +67,7 @@ func compare(ctx context.Context, opt options, dir string) (all []comparison, er
 	return all, nil
 }
 
-// side is a call that is compared, and what must be done before it, if anything, which takes no part in the comparison.
+// side is one of two calls that are compared. before, if not nil, runs before each call and is not timed.
 type side struct{ call, before func() error }
 
 // alternate times two calls in turn and returns the medians.

@@ -2,7 +2,7 @@ package spandelta
 
 import "encoding/binary"
 
-// Reader reads the parts of a message that has deltas. What it reads shares the memory of Rest, but for texts.
+// Reader reads the parts of a delta, or of a message that contains deltas. What it reads shares the memory of Rest, except texts.
 type Reader struct {
 	Rest []byte
 	Cut  bool // the message ended within a part: that part and all after it are zero

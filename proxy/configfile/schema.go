@@ -47,7 +47,7 @@ func Keys(c *proxy.Config) []yamlfile.Field {
 		yamlfile.Key("public_url", "Where agents reach the proxy, when that is not where it listens.", yamlfile.URL(&c.PublicURL).Check(func(s *yamlfile.Scope) {
 			s.FailAt("", proxy.CheckPublicURL(c.PublicURL))
 		})),
-		yamlfile.Key("key_secret", "Agents then need the virtual key of their attempt, which is made with it.", yamlfile.Secret(&c.KeySecret)),
+		yamlfile.Key("key_secret", "Agents then need a key: the virtual key of their attempt, which is made with it, or one of the store.", yamlfile.Secret(&c.KeySecret)),
 		yamlfile.Key("control", "What the calls of rollouts without a control of their own may do.", control(&c.Control)),
 		yamlfile.Key("retry", "How a request is repeated that a backend did not answer, or answered with 408, 429 or 5xx.", yamlfile.Mapping(
 			yamlfile.Key("attempts", "How often a request is sent at most; 1 repeats nothing.", yamlfile.Integer(&c.Retry.Attempts, yamlfile.Min(1))).Default(3),

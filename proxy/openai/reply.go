@@ -23,7 +23,7 @@ func (f Fields) Get(name string) []byte {
 	return nil
 }
 
-// Set replaces the value of a member, and returns by how many bytes it has grown.
+// Set adds a member or replaces its value, and returns by how many bytes the fields have grown.
 func (f *Fields) Set(name, value []byte) int {
 	for i := range *f {
 		if m := &(*f)[i]; bytes.Equal(m.Name, name) {
@@ -36,7 +36,7 @@ func (f *Fields) Set(name, value []byte) int {
 	return len(name) + len(value)
 }
 
-// Extend appends to the value of a member after a separator, and returns by how many bytes it has grown.
+// Extend adds a member, or appends to its value after a separator. It returns how many bytes were added, without the separator.
 func (f *Fields) Extend(name, more []byte, separator string) int {
 	for i := range *f {
 		if m := &(*f)[i]; bytes.Equal(m.Name, name) {

@@ -39,7 +39,7 @@ func failed(err error) result {
 	if code == agl.CodeInternal || code == agl.CodeUnavailable {
 		out.Category = "server"
 	}
-	body, _ := json.Marshal(out, jsontext.AllowInvalidUTF8(true)) // which is all that texts can fail by
+	body, _ := json.Marshal(out, jsontext.AllowInvalidUTF8(true)) // invalid UTF-8 is the only error that strings can cause
 	return encoded(body)
 }
 

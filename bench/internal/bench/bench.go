@@ -1,4 +1,5 @@
-// Package bench has what the benchmarks share: the command line, processes that are measured, CPU times and medians.
+// Package bench has what the benchmarks share: the command line, processes that are measured, loads of
+// calls, CPU times and medians.
 //
 //	func main() { bench.Main("proxy", "Compares gateways.", run) }
 //

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Calls is the result of a load of calls.
+// Calls is what [Load] measured. The caller sets CPU.
 type Calls struct {
 	Took   time.Duration
 	CPU    time.Duration   // of the server
 	Times  []time.Duration // of each call, sorted
-	Failed []error         // of further calls
+	Failed []error         // one for each failed call, which Times leaves out
 }
 
 // Load makes calls on a number of goroutines for a time. call gets the number of its goroutine, and its own number on that. A goroutine

@@ -75,7 +75,7 @@ type story struct {
 	acked     bool     // the enqueue has an answer
 	claims    []claim  // that have an answer
 	numbers   map[string]int
-	ops       map[Func][]*Op // on its spans, its attempts and itself
+	ops       map[Func][]*Op // the operations on the rollout, its attempts and its spans, by kind
 	reads     []seen
 	events    []*Op
 	attempted map[string][]*Op // events of its attempts

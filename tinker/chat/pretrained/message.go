@@ -131,7 +131,7 @@ func withoutNull(message *jinja.Dict) *jinja.Dict {
 	return out
 }
 
-// withReasoning passes the reasoning of a message without null under each of the names that templates read.
+// withReasoning passes a message's reasoning under each of the names that templates read. withoutNull has removed null members before.
 func withReasoning(message *jinja.Dict) *jinja.Dict {
 	for _, name := range []string{"reasoning_content", "thinking", "reasoning"} {
 		if reasoning, ok := message.Get(name); ok {
