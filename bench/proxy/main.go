@@ -236,8 +236,8 @@ func (g *gateway) forget(ctx context.Context) error {
 // changes from second to second, and the result is a ratio.
 const turns = 8
 
-// measure drives each gateway for the time of a round, in turns, every second turn in reverse order. LiteLLM has only one
-// turn, because its calls take seconds.
+// measure drives each gateway for the time of a round, in turns, every second turn in reverse order. A slow gateway has
+// only one turn, of the whole time.
 func (b *suite) measure(ctx context.Context, gateways []gateway, workload string, connections int) (results []bench.Calls, err error) {
 	var spells []*spell
 	for i := range gateways {

@@ -88,7 +88,7 @@ func load(ctx context.Context, w worker, opt options, measured func(ctx context.
 	}
 	outer := ctx
 	group, ctx := errgroup.WithContext(ctx)
-	until, stop := context.WithCancel(ctx) // of the time in which work is begun
+	until, stop := context.WithCancel(ctx) // is done when no more work may begin
 	defer stop()
 	var (
 		on       atomic.Bool

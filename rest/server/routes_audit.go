@@ -18,7 +18,7 @@ type audit struct {
 
 // missing is the error of a server without an audit log, and nil otherwise.
 func (a audit) missing() error {
-	return without(a.kept != nil, "this server does not keep what callers do")
+	return unimplementedUnless(a.kept != nil, "this server does not keep what callers do")
 }
 
 // record stores an act that has succeeded. A failed one is not an act: callers without permission must not be able to

@@ -29,7 +29,7 @@ type keys struct {
 
 // missing is the error of a server without keys, and nil otherwise.
 func (s keys) missing() error {
-	return without(s.keys != nil, "this server keeps no keys besides its token")
+	return unimplementedUnless(s.keys != nil, "this server keeps no keys besides its token")
 }
 
 func (s keys) whoAmI(x *exchange) error { return x.answerJSON(http.StatusOK, x.caller.Identity(), nil) }

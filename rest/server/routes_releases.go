@@ -31,7 +31,7 @@ func newReleases(store agl.Store) releases {
 
 // missing is the error of a server without releases, and nil otherwise.
 func (s releases) missing() error {
-	return without(s.releases != nil, "this server's store keeps no releases")
+	return unimplementedUnless(s.releases != nil, "this server's store keeps no releases")
 }
 
 func (s releases) current(x *exchange) error {

@@ -17,7 +17,9 @@ type runs struct{ store agl.Runs }
 func newRuns(store agl.Store) runs { return runs{agl.RunsOf(store)} }
 
 // missing is the error of a server without runs, and nil otherwise.
-func (s runs) missing() error { return without(s.store != nil, "this server's store keeps no runs") }
+func (s runs) missing() error {
+	return unimplementedUnless(s.store != nil, "this server's store keeps no runs")
+}
 
 func (s runs) start(x *exchange) error {
 	var p agl.StartRunParams

@@ -372,8 +372,8 @@ func (m methods) unless(missing error) methods {
 	return refusing
 }
 
-// without is the error of a server that lacks something, and nil if it is there.
-func without(there bool, message string) error {
+// unimplementedUnless returns nil if the server has something, else CodeUnimplemented with the message.
+func unimplementedUnless(there bool, message string) error {
 	if there {
 		return nil
 	}

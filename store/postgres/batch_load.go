@@ -167,7 +167,8 @@ func (f *found) addLive(r *row) error {
 
 // loadRest reads the rows that are independent of others.
 func (b *batch) loadRest(calls []call, want *driver.LoadParams, got *driver.Loaded) []call {
-	seek := func(sql string, ids []string, found map[string]bool, each func(r *row) error) {
+	// look adds a call that reads the rows with these ids. An id is missing in found until each has read its row.
+	look := func(sql string, ids []string, found map[string]bool, each func(r *row) error) {
 		if ids = unique(ids); len(ids) == 0 {
 			return
 		}
@@ -176,13 +177,13 @@ func (b *batch) loadRest(calls []call, want *driver.LoadParams, got *driver.Load
 		}
 		calls = append(calls, call{sql, [][]byte{textsParam(&b.params, ids)}, each})
 	}
-	seek(b.locking(lockSequences), want.Sequences, b.sequences, func(r *row) error {
+	look(b.locking(lockSequences), want.Sequences, b.sequences, func(r *row) error {
 		s := driver.Sequence{RolloutID: r.text(), Last: r.int8()}
 		b.sequences[s.RolloutID] = true
 		got.Sequences = append(got.Sequences, s)
 		return nil
 	})
-	seek(b.locking(lockResources), want.Resources, b.resources, func(r *row) error {
+	look(b.locking(lockResources), want.Resources, b.resources, func(r *row) error {
 		u, err := r.resources()
 		if err == nil {
 			b.resources[u.ResourcesID] = true
@@ -208,7 +209,7 @@ func (b *batch) loadRest(calls []call, want *driver.LoadParams, got *driver.Load
 			return nil
 		}})
 	}
-	seek(readKeys, want.Keys, b.keys, func(r *row) error {
+	look(readKeys, want.Keys, b.keys, func(r *row) error {
 		record, err := r.key()
 		switch {
 		case err != nil:

@@ -350,10 +350,10 @@ func (t *tx) planWorker(ctx context.Context, worker **agl.Worker) error {
 
 // planRecord replaces a worker or a bundle, or adds it to the total of them.
 func planRecord[T any](
-	ctx context.Context, t *tx, pending *[]*record[T], total *int64, cur *T, id func(*T) string,
-	find func(context.Context, *loader, string) (*record[T], error),
+	ctx context.Context, t *tx, pending *[]*plainRow[T], total *int64, cur *T, id func(*T) string,
+	find func(context.Context, *loader, string) (*plainRow[T], error),
 ) error {
-	if i := slices.IndexFunc(*pending, func(r *record[T]) bool { return id(r.cur) == id(cur) }); i >= 0 {
+	if i := slices.IndexFunc(*pending, func(r *plainRow[T]) bool { return id(r.cur) == id(cur) }); i >= 0 {
 		(*pending)[i].cur = cur
 		return nil
 	}
@@ -361,7 +361,7 @@ func planRecord[T any](
 	if err != nil {
 		return err
 	}
-	r := &record[T]{cur: cur}
+	r := &plainRow[T]{cur: cur}
 	if old != nil {
 		r.ordinal = old.ordinal
 	} else {

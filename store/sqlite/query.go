@@ -234,7 +234,7 @@ func find[T any](
 
 // current returns the committed worker or bundle for a query; ErrNotFound. Unlike recall it does not cache what it reads.
 func current[T any](
-	ctx context.Context, d *Driver, cache *cache[string, *record[T]], what, id string, read func(context.Context, *conn, string) (*record[T], error),
+	ctx context.Context, d *Driver, cache *cache[string, *plainRow[T]], what, id string, read func(context.Context, *conn, string) (*plainRow[T], error),
 ) (out T, err error) {
 	d.mu.RLock()
 	r, there := cache.get(id)

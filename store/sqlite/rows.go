@@ -145,17 +145,17 @@ func readAttempts(ctx context.Context, c *conn, ordinal int64, rolloutID string)
 }
 
 // record is the committed state of a worker or a bundle.
-type record[T any] struct {
+type plainRow[T any] struct {
 	ordinal int64
 	cur     *T
 	bytes   int64 // of its document
 }
 
-func (r *record[T]) size() int64 { return rowBytes + r.bytes }
+func (r *plainRow[T]) size() int64 { return rowBytes + r.bytes }
 
 type (
-	workerRow    = record[agl.Worker]
-	resourcesRow = record[agl.ResourcesUpdate]
+	workerRow    = plainRow[agl.Worker]
+	resourcesRow = plainRow[agl.ResourcesUpdate]
 )
 
 const workerColumns = "w.ordinal, w.worker_id, w.status, w.heartbeat_stats, w.last_heartbeat_time, w.last_dequeue_time, w.last_busy_time, " +

@@ -67,7 +67,7 @@ type Role struct {
 type Trackers struct {
 	// TensorBoard is a folder of event files; empty makes none.
 	TensorBoard string
-	// MLflow is a tracking server; nil is none. Token is env:NAME; the run sets Params, StateFile and Transport.
+	// MLflow is a tracking server; nil is none. Token is env:NAME or empty; an empty Experiment means "agl". The run sets Params, StateFile and Transport.
 	MLflow *tracker.MLflowConfig
 }
 

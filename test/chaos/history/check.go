@@ -80,8 +80,8 @@ type story struct {
 	events    []*Op
 	attempted map[string][]*Op // events of its attempts
 	final     *Op              // nil if there was no final read
-	end       Reply            // of it
-	state     Rollout          // in it
+	end       Reply            // the reply of final
+	state     Rollout          // the rollout in end
 }
 
 type claim struct {
