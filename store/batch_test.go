@@ -79,7 +79,13 @@ func openGate(t *testing.T, g *gate) *store.Store {
 		t.Fatal(err)
 	}
 	g.Driver = d
-	s, err := store.New(t.Context(), store.Config{Driver: g})
+	return openDriver(t, g)
+}
+
+// openDriver opens a store over a driver. It is closed with the test.
+func openDriver(t *testing.T, d driver.Driver) *store.Store {
+	t.Helper()
+	s, err := store.New(t.Context(), store.Config{Driver: d})
 	if err != nil {
 		t.Fatal(err)
 	}

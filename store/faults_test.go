@@ -103,15 +103,7 @@ func (v *vanishing) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams
 func TestAfterAVanishedRollout(t *testing.T) {
 	t.Parallel()
 	d := &vanishing{Driver: newMemory(t, storetest.OpenParams{}), before: func() {}}
-	s, err := store.New(t.Context(), store.Config{Driver: d})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
+	s := openDriver(t, d)
 	list, err := s.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: make([]agl.EnqueueRollout, 3)})
 	if err != nil {
 		t.Fatal(err)
