@@ -102,6 +102,8 @@ func parse(c Config) (*pgxpool.Config, error) {
 	}
 	params := parsed.ConnConfig.RuntimeParams
 	params["application_name"] = serverName // how agl db recognises a server
+	// The statements of batches are prepared before BEGIN, which could not change the isolation any more.
+	params["default_transaction_isolation"] = "read committed"
 	for name, value := range map[string]string{
 		"search_path":                         schema,
 		"jit":                                 "off", // to compile a statement takes longer than to run ours

@@ -256,6 +256,16 @@ func TestReadOnlyByDefault(t *testing.T) {
 	}
 }
 
+// TestIsolationByDefault has connections whose transactions are isolated otherwise by default, as the settings of a server, a
+// database or a role may say.
+func TestIsolationByDefault(t *testing.T) {
+	t.Parallel()
+	for _, isolation := range []string{"repeatable read", "serializable"} {
+		s := engine(t, postgres.Config{URL: server.Database(t) + "&default_transaction_isolation=" + url.PathEscape(isolation)})
+		enqueue(t, s, agl.EnqueueRolloutsParams{Rollouts: numbered(1)})
+	}
+}
+
 // TestIdleTransaction suspends a store between the read and the write of a batch for longer than the database lets a transaction
 // be idle. The batch is refused as unavailable, so that clients repeat it.
 func TestIdleTransaction(t *testing.T) {
