@@ -8,7 +8,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -263,7 +262,7 @@ func converse(ctx context.Context, s *store.Store, turns int) (*measured, error)
 	talk := &talk{}
 	for range turns {
 		talk.user()
-		if err := post(ctx, call, talk.request()); err != nil {
+		if _, err := bench.Ask(ctx, http.DefaultTransport, http.MethodPost, call, talk.request()); err != nil {
 			return nil, err
 		}
 		talk.assistant()
@@ -299,25 +298,6 @@ func adapt(ctx context.Context, s agl.Store, rolloutID string, turns int) error 
 	merged, err := agl.AdaptSpans(trajectories, spans)
 	if err == nil && (len(merged.Trajectories) != 1 || len(spans.Spans) != 3*turns) {
 		err = fmt.Errorf("%d spans give %d trajectories, want %d and one", len(spans.Spans), len(merged.Trajectories), 3*turns)
-	}
-	return err
-}
-
-// post sends a request and reads its reply.
-func post(ctx context.Context, url string, body []byte) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	request.Header.Set("Content-Type", "application/json")
-	reply, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	text, err := io.ReadAll(reply.Body)
-	_ = reply.Body.Close() // it was read to its end
-	if err == nil && reply.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %.300s", reply.Status, text)
 	}
 	return err
 }

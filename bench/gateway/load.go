@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -25,23 +24,7 @@ type server struct {
 
 // ask makes a request and returns the answer.
 func (s *server) ask(ctx context.Context, method, path, body string) ([]byte, error) {
-	r, err := http.NewRequestWithContext(ctx, method, s.process.URL+path, strings.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	if body != "" {
-		r.Header.Set("Content-Type", "application/json")
-	}
-	res, err := s.client.RoundTrip(r)
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	answer, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode >= http.StatusMultipleChoices {
-		err = fmt.Errorf("%s %s: %s: %.300s", method, path, res.Status, answer)
-	}
-	return answer, err
+	return bench.Ask(ctx, &s.client, method, s.process.URL+path, []byte(body))
 }
 
 // prepare creates the rollouts that are polled and registers the model server.

@@ -58,7 +58,8 @@ func serveBackend([]string) error {
 		if err != nil {
 			return
 		}
-		name := workloadOf(string(body))
+		_, rest, _ := strings.Cut(string(body), "workload:")
+		name, _, _ := strings.Cut(rest, `"`)
 		if name == modelCall {
 			name = "small"
 			select {
@@ -93,10 +94,4 @@ func request(workload string) string {
 		stream = `"stream":true,`
 	}
 	return `{"model":"m",` + stream + `"messages":[{"role":"user","content":"workload:` + workload + `"}]}`
-}
-
-func workloadOf(body string) string {
-	_, rest, _ := strings.Cut(body, "workload:")
-	name, _, _ := strings.Cut(rest, `"`)
-	return name
 }

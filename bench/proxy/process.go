@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"net/http/pprof"
 	"os"
@@ -43,25 +40,11 @@ func serveAgl(args []string) error {
 const profilePath = "/debug/pprof/profile"
 
 // profile profiles a process for a time and writes the profile to a file.
-func profile(ctx context.Context, p *bench.Process, file string, span time.Duration) (err error) {
+func profile(ctx context.Context, p *bench.Process, file string, span time.Duration) error {
 	url := p.URL + profilePath + "?seconds=" + strconv.Itoa(max(int(span.Seconds()), 1))
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	samples, err := bench.Ask(ctx, http.DefaultTransport, http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("profile: %s", res.Status)
-	}
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	_, err = io.Copy(f, res.Body)
-	return err
+	return os.WriteFile(file, samples, 0o600)
 }

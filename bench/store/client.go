@@ -50,7 +50,7 @@ func (w *clientWorker) rollout(ctx context.Context, t *timings, runner int) (str
 	t.add("get resources", began)
 	spans := make([]agl.Span, spansPerRollout)
 	for n := range spans {
-		spans[n] = benchSpan(r.RolloutID, r.Attempt.AttemptID, 0, n)
+		spans[n] = benchSpan(r.RolloutID, r.Attempt.AttemptID, n)
 	}
 	began = time.Now()
 	stored, err := w.store.AddSpans(ctx, agl.AddSpansParams{Spans: spans, IssueSequenceIDs: true})

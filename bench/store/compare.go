@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -132,8 +131,7 @@ func compareClaims(ctx context.Context, opt options, name string, start func() (
 
 // compareOffsets reads pages at a large offset and at none, of one rollout's spans and of all rollouts.
 func compareOffsets(ctx context.Context, opt options, dir string) ([]comparison, error) {
-	path := filepath.Join(dir, "large.db")
-	deep, err := largeDeep(ctx, opt, path)
+	path, deep, err := largeDatabase(ctx, opt, dir)
 	if err != nil {
 		return nil, err
 	}

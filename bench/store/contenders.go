@@ -73,7 +73,7 @@ func contenders(opt options, dir string) []contender {
 		{nameNormal, sqlite("normal"), wire, 0},
 		{nameFullClient, sqlite("full"), typed, 0},
 		{nameLarge, func(ctx context.Context) (*server, error) {
-			path, err := largeDatabase(ctx, opt, dir)
+			path, _, err := largeDatabase(ctx, opt, dir)
 			if err != nil {
 				return nil, err
 			}

@@ -88,8 +88,6 @@ func fillRollouts(ctx context.Context, s agl.Store, n, spans int, makeSpan func(
 	return ids, group.Wait()
 }
 
-func loadSpan(rollout, attempt string, n int) agl.Span { return benchSpan(rollout, attempt, 0, n) }
-
 // filledDatabase makes a SQLite database, once, and returns the id of its deep rollout.
 func filledDatabase(ctx context.Context, opt options, path string, f filling) (deep string, err error) {
 	note := path + ".deep"
@@ -110,17 +108,12 @@ func filledDatabase(ctx context.Context, opt options, path string, f filling) (d
 	return deep, os.WriteFile(note, []byte(deep), 0o600)
 }
 
-// largeDatabase is the one with options.Spans spans.
-func largeDatabase(ctx context.Context, opt options, dir string) (string, error) {
-	path := filepath.Join(dir, "large.db")
-	_, err := largeDeep(ctx, opt, path)
-	return path, err
-}
-
-// largeDeep makes the large database unless it exists. The deep rollout has an eighth of the spans, so that both its spans
+// largeDatabase makes the database with options.Spans spans unless it exists. Its deep rollout has an eighth of them, so that both its spans
 // and the list of rollouts have pages at an offset of a tenth of all spans.
-func largeDeep(ctx context.Context, opt options, path string) (string, error) {
-	return filledDatabase(ctx, opt, path, filling{spans: opt.Spans, deep: opt.Spans / 8, make: loadSpan})
+func largeDatabase(ctx context.Context, opt options, dir string) (path, deep string, err error) {
+	path = filepath.Join(dir, "large.db")
+	deep, err = filledDatabase(ctx, opt, path, filling{spans: opt.Spans, deep: opt.Spans / 8, make: benchSpan})
+	return path, deep, err
 }
 
 // prose makes spans whose text compresses like a model's, not like padding.
@@ -136,7 +129,7 @@ func prose() func(rollout, attempt string, n int) agl.Span {
 	}
 	var mu sync.Mutex
 	return func(rollout, attempt string, n int) agl.Span {
-		s := benchSpan(rollout, attempt, 0, n)
+		s := benchSpan(rollout, attempt, n)
 		var text strings.Builder
 		mu.Lock()
 		for text.Len() < spanPadding {

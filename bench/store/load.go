@@ -194,17 +194,18 @@ func runLoop(ctx, until context.Context, done chan<- string, w worker, t *timing
 
 // spanJSON is the JSON of the n-th span of an attempt.
 func spanJSON(rollout, attempt string, sequence int64, n int) []byte {
-	s := benchSpan(rollout, attempt, sequence, n)
+	s := benchSpan(rollout, attempt, n)
+	s.SequenceID = sequence
 	return s.AppendJSON(nil)
 }
 
-func benchSpan(rollout, attempt string, sequence int64, n int) agl.Span {
+func benchSpan(rollout, attempt string, n int) agl.Span {
 	traceID := fmt.Sprintf("%032x", len(rollout)+n)
 	spanID := fmt.Sprintf("%016x", n+1)
 	attrs := agl.Attributes(`{"gen_ai.request.model":"policy","gen_ai.usage.input_tokens":12,"gen_ai.usage.output_tokens":34,"task":"` +
 		rollout + "/" + strconv.Itoa(n) + `","gen_ai.prompt.0.role":"user","gen_ai.prompt.0.content":"` + padding + `"}`)
 	return agl.Span{
-		RolloutID: rollout, AttemptID: attempt, SequenceID: sequence, TraceID: traceID, SpanID: spanID,
+		RolloutID: rollout, AttemptID: attempt, TraceID: traceID, SpanID: spanID,
 		Name: "openai.chat.completion", Status: agl.SpanStatus{Code: agl.StatusOK}, Attributes: attrs,
 		StartTime: agl.Some(agl.Timestamp(1760706315.5)), EndTime: agl.Some(agl.Timestamp(1760706316.25)),
 		Context:  &agl.SpanContext{TraceID: traceID, SpanID: spanID},
@@ -221,8 +222,9 @@ func verifySpans(rolloutID string, spans []agl.Span) error {
 	}
 	for i := range spans {
 		s := &spans[i]
-		want := benchSpan(rolloutID, s.AttemptID, s.SequenceID, i)
-		if s.RolloutID != rolloutID || s.SequenceID != int64(i+1) || s.SpanID != want.SpanID || string(s.Attributes) != string(want.Attributes) {
+		want := benchSpan(rolloutID, s.AttemptID, i)
+		want.SequenceID = int64(i + 1)
+		if s.RolloutID != rolloutID || s.SequenceID != want.SequenceID || s.SpanID != want.SpanID || string(s.Attributes) != string(want.Attributes) {
 			return verifyLoosely(i, s, &want)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/agl-go/agl/bench/internal/bench"
 	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/internal/rawjson"
 )
@@ -109,7 +109,7 @@ func openOn(ctx context.Context, url string, n int) *tabs {
 	t := &tabs{}
 	ctx, t.cancel = context.WithCancel(ctx)
 	for i := range n {
-		one := &tab{tabs: t, url: url, page: pages[i%len(pages)], http: &http.Client{Transport: &http.Transport{}}, changed: make(chan struct{}, 1)}
+		one := &tab{tabs: t, url: url, page: pages[i%len(pages)], http: &http.Transport{}, changed: make(chan struct{}, 1)}
 		for _, do := range []func(context.Context) error{one.follow, one.show} {
 			t.all.Go(func() error {
 				if err := do(ctx); ctx.Err() == nil {
@@ -135,7 +135,7 @@ type tab struct {
 
 	url     string
 	page    page
-	http    *http.Client
+	http    *http.Transport
 	changed chan struct{}
 }
 
@@ -144,7 +144,7 @@ func (t *tab) open(ctx context.Context, path string) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := t.http.Do(r)
+	answer, err := t.http.RoundTrip(r)
 	if err == nil && answer.StatusCode != http.StatusOK {
 		err = errors.Join(fmt.Errorf("tab: %s: %s", path, answer.Status), answer.Body.Close())
 	}
@@ -208,11 +208,7 @@ func (t *tab) load(ctx context.Context, paths []string) error {
 	var all errgroup.Group
 	for _, path := range paths {
 		all.Go(func() error {
-			answer, err := t.open(ctx, path)
-			if err == nil {
-				_, err = io.Copy(io.Discard, answer.Body)
-				err = errors.Join(err, answer.Body.Close())
-			}
+			_, err := bench.Ask(ctx, t.http, http.MethodGet, t.url+"/v1/agl/"+path, nil)
 			return err
 		})
 	}

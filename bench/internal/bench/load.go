@@ -1,9 +1,12 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -62,4 +65,25 @@ func (c *Calls) Add(more Calls) {
 	c.Times = append(c.Times, more.Times...)
 	slices.Sort(c.Times)
 	c.Failed = append(c.Failed, more.Failed...)
+}
+
+// Ask makes a request, with a JSON body if there is one, and returns the answer, which must be one of success.
+func Ask(ctx context.Context, over http.RoundTripper, method, url string, body []byte) ([]byte, error) {
+	r, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > 0 {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	res, err := over.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode >= http.StatusMultipleChoices {
+		err = fmt.Errorf("%s %s: %s: %.300s", method, r.URL.Path, res.Status, answer)
+	}
+	return answer, err
 }
