@@ -24,6 +24,7 @@ const (
 	codeDeadlock       = "40P01"
 	codeLockNotThere   = "55P03"
 	codeUnique         = "23505"
+	codeNoRight        = "42501"
 	codeDiskFull       = "53100"
 	codeQueryCancelled = "57014"
 )
@@ -50,6 +51,8 @@ func failed(ctx context.Context, doing string, err error) error {
 		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: the database is a standby or read-only: %w", doing, err)
 	case pg.Code == codeUndefinedTable, pg.Code == codeNoSchema:
 		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: the database does not have the tables of agl: it is another one, or a backup is being restored: %w", doing, err)
+	case pg.Code == codeNoRight: // such as while a backup is restored, which grants the rights at the end
+		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: the role lacks a right: %w", doing, err)
 	case pg.Code == codeDiskFull:
 		return agl.Errorf(agl.CodeExhausted, "postgres: %s: the database's disk is full: %w", doing, err)
 	case pg.Code == codeIdle, pg.Code == codeLong:

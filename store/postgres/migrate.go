@@ -176,8 +176,18 @@ const (
 // schemaVersion returns the schema version of a database, 0 if it has no schema.
 func schemaVersion(ctx context.Context, q queryer) (version int, err error) {
 	var there bool
-	if err := q.QueryRow(ctx, `SELECT to_regclass('schema_version') IS NOT NULL`).Scan(&there); err != nil || !there {
+	var role string
+	var forbidden *string
+	err = q.QueryRow(ctx, `SELECT to_regclass('schema_version') IS NOT NULL, current_user,
+		(SELECT nspname FROM pg_namespace WHERE nspname = split_part(current_setting('search_path'), ',', 1) AND NOT has_schema_privilege(oid, 'USAGE'))`).
+		Scan(&there, &role, &forbidden)
+	switch {
+	case err != nil:
 		return 0, err
+	case !there && forbidden != nil:
+		return 0, agl.Errorf(agl.CodeUnavailable, "postgres: the schema %s is not the role's: %s needs the right USAGE on it, and rights on its tables and sequences", *forbidden, role)
+	case !there:
+		return 0, nil
 	}
 	err = q.QueryRow(ctx, `SELECT COALESCE(max(version), 0) FROM schema_version`).Scan(&version)
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == codeUndefinedTable {

@@ -328,6 +328,42 @@ func TestTablesAway(t *testing.T) {
 	}
 }
 
+// TestRights: a backup that is restored without the owners of its tables lets the role of the store do nothing until it has rights.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	u, err := url.Parse(server.Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner, role := u.String(), "user_of_"+strings.TrimPrefix(u.Path, "/")
+	execute(t, owner, `CREATE ROLE `+role+` LOGIN PASSWORD 'pw'`)
+	t.Cleanup(func() {
+		if err := postgrestest.Execute(context.WithoutCancel(t.Context()), owner, `DROP OWNED BY `+role+`; DROP ROLE `+role); err != nil {
+			t.Error(err)
+		}
+	})
+	u.User = url.UserPassword(role, "pw")
+	config := postgres.Config{URL: u.String()}
+	refused := func(what string, err error, want string) {
+		t.Helper()
+		if !errors.Is(err, agl.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want unavailable with %q", what, err, want)
+		}
+	}
+	_, err = postgres.Open(t.Context(), config)
+	refused("no rights", err, role+" needs the right USAGE")
+	execute(t, owner, `GRANT USAGE ON SCHEMA agl TO `+role+`; GRANT SELECT ON ALL TABLES IN SCHEMA agl TO `+role)
+	s := engine(t, config)
+	_, err = s.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: numbered(1)})
+	refused("enqueue", err, "lacks a right")
+	refused("ready", s.Ready(t.Context()), "lacks a right")
+	execute(t, owner, `GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA agl TO `+role+`; GRANT USAGE ON ALL SEQUENCES IN SCHEMA agl TO `+role)
+	if err := s.Ready(t.Context()); err != nil {
+		t.Error(err)
+	}
+	enqueue(t, s, agl.EnqueueRolloutsParams{Rollouts: numbered(1)})
+}
+
 // TestTablesEmpty: a backup that is being restored has made the tables, and not yet filled them.
 func TestTablesEmpty(t *testing.T) {
 	t.Parallel()
