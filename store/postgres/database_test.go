@@ -308,6 +308,11 @@ func TestCheck(t *testing.T) {
 			}
 		})
 	}
+	damage(t, databaseURL, `DELETE FROM agl.sequences; UPDATE agl.documents SET kind = 'import', id = 'unfinished'`, func() {
+		if found := check(); len(found) != 1 || !strings.Contains(found[0], "a part of an export") {
+			t.Errorf("an import before its sequence ids: found %q, want the import alone", found)
+		}
+	})
 	if found := check(); len(found) > 0 {
 		t.Errorf("mended: %q", found)
 	}
