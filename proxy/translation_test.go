@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -210,6 +211,37 @@ func TestReplayFoundOut(t *testing.T) {
 		if ids, _ := c.Attributes.GetInts(agl.AttrResponseTokenIDs); i > 0 && len(ids) != len(spaced) {
 			t.Errorf("call %d: %d token ids on record", i, len(ids))
 		}
+	}
+}
+
+// A stream that has the ids of only some of its tokens, as that of an engine whose parser of tool calls holds pieces back, is recorded
+// without token ids, because they are not what the model sampled. Later streams are replayed from whole replies. Every agent gets its stream.
+func TestReplayWhereStreamsLackIDs(t *testing.T) {
+	t.Parallel()
+	for path, body := range map[string]string{messagesPath: askMessage, attemptPath: hello} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			model := proxytest.VLLM(func(string, int) string { return spaced })
+			backend := serve(t, func(ctx context.Context, r proxytest.Request) proxytest.Reply {
+				reply := model(ctx, r)
+				reply.Pieces = slices.DeleteFunc(reply.Pieces, func(piece string) bool { return strings.Contains(piece, `"content":"h"`) })
+				return reply
+			})
+			g := start(t, backend.BaseURL(), nil)
+			for _, want := range []string{`"w"`, `"one\n\n  two \t three  \n"`} {
+				if got := post(t, g.URL+path, streamed(body)); got.status != 200 || !bytes.Contains(got.body, []byte(want)) {
+					t.Errorf("%d, want %s in %s", got.status, want, got.body)
+				}
+			}
+			flush(t, g)
+			for i, c := range g.spans.calls() {
+				ids, _ := c.Attributes.GetInts(agl.AttrResponseTokenIDs)
+				prompt, _ := c.Attributes.GetInts(agl.AttrPromptTokenIDs)
+				if count, _ := c.Attributes.GetInt(agl.AttrGenAICompletionTokens); len(ids) != len(spaced)*i || len(prompt) == 0 != (i == 0) || count != int64(len(spaced)) || c.Status.Code != agl.StatusOK {
+					t.Errorf("call %d: %d token ids of the reply, %d of the prompt, %d tokens, status %v", i, len(ids), len(prompt), count, c.Status)
+				}
+			}
+		})
 	}
 }
 

@@ -64,6 +64,7 @@ func relayStream(ctx context.Context, r *relay) error {
 			b.out = r.plan.translate.Fail(b.out, s.failure(ctx, fault))
 		}
 		if err != nil || fault != nil || s.done() {
+			s.checkIDs()
 			r.entry.AwaitSequence()
 		}
 		if len(b.out) > 0 {
@@ -222,6 +223,14 @@ func (s *eventRelay) checkComplete() {
 		return
 	}
 	s.in.Fail(record.SourceProvider, "the backend ended the stream without a finish reason or an event that ends it")
+}
+
+// checkIDs tells upstream about a stream without all token ids. Some engines drop those of the pieces that their parsers of tool calls
+// and reasoning hold back.
+func (s *eventRelay) checkIDs() {
+	if s.plan.StreamsIDs && s.chat != nil && !s.in.Cut && s.chat.LacksTokenIDs() {
+		s.relay.reply.LacksIDs()
+	}
 }
 
 // failure returns the error event for a stream that failed.

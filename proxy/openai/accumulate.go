@@ -102,6 +102,18 @@ func (a *Accumulator) Complete() bool {
 	return a.done || len(a.choices) > 0 && !slices.ContainsFunc(a.choices, func(c *choice) bool { return !c.finished() })
 }
 
+// LacksTokenIDs reports whether the stream had the ids of only some of the tokens that the backend counts in the reply.
+func (a *Accumulator) LacksTokenIDs() bool {
+	usage, ok := ParseUsage(a.members.Get("usage"))
+	ids := 0
+	for _, c := range a.choices {
+		if len(c.tokenIDs.inner) > 0 {
+			ids += bytes.Count(c.tokenIDs.inner, []byte(",")) + 1
+		}
+	}
+	return ok && ids > 0 && int64(ids) < usage.Completion
+}
+
 // Add takes the data of one event. Data that is not a JSON object counts as
 // malformed, unless it is the [DONE] that ends a stream.
 func (a *Accumulator) Add(data []byte) {

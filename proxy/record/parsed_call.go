@@ -107,6 +107,9 @@ func (x *parsedCall) readReply(in *Input, reply []byte, previous *Tokens) {
 	}
 	if !in.Cut {
 		x.tokens = ids.read(previous)
+		if counted, ok := openai.ParseUsage(x.usage); ok && int64(x.tokens.replied()) < counted.Completion {
+			x.tokens = Tokens{} // with gaps they are not what the model sampled
+		}
 	}
 	if in.Status >= 200 && in.Status < 300 {
 		x.checkReply(in)

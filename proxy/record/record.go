@@ -349,9 +349,7 @@ func writeUsage(a *attrs, x *parsedCall) {
 			return
 		}
 		usage.Prompt = int64(x.tokens.Prompt.Len())
-		for _, reply := range x.tokens.Replies {
-			usage.Completion += int64(reply.Len())
-		}
+		usage.Completion = int64(x.tokens.replied())
 	}
 	a.Int(agl.AttrGenAIInputTokens, usage.Prompt)
 	a.Int(agl.AttrGenAIPromptTokens, usage.Prompt)

@@ -20,6 +20,15 @@ func (t *Tokens) given() bool {
 	return len(t.Prompt) > 0 && len(t.Replies) > 0 && len(t.Replies[0]) > 0
 }
 
+// replied returns the number of ids of all replies.
+func (t *Tokens) replied() int {
+	n := 0
+	for _, reply := range t.Replies {
+		n += reply.Len()
+	}
+	return n
+}
+
 // Bytes returns the memory that the ids take; nil takes none.
 func (t *Tokens) Bytes() int {
 	if t == nil {

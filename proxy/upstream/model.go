@@ -154,7 +154,7 @@ type state struct {
 	load       atomic.Int64           // calls that run on it or wait for it
 	tries      atomic.Int64           // requests sent to it
 	missed     atomic.Int32           // failed probes in a row
-	unstreamed atomic.Bool            // it has refused token ids in a stream; see Target.Unstreamed
+	unstreamed atomic.Bool            // its streams do not have all token ids; see Target.Unstreamed
 	failure    atomic.Pointer[string] // how a try failed last; nil before
 	breaker    circuitBreaker
 	limits     limiter

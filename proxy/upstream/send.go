@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"slices"
@@ -238,10 +239,24 @@ func (r *Reply) askWhole(req *Request, refused *http.Response) (*http.Response, 
 		return refused, nil
 	}
 	discard(refused.Body)
-	if err == nil && res.StatusCode < 300 && !r.backend.state.unstreamed.Swap(true) {
-		r.pool.cfg.Logger.Info("the backend refuses token ids in streams: its replies are requested whole and replayed as streams", "model", r.model, "backend", r.Backend)
+	if err == nil && res.StatusCode < 300 {
+		r.unstream(slog.LevelInfo, "refuses token ids in streams")
 	}
 	return res, err
+}
+
+// LacksIDs notes that a stream did not have the ids of all its tokens: later replies of its backend are requested whole and replayed as
+// streams, as with Model.Replay. It may be called before Close.
+func (r *Reply) LacksIDs() {
+	if r.backend != nil {
+		r.unstream(slog.LevelWarn, "leaves token ids out of its streams, and calls without all their ids cannot be trained on")
+	}
+}
+
+func (r *Reply) unstream(level slog.Level, why string) {
+	if !r.backend.state.unstreamed.Swap(true) {
+		r.pool.cfg.Logger.Log(r.ctx, level, "the backend "+why+": its replies are requested whole and replayed as streams", "model", r.model, "backend", r.Backend)
+	}
 }
 
 // repeat decides whether a request is sent again, and after which delay.
