@@ -113,6 +113,7 @@ func batchOf(records []driver.Oldest) int {
 // retain is the background goroutine that removes records beyond the bounds.
 func (s *Store) retain(ctx context.Context, rules []rule) {
 	var search time.Duration // the time that the last one took
+	failures := make([]retried, len(rules))
 	for {
 		timer, stop := s.clock.NewTimer(min(max(retentionInterval, searchRest*search), maxRetentionInterval))
 		select {
@@ -122,11 +123,9 @@ func (s *Store) retain(ctx context.Context, rules []rule) {
 			return
 		}
 		search = 0
-		for _, rule := range rules {
+		for i, rule := range rules {
 			took, err := s.enforce(ctx, rule)
-			if err != nil && ctx.Err() == nil {
-				s.log.ErrorContext(ctx, "retention failed", "kind", rule.kind, "error", err)
-			}
+			failures[i].note(ctx, s.log, "retention failed", err, "kind", rule.kind)
 			search += took
 		}
 	}

@@ -3,8 +3,10 @@ package store
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store/driver"
 )
 
@@ -22,7 +24,7 @@ const (
 func (s *Store) watch(ctx context.Context) {
 	notices := s.driver.Capabilities().Notices
 	var plan watchPlan
-	failing := "" // the error that was logged last
+	var failures retried
 	for {
 		timer, stop := s.watchTimer(&plan)
 		var err error
@@ -52,13 +54,27 @@ func (s *Store) watch(ctx context.Context) {
 			}
 		}
 		stop()
-		switch {
-		case worked && err == nil:
-			failing = ""
-		case worked && ctx.Err() == nil && err.Error() != failing:
-			failing = err.Error()
-			s.log.ErrorContext(ctx, "background work failed", "error", err)
+		if worked {
+			failures.note(ctx, s.log, "background work failed", err)
 		}
+	}
+}
+
+// retried logs the failures of work that is tried again: each once, until another one or a success.
+type retried struct{ last string }
+
+// note logs a failure, unless it is the last one again; a nil error is a success. A database that is away is a warning.
+func (r *retried) note(ctx context.Context, log *slog.Logger, message string, err error, attrs ...any) {
+	switch {
+	case err == nil:
+		r.last = ""
+	case ctx.Err() == nil && err.Error() != r.last:
+		r.last = err.Error()
+		level := slog.LevelError
+		if agl.ErrorCode(err) == agl.CodeUnavailable {
+			level = slog.LevelWarn
+		}
+		log.Log(ctx, level, message, append(attrs, "error", err)...)
 	}
 }
 
