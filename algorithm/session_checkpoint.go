@@ -101,6 +101,9 @@ func (c *Checkpoints) Save(ctx context.Context, cp Checkpoint) error {
 		return fmt.Errorf("save checkpoint of step %d: %w", cp.Step, err)
 	}
 	err = errors.Join(c.removeNote(), c.prune(ctx, cp))
+	if ctx.Err() != nil {
+		err = nil // a run that is interrupted prunes at its next Save
+	}
 	if readErr == nil {
 		err = errors.Join(err, c.deleteAll(ctx, replaced.all(), cp))
 	}

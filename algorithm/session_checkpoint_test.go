@@ -1,9 +1,11 @@
 package algorithm_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -107,6 +109,29 @@ func TestCheckpointsPruneFailure(t *testing.T) {
 		t.Errorf("%d files while the engine is away, want 3", n)
 	}
 	engine.err = agl.Errorf(agl.CodeNotFound, "gone")
+	save(t, c, 4)
+	if diff := cmp.Diff([]string{"checkpoint-00000003.json", "checkpoint-00000004.json"}, names(t, dir)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+// TestCheckpointsInterrupted: a run that is interrupted as it deletes old checkpoints does not warn of it; the next Save deletes them.
+func TestCheckpointsInterrupted(t *testing.T) {
+	t.Parallel()
+	dir, engine := t.TempDir(), &keeper{}
+	var log bytes.Buffer
+	c, err := algorithm.OpenCheckpoints(dir, engine, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	save(t, c, 1, 2)
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	engine.err = ctx.Err()
+	if err := c.Save(ctx, checkpointOf(3)); err != nil || log.Len() > 0 || len(names(t, dir)) != 3 {
+		t.Errorf("%v, %d files, log %s", err, len(names(t, dir)), log.String())
+	}
+	engine.err = nil
 	save(t, c, 4)
 	if diff := cmp.Diff([]string{"checkpoint-00000003.json", "checkpoint-00000004.json"}, names(t, dir)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
