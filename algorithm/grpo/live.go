@@ -65,7 +65,7 @@ func (l *liveFeeder) collect(ctx context.Context, step int) (b stepBatch, err er
 	l.next = l.position.clone()
 	siblings := map[string]int{} // place of a group in b.groups
 	users := map[string]int{}    // rollouts of each
-	rollouts := 0
+	rollouts, told := 0, began
 	for rollouts < settings.Least {
 		room := settings.Rollouts - rollouts
 		ready, err := settings.Collector.Collect(ctx, agl.CollectParams{Since: l.next.Since, Min: room, Max: room, MaxWait: settings.MaxWait, Filter: settings.Filter})
@@ -122,6 +122,11 @@ func (l *liveFeeder) collect(ctx context.Context, step int) (b stepBatch, err er
 			b.add(s, labelsOf(&allowed[i].Rollout.Rollout).Group, siblings)
 		}
 		l.collector.noteAll(ctx, left)
+		if rollouts == 0 && len(left) > 0 && time.Since(told) >= settings.MaxWait {
+			told = time.Now()
+			l.cfg.Logger.WarnContext(ctx, "rollouts become ready, but nothing is learned from any of them, so the step waits for others",
+				"step", step, "waiting", time.Since(began).Round(time.Second), "stale", b.stale, "withheld", b.withheld, "crowded", b.crowded)
+		}
 	}
 	fresh := b.groups
 	if err := l.replay(ctx, &b, users); err != nil {

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -289,6 +290,34 @@ func TestLiveUnknownVersions(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), string(algorithm.MaskVersion)); n != 1 {
 		t.Errorf("%d warnings of rollouts of unknown versions, want 1: %.500s", n, log.String())
+	}
+}
+
+// patient is a collector that waits for rollouts however short MaxWait is.
+type patient struct{ agl.Collector }
+
+func (p patient) Collect(ctx context.Context, params agl.CollectParams) (agl.Collection, error) {
+	params.MaxWait = time.Hour
+	return p.Collector.Collect(ctx, params)
+}
+
+// A step that finds only rollouts from which nothing is learned says so when it has waited for MaxWait, and why.
+func TestLiveWaitsInVain(t *testing.T) {
+	t.Parallel()
+	for wait, want := range map[time.Duration]int{time.Nanosecond: 1, time.Hour: 0} {
+		t.Run(wait.String(), func(t *testing.T) {
+			t.Parallel()
+			var log strings.Builder
+			var read atomic.Int32
+			allow := func(context.Context, agl.Store, agl.AttemptedRollout) (bool, error) { return read.Add(1) > 32, nil }
+			learnLiveFrom(t, spell, memorytest.Open(t), newSpeller(t), t.TempDir(), 2, grpo.Live{MaxWait: wait, Allow: allow}, func(c *grpo.Config) {
+				c.Live.Collector = patient{c.Live.Collector}
+				c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			})
+			if n := strings.Count(log.String(), "nothing is learned from any"); n != want || want > 0 && !strings.Contains(log.String(), "stale=0 withheld=32 crowded=0") {
+				t.Errorf("%d warnings, want %d:\n%.1000s", n, want, log.String())
+			}
+		})
 	}
 }
 
