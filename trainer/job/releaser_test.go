@@ -1,6 +1,7 @@
 package job
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -237,11 +238,15 @@ algorithm: {online: {steps: 9, rollouts: 16, max_wait: 1s, warm: 4, max_stalenes
 	}
 	running, stop := context.WithCancel(t.Context())
 	defer stop()
-	result, err := online(running, t, Config{File: file, Source: output.Source{Path: path, Text: []byte(text)}}, 2, rate, func(ctx context.Context, url string) {
+	var shown bytes.Buffer
+	result, err := online(running, t, Config{File: file, Source: output.Source{Path: path, Text: []byte(text)}, Out: &shown}, 2, rate, func(ctx context.Context, url string) {
 		await(ctx, url, func(*client.Client, release.Current) { stop() })
 	})
 	if result == nil || result.State != output.StateInterrupted {
 		t.Fatalf("%+v, %v", result, err)
+	}
+	if !strings.Contains(shown.String(), "\nstopping; a second signal stops at once\n") {
+		t.Errorf("a run without agents has said, when it was stopped:\n%s", shown.String())
 	}
 	tried, _ := releasesOf(t, result.Output)
 	if len(tried) != 1 || tried[0].State != release.StateCanary {

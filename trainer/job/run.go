@@ -217,9 +217,11 @@ func (r *localRun) fit(ctx context.Context, start prepared) (err error) {
 		r.notes.add(doubt)
 	}
 	// Agents may take their time to end; the person who pressed Ctrl-C should know why.
-	defer context.AfterFunc(ctx, func() {
-		shown.Notice("stopping: agents have " + cfg.drainTimeout().String() + " to end; a second signal ends them sooner")
-	})()
+	stopping := "stopping; a second signal stops at once"
+	if cfg.Role == execution.RoleBoth {
+		stopping = "stopping: agents have " + cfg.drainTimeout().String() + " to end; a second signal ends them sooner"
+	}
+	defer context.AfterFunc(ctx, func() { shown.Notice(stopping) })()
 	t, err := trainer.New(config)
 	if err != nil {
 		return errors.Join(err, closeListener(strategy))
