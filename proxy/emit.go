@@ -25,8 +25,8 @@ import (
 // emission is the body of POST {attempt URL}/emit, which an agent sends about its attempt.
 // It has exactly one of Reward, Rewards, Message, Object and Exception.
 type emission struct {
-	Reward    jsontext.Value `json:"reward,omitzero"`  // a number
-	Rewards   jsontext.Value `json:"rewards,omitzero"` // an object of numbers, the primary one first
+	Reward    jsontext.Value `json:"reward,omitzero"`  // a number, true or false
+	Rewards   jsontext.Value `json:"rewards,omitzero"` // an object of them, the primary one first
 	Message   *string        `json:"message"`
 	Object    jsontext.Value `json:"object,omitzero"`
 	Exception *exception     `json:"exception"`
@@ -251,7 +251,14 @@ func (e *emission) rewards(one, all string) ([]agl.Reward, error) {
 	return rewards, nil
 }
 
+// rewardNumber reads a number, or true or false for 1 or 0, as in the result of an attempt.
 func rewardNumber(field string, raw jsontext.Value) (value float64, err error) {
+	switch raw.Kind() {
+	case 't':
+		return 1, nil
+	case 'f':
+		return 0, nil
+	}
 	if err := rawjson.Unmarshal(raw, &value); raw.Kind() != '0' || err != nil {
 		return 0, fmt.Errorf("%s: got %.100s, must be a finite number", field, raw)
 	}

@@ -46,7 +46,7 @@ func TestSessionsRefuseRewards(t *testing.T) {
 	_, id := l.call(t, completions, hello, 200, "X-Agl-Session", "chat")
 	path := "/v1/agl/sessions/" + id + "/reward"
 	for _, body := range []string{
-		`{"value":NaN}`, `{"value":"NaN"}`, `{"value":1e999}`, `{"value":-1e999}`, `{"value":1e200}`, `{"value":Infinity}`, `{"value":null}`, `{}`, `{"value":[1]}`, `{"value":true}`,
+		`{"value":NaN}`, `{"value":"NaN"}`, `{"value":1e999}`, `{"value":-1e999}`, `{"value":1e200}`, `{"value":Infinity}`, `{"value":null}`, `{}`, `{"value":[1]}`, `{"value":{}}`,
 		`{"dimensions":{"primary":1e999}}`, `{"dimensions":{}}`, `{"value":1,"dimensions":{"primary":2}}`, `{"value":1,"at":1e300}`, `{"value":1,"at":-1e300}`,
 	} {
 		l.call(t, path, body, 400)

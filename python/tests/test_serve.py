@@ -240,6 +240,31 @@ class Serve(unittest.TestCase):
         replies, done = self.kept("import agl_go, sys; agl_go.serve(lambda task: sys.exit(3))", 1, 2)
         self.assertEqual((replies, done.returncode), ([], 3))
 
+    def test_an_exit_without_a_failure_ends_the_task(self) -> None:
+        """As libraries for commands do it, whose main functions never return."""
+        replies, done = self.kept(
+            """
+            import agl_go, sys
+
+            async def later(status):
+                sys.exit(status)
+
+            def handle(task):
+                if task == "async":
+                    return later(0)
+                if task == "emit":
+                    agl_go.emit_reward(0.5)
+                    sys.exit()
+                return task
+
+            agl_go.serve(handle)
+            """,
+            "emit", "async", 1,
+        )  # fmt: skip
+        self.assertEqual(replies, [{"attempt_id": "at-0"}, {"attempt_id": "at-1"}, {"attempt_id": "at-2", "reward": 1.0}], done.stderr)
+        self.assertEqual(json.loads(self.result(0).read_text()), {"reward": 0.5})
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
     def test_one_task_without_keepalive(self) -> None:
         program = "import agl_go; agl_go.serve(lambda task: print('hi') or 1 / task)"
         done = self.run_agent(program, [], **self.line(0, 4)["env"])

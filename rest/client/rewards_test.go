@@ -72,6 +72,7 @@ func TestAddReward(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"value":0.7}`: `"sequence_id":`,
 		`{"value":-1,"call":null,"span":null,"source":"accept","idempotency_key":"x"}`: `"sequence_id":`,
+		`{"dimensions":{"accepted":true,"edited":false}}`:                              `"sequence_id":`,
 		`{}`:                                    "value and dimensions: got both or neither",
 		`{"value":1,"dimensions":{"a":1}}`:      "value and dimensions: got both or neither",
 		`{"value":"1"}`:                         "value: got \\\"1\\\", must be a finite number",

@@ -24,10 +24,6 @@ class EmitError(RuntimeError):
     """The proxy did not record what the agent emitted."""
 
 
-_last_reward: dict[str, Any] = {}
-"""The last reward that the proxy has recorded, and its attempt."""
-
-
 def emit_reward(reward: Reward, *, primary: Optional[str] = None) -> None:
     """Records a reward for the work of the attempt so far: a number, or a number for each dimension.
 
@@ -41,16 +37,8 @@ def emit_reward(reward: Reward, *, primary: Optional[str] = None) -> None:
     refuses the reward or does not answer, and NoAttemptError if the process has no attempt.
     """
     news = reward_members(reward, primary)
-    if _post(news):
-        _last_reward.clear()
-        _last_reward.update(attempt=os.environ.get("AGL_ATTEMPT_ID"), reward=news)
-    else:
+    if not _post(news):
         update(news)
-
-
-def recorded(news: Mapping[str, Any]) -> bool:
-    """Whether the proxy has recorded this as the last reward of the attempt. To report it again would count it twice."""
-    return bool(_last_reward) and _last_reward == {"attempt": os.environ.get("AGL_ATTEMPT_ID"), "reward": news}
 
 
 def emit_message(message: str) -> None:

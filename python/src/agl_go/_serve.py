@@ -12,11 +12,11 @@ import traceback
 from typing import Any, Awaitable, BinaryIO, Callable, Iterator, Mapping, Optional, Union
 
 from agl_go._attempt import task
-from agl_go._emit import emit_reward, recorded
+from agl_go._emit import emit_reward
 from agl_go._result import Reward, reason, reward_members, update
 
 Handler = Callable[[Any], Union[None, Reward, Awaitable[Optional[Reward]]]]
-"""Does a task, given its input. Returns its reward, or None if it has called emit_reward or gives no reward. It may be async."""
+"""Does a task, given its input. Returns its reward, or None if it has emitted its last reward or gives none. It may be async."""
 
 
 def serve(handler: Handler) -> None:
@@ -25,9 +25,12 @@ def serve(handler: Handler) -> None:
     During a call the rest of this package and the environment variables belong to the attempt of that task. An async handler
     runs in one event loop for all tasks, so that it can keep its clients.
 
-    In a kept process an exception of the handler fails the attempt, and the next task follows. Standard output goes to standard
-    error, and standard input is empty, because they carry the tasks and replies. serve returns when there are no more tasks. Without keepalive the handler is
-    called once, and its exceptions are raised.
+    A returned reward is one more besides those that the handler has emitted: return None for what was emitted.
+
+    In a kept process an exception of the handler fails the attempt, sys.exit() ends it without a failure, and the next task
+    follows. sys.exit(status) fails the attempt and ends the process. Standard output goes to standard error, and standard input
+    is empty, because they carry the tasks and replies. serve returns when there are no more tasks. Without keepalive the
+    handler is called once, and its exceptions are raised.
 
     Raises NoAttemptError if the process has no attempt. Where an event loop runs already, as in a notebook, the handler cannot be async.
     """
@@ -47,7 +50,7 @@ def serve(handler: Handler) -> None:
             _serve(call)
         else:
             reward = call(task())
-            if reward is not None and not recorded(reward_members(reward)):
+            if reward is not None:
                 emit_reward(reward)
     finally:
         if loop is not None:
@@ -94,12 +97,14 @@ def _reply(call: Callable[[Any], Optional[Reward]], value: Any) -> Mapping[str, 
     try:
         reward = call(value)
         members = {} if reward is None else reward_members(reward)
-        if recorded(members):
-            return {}
         if members and os.path.exists(os.environ["AGL_RESULT_FILE"]):
             update(members)  # an error that is reported there counts
             return {}
         return members
+    except SystemExit as done:
+        if done.code:
+            raise
+        return {}  # as without keepalive, the rewards are those that were emitted
     except (Exception, asyncio.CancelledError) as err:  # nobody else cancels the handler, so it has awaited what was cancelled
         traceback.print_exc()
         return {"error": reason("".join(traceback.format_exception_only(type(err), err)).strip())}

@@ -9,7 +9,7 @@ import (
 
 // NewReward is the body that posts to [RewardsOf]. It has either Value or Dimensions.
 type NewReward struct {
-	Value      jsontext.Value `json:"value,omitzero"`      // a number
+	Value      jsontext.Value `json:"value,omitzero"`      // a number, true or false
 	Dimensions jsontext.Value `json:"dimensions,omitzero"` // an object of numbers, the primary one first
 	Call       *string        `json:"call,omitzero"`
 	Span       *string        `json:"span,omitzero"`
@@ -112,7 +112,14 @@ func (r *NewReward) rewards() ([]agl.Reward, error) {
 // present reports whether a member is there and not null.
 func present(raw jsontext.Value) bool { return len(raw) > 0 && raw.Kind() != 'n' }
 
+// rewardNumber reads a number, or true or false for 1 or 0, as in the result of an attempt.
 func rewardNumber(field string, raw jsontext.Value) (value float64, err error) {
+	switch raw.Kind() {
+	case 't':
+		return 1, nil
+	case 'f':
+		return 0, nil
+	}
 	if err := rawjson.Unmarshal(raw, &value); raw.Kind() != '0' || err != nil {
 		return 0, agl.Errorf(agl.CodeInvalid, "%s: got %.100s, must be a finite number", field, raw)
 	}
