@@ -237,13 +237,17 @@ func checkRegular(path string) error {
 	return nil
 }
 
-// checkNames refuses a file with several names (hard links). SQLite names the
-// write-ahead log after the name by which it opens the file, so each name would have a
-// log of its own.
+// checkNames refuses a file with several names: hard links, or a mount of the file alone, as containers have. SQLite names
+// the write-ahead log after the name by which it opens the file, so each name would have a
+// log of its own, and a lock.
 func checkNames(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil //nolint:nilerr // there is none yet, or opening it says what is wrong
+	}
+	if isMounted(path) {
+		return agl.Errorf(agl.CodeIllegalState,
+			"sqlite: the file %s is mounted by itself, so its write-ahead log, with the last commits, would not be beside it where it comes from; mount its directory", path)
 	}
 	if n := linkCount(info); n > 1 {
 		return agl.Errorf(agl.CodeIllegalState,
