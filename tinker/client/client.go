@@ -40,7 +40,8 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{transport: t, session: newSession(t), inFlight: semaphore.NewWeighted(int64(cfg.MaxSamples)), turn: semaphore.NewWeighted(1)}, nil
+	s := &session{transport: t, turn: semaphore.NewWeighted(1), stop: func() {}}
+	return &Client{transport: t, session: s, inFlight: semaphore.NewWeighted(int64(cfg.MaxSamples)), turn: semaphore.NewWeighted(1)}, nil
 }
 
 // Close ends the heartbeat and releases idle connections. The server ends the session, and unloads its models, when it

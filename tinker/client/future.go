@@ -39,10 +39,7 @@ type submitted struct {
 // submit makes a request that is answered with a future, and waits for the result.
 func (t *transport) submit(ctx context.Context, r request) (outcome, error) {
 	c, err := t.begin(ctx, r)
-	if err != nil {
-		return c.outcome, err
-	}
-	return t.finish(ctx, c)
+	return t.finish(ctx, c, err)
 }
 
 // begin makes a request that is answered with a future.
@@ -74,10 +71,12 @@ func (t *transport) again(ctx context.Context, c *submitted) error {
 	return nil
 }
 
-// finish waits for the result of a call.
-func (t *transport) finish(ctx context.Context, c submitted) (outcome, error) {
+// finish waits for the result of a call, unless its submit has failed with an error.
+func (t *transport) finish(ctx context.Context, c submitted, err error) (outcome, error) {
+	if err != nil {
+		return c.outcome, err
+	}
 	for try := 0; ; try++ {
-		var err error
 		if c.reply, err = t.result(ctx, c.request, c.future); err == nil {
 			c.inDoubt = false
 			return c.outcome, nil

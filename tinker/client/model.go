@@ -64,12 +64,8 @@ const (
 	unloadRetryFor = 5 * time.Second  // of each of its requests
 )
 
-// run runs do while no other call of the model runs, within CallTimeout.
-func (m *model) run(ctx context.Context, what effect, do func(ctx context.Context) error) error {
-	return m.runWithin(ctx, m.cfg.CallTimeout, what, do)
-}
-
-func (m *model) runWithin(ctx context.Context, timeout time.Duration, what effect, do func(ctx context.Context) error) error {
+// run runs do while no other call of the model runs.
+func (m *model) run(ctx context.Context, timeout time.Duration, what effect, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if err := m.turn.Acquire(ctx, 1); err != nil {
@@ -119,10 +115,7 @@ func (m *model) inOrder(what effect, submit func(seq int64, repeatable bool) (su
 // call submits the message that build makes for a sequence id, and waits for the result.
 func (m *model) call(ctx context.Context, what effect, path string, build func(seq *int64) any) (outcome, error) {
 	c, err := m.beginCall(ctx, what, path, build)
-	if err != nil {
-		return c.outcome, err
-	}
-	return m.finish(ctx, c)
+	return m.finish(ctx, c, err)
 }
 
 func (m *model) beginCall(ctx context.Context, what effect, path string, build func(seq *int64) any) (submitted, error) {
@@ -138,7 +131,7 @@ func (m *model) beginCall(ctx context.Context, what effect, path string, build f
 // Info implements [tinker.TrainingClient]. Where the server does not say the step, it is the number of steps that this
 // client has made since the model was created or loaded.
 func (m *model) Info(ctx context.Context) (info tinker.Info, err error) {
-	err = m.run(ctx, reads, func(ctx context.Context) error {
+	err = m.run(ctx, m.cfg.CallTimeout, reads, func(ctx context.Context) error {
 		var said wire.GetInfoResponse
 		if err := m.ask(ctx, request{path: wire.GetInfo, message: wire.ModelRequest{ModelID: m.id, Type: "get_info"}}, &said); err != nil {
 			return err
@@ -165,7 +158,7 @@ func (m *model) forward(ctx context.Context, p tinker.ForwardParams, what effect
 	if p, err = m.checked(p); err != nil {
 		return res, err
 	}
-	err = m.run(ctx, what, func(ctx context.Context) error {
+	err = m.run(ctx, m.cfg.CallTimeout, what, func(ctx context.Context) error {
 		pass := func(what effect) pass {
 			return func(p tinker.ForwardParams) (tinker.ForwardResult, error) { return m.batch(ctx, p, what) }
 		}
@@ -220,10 +213,7 @@ func (m *model) batch(ctx context.Context, p tinker.ForwardParams, what effect) 
 // chunk sends one request of a batch and waits for its result.
 func (m *model) chunk(ctx context.Context, p tinker.ForwardParams, what effect) (tinker.ForwardResult, error) {
 	c, err := m.beginChunk(ctx, p, what)
-	o := c.outcome
-	if err == nil {
-		o, err = m.finish(ctx, c)
-	}
+	o, err := m.finish(ctx, c, err)
 	switch {
 	case err != nil && o.inDoubt && what == accumulates:
 		return tinker.ForwardResult{}, m.doubtful(wire.ForwardBackward, err)
@@ -261,9 +251,8 @@ func (m *model) OptimStep(ctx context.Context, p tinker.AdamParams) (res tinker.
 	if err := p.Validate(); err != nil {
 		return res, err
 	}
-	err = m.run(ctx, steps, func(ctx context.Context) error {
-		o, err := m.optimStep(ctx, steps, p)
-		res, err = m.stepped(o, err)
+	err = m.run(ctx, m.cfg.CallTimeout, steps, func(ctx context.Context) error {
+		res, err = m.stepped(m.call(ctx, steps, wire.OptimStep, m.optimRequest(p)))
 		return err
 	})
 	return res, err
@@ -288,10 +277,6 @@ func (m *model) stepped(o outcome, err error) (res tinker.OptimStepResult, _ err
 	return res, nil
 }
 
-func (m *model) optimStep(ctx context.Context, what effect, p tinker.AdamParams) (outcome, error) {
-	return m.call(ctx, what, wire.OptimStep, m.optimRequest(p))
-}
-
 func (m *model) optimRequest(p tinker.AdamParams) func(seq *int64) any {
 	return func(seq *int64) any {
 		return wire.OptimStepRequest{ModelID: m.id, SeqID: seq, Type: "optim_step", AdamParams: wire.FromAdam(p)}
@@ -305,7 +290,7 @@ func (m *model) dropGradient(ctx context.Context, what effect) error {
 		return nil
 	}
 	// Two such steps do no more harm than one.
-	if _, err := m.optimStep(ctx, what, tinker.AdamParams{}); err != nil {
+	if _, err := m.call(ctx, what, wire.OptimStep, m.optimRequest(tinker.AdamParams{})); err != nil {
 		return err
 	}
 	m.gradient = false
@@ -331,7 +316,7 @@ func (m *model) save(ctx context.Context, call string, p tinker.SaveWeightsParam
 	if err := tinker.ValidateName(p.Name); err != nil {
 		return "", err
 	}
-	err = m.run(ctx, reads, func(ctx context.Context) error {
+	err = m.run(ctx, m.cfg.CallTimeout, reads, func(ctx context.Context) error {
 		o, err := m.call(ctx, reads, call, func(seq *int64) any {
 			return wire.SaveWeightsRequest{ModelID: m.id, SeqID: seq, Path: p.Name, Overwrite: p.Overwrite, Type: strings.TrimPrefix(call, "/")}
 		})
@@ -361,7 +346,7 @@ func (m *model) LoadWeights(ctx context.Context, p tinker.LoadWeightsParams) err
 	if _, err := p.Checkpoint(); err != nil {
 		return invalid("%w", err)
 	}
-	return m.run(ctx, replaces, func(ctx context.Context) error {
+	return m.run(ctx, m.cfg.CallTimeout, replaces, func(ctx context.Context) error {
 		dropped := m.gradient && !m.server.engine.LoadDiscardsGradient
 		if err := m.dropGradient(ctx, replaces); err != nil {
 			return err
@@ -381,7 +366,7 @@ func (m *model) LoadWeights(ctx context.Context, p tinker.LoadWeightsParams) err
 }
 
 func (m *model) Unload(ctx context.Context) error {
-	return m.run(ctx, ends, func(ctx context.Context) error {
+	return m.run(ctx, m.cfg.CallTimeout, ends, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeoutCause(ctx, unloadTimeout, agl.Errorf(agl.CodeUnavailable, "the model is not unloaded after %s", unloadTimeout))
 		defer cancel()
 		if err := m.dropGradient(ctx, ends); err != nil {

@@ -31,10 +31,6 @@ type session struct {
 	models, samplers atomic.Int64 // the sequence ids of the next ones
 }
 
-func newSession(t *transport) *session {
-	return &session{transport: t, turn: semaphore.NewWeighted(1), stop: func() {}}
-}
-
 // close ends the heartbeat. The server ends the session when no heartbeat comes.
 func (s *session) close() {
 	s.mu.Lock()
@@ -95,24 +91,21 @@ func (s *session) forget(ctx context.Context, id string) error {
 
 // within runs do with a session, and once more with a new one if the server has forgotten the session, as after a restart.
 func (s *session) within(ctx context.Context, do func(id string) error) error {
-	id, err := s.open(ctx)
-	if err != nil {
-		return err
+	for again := false; ; again = true {
+		id, err := s.open(ctx)
+		if err != nil {
+			return err
+		}
+		if err = do(id); again || !errors.Is(err, agl.ErrNotFound) {
+			return err
+		}
+		if beat := s.ask(ctx, heartbeat(id), &wire.TypedResult{}); !errors.Is(beat, agl.ErrNotFound) {
+			return err // something else is unknown
+		}
+		if err := s.forget(ctx, id); err != nil {
+			return err
+		}
 	}
-	err = do(id)
-	if !errors.Is(err, agl.ErrNotFound) {
-		return err
-	}
-	if beat := s.ask(ctx, heartbeat(id), &wire.TypedResult{}); !errors.Is(beat, agl.ErrNotFound) {
-		return err // something else is unknown
-	}
-	if err := s.forget(ctx, id); err != nil {
-		return err
-	}
-	if id, err = s.open(ctx); err != nil {
-		return err
-	}
-	return do(id)
 }
 
 // heartbeatInterval is that of the SDK.

@@ -27,7 +27,7 @@ func (m *model) Step(ctx context.Context, p tinker.ForwardParams, adam tinker.Ad
 		return res, step, err
 	}
 	const calls = 2
-	err = m.runWithin(ctx, calls*m.cfg.CallTimeout, steps, func(ctx context.Context) error {
+	err = m.run(ctx, calls*m.cfg.CallTimeout, steps, func(ctx context.Context) error {
 		res, step, err = m.queue(ctx, p, adam)
 		return err
 	})
@@ -52,7 +52,7 @@ func (m *model) queue(ctx context.Context, p tinker.ForwardParams, adam tinker.A
 	}
 	parts := make([]tinker.ForwardResult, len(chunks))
 	for i, data := range chunks {
-		o, err := m.finish(ctx, begun[i])
+		o, err := m.finish(ctx, begun[i], nil)
 		if err == nil {
 			m.gradient = true
 			parts[i], err = readForward(o, tinker.ForwardParams{Data: data, Loss: p.Loss})
@@ -62,10 +62,6 @@ func (m *model) queue(ctx context.Context, p tinker.ForwardParams, adam tinker.A
 		}
 	}
 	res = merge(parts)
-	if refused != nil {
-		return res, step, refused
-	}
-	o, err := m.finish(ctx, last)
-	step, err = m.stepped(o, err)
+	step, err = m.stepped(m.finish(ctx, last, refused))
 	return res, step, err
 }
