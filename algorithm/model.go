@@ -45,7 +45,7 @@ type ModelParams struct {
 	// checkpoint; empty starts from the base model.
 	InitialWeights string
 	// More are trained beside the first, on the same engine, and saved with it.
-	More []MoreModel
+	More []Role
 	// Dir holds checkpoints; empty keeps none.
 	Dir string
 	// Identity is that of a [Checkpoint].
@@ -54,30 +54,21 @@ type ModelParams struct {
 	Logger *slog.Logger
 }
 
-// MoreModel describes a further model in training.
-type MoreModel struct {
-	// Create describes it.
-	Create tinker.CreateModelParams
-	// InitialWeights is that of [ModelParams].
-	InitialWeights string
-}
-
 // Model is a model in training, with its checkpoints. It is used by one goroutine.
 type Model struct {
 	tinker.TrainingClient
-	// More are further models, in the order of their description.
-	More []tinker.TrainingClient
 
 	// Restored is the checkpoint that the model was opened with; zero if Resumed is false.
 	Restored Checkpoint
 	Resumed  bool
 	// Weights is the path of the weights that were saved last or, before that, of those in Restored; MoreWeights are
-	// those of More.
+	// those of ModelParams.More.
 	Weights     string
 	MoreWeights []string
 	// Saved is the step of the last checkpoint; -1 if there is none.
 	Saved int
 
+	clients     []tinker.TrainingClient // that in training first, then More of ModelParams
 	identity    map[string]string
 	checkpoints *Checkpoints // nil keeps none
 }
@@ -92,36 +83,29 @@ func OpenModel(ctx context.Context, p ModelParams) (*Model, error) {
 			return nil, err
 		}
 	}
-	if m.TrainingClient, err = p.Service.CreateModel(ctx, p.Create); err != nil {
-		return nil, fmt.Errorf("create model: %w", err)
-	}
-	initial := []string{p.InitialWeights}
-	for _, more := range p.More {
-		client, err := p.Service.CreateModel(ctx, more.Create)
+	models := append([]Role{{Model: p.Create, InitialWeights: p.InitialWeights}}, p.More...)
+	for _, of := range models {
+		client, err := p.Service.CreateModel(ctx, of.Model)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("create model: %w", err), m.Unload(context.WithoutCancel(ctx)))
 		}
-		m.More, initial = append(m.More, client), append(initial, more.InitialWeights)
+		m.clients = append(m.clients, client)
 	}
-	if err := m.load(ctx, initial); err != nil {
+	m.TrainingClient = m.clients[0]
+	if err := m.load(ctx, models); err != nil {
 		return nil, errors.Join(err, m.Unload(context.WithoutCancel(ctx)))
 	}
 	return m, nil
 }
 
-// clients returns the first model and More.
-func (m *Model) clients() []tinker.TrainingClient {
-	return append([]tinker.TrainingClient{m.TrainingClient}, m.More...)
-}
-
-func (m *Model) load(ctx context.Context, initial []string) (err error) {
+func (m *Model) load(ctx context.Context, models []Role) (err error) {
 	if m.checkpoints != nil {
 		m.Restored, m.Resumed, err = m.checkpoints.Restore(ctx, m.identity, func(cp Checkpoint) error {
 			weights := cp.all()
-			if len(weights) != 1+len(m.More) {
-				return fmt.Errorf("%w: it has the weights of %d models, the run trains %d", errDamaged, len(weights), 1+len(m.More))
+			if len(weights) != len(models) {
+				return fmt.Errorf("%w: it has the weights of %d models, the run trains %d", errDamaged, len(weights), len(models))
 			}
-			for i, client := range m.clients() {
+			for i, client := range m.clients {
 				if err := client.LoadWeights(ctx, tinker.LoadWeightsParams{Path: weights[i], WithOptimizer: true}); err != nil {
 					return err
 				}
@@ -135,12 +119,13 @@ func (m *Model) load(ctx context.Context, initial []string) (err error) {
 	if err != nil || m.Resumed {
 		return err
 	}
-	for i, client := range m.clients() {
-		if initial[i] == "" {
+	for i, client := range m.clients {
+		initial := models[i].InitialWeights
+		if initial == "" {
 			continue
 		}
-		if err := client.LoadWeights(ctx, tinker.LoadWeightsParams{Path: initial[i]}); err != nil {
-			return fmt.Errorf("load initial weights %s: %w", initial[i], err)
+		if err := client.LoadWeights(ctx, tinker.LoadWeightsParams{Path: initial}); err != nil {
+			return fmt.Errorf("load initial weights %s: %w", initial, err)
 		}
 	}
 	return nil
@@ -149,7 +134,7 @@ func (m *Model) load(ctx context.Context, initial []string) (err error) {
 // Unload unloads all models.
 func (m *Model) Unload(ctx context.Context) error {
 	var errs []error
-	for _, client := range m.clients() {
+	for _, client := range m.clients {
 		errs = append(errs, client.Unload(ctx))
 	}
 	return errors.Join(errs...)
@@ -171,7 +156,7 @@ func (m *Model) KeepsCheckpoints() bool { return m.checkpoints != nil }
 // Save saves the weights after a step: the first half of a checkpoint. [Model.SaveState] is the second.
 func (m *Model) Save(ctx context.Context, step int) error {
 	var saved []string
-	for _, client := range m.clients() {
+	for _, client := range m.clients {
 		weights, err := client.SaveWeights(ctx, tinker.SaveWeightsParams{Name: snapshotName(step)})
 		if err != nil {
 			return fmt.Errorf("save weights: %w", err)

@@ -77,28 +77,32 @@ func (s *Session) publishStep(ctx context.Context, step int) (err error) {
 			s.snapshots = append(s.snapshots, newest) // Close deletes them
 		}
 	}()
-	for _, client := range s.Model.clients() {
+	for _, client := range s.Model.clients {
 		snapshot, err := client.SaveWeightsForSampler(ctx, tinker.SaveWeightsParams{Name: snapshotName(step)})
 		if err != nil {
 			return fmt.Errorf("save weights for sampling: %w", err)
 		}
 		newest.paths = append(newest.paths, snapshot)
 	}
-	version, err := s.p.Input.Store.AddResources(ctx, agl.AddResourcesParams{Resources: s.p.Input.InitialResources})
-	if err != nil {
-		return fmt.Errorf("add resources: %w", err)
-	}
-	if err := s.writeVersion(version.ResourcesID); err != nil {
+	if newest.resourcesID, err = s.addVersion(ctx); err != nil {
 		return err
 	}
-	newest.resourcesID = version.ResourcesID
 	pinned, err := s.serve(ctx, newest)
 	if err != nil {
 		return err
 	}
-	s.ResourcesID, s.snapshots = version.ResourcesID, append(s.snapshots, newest)
+	s.ResourcesID, s.snapshots = newest.resourcesID, append(s.snapshots, newest)
 	s.deleteSnapshots(ctx, pinned, retainSnapshots)
 	return nil
+}
+
+// addVersion adds a version of the resources that is about to be published.
+func (s *Session) addVersion(ctx context.Context) (id string, err error) {
+	version, err := s.p.Input.Store.AddResources(ctx, agl.AddResourcesParams{Resources: s.p.Input.InitialResources})
+	if err != nil {
+		return "", fmt.Errorf("add resources: %w", err)
+	}
+	return version.ResourcesID, s.writeVersion(version.ResourcesID)
 }
 
 // serve publishes the newest snapshots, and returns the publication with what is pinned.

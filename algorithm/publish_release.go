@@ -99,15 +99,12 @@ func (r *release) find(version string) *releasedVersion {
 // beginReleases serves the versions of the checkpoint or, in a new run, the first version.
 func (s *Session) beginReleases(ctx context.Context) error {
 	if len(s.release.Versions) == 0 {
-		version, err := s.p.Input.Store.AddResources(ctx, agl.AddResourcesParams{Resources: s.p.Input.InitialResources})
+		version, err := s.addVersion(ctx)
 		if err != nil {
-			return fmt.Errorf("add resources: %w", err)
-		}
-		if err := s.writeVersion(version.ResourcesID); err != nil {
 			return err
 		}
-		s.ResourcesID, s.release.Stable = version.ResourcesID, version.ResourcesID
-		v, err := s.saveVersion(ctx, version.ResourcesID)
+		s.ResourcesID, s.release.Stable = version, version
+		v, err := s.saveVersion(ctx, version)
 		if err != nil {
 			return err
 		}

@@ -209,10 +209,7 @@ func newRun(algorithm string) string {
 
 func (s *Session) openModel(ctx context.Context) (err error) {
 	p, t := s.p, s.p.Training
-	params := ModelParams{Service: t.Service, Create: t.Model, InitialWeights: t.InitialWeights, Identity: p.Identity, Logger: p.Logger}
-	for _, role := range p.Roles {
-		params.More = append(params.More, MoreModel{role.Model, role.InitialWeights})
-	}
+	params := ModelParams{Service: t.Service, Create: t.Model, InitialWeights: t.InitialWeights, More: p.Roles, Identity: p.Identity, Logger: p.Logger}
 	if p.OutDir != "" {
 		params.Dir = filepath.Join(p.OutDir, "checkpoints")
 	}
@@ -220,7 +217,7 @@ func (s *Session) openModel(ctx context.Context) (err error) {
 		return err
 	}
 	for i, role := range p.Roles {
-		s.Roles = append(s.Roles, TrainedRole{Role: role, Client: s.Model.More[i], Calls: NewPolicyCalls(role.ModelName)})
+		s.Roles = append(s.Roles, TrainedRole{Role: role, Client: s.Model.clients[i+1], Calls: NewPolicyCalls(role.ModelName)})
 	}
 	if !s.Model.Resumed {
 		return nil

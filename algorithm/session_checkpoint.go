@@ -1,6 +1,7 @@
 package algorithm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,9 +67,7 @@ type Checkpoints struct {
 // OpenCheckpoints opens or creates the directory and removes unfinished files. The service is asked to delete the weights of
 // old checkpoints; the logger gets failures to do so, and nil discards them.
 func OpenCheckpoints(dir string, service tinker.Service, logger *slog.Logger) (*Checkpoints, error) {
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
-	}
+	logger = cmp.Or(logger, slog.New(slog.DiscardHandler))
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("open checkpoints: %w", err)
 	}

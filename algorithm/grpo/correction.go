@@ -41,9 +41,46 @@ const (
 	DualClip CorrectionKind = "dual_clip"
 )
 
+// correctionRule is what a kind does.
+type correctionRule struct {
+	kind      CorrectionKind
+	low, high float64 // the bounds by default; kinds without a lower bound have low 0
+	weighs    bool    // it replaces the denominator of the loss's ratio
+	factor    func(r ratios, low, high float64) float64
+}
+
+// ratios are what the factor of a token depends on: ρ, ∏ρ, (∏ρ)^(1/T), e^p − e^b and A.
+type ratios struct{ token, product, mean, moved, advantage float64 }
+
+// unless is w, or 0 for a token that is rejected.
+func unless(rejected bool, w float64) float64 {
+	if rejected {
+		return 0
+	}
+	return w
+}
+
+var correctionRules = []correctionRule{
+	{TokenTIS, 0, 2, true, func(r ratios, _, high float64) float64 { return min(r.token, high) }},
+	{SequenceTIS, 0, 2, true, func(r ratios, _, high float64) float64 { return min(r.product, high) }},
+	{SequenceMIS, 0, 2, true, func(r ratios, _, high float64) float64 { return unless(r.product > high, r.product) }},
+	{IcePop, 0.5, 5, true, func(r ratios, low, high float64) float64 { return unless(r.token < low || r.token > high, r.token) }},
+	{GSPO, 1 - 3e-4, 1 + 4e-4, true, func(r ratios, low, high float64) float64 {
+		return unless(r.advantage > 0 && r.mean > high || r.advantage < 0 && r.mean < low, r.mean)
+	}},
+	{Geometric, 0.99, 1.01, false, func(r ratios, low, high float64) float64 { return unless(r.mean < low || r.mean > high, 1) }},
+	{DPPO, 0, 0.2, false, func(r ratios, _, high float64) float64 {
+		return unless(r.advantage > 0 && r.moved > high || r.advantage < 0 && -r.moved > high, 1)
+	}},
+	{DualClip, 0, 3, false, func(r ratios, _, high float64) float64 { return unless(r.advantage < 0 && r.token > high, 1) }},
+}
+
 // CorrectionKinds returns all corrections.
-func CorrectionKinds() []CorrectionKind {
-	return []CorrectionKind{TokenTIS, SequenceTIS, SequenceMIS, IcePop, GSPO, Geometric, DPPO, DualClip}
+func CorrectionKinds() (kinds []CorrectionKind) {
+	for _, r := range correctionRules {
+		kinds = append(kinds, r.kind)
+	}
+	return kinds
 }
 
 // Correction corrects for samples of other weights. It takes a forward pass over the data of each step.
@@ -54,28 +91,22 @@ type Correction struct {
 	Low, High float64
 }
 
-func (c Correction) defaults() Correction {
-	low, high := 0.0, 0.0
-	switch c.Kind {
-	case TokenTIS, SequenceTIS, SequenceMIS:
-		high = 2
-	case IcePop:
-		low, high = 0.5, 5
-	case GSPO:
-		low, high = 1-3e-4, 1+4e-4
-	case Geometric:
-		low, high = 0.99, 1.01
-	case DPPO:
-		high = 0.2
-	case DualClip:
-		high = 3
+// rule returns that of the kind; one that changes nothing if there is none.
+func (c Correction) rule() correctionRule {
+	if i := slices.IndexFunc(correctionRules, func(r correctionRule) bool { return r.kind == c.Kind }); i >= 0 {
+		return correctionRules[i]
 	}
-	return Correction{c.Kind, cmp.Or(c.Low, low), cmp.Or(c.High, high)}
+	return correctionRule{factor: func(ratios, float64, float64) float64 { return 1 }}
+}
+
+func (c Correction) defaults() Correction {
+	r := c.rule()
+	return Correction{c.Kind, cmp.Or(c.Low, r.low), cmp.Or(c.High, r.high)}
 }
 
 func (c Correction) validate() error {
 	d := c.defaults()
-	twoSided := d.Kind == IcePop || d.Kind == GSPO || d.Kind == Geometric
+	twoSided := c.rule().low > 0
 	switch {
 	case c.Kind == "":
 		if c != (Correction{}) {
@@ -93,15 +124,11 @@ func (c Correction) validate() error {
 	return nil
 }
 
-// weighs reports whether the correction replaces the denominator of the loss's ratio.
-func (c Correction) weighs() bool {
-	return slices.Contains([]CorrectionKind{TokenTIS, SequenceTIS, SequenceMIS, IcePop, GSPO}, c.Kind)
-}
-
 // Apply applies the correction to data. proximal holds the log-probabilities under the weights in training, one slice per
 // datum. It returns the data that still have a token to train on, and how many of the tokens it rejects.
 func (c Correction) Apply(data []tinker.Datum, proximal [][]float32) (kept []tinker.Datum, rejected int) {
 	c = c.defaults()
+	rule := c.rule()
 	for k := range data {
 		d, p := data[k], proximal[k]
 		product, mean := sequenceRatio(&d, p)
@@ -111,7 +138,8 @@ func (c Correction) Apply(data []tinker.Datum, proximal [][]float32) (kept []tin
 			if d.Weights[i] == 0 {
 				continue
 			}
-			w := c.factor(float64(p[i]), float64(d.Logprobs[i]), product, mean, float64(d.Advantages[i]))
+			p, b := float64(p[i]), float64(d.Logprobs[i])
+			w := rule.factor(ratios{math.Exp(p - b), product, mean, math.Exp(p) - math.Exp(b), float64(d.Advantages[i])}, c.Low, c.High)
 			if w == 0 {
 				d.Weights[i], d.Advantages[i] = 0, 0
 				rejected++
@@ -120,7 +148,7 @@ func (c Correction) Apply(data []tinker.Datum, proximal [][]float32) (kept []tin
 			d.Advantages[i] *= float32(w)
 			tokens++
 		}
-		if c.weighs() {
+		if rule.weighs {
 			d.Logprobs = p
 		}
 		if tokens > 0 {
@@ -140,45 +168,6 @@ func sequenceRatio(d *tinker.Datum, proximal []float32) (product, mean float64) 
 		}
 	}
 	return math.Exp(sum), math.Exp(sum / float64(max(n, 1)))
-}
-
-// factor is the w of a token.
-func (c Correction) factor(p, b, product, mean, advantage float64) float64 {
-	inside := func(ratio, w float64) float64 {
-		if ratio < c.Low || ratio > c.High {
-			return 0
-		}
-		return w
-	}
-	keep := func(ok bool) float64 {
-		if ok {
-			return 1
-		}
-		return 0
-	}
-	switch ratio := math.Exp(p - b); c.Kind {
-	case TokenTIS:
-		return min(ratio, c.High)
-	case SequenceTIS:
-		return min(product, c.High)
-	case SequenceMIS:
-		return inside(product, product)
-	case IcePop:
-		return inside(ratio, ratio)
-	case GSPO:
-		if advantage > 0 && mean > c.High || advantage < 0 && mean < c.Low {
-			return 0
-		}
-		return mean
-	case Geometric:
-		return inside(mean, 1)
-	case DPPO:
-		moved := math.Exp(p) - math.Exp(b)
-		return keep(!(advantage > 0 && moved > c.High || advantage < 0 && -moved > c.High))
-	case DualClip:
-		return keep(!(advantage < 0 && ratio > c.High))
-	}
-	return 1
 }
 
 // Drift compares the weights at the beginning of a step with those that sampled, over the sampled tokens.

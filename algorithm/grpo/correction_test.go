@@ -74,7 +74,7 @@ func TestCorrections(t *testing.T) {
 						want++
 						continue
 					}
-					if !c.weighs() {
+					if !c.rule().weighs {
 						w *= math.Exp(float64(g.Proximal[i]) - float64(g.Sampler[i]))
 					}
 					loss := tinker.Loss{Name: tinker.ImportanceSampling}.WithDefaults()

@@ -204,11 +204,7 @@ func (r *run) round(ctx context.Context, round int) error {
 		if source == nil {
 			s.Step = last - 1 // the steps of a round without data are skipped
 		} else {
-			data, err := source.Batch(s.Step - first)
-			if err != nil {
-				return fmt.Errorf("read batch: %w", err)
-			}
-			step, err := train.step(ctx, s.Step, data)
+			step, err := train.step(ctx, s.Step, source, s.Step-first)
 			if err != nil && ctx.Err() != nil && !train.dirty {
 				s.Keep(ctx, r.own, false)
 			}

@@ -66,9 +66,7 @@ func (c TrainConfig) withDefaults() TrainConfig {
 	if c.OnStep == nil {
 		c.OnStep = func(StepReport) {}
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
 
@@ -120,7 +118,7 @@ func Train(ctx context.Context, cfg TrainConfig) (result Result, err error) {
 	t := &training{client: model.TrainingClient, steps: cfg.Steps, done: done, schedule: cfg.Schedule, adam: cfg.Adam}
 	result = Result{Weights: model.Weights, Loss: math.NaN()}
 	for step := done; step < cfg.Steps; step++ {
-		report, err := t.next(ctx, step, cfg.Source)
+		report, err := t.step(ctx, step, cfg.Source, step)
 		if err == nil && (report.Step == cfg.Steps || cfg.OutDir != "" && report.Step%cfg.CheckpointEvery == 0) {
 			err = model.Checkpoint(ctx, report.Step, nil)
 		}
@@ -147,28 +145,23 @@ type training struct {
 	learned  map[*int32]learned // what was computed of each demonstration; nil keeps nothing
 }
 
-// next takes the step, counted from 0, of a source.
-func (t *training) next(ctx context.Context, step int, source Source) (StepReport, error) {
-	data, err := source.Batch(step)
+// step takes the step, counted from 0, on a batch of a source. One that has begun goes on when ctx ends, for ten seconds: it can then be kept.
+func (t *training) step(ctx context.Context, step int, source Source, batch int) (StepReport, error) {
+	data, err := source.Batch(batch)
 	if err != nil {
 		return StepReport{}, fmt.Errorf("read batch: %w", err)
 	}
-	return t.step(ctx, step, data)
-}
-
-// step takes the step, counted from 0, on a batch. One that has begun goes on when ctx ends, for ten seconds: it can then be kept.
-func (t *training) step(ctx context.Context, step int, data []tinker.Datum) (StepReport, error) {
 	if err := ctx.Err(); err != nil {
 		return StepReport{}, err
 	}
 	start := time.Now()
 	ctx, finished := algorithm.Outlast(ctx)
 	defer finished()
-	batch, tokens := perToken(data)
+	scaled, tokens := perToken(data)
 	t.dirty = true
 	adam := t.adam
 	adam.LearningRate = t.schedule.Rate(step, t.steps)
-	forward, optim, err := tinker.Step(ctx, t.client, tinker.ForwardParams{Data: batch, Loss: tinker.Loss{Name: tinker.CrossEntropy}}, adam)
+	forward, optim, err := tinker.Step(ctx, t.client, tinker.ForwardParams{Data: scaled, Loss: tinker.Loss{Name: tinker.CrossEntropy}}, adam)
 	if err == nil {
 		err = tinker.CheckFinite(forward.Loss, optim.GradNorm)
 	}
