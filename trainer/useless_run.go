@@ -243,7 +243,7 @@ const RewardForm = `a program prints {"reward": 0.7} as the last line of its out
 	`an agent in Go returns agl.RewardResult(0.7)`
 
 // TimeForm says what an agent must do in its time.
-const TimeForm = `agent.timeout is the time that it has, and with agent.keepalive it replies with a line such as {"reward": 0.7}`
+const TimeForm = `agent.timeout is the time that it has, and with agent.keepalive it replies with a line such as {"reward": 0.7}, which it flushes; an attempt_id in it must be the task's`
 
 // TaskForm says where a program finds its task.
 const TaskForm = "a program finds its task in $AGL_TASK and the file $AGL_TASK_FILE; only with keepalive: stdio it is a line of its standard input"

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -108,7 +109,7 @@ func (a *Agent) Run(ctx context.Context, task agl.Task) (agl.Result, error) {
 			missing = "reply with a line of JSON"
 		}
 		return agl.Result{}, &agl.OutcomeError{
-			Kind: agl.OutcomeTimeout, Err: fmt.Errorf("%w: it did not %s within %s", errTimeLimit, missing, a.cfg.Timeout),
+			Kind: agl.OutcomeTimeout, Err: fmt.Errorf("%w: it did not %s within %s%s", errTimeLimit, missing, a.cfg.Timeout, reported.instead),
 		}
 	case ctx.Err() != nil:
 		return agl.Result{}, context.Cause(ctx)
@@ -166,8 +167,11 @@ func (a *Agent) serve(ctx context.Context, task agl.Task, f attemptFolder, vars 
 		}
 	}
 	a.record(ctx, t.stdout, t.stderr)
-	if err != nil {
-		return result{}, err
+	switch {
+	case err != nil || reply == nil:
+		return result{instead: t.instead()}, err
+	case ctx.Err() != nil && !bytes.HasSuffix(reply, []byte("\n")): // it was read when the process was ended
+		return result{instead: fmt.Sprintf("; it printed %.200q without the end of the line", reply)}, nil
 	}
 	reported, err := parseLine(trim(reply))
 	if err != nil {

@@ -21,6 +21,7 @@ type result struct {
 	rewards []agl.Reward
 	err     string // what failed; empty if nothing did
 	given   bool   // the program reported something
+	instead string // what a kept process printed in place of a reply, for a message; else empty
 }
 
 // maxResult bounds a result file.

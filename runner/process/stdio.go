@@ -49,6 +49,31 @@ type turn struct {
 	stdout, stderr *output
 	replied        bool
 	reply          chan stdioReply // capacity 1
+	printed        []byte          // in place of a reply: the last object or, without one, the last line
+}
+
+// note keeps a line that is no reply, for a message.
+func (t *turn) note(line []byte) {
+	const most = 1 << 10
+	line = trim(line)
+	if len(line) > 0 && (line[0] == '{' || !bytes.HasPrefix(t.printed, []byte("{"))) {
+		t.printed = append(t.printed[:0], line[:min(len(line), most)]...)
+	}
+}
+
+// instead says what was printed in place of a reply. The process has ended.
+func (t *turn) instead() string {
+	if len(t.printed) == 0 {
+		return "; it printed nothing, and a reply must be flushed"
+	}
+	const shown = 200
+	why := "a reply is " + wantedResult
+	if jsontext.Value(t.printed).IsValid(rawjson.Options()) {
+		if id, named := agl.Attributes(t.printed).Get("attempt_id"); named {
+			why = fmt.Sprintf("its attempt_id is %s, must be %q as in the task, or absent", id, t.attemptID)
+		}
+	}
+	return fmt.Sprintf("; it printed %q, but %s", t.printed[:min(len(t.printed), shown)], why)
 }
 
 // stdioReply is a line that replies to a task.
@@ -176,6 +201,9 @@ func (k *kept) line(line printedLine) {
 			k.turn.reply <- reply
 			return
 		}
+	}
+	if !k.turn.replied {
+		k.turn.note(line.text)
 	}
 	_, _ = k.turn.stdout.Write(line.text) // never fails
 	if line.end != nil {
@@ -306,7 +334,10 @@ func (k *kept) serve(ctx context.Context, line []byte, t *turn) ([]byte, error) 
 	if failed != nil {
 		return nil, fmt.Errorf("the agent ended before it had read its task: %w", failed)
 	}
-	return nil, errNoReply
+	if len(t.printed) == 0 {
+		return nil, errNoReply
+	}
+	return nil, fmt.Errorf("%w%s", errNoReply, t.instead())
 }
 
 // errLeft says that a process which had done tasks before ended, and had read nothing of this one.

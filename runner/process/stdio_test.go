@@ -134,11 +134,14 @@ func TestKeepaliveFailures(t *testing.T) {
 		"ends without a word": {`exit 0`, agl.OutcomeAgentError, "without a reply"},
 		"error":               {`echo '{"error": "no"}'`, agl.OutcomeAgentError, "reports: no"},
 		"bad reward":          {`echo '{"reward": "x"}'`, agl.OutcomeAgentError, "must be a finite number"},
-		"another's reply":     {`echo '{"attempt_id": "at-other", "reward": 1}'; exit 0`, agl.OutcomeAgentError, "without a reply"},
+		"another's reply":     {`echo '{"attempt_id": "at-other", "reward": 1}'; echo done; exit 0`, agl.OutcomeAgentError, `its attempt_id is "at-other", must be "at-`},
+		"another's, and time": {`echo '{"attempt_id": "at-other", "reward": 1}'; sleep 60`, agl.OutcomeTimeout, `within 2s; it printed "{\"attempt_id\": \"at-other\", \"reward\": 1}", but its attempt_id`},
+		"no result":           {`echo ' 0.5'; sleep 60`, agl.OutcomeTimeout, `it printed "0.5", but a reply is a JSON object with "reward"`},
 		"a long reply":        {longObject + `echo '", "reward": 1}'`, agl.OutcomeAgentError, "a line of more than 1048576 bytes"},
 		"a long named reply":  {`printf '{"attempt_id": "'; printf '%s' "$line" | sed 's/.*"attempt_id":"\([^"]*\)".*/\1/'; printf '", "reward": 1, "more": '; ` + longObject + `echo '"}}'`, agl.OutcomeAgentError, "a line of more than 1048576 bytes"},
 		"closed output":       {`exec >&-; sleep 60`, agl.OutcomeAgentError, "closed its standard output without a reply"},
-		"silence":             {`sleep 60`, agl.OutcomeTimeout, "did not reply with a line of JSON within 2s"},
+		"no end of the line":  {`printf '{"reward": 1}'; sleep 60`, agl.OutcomeTimeout, `it printed "{\"reward\": 1}" without the end of the line`},
+		"silence":             {`sleep 60`, agl.OutcomeTimeout, "did not reply with a line of JSON within 2s; it printed nothing, and a reply must be flushed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
