@@ -181,6 +181,7 @@ func split(r *http.Request) (name string, inner *http.Request, ok bool) {
 
 // enter returns an open project. The caller calls leave.
 func (h *Host) enter(ctx context.Context, name string) (*tenancy, error) {
+	asked := false // this call has; the answer may have taken longer than registryTTL
 	for {
 		h.mu.Lock()
 		if h.draining {
@@ -197,7 +198,7 @@ func (h *Host) enter(ctx context.Context, name string) (*tenancy, error) {
 				return nil, ctx.Err()
 			}
 		}
-		if t != nil && time.Since(t.asked) < registryTTL {
+		if t != nil && (asked || time.Since(t.asked) < registryTTL) {
 			t.users++
 			h.mu.Unlock()
 			return h.await(ctx, t)
@@ -206,6 +207,7 @@ func (h *Host) enter(ctx context.Context, name string) (*tenancy, error) {
 		if err := h.ask(ctx, name); err != nil {
 			return nil, err
 		}
+		asked = true
 	}
 }
 

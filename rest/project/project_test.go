@@ -191,6 +191,37 @@ func TestArchivedProjects(t *testing.T) {
 	})
 }
 
+// slow documents take a second to be read.
+type slow struct{ agl.DocumentStore }
+
+func (s slow) GetDocument(ctx context.Context, kind, id string) (agl.Document, error) {
+	time.Sleep(time.Second)
+	return s.DocumentStore.GetDocument(ctx, kind, id)
+}
+
+// A registry whose answer is older than it may be when it arrives is slow, and not asked for ever.
+func TestSlowRegistry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &tenants{}
+		registry := project.NewRegistry(slow{memorytest.Open(t)}, func(context.Context, string) error { return nil })
+		if _, err := registry.Create(t.Context(), "a", "root", access.Limits{}); err != nil {
+			t.Fatal(err)
+		}
+		h := project.NewHost(project.Config{Registry: registry, Open: s.open})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/p/a/x", nil))
+		if w.Code != http.StatusOK || w.Body.String() != "a /x" {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		if err := h.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestRegistry(t *testing.T) {
 	t.Parallel()
 	var made []string
