@@ -164,7 +164,7 @@ func (s *Server) launch(ctx context.Context) (*program, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, s.cfg.StartTimeout, late)
 	defer cancel()
 	if err := s.awaitReady(waiting, p); err != nil {
-		p.end(s.cfg.GracePeriod)
+		p.group.End(s.cfg.GracePeriod)
 		return nil, fmt.Errorf("the inference server is not ready: %w%s", err, p.said())
 	}
 	return p, nil
@@ -208,7 +208,7 @@ func (s *Server) keep(ctx context.Context, p *program) {
 		since := time.Now()
 		select {
 		case <-ctx.Done():
-			p.end(s.cfg.GracePeriod)
+			p.group.End(s.cfg.GracePeriod)
 			s.fail(context.Cause(ctx))
 			return
 		case <-p.group.Gone():
@@ -219,7 +219,6 @@ func (s *Server) keep(ctx context.Context, p *program) {
 		s.mu.Lock()
 		s.running = make(chan struct{})
 		s.mu.Unlock()
-		p.end(0) // what it has left behind
 		died := fmt.Errorf("the inference server ended with %s%s", p.state(), p.said())
 		if p = s.relaunch(ctx, &deaths, died); p == nil {
 			return
