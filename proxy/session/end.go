@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -43,7 +44,7 @@ func (m *Manager) Cancelled(rolloutID string) bool {
 		return false
 	}
 	m.close(s, EndCall)
-	delete(m.byRollout, rolloutID)
+	m.forget(s)
 	return true
 }
 
@@ -85,7 +86,7 @@ func (m *Manager) finish(ctx context.Context, s *Session) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.byRollout, s.RolloutID)
+	m.forget(s)
 	m.config.Logger.Debug("session ended", "rollout_id", s.RolloutID, "why", s.end, "calls", s.calls)
 	return nil
 }
@@ -154,6 +155,7 @@ func (m *Manager) adopt(ctx context.Context) error {
 // endAll ends the sessions that are closed or idle.
 func (m *Manager) endAll(ctx context.Context) {
 	m.mu.Lock()
+	maps.DeleteFunc(m.gone, func(_ string, at time.Time) bool { return time.Since(at) > m.config.StoreTimeout })
 	var over, idle []*Session
 	for _, s := range m.byRollout {
 		switch {
@@ -218,7 +220,7 @@ func (m *Manager) isIdle(ctx context.Context, s *Session) (bool, error) {
 		return false, nil
 	case err != nil || !s.open(&r): // somebody else has ended it
 		m.close(s, EndIdle)
-		delete(m.byRollout, s.RolloutID)
+		m.forget(s)
 		return false, nil
 	}
 	// A heartbeat from further ahead was recorded while the store's clock was wrong.

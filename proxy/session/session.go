@@ -125,6 +125,9 @@ type Manager struct {
 	byName    map[string]*Session // by place
 	byRollout map[string]*Session
 	starting  map[string]chan struct{} // places whose sessions' rollouts are being started
+	// gone has the attempts of sessions that were forgotten within the last Config.StoreTimeout. The store may have read them before
+	// they ended, and its answer come after that.
+	gone map[string]time.Time
 	// unconfirmed is when endedElsewhere asks the store again.
 	unconfirmed time.Time
 	adopted     bool
@@ -138,7 +141,7 @@ func New(config Config) *Manager {
 	config.Max = cmp.Or(config.Max, 100_000)
 	return &Manager{
 		config: config, wake: make(chan struct{}, 1), slots: make(chan struct{}, maxEnding),
-		byName: map[string]*Session{}, byRollout: map[string]*Session{}, starting: map[string]chan struct{}{},
+		byName: map[string]*Session{}, byRollout: map[string]*Session{}, starting: map[string]chan struct{}{}, gone: map[string]time.Time{},
 	}
 }
 
@@ -327,6 +330,9 @@ func (m *Manager) add(r *agl.AttemptedRollout) (*Session, error) {
 		}
 		return s, nil
 	}
+	if _, gone := m.gone[r.Attempt.AttemptID]; gone {
+		return nil, errEnded(r.RolloutID)
+	}
 	user, _ := agl.Attributes(r.Metadata).GetString(MetadataUser)
 	s := &Session{
 		RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, ResourcesID: r.ResourcesID.V, name: name, place: placeOf(name, user),
@@ -439,6 +445,12 @@ func (m *Manager) close(s *Session, why string) {
 	if m.byName[s.place] == s {
 		delete(m.byName, s.place)
 	}
+}
+
+// forget removes a session that has ended. The caller holds the lock.
+func (m *Manager) forget(s *Session) {
+	delete(m.byRollout, s.RolloutID)
+	m.gone[s.AttemptID] = time.Now()
 }
 
 func (m *Manager) wakeUp() {

@@ -211,7 +211,7 @@ func (m *Manager) endedElsewhere(ctx context.Context, s *Session) bool {
 		return false
 	}
 	m.close(s, EndCall)
-	delete(m.byRollout, s.RolloutID)
+	m.forget(s)
 	return true
 }
 

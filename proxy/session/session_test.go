@@ -192,6 +192,42 @@ func TestNameIsUsedOften(t *testing.T) {
 	})
 }
 
+// slow is a store that answers a second after it has read a rollout, and ends an attempt after half of that.
+type slow struct{ agl.Store }
+
+func (s slow) GetRollout(ctx context.Context, p agl.GetRolloutParams) (agl.AttemptedRollout, error) {
+	r, err := s.Store.GetRollout(ctx, p)
+	time.Sleep(time.Second)
+	return r, err
+}
+
+func (s slow) UpdateAttempt(ctx context.Context, p agl.UpdateAttemptParams) (agl.Attempt, error) {
+	time.Sleep(time.Second / 2)
+	return s.Store.UpdateAttempt(ctx, p)
+}
+
+// A name that is used again at once begins another session, also if the store has read the first one before its end and answers after that.
+func TestNameIsUsedAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := open(t, session.Config{Store: slow{memorytest.Open(t)}, IdleTimeout: time.Hour})
+		synctest.Wait()
+		seen := map[string]bool{}
+		for i := range 3 {
+			s, err := m.Named(t.Context(), "default", "", "")
+			if err != nil || seen[s.RolloutID] {
+				t.Fatalf("session %d: %+v, %v, after %v", i, s, err, seen)
+			}
+			seen[s.RolloutID] = true
+			leave, ok := m.Enter(s)
+			if !ok {
+				t.Fatalf("session %d takes no call", i)
+			}
+			leave(true)
+		}
+	})
+}
+
 // An end that the store does not take is repeated until it does.
 func TestEndIsRepeated(t *testing.T) {
 	t.Parallel()
