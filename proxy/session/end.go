@@ -44,7 +44,7 @@ func (m *Manager) Cancelled(rolloutID string) bool {
 		return false
 	}
 	m.close(s, EndCall)
-	m.forget(s)
+	delete(m.byRollout, rolloutID) // without forget: the store may take that back, as for a project that is archived for a while
 	return true
 }
 
