@@ -149,6 +149,9 @@ func insteadOf(key string, fields []Field) string {
 	names := namesOf(fields)
 	slices.Sort(names)
 	there := "there are " + strings.Join(names, ", ")
+	if name, value, _ := strings.Cut(key, ":"); name != key && slices.Contains(names, name) {
+		return fmt.Sprintf(", perhaps %q is meant, with a space after the colon; %s", name+": "+value, there)
+	}
 	best := spelling.Meant(key, names)
 	if best == "" {
 		return "; " + there

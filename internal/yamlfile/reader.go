@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -51,7 +53,11 @@ func (r *reader) errors(n *yaml.Node, prefix string, err error) {
 	r.failf(n, "%s%v", prefix, err)
 }
 
-var yamlLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
+var (
+	yamlLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
+	// parserError matches the errors whose line the library counts from 0, and leaves out where it is the first one.
+	parserError = regexp.MustCompile(`^did not find expected ('[-,]'|<document|node content|key)|^found (undefined tag handle|duplicate %|incompatible)`)
+)
 
 // syntax reports the error of a file that is not YAML.
 func (r *reader) syntax(err error, data string) {
@@ -62,6 +68,15 @@ func (r *reader) syntax(err error, data string) {
 			m = Mistake{Line: line, Message: "not YAML: " + text[len(found[0]):]}
 		}
 	}
+	bad := strings.IndexFunc(data, unreadable)
+	switch {
+	case parserError.MatchString(strings.TrimPrefix(m.Message, "not YAML: ")):
+		m.Line = min(m.Line+1, strings.Count(strings.TrimRight(data, "\n"), "\n")+1) // the library counts the end of the file as a line
+	case m.Line == 0 && bad >= 0:
+		m = Mistake{Line: strings.Count(data[:bad], "\n") + 1, Message: "not YAML: must be a text in UTF-8, without control characters"}
+	case m.Line == 0 && !strings.HasPrefix(text, "unknown anchor"): // the library names every line but the first
+		m.Line = 1
+	}
 	if strings.Contains(text, "cannot start any token") || strings.Contains(text, "tab character") {
 		lines := strings.Split(data, "\n")
 		first := min(max(m.Line-1, 0), len(lines)) // the tab is there or below
@@ -70,6 +85,11 @@ func (r *reader) syntax(err error, data string) {
 		}
 	}
 	r.mistakes = append(r.mistakes, m)
+}
+
+// unreadable reports whether a character is a control character, or stands for bytes that are not UTF-8.
+func unreadable(c rune) bool {
+	return c == utf8.RuneError || unicode.IsControl(c) && c != '\t' && c != '\n' && c != '\r'
 }
 
 func tabIndents(line string) bool {
@@ -124,6 +144,9 @@ func describe(n *yaml.Node) string {
 			return n.Value
 		case nullTag:
 			return "null"
+		}
+		if n.Value == "" {
+			return "an empty text"
 		}
 		return "a text"
 	default:

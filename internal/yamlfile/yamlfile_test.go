@@ -181,7 +181,7 @@ func TestMistakes(t *testing.T) {
 		"url: localhost":                "f.yaml:1: url: must be an http or https URL such as http://127.0.0.1:8000/v1",
 		"url: http://me:hunter2@x":      "f.yaml:1: url: it holds a user or a password, which have no place in this file; use api_key or token",
 		"address: 80":                   `f.yaml:1: address: got "80", must be HOST:PORT such as 127.0.0.1:4748`,
-		"path: ''":                      "f.yaml:1: path: got a text, must be the path of a file or a folder",
+		"path: ''":                      "f.yaml:1: path: got an empty text, must be the path of a file or a folder",
 		"path: ~bob/x":                  `f.yaml:1: path: got "~bob/x", whose ~bob is not expanded, must be a path such as ~/NAME, /NAME or ./NAME`,
 		"file: gone":                    "f.yaml:1: file: there is no file DIR/gone",
 		"file: .":                       "f.yaml:1: file: DIR is not a regular file",
@@ -200,6 +200,17 @@ func TestMistakes(t *testing.T) {
 		"text: a\ntext: b":              "f.yaml:2: text: given twice, first in line 1",
 		"text: &x a\nword: *x":          "f.yaml:2: *x: aliases are not supported, write the value out",
 		"number: 2\nbool: 1\n":          "f.yaml:1: number: got the number 2, must be a number above 0 and of at most 1\nf.yaml:2: bool: got the number 1, must be true or false",
+
+		"a: [1":                                  "f.yaml:1: not YAML: did not find expected ',' or ']'",
+		"text: a\nshort: {name: b\nbool: true\n": "f.yaml:2: not YAML: did not find expected ',' or '}'",
+		"text: a\nbool: true\nshort: {}}\n":      "f.yaml:3: not YAML: did not find expected key",
+		"%YAML 1.2\n---\ntext: a\n":              "f.yaml:1: not YAML: found incompatible YAML document",
+		"text: a: b":                             "f.yaml:1: not YAML: mapping values are not allowed in this context",
+		"text: *x":                               "f.yaml: not YAML: unknown anchor 'x' referenced",
+		"bool: true\ntext: caf\xe9\n":            "f.yaml:2: not YAML: must be a text in UTF-8, without control characters",
+		"bool: true\ntext: a\x00b\n":             "f.yaml:2: not YAML: must be a text in UTF-8, without control characters",
+		"short: {name:b}": `f.yaml:1: short.name:b: unknown, perhaps "name: b" is meant, with a space after the colon; there are as, name` +
+			"\nf.yaml:1: short.name: missing, which it needs",
 	} {
 		_, err := read(dir, text)
 		if err == nil || strings.ReplaceAll(err.Error(), dir, "DIR") != want {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -168,6 +169,9 @@ func (d *draft) across(s *yamlfile.Scope) {
 	}
 	if !s.Given("data.seed") {
 		f.Data.Seed = f.Seed
+	}
+	if info, err := os.Stat(f.Output); !d.elsewhere && (err == nil && !info.IsDir() || errors.Is(err, syscall.ENOTDIR)) {
+		s.Failf("output", "got %s, which is a file or below one, must be a folder, which need not exist", f.Output)
 	}
 	if s.Given("engine") && !s.Given("proxy") {
 		f.Proxy = &Proxy{}
