@@ -143,7 +143,7 @@ func (c *runsShowCommand) use(ctx context.Context, out *console.Console, store a
 	if c.JSON {
 		return nil
 	}
-	table := console.Table{Headers: []string{"METRIC", "FIRST", "LAST", "LOWEST", "HIGHEST", "STEPS"}, Status: -1, Drop: []string{"STEPS", "LOWEST", "HIGHEST"}}
+	table := console.Table{Headers: []string{"METRIC", "FIRST", "LAST", "LOWEST", "HIGHEST", "STEPS"}, Status: -1, Drop: []string{"STEPS", "LOWEST", "HIGHEST", "FIRST"}}
 	for _, name := range slices.Sorted(maps.Keys(series)) {
 		s := series[name]
 		table.Rows = append(table.Rows, []string{console.Dash(name), metricText(s.first), metricText(s.last), metricText(s.low), metricText(s.high), strconv.Itoa(s.steps)})

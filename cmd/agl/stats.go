@@ -57,7 +57,10 @@ func (c *statsCommand) show(out *console.Console, s *agl.Statistics) error {
 		memory := fmt.Sprintf("%s, evicts above %s", console.Bytes(s.Memory.TotalSpanBytes), console.Bytes(s.Memory.EvictionThresholdBytes))
 		table.Rows = append(table.Rows, []string{"span memory", memory})
 	}
-	table.Rows = append(table.Rows, []string{"uptime", console.Duration(s.Uptime.Round(time.Second))}, []string{"kind", console.Dash(s.Name)})
+	if !c.ReadsFolder() { // there is no server
+		table.Rows = append(table.Rows, []string{"uptime", console.Duration(s.Uptime.Round(time.Second))})
+	}
+	table.Rows = append(table.Rows, []string{"kind", console.Dash(s.Name)})
 	return table.Print(out)
 }
 

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -93,6 +95,8 @@ func (c *trainCommand) Validate() error {
 }
 
 func (c *trainCommand) run(ctx context.Context, out *console.Console) (err error) {
+	// A reader of the output that is gone fails writes, as a full disk does, and does not end the run. Agents do not inherit this, as they would with Ignore.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	cfg, err := c.config(out)
 	if err != nil {
 		return err
