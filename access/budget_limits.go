@@ -2,7 +2,9 @@ package access
 
 import (
 	"fmt"
+	"log/slog"
 	"math"
+	"slices"
 
 	"github.com/agl-go/agl"
 )
@@ -14,6 +16,18 @@ type Limits struct {
 	MaxRollouts int64   `json:"max_rollouts,omitzero"`
 	MaxBytes    int64   `json:"max_bytes,omitzero"` // of the bodies of requests to the store
 	MaxCalls    int64   `json:"max_calls,omitzero"` // of models, running at once
+}
+
+// LogValue shows the limits that are set.
+func (l Limits) LogValue() slog.Value {
+	set := slices.DeleteFunc([]slog.Attr{
+		slog.Int64("max_tokens", l.MaxTokens), slog.Float64("max_usd", l.MaxUSD), slog.Int64("max_rollouts", l.MaxRollouts),
+		slog.Int64("max_bytes", l.MaxBytes), slog.Int64("max_calls", l.MaxCalls),
+	}, func(a slog.Attr) bool { return a.Value.String() == "0" })
+	if len(set) == 0 {
+		return slog.StringValue("none")
+	}
+	return slog.GroupValue(set...)
 }
 
 // ProjectAccount is the account of a project, in place of a key's id. Callers without limits of their own are charged

@@ -3,6 +3,7 @@ package access_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"runtime"
 	"strings"
@@ -339,5 +340,16 @@ func TestTight(t *testing.T) {
 	}
 	if spent := usage(t, keys, caller.KeyID).Spent; spent != (access.Amounts{Tokens: 160}) {
 		t.Errorf("spent: %+v", spent)
+	}
+}
+
+func TestLimitsInLogs(t *testing.T) {
+	t.Parallel()
+	for want, limits := range map[string]access.Limits{"limits=none\n": {}, "limits.max_usd=0.5 limits.max_calls=3\n": {MaxUSD: 0.5, MaxCalls: 3}} {
+		var out strings.Builder
+		slog.New(slog.NewTextHandler(&out, nil)).Info("updated", "limits", limits)
+		if !strings.HasSuffix(out.String(), "msg=updated "+want) {
+			t.Errorf("got %q, want %q", out.String(), want)
+		}
 	}
 }

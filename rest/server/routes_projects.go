@@ -15,7 +15,7 @@ type projects struct{ registry *project.Registry }
 
 // missing is the error of a server without projects, and nil otherwise.
 func (s projects) missing() error {
-	return unimplementedUnless(s.registry != nil, "there are no projects here: leave /p/NAME out of the URL, or start the server with agl store --projects")
+	return unimplementedUnless(s.registry != nil, "there are no projects here: if the URL ends in /p/NAME, leave that out, and if not, start the server with agl store --projects")
 }
 
 func (s projects) create(x *exchange, body *wire.NewProject) error {
