@@ -31,7 +31,8 @@ type attempt struct {
 	log     *slog.Logger
 	hooks   hooks
 	cancel  context.CancelCauseFunc
-	lost    atomic.Bool    // the store has ended the attempt
+	lost    chan struct{} // closed by lose
+	losing  sync.Once
 	ending  atomic.Bool    // the runner reports the end of the attempt
 	begun   sync.WaitGroup // the report that the agent is running
 }
@@ -47,7 +48,7 @@ func newAttempt(ctx context.Context, s *shared, workerID string, rollout agl.Att
 	}
 	log := s.attemptLog(rollout.RolloutID, rollout.Attempt.AttemptID).With("worker_id", workerID)
 	return &attempt{
-			shared: s, rollout: rollout.Rollout, attempt: *rollout.Attempt, claimed: time.Now(), cancel: cancel, log: log,
+			shared: s, rollout: rollout.Rollout, attempt: *rollout.Attempt, claimed: time.Now(), cancel: cancel, log: log, lost: make(chan struct{}),
 			hooks: hooks{all: s.cfg.Hooks, log: log, grace: s.cfg.GracePeriod},
 		}, life, func() {
 			stopShutdown()
@@ -65,8 +66,18 @@ func timeoutOf(rollout *agl.AttemptedRollout) (timeout time.Duration, ok bool) {
 
 // lose ends an attempt that the store has ended.
 func (a *attempt) lose() {
-	a.lost.Store(true)
+	a.losing.Do(func() { close(a.lost) })
 	a.cancel(errLost)
+}
+
+// isLost reports whether the store has ended the attempt.
+func (a *attempt) isLost() bool {
+	select {
+	case <-a.lost:
+		return true
+	default:
+		return false
+	}
 }
 
 // execute runs the attempt and reports it. The error says why it failed. ctx is the runner's context, life the attempt's.
@@ -90,7 +101,7 @@ func (a *attempt) execute(ctx, life context.Context) error {
 // replace it. The error says why the attempt failed.
 func (a *attempt) conclude(ctx context.Context, outcome agl.Outcome) (agl.Outcome, error) {
 	a.begun.Wait()
-	if a.lost.Load() {
+	if a.isLost() {
 		outcome = agl.Outcome{Kind: agl.OutcomeCancelled, Message: errLost.Error()}
 		timeout, ok := timeoutOf(&agl.AttemptedRollout{Rollout: a.rollout})
 		// The store counts from a little earlier: its answer had to arrive.
@@ -257,15 +268,24 @@ func unstoredKind(err error) agl.OutcomeKind {
 }
 
 // flush waits until the proxies that the attempt called have stored its calls, because a reader of a finished attempt
-// must find all of them.
+// must find all of them. Nobody waits for those of an attempt that the store has ended: its proxy may have ended with its run.
 func (a *attempt) flush(ctx context.Context, endpoints []string, outcome agl.Outcome) agl.Outcome {
-	if len(endpoints) == 0 || a.lost.Load() {
+	if len(endpoints) == 0 || a.isLost() {
 		return outcome
 	}
 	reportCtx, cancel := a.reportContext(ctx)
-	defer cancel()
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		select {
+		case <-a.lost:
+			cancel()
+		case <-reportCtx.Done():
+		}
+	})
 	err := a.proxies.flush(reportCtx, endpoints, a.rollout.RolloutID, a.attempt.AttemptID)
-	if err == nil {
+	cancel()
+	watching.Wait()
+	if err == nil || a.isLost() {
 		return outcome
 	}
 	a.log.ErrorContext(ctx, "model calls of the attempt may be missing from the store", "error", err)

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/runner"
@@ -115,6 +116,33 @@ func TestFlushOverHTTP(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A runner whose proxy has ended with its run, which was started again and has cancelled the rollout, takes the next one as soon as it learns of that.
+func TestFlushEndsWithTheAttempt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t)
+		addResources(t, s, proxied("http://proxy:1/v1"))
+		rollouts, err := s.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: make([]agl.EnqueueRollout, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newRunner(t, runner.Config{Store: s, Agent: agl.AgentFunc(done), MaxRollouts: 1, HeartbeatInterval: 10 * time.Second,
+			HTTPClient: &http.Client{Transport: &fakeProxy{err: errors.New("refused")}}})
+		began := time.Now()
+		time.AfterFunc(time.Second, func() {
+			if _, err := s.CancelRollout(t.Context(), agl.CancelRolloutParams{RolloutID: rollouts[0].RolloutID}); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := r.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 11*time.Second {
+			t.Errorf("the runner asked the proxy for %v after the rollout was cancelled, want until its next heartbeat", took-time.Second)
+		}
+	})
 }
 
 type flushFunc func(ctx context.Context, rolloutID, attemptID string) error
