@@ -99,3 +99,37 @@ func inPieces(stream string, size int) *http.Response {
 	}))
 	return res
 }
+
+// A backend that breaks off or falls silent within an event is said to have done that, and not to have sent something malformed.
+func TestStreamEndsWithinAnEvent(t *testing.T) {
+	t.Parallel()
+	const begun = "data: {\"id\":\"c\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\ndata: {\"id\":\"c\",\"choi"
+	for want, end := range map[string]func(r *http.Request) error{
+		"unexpected EOF":         func(*http.Request) error { return io.ErrUnexpectedEOF },
+		"sent nothing for 10m0s": func(r *http.Request) error { <-r.Context().Done(); return r.Context().Err() },
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p, store := plugged(t, func(r *http.Request) (*http.Response, error) {
+					left := begun
+					res := inPieces("", 0)
+					res.Body = io.NopCloser(reader(func(b []byte) (int, error) {
+						if left == "" {
+							return 0, end(r)
+						}
+						n := copy(b, left)
+						left = left[n:]
+						return n, nil
+					}))
+					return res, nil
+				}, nil, "backend")
+				w, broken := cutOff(t, p, messagesPath, streamed(askMessage))
+				closed(t, p)
+				if calls := store.calls(); !broken || !strings.Contains(w.Body.String(), want) || len(calls) != 1 || !strings.Contains(calls[0].Status.Description.V, want) {
+					t.Errorf("the agent got %s; on record are %d calls", w.Body, len(calls))
+				}
+			})
+		})
+	}
+}

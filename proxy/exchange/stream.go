@@ -197,7 +197,8 @@ func (s *eventRelay) end(err error) error {
 		s.meter.end()
 	}
 	if len(rest) > 0 {
-		if fault := s.event(rest); fault != nil {
+		// Where the connection has failed, a part of an event is no fault of its own.
+		if fault := s.event(rest); fault != nil && errors.Is(err, io.EOF) {
 			return fault
 		}
 	}
