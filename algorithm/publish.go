@@ -143,7 +143,7 @@ func (s *Session) deleteSnapshots(ctx context.Context, publication Publication, 
 			return false
 		}
 		for _, path := range p.paths {
-			if err := deleteWeights(ctx, s.p.Training.Service, path); err != nil {
+			if err := DeleteWeights(ctx, s.p.Training.Service, path); err != nil {
 				s.p.Logger.WarnContext(ctx, "delete an old sampler snapshot", "error", err)
 			}
 		}

@@ -348,7 +348,7 @@ func (s *Session) withdraw(ctx context.Context) error {
 // committed does what must wait for a checkpoint: it deletes the weights of withdrawn versions, and proposes the candidate.
 func (s *Session) committed(ctx context.Context) error {
 	for _, path := range s.release.old {
-		if err := deleteWeights(ctx, s.p.Training.Service, path); err != nil {
+		if err := DeleteWeights(ctx, s.p.Training.Service, path); err != nil {
 			s.p.Logger.WarnContext(ctx, "delete the weights of an old version", "error", err)
 		}
 	}

@@ -226,7 +226,7 @@ func (c *Checkpoints) deleteAll(ctx context.Context, weights []string, remains C
 	var errs []error
 	for _, path := range weights {
 		if !slices.Contains(remains.all(), path) {
-			errs = append(errs, deleteWeights(ctx, c.service, path))
+			errs = append(errs, DeleteWeights(ctx, c.service, path))
 		}
 	}
 	return errors.Join(errs...)
@@ -234,8 +234,8 @@ func (c *Checkpoints) deleteAll(ctx context.Context, weights []string, remains C
 
 func (c *Checkpoints) removeNote() error { return removeIfExists(filepath.Join(c.dir, noteFile)) }
 
-// deleteWeights succeeds if the engine has no such weights, or cannot delete any.
-func deleteWeights(ctx context.Context, service tinker.Service, weights string) error {
+// DeleteWeights succeeds if the engine has no such weights, or cannot delete any.
+func DeleteWeights(ctx context.Context, service tinker.Service, weights string) error {
 	err := service.DeleteWeights(ctx, tinker.DeleteWeightsParams{Path: weights})
 	if err != nil && !errors.Is(err, agl.ErrNotFound) && !errors.Is(err, agl.ErrUnimplemented) {
 		return fmt.Errorf("delete weights %s: %w", weights, err)
@@ -274,7 +274,7 @@ func sameIdentity(path string, stored, given map[string]string) error {
 	all := maps.Clone(stored)
 	maps.Copy(all, given)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if _, ok := stored[name]; !ok && isLater(name) {
+		if _, ok := stored[name]; !ok && slices.Contains(laterMembers, name) {
 			continue
 		}
 		if stored[name] != given[name] {

@@ -21,13 +21,7 @@ const (
 	identityOrigin     = "origin"
 )
 
-func isLater(name string) bool {
-	switch name {
-	case identityPrompts, identitySampling, identityVal, identityValidation, identityOrigin:
-		return true
-	}
-	return false
-}
+var laterMembers = []string{identityPrompts, identitySampling, identityVal, identityValidation, identityOrigin}
 
 // identity is that of the algorithm, and what the results of training depend on besides: the tasks that they are validated with, and
 // the resources that agents get. A run that learns from live traffic has none of this for long: users decide what they ask, and

@@ -121,15 +121,7 @@ type parquetPlan struct {
 }
 
 func (p *parquetPlan) object(leaves [][]parquet.Value) (jsontext.Value, error) {
-	o := rawjson.NewObject(nil)
-	for _, f := range p.fields {
-		o.AnyKey(f.name)
-		var err error
-		if o, err = f.append(o, leaves); err != nil {
-			return nil, fmt.Errorf("column %q: %w", f.name, err)
-		}
-	}
-	return o.End(), nil
+	return appendFields(nil, p.fields, leaves, "column %q: %w")
 }
 
 // parquetField is a node of the schema. A value is present if its definition level is at least that of the field. An
@@ -304,12 +296,16 @@ func (f *parquetField) value(dst []byte, leaves [][]parquet.Value) ([]byte, erro
 		entries := f.children[0]
 		return entries.elements(dst, leaves, '{', '}', entries.entry)
 	}
+	return appendFields(dst, f.children, leaves, "%s: %w")
+}
+
+// appendFields appends an object of fields. The format is that of an error, with the name of its field.
+func appendFields(dst []byte, fields []*parquetField, leaves [][]parquet.Value, format string) (_ []byte, err error) {
 	o := rawjson.NewObject(dst)
-	for _, child := range f.children {
-		o.AnyKey(child.name)
-		var err error
-		if o, err = child.append(o, leaves); err != nil {
-			return nil, fmt.Errorf("%s: %w", child.name, err)
+	for _, f := range fields {
+		o.AnyKey(f.name)
+		if o, err = f.append(o, leaves); err != nil {
+			return nil, fmt.Errorf(format, f.name, err)
 		}
 	}
 	return o.End(), nil

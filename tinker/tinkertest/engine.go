@@ -37,6 +37,7 @@ func Imitate(e engines.Engine) (server.Config, EngineConfig) {
 // Engine wraps an engine, records every gradient, and has the limits of engines that run elsewhere. It is safe for
 // concurrent use.
 type Engine struct {
+	tinker.Service
 	cfg EngineConfig
 
 	mu         sync.Mutex
@@ -56,7 +57,7 @@ func NewEngine(cfg EngineConfig) (*Engine, error) {
 	if cfg.Service == nil {
 		return nil, agl.Errorf(agl.CodeInvalid, "tinkertest: Service is nil; an engine is required")
 	}
-	return &Engine{cfg: cfg, histories: map[string][]Step{}, models: map[string]*engineModel{}}, nil
+	return &Engine{Service: cfg.Service, cfg: cfg, histories: map[string][]Step{}, models: map[string]*engineModel{}}, nil
 }
 
 // History returns the steps behind a checkpoint's weights since the model was created. ok is false for weights that this
@@ -91,7 +92,7 @@ func (e *Engine) violation(format string, args ...any) error {
 
 // Capabilities implements [tinker.Service].
 func (e *Engine) Capabilities(ctx context.Context) (tinker.Capabilities, error) {
-	can, err := e.cfg.Service.Capabilities(ctx)
+	can, err := e.Service.Capabilities(ctx)
 	if err != nil {
 		return can, err
 	}
@@ -105,7 +106,7 @@ func (e *Engine) Capabilities(ctx context.Context) (tinker.Capabilities, error) 
 
 // CreateModel implements [tinker.Service].
 func (e *Engine) CreateModel(ctx context.Context, p tinker.CreateModelParams) (tinker.TrainingClient, error) {
-	inner, err := e.cfg.Service.CreateModel(ctx, p)
+	inner, err := e.Service.CreateModel(ctx, p)
 	if err != nil {
 		return nil, err
 	}
@@ -114,18 +115,13 @@ func (e *Engine) CreateModel(ctx context.Context, p tinker.CreateModelParams) (t
 
 // NewSamplingClient implements [tinker.Service].
 func (e *Engine) NewSamplingClient(ctx context.Context, p tinker.NewSamplingClientParams) (tinker.SamplingClient, error) {
-	inner, err := e.cfg.Service.NewSamplingClient(ctx, p)
+	inner, err := e.Service.NewSamplingClient(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return &engineSampler{SamplingClient: inner, engine: e, path: p.Path, model: e.models[p.Path]}, nil
-}
-
-// DeleteWeights implements [tinker.Service].
-func (e *Engine) DeleteWeights(ctx context.Context, p tinker.DeleteWeightsParams) error {
-	return e.cfg.Service.DeleteWeights(ctx, p)
 }
 
 // engineModel records the calls of one model, which must be made one at a time: otherwise it is unknown which gradients a

@@ -63,15 +63,7 @@ func EncodeForwardResult(media string, res tinker.ForwardResult) ([]byte, error)
 // DecodeForwardResult decodes the result of a batch. For engines that return no elementwise_loss, as the hosted service,
 // [tinker.Loss.Elementwise] computes it from the log-probabilities.
 func DecodeForwardResult(media string, body []byte, p tinker.ForwardParams) (tinker.ForwardResult, error) {
-	read := resultFromProtobuf
-	if media != ProtobufType {
-		read = func(body []byte) (resultJSON, error) { return decodeJSON[resultJSON]("result", body) }
-	}
-	out, err := read(body)
-	if err != nil {
-		return tinker.ForwardResult{}, err
-	}
-	return out.result(p)
+	return decodeResult(media, body, p, resultFromProtobuf)
 }
 
 // EncodeSampleResult encodes the result of a sample, with the last log-probabilities of the prompt; nil means all of them.
@@ -85,13 +77,17 @@ func EncodeSampleResult(media string, res tinker.SampleResult, last *int) ([]byt
 
 // DecodeSampleResult decodes the result of a sample.
 func DecodeSampleResult(media string, body []byte, p tinker.SampleParams) (tinker.SampleResult, error) {
-	read := sampleFromProtobuf
+	return decodeResult(media, body, p, sampleFromProtobuf)
+}
+
+// decodeResult decodes a result for the params of its call.
+func decodeResult[M interface{ result(P) (R, error) }, P, R any](media string, body []byte, params P, read func(body []byte) (M, error)) (result R, err error) {
 	if media != ProtobufType {
-		read = func(body []byte) (sampleJSON, error) { return decodeJSON[sampleJSON]("result", body) }
+		read = func(body []byte) (M, error) { return decodeJSON[M]("result", body) }
 	}
-	out, err := read(body)
+	message, err := read(body)
 	if err != nil {
-		return tinker.SampleResult{}, err
+		return result, err
 	}
-	return out.result(p)
+	return message.result(params)
 }

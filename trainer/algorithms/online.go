@@ -77,18 +77,11 @@ func onlineKeys(dir string) (yamlfile.Value, Algorithm) {
 // check lets the algorithm check its settings.
 func (a *Online) check() error {
 	c, live := a.Config, a.live
-	live.Collector = noRollouts{}
+	live.Collector = struct{ agl.Collector }{} // which is not called
 	c.Live = &live
 	c.Service = standIn
 	_, err := grpo.New(c)
 	return err
-}
-
-// noRollouts stands for a collector when settings are checked.
-type noRollouts struct{}
-
-func (noRollouts) Collect(context.Context, agl.CollectParams) (agl.Collection, error) {
-	return agl.Collection{}, agl.Errorf(agl.CodeUnimplemented, "there is no store")
 }
 
 // Name implements [Algorithm].
@@ -125,17 +118,15 @@ func (a *Online) New(p Parts) (Run, error) {
 	}
 	c.Live = &live
 	ShowGRPO(&c, p.Display, p.Warn)
-	return &onlineRun{config: c, parts: p, anchor: a.anchor, demos: a.demos, release: a.release}, a.check()
+	return &onlineRun{Online: *a, config: c, parts: p}, a.check()
 }
 
 // onlineRun is a live run, which finds its collector when it begins.
 type onlineRun struct {
-	config  grpo.Config
-	parts   Parts
-	anchor  grpo.Anchor
-	demos   string
-	release *release.Proposal
-	grpo    *grpo.GRPO // nil before
+	Online
+	config grpo.Config
+	parts  Parts
+	grpo   *grpo.GRPO // nil before
 }
 
 // Run implements [agl.Algorithm].

@@ -102,8 +102,7 @@ func (e *Engine) remove(ctx context.Context, snapshots []string) {
 	ctx, done := context.WithTimeout(ctx, removeTimeout)
 	defer done()
 	for _, path := range snapshots {
-		err := e.Service.DeleteWeights(ctx, tinker.DeleteWeightsParams{Path: path})
-		if err != nil && !errors.Is(err, agl.ErrNotFound) && !errors.Is(err, agl.ErrUnimplemented) {
+		if err := algorithm.DeleteWeights(ctx, e.Service, path); err != nil {
 			e.logger.WarnContext(ctx, "the engine has not deleted a snapshot", "path", path, "error", err)
 		}
 	}
