@@ -124,6 +124,13 @@ class Finds(AttemptTest):
             with self.subTest(variable), self.assertRaisesRegex(agl_go.NoAttemptError, f"^{variable} is not set.*agl-go runner"):
                 call()
 
+    def test_outside_of_a_handler(self) -> None:
+        """agl has started this process, and gives it its tasks on standard input."""
+        self.without(*(n for n in os.environ if n.startswith("AGL_")))
+        os.environ["AGL_KEEPALIVE"] = "stdio"
+        with self.assertRaisesRegex(agl_go.NoAttemptError, "^AGL_TASK is not set.*only while agl_go.serve calls its handler"):
+            agl_go.task()
+
 
 class Number:
     """A number of a library that is not here, such as NumPy's."""

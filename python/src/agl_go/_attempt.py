@@ -117,7 +117,10 @@ def _variable(name: str, what: str) -> str:
     try:
         return os.environ[name]
     except KeyError:
-        raise NoAttemptError(
-            f"{name} is not set, so this process cannot know {what}: start it by agl, "
-            "such as `agl-go runner --store URL -- python agent.py`, or set the variable to try it by hand"
-        ) from None
+        raise NoAttemptError(f"{name} is not set, so this process cannot know {what}: {_remedy()}") from None
+
+
+def _remedy() -> str:
+    if os.environ.get("AGL_KEEPALIVE"):
+        return "with keepalive it has an attempt only while agl_go.serve calls its handler; without keepalive, agl starts it for one attempt"
+    return "start it by agl, such as `agl-go runner --store URL -- python agent.py`, or set the variable to try it by hand"
