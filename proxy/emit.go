@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -74,9 +75,14 @@ func (p *Proxy) serveEmit(w http.ResponseWriter, r *http.Request, rt route) {
 	}
 	answer, err := p.emit(ctx, span, rt)
 	if err != nil {
-		p.refuse(w, r, emitError(ctx, err))
+		refused := emitError(ctx, err)
+		if refused.Code == storeUnavailable {
+			p.unstored.note(call.attempt, err)
+		}
+		p.refuse(w, r, refused)
 		return
 	}
+	p.unstored.note(call.attempt, nil)
 	line, err := json.Marshal(answer)
 	if err != nil {
 		p.cfg.Logger.Error("answer not written", "error", err)
@@ -130,6 +136,42 @@ func (p *Proxy) emit(ctx context.Context, span agl.Span, rt route) (emitted, err
 	}
 }
 
+// unstored holds the attempts whose last emission the store did not take. An agent that ends because of that has not failed by
+// its own fault, and one that goes on lacks what it emitted.
+type unstored struct {
+	mu     sync.Mutex
+	causes map[attemptKey]error
+}
+
+// note notes why an emission was not stored; nil if it was.
+func (u *unstored) note(attempt attemptKey, cause error) {
+	const most = 1 << 16 // nobody may ever flush the attempts
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch {
+	case cause == nil:
+		delete(u.causes, attempt)
+	case u.causes == nil:
+		u.causes = map[attemptKey]error{attempt: cause}
+	case len(u.causes) < most:
+		u.causes[attempt] = cause
+	}
+}
+
+// take returns an error if the last emission of an attempt was not stored, and forgets it.
+func (u *unstored) take(attempt attemptKey) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	cause := u.causes[attempt]
+	delete(u.causes, attempt)
+	if cause == nil {
+		return nil
+	}
+	return agl.Errorf(agl.CodeIllegalState, "what the agent emitted last could not be stored: %v", cause) // another flush does not help
+}
+
+const storeUnavailable = "store_unavailable"
+
 // emitError returns the answer to an emission that was not stored.
 func emitError(ctx context.Context, err error) *openai.Error {
 	if own, ok := errors.AsType[*openai.Error](context.Cause(ctx)); ok {
@@ -141,7 +183,7 @@ func emitError(ctx context.Context, err error) *openai.Error {
 	case agl.CodeInvalid:
 		return openai.NewError(http.StatusBadRequest, openai.InvalidRequestError, "invalid_body", err.Error())
 	}
-	return openai.NewError(http.StatusServiceUnavailable, openai.OverloadedError, "store_unavailable", "the store did not take the span: "+err.Error()).After(time.Second)
+	return openai.NewError(http.StatusServiceUnavailable, openai.OverloadedError, storeUnavailable, "the store did not take the span: "+err.Error()).After(time.Second)
 }
 
 // readEmission turns a body into a span, in the trace of traceparent (W3C Trace Context) or,

@@ -154,6 +154,42 @@ func TestEmitBehindSpooledCalls(t *testing.T) {
 	}
 }
 
+// An emission that the store does not take fails the flush of its attempt, so that an agent that ends because of it does not
+// count as one that has failed by itself; not one that was taken when it was repeated.
+func TestEmitUnstored(t *testing.T) {
+	t.Parallel()
+	for _, repeated := range []bool{false, true} {
+		t.Run(fmt.Sprint("repeated ", repeated), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var back atomic.Bool
+				p := unplugged(t, always, outage(&back), nil)
+				emit := func() int {
+					return ask(t.Context(), p, "/rollout/ro-1/attempt/at-1/emit", `{"reward":1}`, nil).Code
+				}
+				if status := emit(); status != http.StatusServiceUnavailable {
+					t.Fatalf("got %d, want 503", status)
+				}
+				back.Store(true)
+				if repeated && emit() != http.StatusOK {
+					t.Fatal("the store is back, and the emission is refused")
+				}
+				if err := p.FlushAttempt(t.Context(), "ro-1", "at-2"); err != nil {
+					t.Errorf("another attempt: %v", err)
+				}
+				err := p.FlushAttempt(t.Context(), "ro-1", "at-1")
+				if failed := agl.ErrorCode(err) == agl.CodeIllegalState; failed == repeated || repeated && err != nil {
+					t.Errorf("got %v", err)
+				}
+				if err := p.FlushAttempt(t.Context(), "ro-1", "at-1"); err != nil {
+					t.Errorf("the flush after it: %v", err)
+				}
+				closed(t, p)
+			})
+		})
+	}
+}
+
 func TestEmitForms(t *testing.T) {
 	t.Parallel()
 	e := startEmitting(t, nil)

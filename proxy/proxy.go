@@ -58,6 +58,7 @@ type Proxy struct {
 	recorder *capture.Recorder
 	exchange *exchange.Exchange
 	running  *running
+	unstored unstored
 	metrics  *metrics
 	admin    admin.Handler
 	sessions *session.Manager // nil if none are recorded
@@ -370,9 +371,12 @@ func (p *Proxy) Flush(ctx context.Context, rolloutIDs []string) error {
 }
 
 // FlushAttempt is Flush for the calls of one attempt: it neither waits for the calls of
-// other attempts nor reports their losses.
+// other attempts nor reports their losses. It also fails, once, if the attempt's last emission was not stored.
 func (p *Proxy) FlushAttempt(ctx context.Context, rolloutID, attemptID string) error {
-	return p.recorder.Flush(ctx, capture.Scope{RolloutIDs: []string{rolloutID}, AttemptID: attemptID})
+	if err := p.recorder.Flush(ctx, capture.Scope{RolloutIDs: []string{rolloutID}, AttemptID: attemptID}); err != nil {
+		return err
+	}
+	return p.unstored.take(attemptKey{rolloutID, attemptID})
 }
 
 // Abort cancels the running calls, because the proxy ends and does not wait for them: agents that have received nothing get

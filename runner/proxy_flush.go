@@ -18,7 +18,7 @@ import (
 )
 
 // Flusher is an LLM proxy. FlushAttempt returns once every model call that the attempt has begun is stored, and fails
-// if one of them was lost.
+// if one of them was lost, or what the attempt emitted last.
 type Flusher interface {
 	FlushAttempt(ctx context.Context, rolloutID, attemptID string) error
 }
