@@ -42,7 +42,9 @@ const (
 		GROUP BY a.worker_id`
 	existingRollouts = `SELECT FROM rollouts WHERE rollout_id = ANY($1::text[])`
 
-	readStore = `SELECT queue_closed, latest_resources FROM store`
+	// A restored backup gets this row after nearly all others, and these indexes at the end.
+	readStore = `SELECT queue_closed, latest_resources FROM store
+		WHERE to_regclass('rollouts_by_ordinal') IS NOT NULL AND to_regclass('spans_in_order') IS NOT NULL`
 	// A plan made for an empty table might scan all spans of a rollout for one key. The
 	// expression on rollout_id keeps that index out of the plan.
 	readSpans = `SELECT s.rollout_id, s.attempt_id, s.span_id
@@ -91,13 +93,18 @@ func (b *batch) Load(ctx context.Context, want *driver.LoadParams, got *driver.L
 	}
 	alone := slices.Sorted(maps.Keys(f.alone))
 	calls := b.loadNouns(f, ids, workers, alone)
+	complete := false
 	calls = append(calls, call{readStore, nil, func(r *row) error {
+		complete = true
 		got.QueueClosed, got.LatestResources = r.bool(), r.nullText()
 		return nil
 	}})
 	calls = b.loadRest(calls, want, got)
 	if err := b.run(bounded, calls); err != nil {
 		return batchFailed(ctx, "load", err)
+	}
+	if !complete {
+		return errIncomplete
 	}
 	b.loaded = true
 	b.remember(f, append(ids, alone...), workers)

@@ -124,6 +124,11 @@ func (d *Database) Backup(context.Context, string) error {
 		location(d.config.ConnString()))
 }
 
+// indexes are the names of all indexes of the schema.
+const indexes = `attempts_live attempts_pkey documents_pkey documents_series event_counter_pkey events_pkey idempotency_by_time idempotency_pkey ` +
+	`resources_pkey rollouts_by_ordinal rollouts_by_reward rollouts_by_run rollouts_by_start rollouts_live rollouts_pkey rollouts_queued ` +
+	`schema_version_pkey sequences_pkey sequences_unknown spans_in_order spans_pkey store_pkey workers_pkey`
+
 // checks returns queries for violations of the database's invariants. Their columns are the
 // place, and what is wrong there.
 func checks() []string {
@@ -149,6 +154,8 @@ func checks() []string {
 			AND NOT EXISTS (SELECT FROM documents WHERE kind = 'import' AND id = 'unfinished')`, // in an export, sequence ids come after all spans
 		`SELECT 'resources ' || s.latest_resources, 'they are the latest, but do not exist'
 			FROM store s WHERE s.latest_resources IS NOT NULL AND NOT EXISTS (SELECT FROM resources u WHERE u.resources_id = s.latest_resources)`,
+		`SELECT 'index ' || v.name, 'it is missing, as after a restore that failed; restore the backup while no server runs'
+			FROM unnest(string_to_array('` + indexes + `', ' ')) v (name) WHERE to_regclass(v.name) IS NULL`,
 		// driver.UnfinishedImport
 		`SELECT 'import ' || id, 'the database holds a part of an export; run agl db import with that export again'
 			FROM documents WHERE kind = 'import' AND id = 'unfinished'`,

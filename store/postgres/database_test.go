@@ -313,6 +313,13 @@ func TestCheck(t *testing.T) {
 			t.Errorf("an import before its sequence ids: found %q, want the import alone", found)
 		}
 	})
+	for name := range strings.FieldsSeq(ask(t, databaseURL, `SELECT string_agg(c.relname, ' ') FROM pg_class c WHERE c.relkind = 'i' AND c.relnamespace = 'agl'::regnamespace`)) {
+		execute(t, databaseURL, `ALTER INDEX agl.`+name+` RENAME TO other`)
+		if found := check(); len(found) != 1 || !strings.HasPrefix(found[0], "index "+name+": it is missing") {
+			t.Errorf("index %s is missing: found %q", name, found)
+		}
+		execute(t, databaseURL, `ALTER INDEX agl.other RENAME TO `+name)
+	}
 	if found := check(); len(found) > 0 {
 		t.Errorf("mended: %q", found)
 	}

@@ -381,6 +381,34 @@ func TestTablesEmpty(t *testing.T) {
 	enqueue(t, s, agl.EnqueueRolloutsParams{Rollouts: numbered(1)})
 }
 
+// TestTablesIncomplete: a backup that is being restored has filled the tables in part, or has not made their indexes yet. What is
+// written now would be lost, or keep the unique indexes from being made.
+func TestTablesIncomplete(t *testing.T) {
+	t.Parallel()
+	databaseURL := server.Database(t)
+	s := engine(t, postgres.Config{URL: databaseURL})
+	for _, part := range [][2]string{
+		{`CREATE TABLE kept AS TABLE agl.store; DELETE FROM agl.store`, `INSERT INTO agl.store TABLE kept; DROP TABLE kept`},
+		{`ALTER INDEX agl.rollouts_by_ordinal RENAME TO later`, `ALTER INDEX agl.later RENAME TO rollouts_by_ordinal`},
+		{`ALTER INDEX agl.spans_in_order RENAME TO later`, `ALTER INDEX agl.later RENAME TO spans_in_order`},
+	} {
+		execute(t, databaseURL, part[0])
+		// The rollout may not be there yet.
+		_, err := s.AddSpans(t.Context(), agl.AddSpansParams{Spans: []agl.Span{{RolloutID: "r", AttemptID: "a", SpanID: "s"}}})
+		if !errors.Is(err, agl.ErrUnavailable) || !strings.Contains(err.Error(), "incomplete") {
+			t.Errorf("%s: spans: error %v, want unavailable", part[0], err)
+		}
+		if err := s.Ready(t.Context()); !errors.Is(err, agl.ErrUnavailable) {
+			t.Errorf("%s: ready: error %v, want unavailable", part[0], err)
+		}
+		execute(t, databaseURL, part[1])
+		if err := s.Ready(t.Context()); err != nil {
+			t.Error(err)
+		}
+		enqueue(t, s, agl.EnqueueRolloutsParams{Rollouts: numbered(1)})
+	}
+}
+
 // disconnect ends the connections of others.
 const disconnect = `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
 

@@ -113,12 +113,13 @@ func (d *Driver) Close(ctx context.Context) error {
 // Ping implements driver.Driver.
 func (d *Driver) Ping(ctx context.Context) error {
 	return d.read(ctx, d.keyed, "ping", func(ctx context.Context, conn *pgx.Conn) error {
-		var standby, mayWrite bool
+		var standby, mayWrite, complete bool
 		var readOnly string
 		var version int
 		err := conn.QueryRow(ctx, `SELECT pg_is_in_recovery(), current_setting('transaction_read_only'), (SELECT COALESCE(max(version), 0) FROM schema_version),
-			has_table_privilege('rollouts', 'INSERT') AND has_table_privilege('rollouts', 'UPDATE') AND has_sequence_privilege('queue_back', 'USAGE, UPDATE')`).
-			Scan(&standby, &readOnly, &version, &mayWrite)
+			has_table_privilege('rollouts', 'INSERT') AND has_table_privilege('rollouts', 'UPDATE') AND has_sequence_privilege('queue_back', 'USAGE, UPDATE'),
+			EXISTS (`+readStore+`)`).
+			Scan(&standby, &readOnly, &version, &mayWrite, &complete)
 		if err == nil {
 			err = d.checkSchema(version)
 		}
@@ -129,6 +130,8 @@ func (d *Driver) Ping(ctx context.Context) error {
 			return agl.Errorf(agl.CodeUnavailable, "postgres: the database takes no writes: it is a standby or read-only")
 		case !mayWrite:
 			return agl.Errorf(agl.CodeUnavailable, "postgres: the role lacks a right: it may not write to the tables of agl")
+		case !complete:
+			return errIncomplete
 		}
 		return nil
 	})
