@@ -30,7 +30,7 @@ func (l *leaver) Flush() {
 	}
 }
 
-// An agent that leaves with the event that ends a stream has all of the reply,
+// An agent that leaves with the event that ends a stream, or with the finish reason, has all of the reply,
 // though the backend has not closed it; one that leaves before has not.
 func TestLeavesAtTheEnd(t *testing.T) {
 	t.Parallel()
@@ -38,10 +38,11 @@ func TestLeavesAtTheEnd(t *testing.T) {
 		status    agl.StatusCode
 		delivered string
 	}{
-		"data: [DONE]\n\n":     {agl.StatusOK, "true"},
-		`"finish_reason":null`: {agl.StatusError, "false"},
+		"data: [DONE]\n\n":       {agl.StatusOK, "true"},
+		`"finish_reason":"stop"`: {agl.StatusOK, "true"},
+		`"finish_reason":null`:   {agl.StatusError, "false"},
 	} {
-		t.Run(want.delivered, func(t *testing.T) {
+		t.Run(when, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				stream := []string{runaway["chat"](0), "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n", "data: [DONE]\n\n"}

@@ -48,7 +48,7 @@ func relayStream(ctx context.Context, r *relay) error {
 	if err := r.send(); err != nil {
 		return err
 	}
-	ended := false // the agent has received the event that ends the stream
+	whole := false // the agent has received all of the reply
 	for {
 		n, err := r.reply.Read(b.in)
 		b.out = b.out[:0]
@@ -68,16 +68,17 @@ func relayStream(ctx context.Context, r *relay) error {
 			r.entry.AwaitSequence()
 		}
 		if len(b.out) > 0 {
-			if err := r.send(b.out); err != nil && !ended {
+			if err := r.send(b.out); err != nil && !whole {
 				return err
 			}
 		}
 		if fault == nil && s.done() {
-			ended = true
+			whole = true
 			r.reply.EndSoon()
 		}
+		whole = whole || s.reply != nil && !s.plan.Translated && s.reply.Complete()
 		switch {
-		case ended && ctx.Err() != nil: // many clients close the connection after that event
+		case whole && ctx.Err() != nil: // many clients close the connection then
 			return nil
 		case fault != nil:
 			return fault
