@@ -64,7 +64,7 @@ func (t *turn) note(line []byte) {
 // instead says what was printed in place of a reply. The process has ended.
 func (t *turn) instead() string {
 	if len(t.printed) == 0 {
-		return "; it printed nothing, and a reply must be flushed"
+		return "; nothing was on its standard output, where a reply must be flushed"
 	}
 	const shown = 200
 	why := "a reply is " + wantedResult

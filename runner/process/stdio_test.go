@@ -141,7 +141,7 @@ func TestKeepaliveFailures(t *testing.T) {
 		"a long named reply":  {`printf '{"attempt_id": "'; printf '%s' "$line" | sed 's/.*"attempt_id":"\([^"]*\)".*/\1/'; printf '", "reward": 1, "more": '; ` + longObject + `echo '"}}'`, agl.OutcomeAgentError, "a line of more than 1048576 bytes"},
 		"closed output":       {`exec >&-; sleep 60`, agl.OutcomeAgentError, "closed its standard output without a reply"},
 		"no end of the line":  {`printf '{"reward": 1}'; sleep 60`, agl.OutcomeTimeout, `it printed "{\"reward\": 1}" without the end of the line`},
-		"silence":             {`sleep 60`, agl.OutcomeTimeout, "did not reply with a line of JSON within 2s; it printed nothing, and a reply must be flushed"},
+		"silence":             {`sleep 60`, agl.OutcomeTimeout, "did not reply with a line of JSON within 2s; nothing was on its standard output, where a reply must be flushed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
