@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/internal/panics"
 )
 
@@ -52,7 +53,7 @@ func startOn(on func(run func()), name string, ended chan<- *part, fn func() err
 	return p
 }
 
-func (p *part) over() bool { return isClosed(p.done) }
+func (p *part) over() bool { return background.Closed(p.done) }
 
 // atOnce is how long a part that cannot be killed has to end once force is closed.
 const atOnce = time.Second
@@ -66,7 +67,7 @@ func (p *part) stop(log *slog.Logger, hurry bool, force <-chan struct{}) error {
 		if p.over() {
 			return nil
 		}
-		if isClosed(force) && !last {
+		if background.Closed(force) && !last {
 			continue
 		}
 		log.Debug("stopping", "part", p.name, "by", step.name)
@@ -76,7 +77,7 @@ func (p *part) stop(log *slog.Logger, hurry bool, force <-chan struct{}) error {
 				continue
 			}
 		}
-		if last && !p.killable && isClosed(force) {
+		if last && !p.killable && background.Closed(force) {
 			break
 		}
 		wait := step.wait
@@ -95,7 +96,7 @@ func (p *part) stop(log *slog.Logger, hurry bool, force <-chan struct{}) error {
 	if p.over() {
 		return nil
 	}
-	if isClosed(force) {
+	if background.Closed(force) {
 		if !p.killable && p.await(atOnce, nil) {
 			return nil
 		}
@@ -141,15 +142,6 @@ func (p *part) await(d time.Duration, giveUp <-chan struct{}) bool {
 	case <-giveUp:
 		return false
 	case <-time.After(d):
-		return false
-	}
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
 		return false
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/background"
 )
 
 // withQueue returns a store whose queue can be closed.
@@ -34,7 +35,7 @@ func (q *closableQueue) Capabilities() agl.Capabilities {
 func (q *closableQueue) CloseQueue(context.Context) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !isClosed(q.closed) {
+	if !background.Closed(q.closed) {
 		close(q.closed)
 	}
 	return nil
@@ -43,7 +44,7 @@ func (q *closableQueue) CloseQueue(context.Context) error {
 func (q *closableQueue) OpenQueue(context.Context) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if isClosed(q.closed) {
+	if background.Closed(q.closed) {
 		q.closed = make(chan struct{})
 	}
 	return nil
@@ -60,7 +61,7 @@ func (q *closableQueue) DequeueRollouts(ctx context.Context, p agl.DequeueRollou
 	q.mu.Unlock()
 	deadline := time.Now().Add(p.Wait)
 	for {
-		if isClosed(closed) {
+		if background.Closed(closed) {
 			return agl.DequeueResult{Closed: true}, nil
 		}
 		begin := time.Now()
@@ -87,25 +88,16 @@ type drainedStore struct {
 
 // DequeueRollouts implements agl.Store. What arrives as the drain begins is given back.
 func (s *drainedStore) DequeueRollouts(ctx context.Context, p agl.DequeueRolloutsParams) (agl.DequeueResult, error) {
-	if isClosed(s.draining) {
+	if background.Closed(s.draining) {
 		return agl.DequeueResult{Closed: true}, nil
 	}
 	if !s.Capabilities().ReturnClaims { // interrupting could lose what was claimed
 		return s.Store.DequeueRollouts(ctx, p)
 	}
-	waiting, cancel := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		select {
-		case <-s.draining:
-			cancel()
-		case <-waiting.Done():
-		}
-	})
+	waiting, stop := background.Until(ctx, s.draining)
 	got, err := s.Store.DequeueRollouts(waiting, p)
-	cancel()
-	watching.Wait()
-	if !isClosed(s.draining) || ctx.Err() != nil {
+	stop()
+	if !background.Closed(s.draining) || ctx.Err() != nil {
 		return got, err
 	}
 	if claims := agl.ClaimsOf(got.Rollouts...); len(claims) > 0 && s.ReturnClaims(ctx, agl.ReturnClaimsParams{Claims: claims}) != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/background"
 )
 
 // gate is a store whose queue can only be opened and closed.
@@ -201,7 +202,7 @@ func TestSharedMemoryWhoEndsFirst(t *testing.T) {
 				if !g.shut {
 					t.Error("the store was not closed")
 				}
-				if !test.queueFails && !isClosed(g.closed) {
+				if !test.queueFails && !background.Closed(g.closed) {
 					t.Error("the queue was not closed")
 				}
 			})

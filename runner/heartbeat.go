@@ -2,10 +2,10 @@ package runner
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/background"
 )
 
 // sendHeartbeats sends heartbeats, at once and then in intervals, until stop is called. They tell the store that the
@@ -29,9 +29,7 @@ func (w *worker) sendMore(ctx context.Context, rollout *agl.Rollout) (stop func(
 
 func (w *worker) sendEvery(ctx context.Context, interval time.Duration) (stop func()) {
 	// The last attempt still needs heartbeats while the runner stops.
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var beating sync.WaitGroup
-	beating.Go(func() {
+	return background.Start(context.WithoutCancel(ctx), func(ctx context.Context) {
 		ticker := time.Tick(interval)
 		for w.beat(ctx) {
 			select {
@@ -41,7 +39,6 @@ func (w *worker) sendEvery(ctx context.Context, interval time.Duration) (stop fu
 			}
 		}
 	})
-	return func() { cancel(); beating.Wait() }
 }
 
 // beat sends one heartbeat. The store answers with the attempt that the worker should be working on: another one, or

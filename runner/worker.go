@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/internal/backoff"
 )
 
@@ -26,23 +26,15 @@ type worker struct {
 func (w *worker) run(ctx context.Context, drain <-chan struct{}, quota *rolloutQuota) error {
 	stop := w.sendHeartbeats(ctx)
 	defer stop()
-	claiming, cancel := context.WithCancel(ctx)
-	var draining sync.WaitGroup
-	draining.Go(func() {
-		select {
-		case <-drain:
-			cancel()
-		case <-claiming.Done():
-		}
-	})
-	defer func() { cancel(); draining.Wait() }()
+	claiming, release := background.Until(ctx, drain)
+	defer release()
 
 	for ctx.Err() == nil && quota.take() {
 		rollout, ok, err := w.claim(claiming)
 		if err != nil || !ok {
 			return err
 		}
-		if (ctx.Err() != nil || closed(drain)) && w.giveBack(ctx, rollout) {
+		if (ctx.Err() != nil || background.Closed(drain)) && w.giveBack(ctx, rollout) {
 			return nil
 		}
 		if err := w.execute(ctx, rollout); err != nil {
@@ -55,15 +47,6 @@ func (w *worker) run(ctx context.Context, drain <-chan struct{}, quota *rolloutQ
 		}
 	}
 	return nil
-}
-
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }
 
 // claim waits for a rollout. It returns false when there will be none: ctx has

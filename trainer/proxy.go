@@ -14,6 +14,7 @@ import (
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/collect"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/release"
@@ -203,10 +204,7 @@ func (p *Proxy) start(ctx context.Context, spans proxy.Spans, log *slog.Logger) 
 	gateway.Start(context.WithoutCancel(ctx)) // until stop, which stores the records of an interrupted run, too
 	unwatch := func() {}
 	if watcher != nil && cfg.Sessions.IdleTimeout > 0 {
-		watching, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		var done sync.WaitGroup
-		done.Go(func() { watcher.Run(watching) })
-		unwatch = func() { cancel(); done.Wait() }
+		unwatch = background.Start(context.WithoutCancel(ctx), watcher.Run)
 	}
 	p.running = &runningProxy{unwatch: unwatch, releases: cfg.Sessions.Releases, gateway: gateway, server: httpserver.Start(listener, gateway, log), url: execution.ClientURL(listener)}
 	log.Info("LLM proxy listens", "url", cfg.PublicURL)

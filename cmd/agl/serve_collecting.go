@@ -3,10 +3,10 @@ package main
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/agl-go/agl/collect"
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/release"
 )
 
@@ -18,8 +18,5 @@ func collecting(ctx context.Context, engine collect.Store, rewardWindow time.Dur
 		return nil, nil, err
 	}
 	watcher := release.Watcher{Releases: release.New(engine), Collector: collector, Spans: engine, Logger: log}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var running sync.WaitGroup
-	running.Go(func() { watcher.Run(ctx) })
-	return collector, func() { cancel(); running.Wait() }, nil
+	return collector, background.Start(context.WithoutCancel(ctx), watcher.Run), nil
 }

@@ -130,16 +130,6 @@ func (p *agentProcess) startPiped(stdin bool) (err error) {
 	return p.reaper.start(p.cmd, p.mark)
 }
 
-// hasEnded reports whether the process has ended.
-func (p *agentProcess) hasEnded() bool {
-	select {
-	case <-p.exited:
-		return true
-	default:
-		return false
-	}
-}
-
 func (p *agentProcess) closePipes() {
 	for _, f := range []*os.File{p.stdin, p.stdout, p.stderr} {
 		if f != nil {

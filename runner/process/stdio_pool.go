@@ -3,6 +3,8 @@ package process
 import (
 	"slices"
 	"sync"
+
+	"github.com/agl-go/agl/internal/background"
 )
 
 // pool holds the idle processes, the most recently used last.
@@ -19,7 +21,7 @@ func (p *pool) take() *kept {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, k := range slices.Backward(p.idle) {
-		if !k.hasEnded() {
+		if !background.Closed(k.exited) {
 			p.idle = slices.Delete(p.idle, i, i+1)
 			return k
 		}
@@ -31,7 +33,7 @@ func (p *pool) take() *kept {
 func (p *pool) put(k *kept, most int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || len(p.idle) >= most || k.hasEnded() || k.isAstray() {
+	if p.closed || len(p.idle) >= most || background.Closed(k.exited) || k.isAstray() {
 		return false
 	}
 	p.idle = append(p.idle, k)

@@ -3,9 +3,9 @@ package runnertest
 
 import (
 	"context"
-	"sync"
 	"testing"
 
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/runner"
 )
 
@@ -16,15 +16,9 @@ func Serve(tb testing.TB, cfg runner.Config) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(tb.Context()))
-	var wg sync.WaitGroup
-	wg.Go(func() {
+	tb.Cleanup(background.Start(context.WithoutCancel(tb.Context()), func(ctx context.Context) {
 		if err := r.Run(ctx); err != nil {
 			tb.Errorf("runner: %v", err)
 		}
-	})
-	tb.Cleanup(func() {
-		stop()
-		wg.Wait()
-	})
+	}))
 }

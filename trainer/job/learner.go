@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/release"
@@ -121,11 +121,7 @@ func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	}
 	in.Store = enqueuing{in.Store, &l.enqueued}
 	if l.cfg.Role == execution.RoleAlgorithm || !l.cfg.hasAgent() {
-		watching, stop := context.WithCancel(ctx)
-		var watch sync.WaitGroup
-		watch.Go(func() { watchRunners(watching, in.Store, in.StoreURL, l.display.Notice) })
-		defer watch.Wait()
-		defer stop()
+		defer background.Start(ctx, func(ctx context.Context) { watchRunners(ctx, in.Store, in.StoreURL, l.display.Notice) })()
 	}
 	return run.Run(ctx, in)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/internal/terminal"
 	"github.com/agl-go/agl/proxy"
@@ -247,20 +248,14 @@ func (r *localRun) fit(ctx context.Context, start prepared) (err error) {
 // results the database in the folder does not take any more.
 func (r *localRun) watchFolder(ctx context.Context, abort context.CancelCauseFunc) (stop func()) {
 	const interval = 5 * time.Second
-	watching, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		for backoff.Sleep(watching, interval) == nil {
+	return background.Start(context.WithoutCancel(ctx), func(ctx context.Context) {
+		for backoff.Sleep(ctx, interval) == nil {
 			if r.folder.Gone() {
 				abort(r.errGone())
 				return
 			}
 		}
 	})
-	return func() {
-		cancel()
-		watch.Wait()
-	}
 }
 
 func (r *localRun) errGone() error {

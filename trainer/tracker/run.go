@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/internal/backoff"
 )
 
@@ -128,10 +128,7 @@ func member(run *agl.Run, name string) any {
 
 // Heartbeat tells the store that the run is under way, until Close.
 func (r *Run) Heartbeat(ctx context.Context, logger *slog.Logger) {
-	ctx, cancel := context.WithCancel(ctx)
-	var beats sync.WaitGroup
-	r.stop = func() { cancel(); beats.Wait() }
-	beats.Go(func() {
+	r.stop = background.Start(ctx, func(ctx context.Context) {
 		for backoff.Sleep(ctx, heartbeatInterval) == nil {
 			if _, err := r.runs.UpdateRun(ctx, agl.UpdateRunParams{RunID: r.ID()}); err != nil && ctx.Err() == nil {
 				logger.WarnContext(ctx, "the store does not hear that the run is under way", "run_id", r.ID(), "error", err)

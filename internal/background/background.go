@@ -1,0 +1,40 @@
+// Package background runs goroutines that somebody stops and waits for.
+//
+//	stop := background.Start(ctx, watcher.Run)
+//	defer stop()
+package background
+
+import (
+	"context"
+	"sync"
+)
+
+// Start calls do in a goroutine. stop ends its context, and returns when do has.
+func Start(ctx context.Context, do func(ctx context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { do(ctx) })
+	return func() { cancel(); running.Wait() }
+}
+
+// Until returns a context that also ends when a channel is closed. stop ends it, too.
+func Until(ctx context.Context, end <-chan struct{}) (until context.Context, stop func()) {
+	until, cancel := context.WithCancel(ctx)
+	return until, Start(until, func(ctx context.Context) {
+		defer cancel()
+		select {
+		case <-end:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// Closed reports whether a channel is closed.
+func Closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
