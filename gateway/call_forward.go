@@ -218,7 +218,7 @@ func (g *Gateway) send(ctx context.Context, x *exchange) error {
 	for ; ; x.retries++ {
 		got, err := g.try(ctx, x)
 		x.lost = upstream.MayHaveArrived(err)
-		if ctx.Err() != nil {
+		if ctx.Err() != nil && (err != nil || x.stream == nil || !x.stream.begun) {
 			return context.Cause(ctx)
 		}
 		last := x.retries == maxTries-1
@@ -276,7 +276,7 @@ func (g *Gateway) try(ctx context.Context, x *exchange) (got reply, err error) {
 	}
 	timer.Reset(g.cfg.Timeout)
 	if got = (reply{status: res.StatusCode, kind: res.Header.Get("Content-Type")}); x.stream != nil && got.status == http.StatusOK && strings.HasPrefix(got.kind, "text/event-stream") {
-		got.body, err = x.stream.relay(res, timer, g.cfg.Timeout)
+		got.body, err = x.stream.relay(ctx, res, timer, g.cfg.Timeout)
 		return got, err
 	}
 	buffer := bytes.NewBuffer(make([]byte, 0, min(max(res.ContentLength, 0), g.cfg.MaxBodyBytes)+bytes.MinRead))

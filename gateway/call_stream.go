@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -37,7 +38,7 @@ var errBroken = errors.New("the stream ended early")
 
 // relay forwards events as they arrive, except the last one, which finish sends once the call is recorded. It returns
 // the reply as if it had arrived in one piece.
-func (s *stream) relay(res *http.Response, timer *time.Timer, timeout time.Duration) (jsontext.Value, error) {
+func (s *stream) relay(ctx context.Context, res *http.Response, timer *time.Timer, timeout time.Duration) (jsontext.Value, error) {
 	asStream(s.w.Header())
 	s.w.WriteHeader(http.StatusOK)
 	s.begun = true
@@ -45,6 +46,13 @@ func (s *stream) relay(res *http.Response, timer *time.Timer, timeout time.Durat
 	var events openai.Events
 	var whole openai.Accumulator
 	piece := make([]byte, 16<<10)
+	had := false // the agent has the finish reason of each choice, with which many leave
+	left := func(err error) (jsontext.Value, error) {
+		if had && errors.Is(context.Cause(ctx), context.Canceled) {
+			return s.whole(&whole), nil
+		}
+		return nil, fmt.Errorf("%w: %w", errBroken, err)
+	}
 	for {
 		n, err := res.Body.Read(piece)
 		timer.Reset(timeout)
@@ -68,15 +76,16 @@ func (s *stream) relay(res *http.Response, timer *time.Timer, timeout time.Durat
 				return s.whole(&whole), nil
 			}
 			if _, err := s.w.Write(out); err != nil {
-				return nil, fmt.Errorf("%w: %w", errBroken, err)
+				return left(err)
 			}
 		}
 		if int64(whole.Size()+events.Buffered()) > s.most {
 			return nil, fmt.Errorf("%w: it is longer than %d bytes", errBroken, s.most)
 		}
 		if err := flusher.Flush(); err != nil {
-			return nil, fmt.Errorf("%w: %w", errBroken, err)
+			return left(err)
 		}
+		had = s.translator == nil && whole.Complete()
 		switch {
 		case ended && (whole.Complete() || whole.Failure() != nil): // some backends send no [DONE]
 			if s.translator != nil {
@@ -88,7 +97,7 @@ func (s *stream) relay(res *http.Response, timer *time.Timer, timeout time.Durat
 		case ended:
 			return nil, fmt.Errorf("%w: it has neither a finish reason nor [DONE]", errBroken)
 		case err != nil:
-			return nil, fmt.Errorf("%w: %w", errBroken, err)
+			return left(err)
 		}
 	}
 }

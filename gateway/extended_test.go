@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -78,6 +79,61 @@ func TestStream(t *testing.T) {
 	}
 	c.want("GET", "/proxy/state", "", 200, `{"paused":false,"retry_after_seconds":5,"reason":null,"inflight":0}`)
 }
+
+// leaver is an agent that leaves when it has read something.
+type leaver struct {
+	*httptest.ResponseRecorder
+
+	when  string
+	leave func()
+}
+
+func (l *leaver) Flush() {
+	if strings.Contains(l.Body.String(), l.when) {
+		l.leave()
+	}
+}
+
+// An agent that stops reading at the finish reason has had the whole reply, and the call is recorded; one that leaves before has not.
+func TestLeavesAtTheFinishReason(t *testing.T) {
+	t.Parallel()
+	for when, want := range map[string]int{`"finish_reason":"stop"`: 1, `"content":"h"`: 0} {
+		t.Run(when, func(t *testing.T) {
+			t.Parallel()
+			c := open(t, gateway.Config{Model: "m", Streams: true, Transport: transport(func(r *http.Request) (*http.Response, error) {
+				events, sent := strings.SplitAfter(chunks, "\n\n"), 0
+				body := reader(func(p []byte) (int, error) {
+					if sent == 2 {
+						<-r.Context().Done()
+					}
+					if err := context.Cause(r.Context()); err != nil {
+						return 0, err
+					}
+					sent++
+					return copy(p, events[sent-1]), nil
+				})
+				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(body), ContentLength: -1}, nil
+			})})
+			c.create("r")
+			c.must("POST", "/api/models", `[{"model":"m","endpoint":"http://b/v1"}]`)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			r := httptest.NewRequestWithContext(ctx, http.MethodPost, chatPath, strings.NewReader(`{"stream":true}`))
+			r.Header.Set("Content-Type", "application/json")
+			func() {
+				defer func() { _ = recover() }() // the connection is closed
+				c.handler.ServeHTTP(&leaver{httptest.NewRecorder(), when, cancel}, r)
+			}()
+			if got := c.events("?format=triplet"); len(got) != want || want > 0 && !strings.Contains(got[0], `"response_token_ids":[3,4]`) {
+				t.Errorf("got %v, want %d events", got, want)
+			}
+		})
+	}
+}
+
+type reader func(p []byte) (int, error)
+
+func (r reader) Read(p []byte) (int, error) { return r(p) }
 
 // The limit of a reply is that of an event, too, whose end has not come.
 func TestLongEvent(t *testing.T) {
