@@ -167,6 +167,8 @@ func TestResults(t *testing.T) {
 		"long dimensions":                {longObject + `echo '", "rewards": {"a": 1, "b": 2}}'`, agl.OutcomeAgentError, "[]", "got a result of which the middle is lost"},
 		"a long log":                     {longObject + `echo '", "steps": [{"reward": 1}]}'`, agl.OutcomeOK, "[]", ""},
 		"a long log before":              {longObject + `echo '"}'; echo '{"reward": 1}'`, agl.OutcomeOK, "[{primary 1}]", ""},
+		"a comparison in words":          {`echo 'reward: True'`, agl.OutcomeOK, "[{primary 1}]", ""},
+		"a false one":                    {`echo 'reward=false'`, agl.OutcomeOK, "[{primary 0}]", ""},
 		"words without a number":         {`echo 'reward: high'`, agl.OutcomeAgentError, "[]", `last line of standard output: got "reward: high", which has no finite number; must be a JSON object`},
 		"words and NaN":                  {`echo 'reward: nan'`, agl.OutcomeAgentError, "[]", "which has no finite number"},
 		"another case":                   {`echo '{"Reward": 0.7}'`, agl.OutcomeOK, "[{primary 0.7}]", ""},

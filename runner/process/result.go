@@ -148,7 +148,14 @@ func parseLine(line []byte) (result, error) {
 			return result{}, agl.Errorf(agl.CodeInvalid, "got %.100q, which is not JSON; must be "+wantedResult, line)
 		}
 	case rewardText.Match(line):
-		number, ok := parseNumber(string(rewardText.FindSubmatch(line)[1]))
+		text := string(rewardText.FindSubmatch(line)[1])
+		switch strings.ToLower(text) { // as print("reward:", reply == answer) writes it in Python
+		case "true":
+			return primary(1), nil
+		case "false":
+			return primary(0), nil
+		}
+		number, ok := parseNumber(text)
 		if !ok {
 			return result{}, agl.Errorf(agl.CodeInvalid, "got %.100q, which has no finite number; must be "+wantedResult, line)
 		}
