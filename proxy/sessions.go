@@ -51,7 +51,7 @@ func (p *Proxy) newSessions() (*session.Manager, error) {
 	}
 	config := session.Config{
 		Store: c.Store, Flush: p.FlushAttempt, IdleTimeout: c.IdleTimeout, RewardWindow: c.RewardWindow, StoreTimeout: p.cfg.StoreTimeout, Logger: p.cfg.Logger,
-		Assign: p.releases.assignments,
+		Assign: p.releases.assignments, Ready: c.Ready,
 	}
 	if c.Judge != nil || c.Program != nil {
 		config.Reward = p.rewardEnd

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -91,19 +92,26 @@ func (m *Manager) finish(ctx context.Context, s *Session) error {
 	return nil
 }
 
+// idleGrace is how long sessions stay open that were idle while no proxy or no model was there: their programs may have tried to call meanwhile.
+const idleGrace = time.Minute
+
 // run ends sessions until ctx ends.
 func (m *Manager) run(ctx context.Context) {
 	const shortest, longest = 100 * time.Millisecond, 5 * time.Second
 	ticker := time.Tick(min(max(m.config.IdleTimeout/20, shortest), longest))
+	var served time.Time // since when open sessions can call
 	for {
 		if !m.adopted {
 			if err := m.adopt(ctx); err != nil {
 				m.away(ctx, &m.unfound, "open sessions of an earlier process could not be found yet", "", err)
 			} else {
-				m.adopted = true
+				m.adopted, served = true, time.Time{}
 			}
 		}
-		m.endAll(ctx)
+		if served.IsZero() && m.ready() {
+			served = time.Now()
+		}
+		m.endAll(ctx, served)
 		select {
 		case <-ctx.Done():
 			return
@@ -134,7 +142,8 @@ func (s *Seldom) Level() slog.Level {
 	return slog.LevelWarn
 }
 
-// adopt finds the open sessions in the store.
+// adopt finds the open sessions in the store. They have been idle since their last record; otherwise a proxy that is restarted more often than
+// the idle timeout would end none.
 func (m *Manager) adopt(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, m.config.StoreTimeout)
 	defer cancel()
@@ -145,15 +154,39 @@ func (m *Manager) adopt(ctx context.Context) error {
 		return err
 	}
 	for i := range page.Items {
-		if _, err := m.add(&page.Items[i]); errors.Is(err, agl.ErrInvalid) { // it must not keep the others from ending
-			m.config.Logger.Warn("a session is left open, since it cannot be read; cancel it", "rollout_id", page.Items[i].RolloutID, "error", err)
+		r := &page.Items[i]
+		s, err := m.add(r)
+		switch {
+		case errors.Is(err, agl.ErrInvalid): // it must not keep the others from ending
+			m.config.Logger.Warn("a session is left open, since it cannot be read; cancel it", "rollout_id", r.RolloutID, "error", err)
+		case err == nil:
+			m.backdate(s, cmp.Or(r.Attempt.LastHeartbeatTime.V, r.Attempt.StartTime).Time())
 		}
 	}
 	return nil
 }
 
-// endAll ends the sessions that are closed or idle.
-func (m *Manager) endAll(ctx context.Context) {
+// backdate sets since when a session has been idle, unless it has had a call here.
+func (m *Manager) backdate(s *Session, last time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s.calls == 0 && last.Before(s.last) {
+		s.last = last
+	}
+}
+
+// ready reports whether sessions can call models.
+func (m *Manager) ready() bool {
+	select {
+	case <-m.config.Ready:
+		return true
+	default:
+		return m.config.Ready == nil
+	}
+}
+
+// endAll ends the sessions that are closed or, while they can call since served, idle.
+func (m *Manager) endAll(ctx context.Context, served time.Time) {
 	m.mu.Lock()
 	maps.DeleteFunc(m.gone, func(_ string, at time.Time) bool { return time.Since(at) > m.config.StoreTimeout })
 	var over, idle []*Session
@@ -162,7 +195,7 @@ func (m *Manager) endAll(ctx context.Context) {
 		case s.running > 0 || s.ending:
 		case s.end != "":
 			over = append(over, s)
-		case time.Since(s.last) >= s.idle:
+		case !served.IsZero() && time.Since(s.last) >= s.idle && time.Since(served) >= min(idleGrace, s.idle):
 			idle = append(idle, s)
 		}
 	}

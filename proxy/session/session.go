@@ -72,10 +72,11 @@ type Config struct {
 	// Reward, if not nil, stores the rewards of a session before it ends, and is called again
 	// after an error. Sessions then end in the background.
 	Reward       func(ctx context.Context, rolloutID, attemptID string) error
-	IdleTimeout  time.Duration // ends a session without calls; must be positive
-	RewardWindow time.Duration // how long rewards may arrive after the end; 0 leaves it to the store
-	StoreTimeout time.Duration // limit of one request to the store
-	Max          int           // limit of open sessions; 0 is 100,000
+	IdleTimeout  time.Duration   // ends a session without calls; must be positive
+	Ready        <-chan struct{} // if not nil, is closed when sessions can make calls; until then none is idle
+	RewardWindow time.Duration   // how long rewards may arrive after the end; 0 leaves it to the store
+	StoreTimeout time.Duration   // limit of one request to the store
+	Max          int             // limit of open sessions; 0 is 100,000
 	// Assign returns the assignment of a session that begins now, and then earlier ones, the
 	// newest first: a session that began at another proxy keeps the assignment that it got
 	// there. key is the session's user, or its name if it has none. A nil Assign assigns

@@ -478,3 +478,55 @@ func TestKeysAndBounds(t *testing.T) {
 		}
 	}
 }
+
+// A session is idle since its last call, also at a proxy that was started later: one that is restarted often would otherwise end none. A program that has
+// found neither a proxy nor a model for longer than that has a minute to go on.
+func TestIdleAcrossRestarts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memorytest.Open(t)
+		config := session.Config{Store: store, IdleTimeout: 30 * time.Minute}
+		one := open(t, config)
+		begin := func(name string) *session.Session {
+			s, err := one.Named(t.Context(), name, "", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		first := begin("chat")
+		for range 5 {
+			time.Sleep(5 * time.Minute)
+			one.Close()
+			one = open(t, config)
+		}
+		time.Sleep(6 * time.Minute)
+		synctest.Wait()
+		if got := status(t, store, first.RolloutID); got != agl.RolloutSucceeded {
+			t.Errorf("the session is %s after 31 minutes and five restarts", got)
+		}
+		sessions := []*session.Session{begin("goes on"), begin("is over")}
+		one.Close()
+		time.Sleep(time.Hour)
+		ready := make(chan struct{})
+		config.Ready = ready
+		one = open(t, config)
+		time.Sleep(10 * time.Minute)
+		close(ready)
+		time.Sleep(50 * time.Second)
+		synctest.Wait()
+		s := begin("goes on")
+		leave, ok := one.Enter(s)
+		if !ok || s.RolloutID != sessions[0].RolloutID {
+			t.Fatalf("50 s after an hour without a model the session is %s, had %s", s.RolloutID, sessions[0].RolloutID)
+		}
+		leave(false)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		for i, want := range []agl.RolloutStatus{agl.RolloutPreparing, agl.RolloutSucceeded} {
+			if got := status(t, store, sessions[i].RolloutID); got != want {
+				t.Errorf("session %d is %s three minutes after an hour without a model, want %s", i, got, want)
+			}
+		}
+	})
+}
