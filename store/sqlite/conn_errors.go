@@ -122,6 +122,12 @@ func errLog(path string) error {
 		"sqlite: the write-ahead log %s was removed or replaced while the file was served; the last commits may be lost: stop the server, put the log back, restart the server, and run `agl db check`", logName(path))
 }
 
+// errOverwritten says that the file holds another database than the one that was opened.
+func errOverwritten(path string) error {
+	return agl.Errorf(agl.CodeUnavailable,
+		"sqlite: the file %[1]s was overwritten while it was served, as by a backup that was copied over it; nothing is written any more: stop the server, move %[1]s-wal and %[1]s-shm away, and start it again", path)
+}
+
 // errUnsure says that after a commit nobody can tell whether the file and its log are still there.
 func errUnsure(path string, err error) error {
 	return agl.Errorf(agl.CodeUnavailable,

@@ -4,6 +4,7 @@ package sqlite_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -106,6 +107,54 @@ func TestRemoved(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A backup that is copied over a file that is served takes its place. Nothing is written into it, and its log is left to be moved
+// away.
+func TestOverwritten(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path, backup := filepath.Join(dir, "agl.db"), filepath.Join(dir, "backup.db")
+	d := open(t, sqlite.Config{Path: path})
+	mustApply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{newRollout("before", agl.RolloutQueuing)}})
+	if err := openDatabase(t, path).Backup(t.Context(), backup); err != nil {
+		t.Fatal(err)
+	}
+	mustApply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{newRollout("after", agl.RolloutQueuing)}})
+	data, err := os.ReadFile(backup)
+	if err == nil {
+		err = os.WriteFile(path, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		err := apply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{newRollout("lost", agl.RolloutQueuing)}})
+		wantError(t, err, agl.ErrUnavailable, path+" was overwritten", "move "+path+"-wal")
+	}
+	wantError(t, d.Ping(t.Context()), agl.ErrUnavailable, "overwritten")
+	wantError(t, d.Close(t.Context()), agl.ErrUnavailable, "overwritten")
+	// What the next process finds: this one keeps the file open to its end.
+	next := filepath.Join(t.TempDir(), "agl.db")
+	for _, suffix := range []string{"", "-wal", ".lock"} {
+		data, err := os.ReadFile(path + suffix)
+		if err := errors.Join(err, os.WriteFile(next+suffix, data, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = sqlite.Open(t.Context(), sqlite.Config{Path: next})
+	wantError(t, err, agl.ErrIllegalState, next+" was replaced", "move "+next+"-wal")
+	if err := os.Remove(next + "-wal"); err != nil {
+		t.Fatal(err)
+	}
+	d = open(t, sqlite.Config{Path: next})
+	if got := load(t, d, driver.LoadParams{Rollouts: []string{"before", "after", "lost"}}); len(got.Rollouts) != 1 {
+		t.Errorf("the restored file has %v, want what it had at the backup", got.Rollouts)
+	}
+	if err := openDatabase(t, next).Check(t.Context(), func(p driver.Problem) { t.Errorf("%s: %s", p.Where, p.What) }); err != nil {
+		t.Error(err)
+	}
+	closeDriver(t, d)
 }
 
 // A commit is refused whose log was taken away, and may be in it. Nothing more is written then, also after the log was put back,

@@ -42,6 +42,7 @@ type Driver struct {
 	path   string
 	lock   *lock
 	file   os.FileInfo // the file that path named when it was opened
+	looked os.FileInfo // the same when its identity was looked at last
 	codec  *codec
 
 	// writing guards the writing connection. The batch holds it during a call.
@@ -62,6 +63,7 @@ type Driver struct {
 	spans     *cache[int64, *recentSpans] // by stream
 	failed    error                       // of the last commit
 	lost      error                       // why only the next start can tell what the file holds; written by who has writing, too
+	abandoned bool                        // the log is not that of the file any more: a connection that is closed would mix them
 
 	// These belong to the batch; one batch is open at a time.
 	batch  batch
@@ -234,7 +236,7 @@ func (d *Driver) commit(ctx context.Context, c *conn, write func() error, done f
 	if d.lost != nil {
 		return d.lost
 	}
-	if err := d.present(false); err != nil {
+	if err := d.present(ctx, false); err != nil {
 		return err
 	}
 	if err := c.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
@@ -253,7 +255,7 @@ func (d *Driver) commit(ctx context.Context, c *conn, write func() error, done f
 	}
 	// If the file or its log was removed meanwhile, the commit is lost, unless it is put back. The connection stays: its log is
 	// the only one that has the last commits.
-	if err := d.present(true); err != nil {
+	if err := d.present(ctx, true); err != nil {
 		return d.lose(err)
 	}
 	done()
@@ -271,7 +273,7 @@ func (d *Driver) lose(err error) error {
 // present checks that the path still names the file that this driver opened, and after
 // a commit that the log is still the one of the writing connection, too. Writes to a
 // removed file are lost.
-func (d *Driver) present(committed bool) error {
+func (d *Driver) present(ctx context.Context, committed bool) error {
 	info, err := os.Stat(d.path)
 	switch {
 	case err != nil && !errors.Is(err, os.ErrNotExist):
@@ -283,8 +285,8 @@ func (d *Driver) present(committed bool) error {
 		return agl.Errorf(agl.CodeUnavailable,
 			"sqlite: the file %s was removed or replaced while it was served; nothing is written any more: restart the server, with the file put back or without it", d.path)
 	}
-	if !committed {
-		return nil
+	if err := d.checkContent(ctx, info); err != nil || !committed {
+		return err
 	}
 	switch kept, err := d.logKept(); {
 	case err != nil:
@@ -293,6 +295,20 @@ func (d *Driver) present(committed bool) error {
 		return errLog(d.path)
 	}
 	return nil
+}
+
+// checkContent checks that a file that has changed still is this database: a backup that is copied over it takes its place under
+// the same name. Checkpoints change it, too.
+func (d *Driver) checkContent(ctx context.Context, info os.FileInfo) error {
+	if d.looked != nil && d.looked.ModTime().Equal(info.ModTime()) && d.looked.Size() == info.Size() {
+		return nil
+	}
+	identity := identityOf(ctx, d.path)
+	if d.looked = info; identity == "" || identity == d.state.identity { // without an identity nothing is known
+		return nil
+	}
+	d.abandoned = true
+	return d.lose(errOverwritten(d.path))
 }
 
 // logKept reports whether the name of the log is still that of the log with the last commits. After it was moved away, whoever
@@ -492,7 +508,7 @@ func (d *Driver) finish(ctx context.Context) error {
 // release frees everything that the driver holds.
 func (d *Driver) release() {
 	d.readers.close()
-	if d.writer != nil {
+	if d.writer != nil && !d.abandoned {
 		_ = d.writer.close() // everything that matters is committed
 		d.writer = nil
 	}
