@@ -4,10 +4,10 @@ import (
 	"context"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/background"
 )
 
 // maxWait bounds how long a request may wait.
@@ -27,16 +27,9 @@ func (g *Gateway) waiting(r *http.Request, wait func(ctx context.Context) error)
 		return c.errProblems()
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), time.Duration(seconds*float64(time.Second)))
-	var release sync.WaitGroup
-	defer release.Wait()
 	defer cancel()
-	release.Go(func() {
-		select {
-		case <-g.draining:
-			cancel()
-		case <-ctx.Done():
-		}
-	})
+	ctx, stop := background.Until(ctx, g.draining)
+	defer stop()
 	if err := wait(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/tracer"
 )
 
@@ -71,14 +72,7 @@ func (a *attempt) lose() {
 }
 
 // isLost reports whether the store has ended the attempt.
-func (a *attempt) isLost() bool {
-	select {
-	case <-a.lost:
-		return true
-	default:
-		return false
-	}
-}
+func (a *attempt) isLost() bool { return background.Closed(a.lost) }
 
 // execute runs the attempt and reports it. The error says why it failed. ctx is the runner's context, life the attempt's.
 func (a *attempt) execute(ctx, life context.Context) error {
@@ -274,17 +268,10 @@ func (a *attempt) flush(ctx context.Context, endpoints []string, outcome agl.Out
 		return outcome
 	}
 	reportCtx, cancel := a.reportContext(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		select {
-		case <-a.lost:
-			cancel()
-		case <-reportCtx.Done():
-		}
-	})
-	err := a.proxies.flush(reportCtx, endpoints, a.rollout.RolloutID, a.attempt.AttemptID)
-	cancel()
-	watching.Wait()
+	defer cancel()
+	flushing, stop := background.Until(reportCtx, a.lost)
+	defer stop()
+	err := a.proxies.flush(flushing, endpoints, a.rollout.RolloutID, a.attempt.AttemptID)
 	if err == nil || a.isLost() {
 		return outcome
 	}

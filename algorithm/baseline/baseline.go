@@ -14,6 +14,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/internal/changes"
 	"github.com/agl-go/agl/internal/panics"
 )
@@ -164,16 +165,13 @@ func (b *Baseline) run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	}
 	r.resume(done)
 
-	eventsCtx, stopEvents := context.WithCancel(ctx)
-	var events sync.WaitGroup
-	events.Go(func() { r.followEvents(eventsCtx) })
+	stopEvents := background.Start(ctx, r.followEvents)
 	if err := r.enqueueAll(ctx, in); err != nil {
 		stop(err)
 	}
 	r.rollouts.Wait()
 	err = context.Cause(ctx) // before the events are stopped
 	stopEvents()
-	events.Wait()
 	if err == nil {
 		err = b.tellMetrics(ctx)
 	}

@@ -245,18 +245,15 @@ const pollInterval = time.Second
 // watchConfig reloads the configuration on SIGHUP and when its file changes, until
 // stop is called, which waits for a running reload.
 func watchConfig(ctx context.Context, w *configWatch) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
 	hangups := make(chan os.Signal, 1)
 	signal.Reset(syscall.SIGHUP) // it no longer ends the command
 	signal.Notify(hangups, syscall.SIGHUP)
 	ticker := time.NewTicker(pollInterval)
-	var group sync.WaitGroup
-	group.Go(func() { w.run(ctx, ticker.C, hangups) })
+	stopRun := background.Start(ctx, func(ctx context.Context) { w.run(ctx, ticker.C, hangups) })
 	return func() {
 		signal.Stop(hangups)
 		ticker.Stop()
-		cancel()
-		group.Wait()
+		stopRun()
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/rest/internal/wire"
 )
@@ -22,14 +23,7 @@ func newDrain() *drain { return &drain{started: make(chan struct{})} }
 
 func (d *drain) begin() { d.once.Do(func() { close(d.started) }) }
 
-func (d *drain) begun() bool {
-	select {
-	case <-d.started:
-		return true
-	default:
-		return false
-	}
-}
+func (d *drain) begun() bool { return background.Closed(d.started) }
 
 // block runs an operation of a request. If the operation may block, its context ends when draining begins, or when
 // the caller's key is revoked or expires, which is then the error. released reports that draining ended the

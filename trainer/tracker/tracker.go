@@ -21,6 +21,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/internal/background"
 )
 
 // Tracker takes the metrics of a run. Its methods are called one at a time.
@@ -80,18 +81,9 @@ func (s *Set) Close(ctx context.Context, failed error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.trackers {
-		if err := t.Close(ctx, failed); err != nil && !isForced(ctx) {
+		if err := t.Close(ctx, failed); err != nil && !background.Closed(execution.Forced(ctx)) {
 			s.logger.WarnContext(ctx, "close a tracker", "error", err)
 		}
-	}
-}
-
-func isForced(ctx context.Context) bool {
-	select {
-	case <-execution.Forced(ctx):
-		return true
-	default:
-		return false
 	}
 }
 
