@@ -87,6 +87,62 @@ test("curves of values that are odd are drawn, and many runs fit into a small wi
   await narrow.done();
 });
 
+test("the numbers of a chart's axis and legend tell values apart, and runs of one step and of one colour are seen", async () => {
+  const made = [];
+  const curves = { kl: (s) => s * 1e-5, entropy: (s) => 2 + s * 1e-6, prompt_tokens: (s) => 12_000_000 + s * 1_234_567, grad_norm: (s) => s * 1e-9, loss: (s) => -s * 1e20 };
+  for (let i = 0; i < 10; i++) {
+    const { run_id: id } = await api("runs", { method: "POST", body: JSON.stringify({ name: "number " + i, algorithm: "mine" }) });
+    const steps = [...Array(i === 0 ? 20 : i === 1 ? 1 : 2)].map((_, s) => ({ step: s, values: Object.fromEntries(Object.entries(curves).map(([name, of]) => [name, of(s)])) }));
+    await api(`runs/${id}/metrics`, { method: "POST", body: JSON.stringify(steps) });
+    made.push(id);
+  }
+  const { page, done } = await open("nowhere");
+  await page.addInitScript(() => {
+    window.written = new Map(); // by canvas: the numbers beside its lines, and where they begin
+    window.dashes = new Map();
+    const proto = CanvasRenderingContext2D.prototype;
+    const { fillText, setLineDash } = proto;
+    proto.fillText = function (text, x, y) {
+      if (this.textAlign === "right") (written.get(this.canvas) ?? written.set(this.canvas, new Map()).get(this.canvas)).set(text, x - this.measureText(text).width);
+      return fillText.call(this, text, x, y);
+    };
+    proto.setLineDash = function (dash) {
+      (dashes.get(this.canvas) ?? dashes.set(this.canvas, new Set()).get(this.canvas)).add(dash.join());
+      return setLineDash.call(this, dash);
+    };
+  });
+  await page.goto(base + "#/runs/" + made[0]);
+  await page.reload();
+  for (const [title, numbers] of [["KL", ["0", "0.0001"]], ["Entropy", ["2", "2.00001", "2.00002"]], ["Tokens", ["20,000,000", "30,000,000"]], ["Gradient norm", ["0", "1e-8"]], ["Loss", ["0", "-1e+21"]]]) {
+    const canvas = page.locator("figure.chart", { has: page.getByText(title, { exact: true }) }).locator("canvas");
+    await canvas.waitFor();
+    await page.waitForFunction((c) => written.get(c)?.size > 1, await canvas.elementHandle());
+    const found = await canvas.evaluate((c) => [...written.get(c)]);
+    for (const n of numbers) assert.ok(found.some(([text]) => text === n), `${title}: ${n} is not among ${JSON.stringify(found)}`);
+    for (const [text, left] of found) assert.ok(left >= 0, `${title}: ${text} begins at ${left}`);
+  }
+  const kl = page.locator("figure.chart", { has: page.getByText("KL", { exact: true }) });
+  const box = await kl.locator(".u-over").boundingBox();
+  await page.mouse.move(box.x + box.width - 2, box.y + box.height / 2);
+  await kl.locator(".u-legend .u-value").getByText("0.00019", { exact: true }).waitFor();
+  // The second run has one step, which no line joins; the ninth has the colour of the first.
+  const green = () => kl.locator("canvas").evaluate((c) => {
+    const at = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d");
+    at.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--good").trim();
+    at.fillRect(0, 0, 1, 1);
+    const [line] = new Uint32Array(at.getImageData(0, 0, 1, 1).data.buffer);
+    return new Uint32Array(c.getContext("2d").getImageData(0, 0, c.width, c.height).data.buffer).filter((p) => p === line).length;
+  });
+  assert.equal(await green(), 0);
+  await page.goto(base + `#/runs/${made[0]}?compare=${made[1]}`);
+  await kl.locator(".u-legend .u-label", { hasText: "number 1" }).waitFor();
+  for (let frames = 0; (await green()) === 0; frames++) assert.ok(frames < 100, "the run of one step is not drawn"), await page.evaluate(() => new Promise(requestAnimationFrame));
+  await page.goto(base + `#/runs/${made[0]}?compare=${made.slice(1)}`);
+  await kl.locator(".u-legend .u-label", { hasText: "number 8" }).waitFor();
+  assert.ok(await kl.locator("canvas").evaluate((c) => dashes.get(c).has("8,4")), "the lines of one colour are alike");
+  await done();
+});
+
 test("questions of users are answered within four clicks from the overview", async () => {
   const [failed] = await api("queues/rollouts/enqueue", { method: "POST", body: JSON.stringify({ rollouts: [{ input: "a question that fails" }] }) });
   const { attempt } = await api(`rollouts/${failed.rollout_id}/attempts`, { method: "POST", body: "{}" });

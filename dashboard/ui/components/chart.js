@@ -2,6 +2,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { html } from "../lib/html.js";
+import { number, ticks } from "../lib/format.js";
 import { useDark, useWidth } from "../hooks.js";
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -10,6 +11,16 @@ const colours = ["--accent", "--good", "--warn", "--bad", "--violet", "--teal", 
 
 // Between two steps there is none.
 const wholeSteps = [1, 10, 100, 1000, 1e4, 1e5, 1e6, 1e7, 1e8].flatMap((n) => [n, 2 * n, 5 * n]);
+
+// These tell lines of the same colour apart.
+const dashes = [{ dash: [], border: "solid" }, { dash: [8, 4], border: "dashed" }, { dash: [2, 3], border: "dotted" }];
+const dashOf = (i) => dashes[Math.floor(i / colours.length) % dashes.length];
+
+// wide is the width of an axis in pixels: of its numbers, and of the marks beside them.
+const wide = (_, words) => Math.max(56, 20 + 7.5 * Math.max(0, ...(words || []).map((w) => w.length)));
+
+// A line joins the values of a series. A single one is a point.
+const alone = (plot, i) => plot.data[i].filter((y) => y !== null).length < 2;
 
 const most = 1e300; // beyond it the length of a scale is infinite, and uPlot draws nothing
 
@@ -31,11 +42,14 @@ export function Chart({ label, data, series, height = 160, time = false, range, 
     const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
     plot.current = new uPlot(
       {
-        width, height, cursor: { drag: { x: false, y: false } },
+        width, height, cursor: { drag: { x: false, y: false } }, legend: { markers: { dash: (_, i) => dashOf(i - 1).border } },
         scales: { x: { time }, y: { range: range || roomy } },
         bands: bands.map((b) => ({ ...b, fill: colour(b.fill) + "22" })),
-        axes: [{ ...axis, incrs: time ? undefined : wholeSteps }, { ...axis, size: 56 }],
-        series: [time ? {} : { label: "step" }, ...series.map((s, i) => ({ label: s.label, stroke: colour(s.colour || colours[i % colours.length]), width: 2, spanGaps: true, points: { show: false }, ...s.options }))],
+        axes: [{ ...axis, incrs: time ? undefined : wholeSteps }, { ...axis, values: (_, numbers, __, ___, step) => ticks(numbers, step), size: wide }],
+        series: [time ? {} : { label: "step" }, ...series.map((s, i) => ({
+          label: s.label, stroke: colour(s.colour || colours[i % colours.length]), width: 2, dash: dashOf(i).dash, spanGaps: true, points: { show: alone },
+          value: (_, y, __, at) => ((at ?? null) === null ? "--" : number(y)), ...s.options,
+        }))],
       },
       data, place.current,
     );

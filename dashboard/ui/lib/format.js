@@ -57,6 +57,14 @@ export function number(x) {
   return size >= 1e-6 && size < 1e15 ? measured.format(x) : Number(x.toPrecision(4)).toString();
 }
 
+// ticks are the numbers of an axis, which are step apart, with the decimals that tell them from each other.
+export function ticks(numbers, step) {
+  const size = Math.max(...numbers.map(Math.abs));
+  if (size < 1e-6 || size >= 1e15) return numbers.map(number);
+  const { format } = new Intl.NumberFormat(undefined, { maximumFractionDigits: Math.min(20, Math.max(0, 1 + Math.ceil(-Math.log10(step)))) });
+  return numbers.map(format);
+}
+
 // oneLine is the beginning of a value, for a table's cell.
 export function oneLine(value, most = 160) {
   let text = typeof value === "string" ? value : JSON.stringify(value);

@@ -142,7 +142,7 @@ function Curves({ runs, open }) {
 function Curve({ chart, open }) {
   const data = useMemo(() => columns(chart.lines), [chart]);
   const bounds = chart.lines.length - 1; // the last two lines, if the chart has an interval
-  const series = chart.lines.map((l, i) => ({ label: l.label, options: data[0].length < 2 ? { points: { show: true } } : {}, ...(chart.interval && i >= bounds - 1 ? { label: i === bounds ? "95 % up to" : "95 % from", colour: "--muted", options: { width: 0.5 } } : {}) }));
+  const series = chart.lines.map((l, i) => ({ label: l.label, ...(chart.interval && i >= bounds - 1 ? { label: i === bounds ? "95 % up to" : "95 % from", colour: "--muted", options: { width: 0.5 } } : {}) }));
   return html`<${Chart} label=${visible(chart.title)} data=${data} series=${series} open=${open} bands=${chart.interval ? [{ series: [bounds + 1, bounds], fill: "--accent" }] : []} />`;
 }
 
