@@ -1,6 +1,7 @@
 // The client of the store's REST API. Paths are relative to the page, so that it works
 // behind any prefix.
 import { signal } from "@preact/signals";
+import { heard as heardDate } from "./lib/clock.js";
 import { parse } from "./lib/json.js";
 
 const base = new URL("v1/agl/", document.baseURI.split("#")[0]);
@@ -41,10 +42,15 @@ export async function relearn() {
   signIns.value++;
 }
 
+const notKept = "The store has accepted the key, but the browser does not send the cookie of the sign-in. Either it blocks cookies, or the store does not know the " +
+  "address of this page: use https:// if the store has TLS or a trusted proxy, and start a store behind a path with --public-url.";
+
 // signIn signs in by a key; it throws an APIError.
 export async function signIn(key) {
   try {
     const identity = await post("login", { key });
+    const says = await get("login").catch(() => null);
+    if (says && !says.identity) throw new APIError(0, notKept);
     if (session.value) session.value = { ...session.value, identity }; // otherwise the page is still asking the store
   } catch (err) {
     if (err.status !== 501) throw err;
@@ -100,6 +106,7 @@ async function call(method, path, { params, body, signal: abort } = {}) {
     if (err.name === "AbortError") throw err;
     throw new APIError(0, "the store cannot be reached");
   }
+  heardDate(response.headers.get("Date"));
   if (!response.ok) {
     if (response.status === 401 && path !== "login" && by === signIns.value) refused();
     throw new APIError(response.status, await errorText(response));

@@ -28,7 +28,7 @@ const views = [
   { path: "keys", name: "Access", page: Keys },
 ];
 
-const connectionWords = { live: "live", connecting: "connecting", paused: "paused", lost: "connection lost", ended: "signed out" };
+const connectionWords = { live: "live", connecting: "connecting", paused: "paused", lost: "connection lost", refused: "not allowed", ended: "signed out" };
 
 function App() {
   const { path } = route.value;

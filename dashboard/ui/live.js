@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import { events, relearn, signIns, unauthorized } from "./api.js";
 
-// connection is "live", "connecting", "paused" (the tab is hidden), "lost" or "ended" (with the sign-in).
+// connection is "live", "connecting", "paused" (the tab is hidden), "lost", "refused" (the key may not read) or "ended" (with the sign-in).
 export const connection = signal("connecting");
 
 const listeners = new Set();
@@ -24,6 +24,7 @@ export function tell(event) {
 }
 
 async function run(controller) {
+  let refused = false;
   try {
     for await (const event of events(since, controller.signal)) {
       connection.value = "live";
@@ -38,9 +39,10 @@ async function run(controller) {
       connection.value = "ended";
       return; // until the reader has signed in
     }
+    refused = err.status === 403;
   }
   if (controller.signal.aborted) return;
-  connection.value = "lost";
+  connection.value = refused ? "refused" : "lost";
   failures++;
   timer = setTimeout(start, Math.min(500 * 2 ** failures, 10_000) * (0.5 + Math.random() / 2));
 }

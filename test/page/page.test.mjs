@@ -154,6 +154,44 @@ test("a page that the store did not tell at first how one signs in asks again", 
   await done([/503/]);
 });
 
+test("who signs in with a key that may not read is told so, and that the connection is not lost", async () => {
+  const { key } = await api("keys", { method: "POST", body: JSON.stringify({ name: "sends only", scopes: ["ingest"] }) });
+  const { page, done } = await open("", { key });
+  await page.getByText("needs one of (read").waitFor();
+  await page.getByText("not allowed", { exact: true }).waitFor();
+  await done([/403/]);
+});
+
+test("who signs in with a browser that keeps no cookie of the store is told what to do", async () => {
+  const { page, done } = await open("", { key: "" });
+  await page.route("**/v1/agl/login", (route) => (route.request().method() === "POST" ? route.fulfill({ json: { id: "root", name: "root", scopes: ["admin"] } }) : route.continue()));
+  await page.getByLabel("Key").fill(token);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByRole("alert").getByText("--public-url").waitFor();
+  assert.equal(await page.getByText("Your sign-in has ended").count(), 0);
+  await page.unroute("**/v1/agl/login");
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByRole("heading", { name: "Overview" }).waitFor();
+  await done();
+});
+
+test("a reader whose clock is wrong sees how long ago something was at the store", async () => {
+  const [rollout] = await api("queues/rollouts/enqueue", { method: "POST", body: JSON.stringify({ rollouts: [{ input: "at the store's time" }] }) });
+  for (const hours of [-30, 30]) {
+    const { page, done } = await open("nowhere");
+    await page.addInitScript((by) => {
+      const real = Date.now;
+      Date.now = () => real() + by;
+    }, hours * 3_600_000);
+    await page.goto(base + "#/rollouts/" + rollout.rollout_id);
+    await page.reload();
+    await page.getByRole("heading", { name: rollout.rollout_id }).waitFor();
+    assert.match(await page.locator("time").first().innerText(), /^(just now|\d+ (s|min) ago)$/);
+    await done();
+  }
+  await api(`rollouts/${rollout.rollout_id}/cancel`, { method: "POST" });
+});
+
 test("a key is made, shown with its end, and revoked", async () => {
   const { page, done } = await open("keys");
   await page.getByLabel("Name").fill("for a while");

@@ -1,4 +1,5 @@
-// Numbers, times and texts as people read them. Pure functions.
+// Numbers, times and texts as people read them.
+import { now as atStore } from "./clock.js";
 
 // known tells numbers from whatever else agents may have written in their place.
 const known = (x) => typeof x?.valueOf() === "number" && !Number.isNaN(x.valueOf());
@@ -15,7 +16,7 @@ export function seconds(s) {
 }
 
 // ago says how long before now a time was, both in seconds.
-export function ago(time, now = Date.now() / 1000) {
+export function ago(time, now = atStore()) {
   if (!time) return "–";
   const s = now - time;
   if (s < 1) return "just now";
@@ -26,12 +27,12 @@ export function ago(time, now = Date.now() / 1000) {
 }
 
 // until says how long after now a time is, or before now it was.
-export function until(time, now = Date.now() / 1000) {
+export function until(time, now = atStore()) {
   return time - now < 1 ? ago(time, now) : "in " + ago(2 * now - time, now).replace(/ ago$/, "");
 }
 
 // silent says for how long a running run was not heard from, if that is long: a process that was killed could not end its run.
-export function silent(run, now = Date.now() / 1000) {
+export function silent(run, now = atStore()) {
   const s = now - run.update_time;
   return run.status === "running" && s >= 600 ? "not heard from for " + ago(run.update_time, now).replace(/ ago$/, "") : "";
 }

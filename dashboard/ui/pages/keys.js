@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { del, get, post } from "../api.js";
 import { emptied, useQuery } from "../hooks.js";
+import { now } from "../lib/clock.js";
 import { oneLine, until } from "../lib/format.js";
 import { Act, Empty, Failure, Loading, Time } from "../components/basic.js";
 import { Table } from "../components/table.js";
@@ -18,7 +19,7 @@ const scopes = [
 
 function state(k) {
   if (k.revoke_time) return "revoked";
-  return k.expire_time && k.expire_time * 1000 <= Date.now() ? "expired" : "valid";
+  return k.expire_time && k.expire_time <= now() ? "expired" : "valid";
 }
 
 export function Keys() {
