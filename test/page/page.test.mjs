@@ -275,6 +275,12 @@ test("addresses that are wrong are answered, and long words break no page", asyn
     await page.goto(base + `#/rollouts?offset=${offset}`);
     await page.locator("tbody tr").first().waitFor();
   }
+  await page.goto(base + `#/rollouts/${made.chat}?tab=nowhere`);
+  await page.getByText("A cat.").waitFor();
+  await page.goto(base + `#/runs/${made.grouped}/steps/1/groups/0?shown=-1`);
+  await page.locator(".sibling").nth(3).waitFor();
+  await page.goto(base + `#/runs/${made.run}?compare=,${made.other},`);
+  await page.getByText("Seconds by phase: seconds/train").waitFor();
   await page.goto(base + `#/runs/${made.run}/constructor`);
   await page.getByText("There is no such view.").waitFor();
   await page.goto(base + "#/rollouts/" + "x".repeat(1000));
@@ -770,6 +776,7 @@ test("a rollout of ten thousand spans has few rows in the document, and each can
   for (let i = 0; i < 3; i++) {
     await page.keyboard.press("j");
     await page.locator(".row.selected").getByText("step " + i, { exact: true }).waitFor();
+    assert.match(await page.getByRole("tree").evaluate((tree) => document.getElementById(tree.getAttribute("aria-activedescendant")).innerText), new RegExp("step " + i)); // what a screen reader says
   }
   await page.evaluate(() => delete history.replaceState);
   await page.keyboard.press("j");
@@ -824,6 +831,42 @@ test("hostile output does not run, and is shown as it is", async () => {
   await page.goto(base + "#/rollouts");
   await page.getByText("onerror=", { exact: false }).first().waitFor();
   assert.equal(await page.evaluate(() => window.hacked), undefined);
+  await done();
+});
+
+test("a model that replies with a list of objects is quoted, and a list of parts is read", async () => {
+  const said = '[{"city": "Paris"}, {"city":  "Rome"}]';
+  const [rollout, ...parts] = await Promise.all([said, '[{"type":"text","text":"In parts."}]', '[{"type":"move","x":1}]'].map((content) => reply(content)));
+  const { page, done } = await open("rollouts/" + rollout);
+  await page.locator(".message.reply").getByText(said, { exact: true }).waitFor();
+  await page.goto(base + "#/rollouts/" + parts[0]);
+  await page.locator(".message.reply").getByText("In parts.", { exact: true }).waitFor();
+  await page.goto(base + "#/rollouts/" + parts[1]);
+  await page.locator(".message.reply").getByText('[{"type":"move","x":1}]', { exact: true }).waitFor();
+  await done();
+});
+
+// reply makes a rollout with one call, and a reward of three tenths as a computer adds them up.
+async function reply(content) {
+  const { rollout_id: id, attempt: { attempt_id: attempt } } = await api("rollouts", { method: "POST", body: JSON.stringify({ input: "a reply" }) });
+  const span = { rollout_id: id, attempt_id: attempt, trace_id: "ef".repeat(16), parent_id: null, status: { status_code: "OK", description: null }, events: [], links: [], start_time: 1, end_time: 2, context: null, parent: null, resource: { attributes: {}, schema_url: "" } };
+  const attributes = { "gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "a question", "gen_ai.completion.0.role": "assistant", "gen_ai.completion.0.content": content };
+  await api("spans", { method: "POST", body: JSON.stringify({ ...span, sequence_id: 1, span_id: "1".padStart(16, "0"), name: "litellm_request", attributes }) });
+  await api("spans", { method: "POST", body: JSON.stringify({ ...span, sequence_id: 2, span_id: "2".padStart(16, "0"), name: "agentlightning.annotation", attributes: { "agentlightning.reward.0.value": 0.1 + 0.2 } }) });
+  await api(`rollouts/${id}/attempts/${attempt}`, { method: "POST", body: JSON.stringify({ status: "succeeded" }) });
+  return id;
+}
+
+test("the details of a span are in a narrow window, too", async () => {
+  const id = await reply("word ".repeat(3000));
+  const { page, done } = await open("rollouts/" + id, { width: 600 });
+  await page.locator(".message.reply").waitFor();
+  await page.getByRole("button", { name: "call 1", exact: true }).click();
+  await page.getByRole("complementary", { name: "Span" }).getByText("gen_ai.prompt.0.role").waitFor();
+  const { top, bottom } = await page.getByRole("complementary", { name: "Span" }).evaluate((e) => e.getBoundingClientRect().toJSON());
+  assert.ok(top > 0 && bottom <= 900, `they are from ${top} to ${bottom} px of 900`);
+  await page.getByRole("tab", { name: "Timeline" }).click();
+  await page.locator(".chip").getByText("0.3", { exact: true }).waitFor(); // and not 0.30000000000000004
   await done();
 });
 

@@ -2,7 +2,7 @@
 // the document, so ten thousand spans scroll as ten do.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
-import { count, oneLine, plural, seconds } from "../lib/format.js";
+import { count, number, oneLine, plural, seconds } from "../lib/format.js";
 import { failed, rewards, took } from "../lib/span.js";
 import { build, extent, rows } from "../lib/tree.js";
 import { useKeys } from "../hooks.js";
@@ -62,7 +62,7 @@ export function Timeline({ spans, selected, onSpan }) {
       ${parents && html`<button class="small" onClick=${() => setCollapsed(new Set(rows(roots, new Set()).filter((n) => n.children.length).map((n) => n.span.span_id)))}>Collapse all</button>
       <button class="small" onClick=${() => setCollapsed(new Set())}>Expand all</button>`}
     </div>
-    <div class="timeline-rows" ref=${place} style=${{ height: shown.length * rowHeight + 4 + "px" }} role="tree" aria-label="Spans" tabindex="0">
+    <div class="timeline-rows" ref=${place} style=${{ height: shown.length * rowHeight + 4 + "px" }} role="tree" aria-label="Spans" tabindex="0" aria-activedescendant=${at >= first && at < last ? "span-" + selected : undefined}>
       <div style=${{ height: shown.length * rowHeight + "px" }}>
         <div style=${{ transform: `translateY(${first * rowHeight}px)` }}>
           ${shown.slice(first, last).map((node) => html`<${Row} key=${node.span.span_id} node=${node} time=${time} open=${!collapsed.has(node.span.span_id)} selected=${node.span.span_id === selected} toggle=${toggle} onSpan=${onSpan} />`)}
@@ -78,10 +78,10 @@ function Row({ node, time, open, selected, toggle, onSpan }) {
   const start = ((span.start_time ?? time.from) - time.from) / all;
   const length = ((span.end_time ?? span.start_time ?? time.from) - (span.start_time ?? time.from)) / all;
   const reward = rewards(span);
-  return html`<div class="row ${selected ? "selected" : ""} ${failed(span) ? "failed" : ""}" role="treeitem" aria-level=${depth + 1} aria-selected=${selected ? "true" : "false"} aria-expanded=${children.length ? String(open) : undefined} onClick=${() => onSpan(span)}>
+  return html`<div class="row ${selected ? "selected" : ""} ${failed(span) ? "failed" : ""}" role="treeitem" id=${"span-" + span.span_id} aria-level=${depth + 1} aria-selected=${selected ? "true" : "false"} aria-expanded=${children.length ? String(open) : undefined} onClick=${() => onSpan(span)}>
     <span class="row-name" style=${{ paddingLeft: Math.min(depth, 24) * 14 + "px" }}>
       ${children.length ? html`<button class="fold" tabindex="-1" aria-label=${open ? "Collapse" : "Expand"} onClick=${(e) => (e.stopPropagation(), toggle(node))}>${open ? "▾" : "▸"}</button>` : html`<span class="fold"></span>`}
-      <span class="row-title">${oneLine(span.name, 80)}</span>${!open && html`<small>+${count(size)}</small>`}${reward && html`<b class="chip">${reward[0].value}</b>`}
+      <span class="row-title">${oneLine(span.name, 80)}</span>${!open && html`<small>+${count(size)}</small>`}${reward && html`<b class="chip">${number(reward[0].value)}</b>`}
     </span>
     <span class="row-bar"><span class="bar" style=${{ left: start * 100 + "%", width: Math.max(length * 100, 0.2) + "%" }}></span></span>
     <span class="row-time">${seconds(took(span))}</span>

@@ -82,22 +82,25 @@ function message(recorded, role) {
   };
 }
 
+const imageOf = (part) => part?.image_url?.url ?? part?.image_url;
+
 // content reads a message's content: a text, or a list of parts, which may be recorded
-// as JSON.
+// as JSON. Another list in a text is what a model or a tool has said.
 function content(value) {
   const texts = [];
   const images = [];
   let parts = value;
   if (typeof value === "string" && value.startsWith("[{")) {
     try {
-      parts = parse(value);
+      const list = parse(value);
+      if (list.every((part) => typeof part?.type === "string") && list.some((part) => typeof (part.text ?? imageOf(part)) === "string")) parts = list;
     } catch {
-      parts = value; // a text that begins like a list
+      // a text that begins like a list
     }
   }
   if (Array.isArray(parts)) {
     for (const part of parts) {
-      const url = part?.image_url?.url ?? part?.image_url;
+      const url = imageOf(part);
       if (typeof url === "string") images.push(url);
       else if (typeof part?.text === "string") texts.push(part.text);
       else texts.push(JSON.stringify(part));

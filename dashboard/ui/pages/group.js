@@ -36,7 +36,7 @@ export function Group({ run, step, all, name }) {
 
 function Verdict({ group, members }) {
   const n = group.rewards.length;
-  if (group.waiting) return html`<p class="notice">${plural(group.waiting, "rollout")} of ${count(members.length)} has not finished.</p>`;
+  if (group.waiting) return html`<p class="notice">${plural(group.waiting, "rollout")} of ${count(members.length)} ${group.waiting === 1 ? "has" : "have"} not finished.</p>`;
   if (group.dropped) return html`<p class="notice bad" role="note">The group has no advantages and is not trained on: ${group.dropped}.</p>`;
   return html`<p>Mean reward ${number(group.mean)}, standard deviation ${number(group.sd)}, of ${plural(n, "rollout")}${n < members.length ? ` that count, of ${count(members.length)}` : ""}.</p>`;
 }
@@ -78,7 +78,7 @@ function useTranscripts(members) {
 const worth = (a) => (!a ? "–" : a.high === undefined || number(a.high) === number(a.value) ? number(a.value) : `${number(a.value)} to ${number(a.high)}`);
 
 function Siblings({ members, group }) {
-  const shown = Number(route.value.params.shown) || sideBySide;
+  const shown = Math.max(sideBySide, Number(route.value.params.shown) || 0);
   const { said, error } = useTranscripts(members.slice(0, Math.max(shown, 64)));
   const rows = members.map((r, i) => ({ r, i, score: score(r), advantage: advantage(r, group, said[r.rollout_id]?.advantages), said: said[r.rollout_id] }));
   const recorded = rows.some((x) => x.advantage?.recorded);

@@ -187,7 +187,8 @@ function useSpans(rollout, attempt, names) {
 
 function Attempt({ rollout, attempt }) {
   const { spans, total, done, error } = useSpans(rollout, attempt, outline);
-  const { tab = "conversation", span: selected } = route.value.params;
+  const { tab: asked, span: selected } = route.value.params;
+  const tab = tabs.some(([name]) => name === asked) ? asked : tabs[0][0];
   const items = useMemo(() => (tab === "conversation" ? entries(spans) : []), [spans, tab]);
   const span = selected && spans.find((s) => s.span_id === selected);
   const read = (params, abort) => querySpans(rollout.rollout_id, attempt.attempt_id, params, abort);

@@ -11,7 +11,7 @@ import { Empty, Failure, JSONText, Loading, Status, Text, Time } from "../compon
 import { Beyond, Pages, Table, offsetOf } from "../components/table.js";
 
 const limit = 50;
-const list = (text) => (text ? text.split(",") : []);
+const list = (text) => (text || "").split(",").filter(Boolean);
 const isRun = (e) => e.kind === "document" && e.document.startsWith("run/");
 const reward = (r) => r.metrics["validation/pass_rate"] ?? r.metrics["validation/reward_mean"] ?? r.metrics.reward_mean ?? r.metrics.pass_rate;
 
