@@ -242,7 +242,7 @@ func (m *Manager) begin(ctx context.Context, name string, p NewSession, assigned
 	}
 	metadata := map[string]any{}
 	for k, v := range p.Metadata {
-		if k == metadataModels || k == metadataIdle || k == MetadataSession {
+		if k == metadataModels || k == metadataIdle || k == metadataHash || k == MetadataSession {
 			return nil, "", agl.Errorf(agl.CodeInvalid, "metadata: got %q, which sessions have from the proxy", k)
 		}
 		metadata[k] = v
@@ -254,6 +254,8 @@ func (m *Manager) begin(ctx context.Context, name string, p NewSession, assigned
 			metadata[metadataModels] = assigned.Models
 		}
 	}
+	label := labelOf(name)
+	metadata[label.Name] = label.Value
 	metadata[MetadataSession] = name
 	if p.User != "" {
 		metadata[MetadataUser] = p.User

@@ -114,9 +114,6 @@ func (m *Manager) beginAs(ctx context.Context, name string, p NewSession, key st
 
 // ended returns the rollout of the newest session of a name and a user that has ended, or "" if it is not found.
 func (m *Manager) ended(ctx context.Context, name, user string) (rolloutID string, err error) {
-	if len(name) > maxLabel {
-		return "", nil
-	}
 	const enough = 100 // without a user, those of all users have the label
 	page, err := m.labelled(ctx, name, user, agl.QueryRolloutsParams{Paging: agl.Paging{Limit: enough}})
 	if err != nil {
@@ -135,7 +132,7 @@ func (m *Manager) ended(ctx context.Context, name, user string) (rolloutID strin
 func (m *Manager) labelled(ctx context.Context, name, user string, p agl.QueryRolloutsParams) (agl.Page[agl.AttemptedRollout], error) {
 	ctx, cancel := context.WithTimeout(ctx, m.config.StoreTimeout)
 	defer cancel()
-	p.Labels = []agl.Label{{Name: MetadataSession, Value: name}}
+	p.Labels = []agl.Label{labelOf(name)}
 	if user != "" {
 		p.Labels = append(p.Labels, agl.Label{Name: MetadataUser, Value: user})
 	}
@@ -145,9 +142,6 @@ func (m *Manager) labelled(ctx context.Context, name, user string, p agl.QueryRo
 
 // open returns the open session of a name and a user from the store, or nil if there is none.
 func (m *Manager) open(ctx context.Context, name, user string) (*Session, error) {
-	if len(name) > maxLabel {
-		return nil, nil //nolint:nilnil // the store cannot be asked for it
-	}
 	page, err := m.labelled(ctx, name, user, agl.QueryRolloutsParams{
 		StatusIn: []agl.RolloutStatus{agl.RolloutPreparing, agl.RolloutRunning}, Paging: agl.Paging{Limit: -1},
 	})
@@ -167,6 +161,18 @@ func (m *Manager) open(ctx context.Context, name, user string) (*Session, error)
 
 // maxLabel is how long a label may be by which rollouts are found, in bytes.
 const maxLabel = 256
+
+// metadataHash is the key of the SHA-256 of a name that is longer than maxLabel.
+const metadataHash = MetadataSession + "_hash"
+
+// labelOf returns what the sessions of a name are found by in the store.
+func labelOf(name string) agl.Label {
+	if len(name) <= maxLabel {
+		return agl.Label{Name: MetadataSession, Value: name}
+	}
+	sum := sha256.Sum256([]byte(name))
+	return agl.Label{Name: metadataHash, Value: hex.EncodeToString(sum[:])}
+}
 
 // Find returns the rollout of the newest session of a name, open or ended. With an empty user
 // it searches the sessions of all users. The error is ErrNotFound if there is none.

@@ -153,43 +153,54 @@ func (c *counting) QueryRollouts(ctx context.Context, p agl.QueryRolloutsParams)
 // Those of other users, with other consent, or deleted meanwhile, are passed over.
 func TestNameIsUsedOften(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		store := &counting{Store: memorytest.Open(t)}
-		one, other := open(t, session.Config{Store: store, IdleTimeout: time.Hour}), open(t, session.Config{Store: store, IdleTimeout: time.Hour})
-		synctest.Wait()
-		const most = 1200
-		seen, before := map[string]bool{}, store.n.Load()
-		for i := range most {
-			time.Sleep(100 * time.Millisecond)
-			consent := []string{"", "yes"}[i/100%2]
-			m, user := []*session.Manager{one, other}[i%2], []string{"", "ada"}[i/2%2]
-			s, err := m.Named(t.Context(), "default", user, consent)
-			if err != nil {
-				t.Fatalf("session %d: %v", i, err)
-			}
-			if seen[s.RolloutID] {
-				t.Fatalf("session %d is one that has ended", i)
-			}
-			seen[s.RolloutID] = true
-			if same, err := one.Named(t.Context(), "default", user, consent); err != nil || same.RolloutID != s.RolloutID {
-				t.Fatalf("session %d: at the first proxy it is %+v, %v", i, same, err)
-			}
-			if err := m.End(t.Context(), s, session.EndCall); err != nil {
+	for _, name := range []string{"default", strings.Repeat("long", 100)} {
+		t.Run(name[:4], func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { useOften(t, name) })
+		})
+	}
+}
+
+func useOften(t *testing.T, name string) {
+	t.Helper()
+	store := &counting{Store: memorytest.Open(t)}
+	one, other := open(t, session.Config{Store: store, IdleTimeout: time.Hour}), open(t, session.Config{Store: store, IdleTimeout: time.Hour})
+	synctest.Wait()
+	const most = 1200
+	seen, before := map[string]bool{}, store.n.Load()
+	for i := range most {
+		time.Sleep(100 * time.Millisecond)
+		consent := []string{"", "yes"}[i/100%2]
+		m, user := []*session.Manager{one, other}[i%2], []string{"", "ada"}[i/2%2]
+		s, err := m.Named(t.Context(), name, user, consent)
+		if err != nil {
+			t.Fatalf("session %d: %v", i, err)
+		}
+		if seen[s.RolloutID] {
+			t.Fatalf("session %d is one that has ended", i)
+		}
+		seen[s.RolloutID] = true
+		if same, err := one.Named(t.Context(), name, user, consent); err != nil || same.RolloutID != s.RolloutID {
+			t.Fatalf("session %d: at the first proxy it is %+v, %v", i, same, err)
+		}
+		if err := m.End(t.Context(), s, session.EndCall); err != nil {
+			t.Fatal(err)
+		}
+		if one.Cancelled(s.RolloutID) != (m == other) {
+			t.Errorf("session %d: the first proxy knows it otherwise", i)
+		}
+		if i%10 == 0 {
+			if err := store.DeleteRollout(t.Context(), agl.DeleteRolloutParams{RolloutID: s.RolloutID}); err != nil {
 				t.Fatal(err)
 			}
-			if one.Cancelled(s.RolloutID) != (m == other) {
-				t.Errorf("session %d: the first proxy knows it otherwise", i)
-			}
-			if i%10 == 0 {
-				if err := store.DeleteRollout(t.Context(), agl.DeleteRolloutParams{RolloutID: s.RolloutID}); err != nil {
-					t.Fatal(err)
-				}
-			}
 		}
-		if n := store.n.Load() - before; n > 8*most {
-			t.Errorf("%d requests for %d sessions", n, most)
-		}
-	})
+	}
+	if n := store.n.Load() - before; n > 8*most {
+		t.Errorf("%d requests for %d sessions", n, most)
+	}
+	if found, err := other.Find(t.Context(), name, "ada"); err != nil || !seen[found] {
+		t.Errorf("found %q, %v", found, err)
+	}
 }
 
 // slow is a store that answers a second after it has read a rollout, and ends an attempt after half of that.
