@@ -12,7 +12,6 @@ import (
 	"reflect"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/execution"
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/internal/secret"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/proxy/configfile"
