@@ -262,6 +262,23 @@ class Emits(AttemptTest):
         (_, first), (_, second) = Proxy.taken
         self.assertEqual(first, second, "the repeat has the same span id")
 
+    def test_a_store_that_is_away(self) -> None:
+        """As it is when its machine is started again. Runners wait a minute for it, too."""
+        now = 0.0
+
+        def sleep(seconds: float) -> None:
+            nonlocal now
+            now += seconds
+
+        with mock.patch("agl_go._emit.time", mock.Mock(sleep=sleep, monotonic=lambda: now)):
+            Proxy.script = [503] * 14
+            agl_go.emit_reward(0.5)
+            self.assertTrue(40 < now < 60, now)
+            now, Proxy.script = 0.0, [503] * 100
+            with self.assertRaisesRegex(agl_go.EmitError, "answers 503"):
+                agl_go.emit_reward(0.5)
+            self.assertTrue(50 < now < 60, now)
+
     def test_a_proxy_that_refuses(self) -> None:
         Proxy.script = [410]
         with self.assertRaisesRegex(agl_go.EmitError, "answers 410"):

@@ -15,8 +15,8 @@ from typing import Any, Mapping, Optional
 from agl_go._attempt import NoAttemptError
 from agl_go._result import Reward, reward_members, update
 
-# A proxy waits for its store before it refuses, so a few tries are enough.
-TRIES = 4
+# As long as runners and algorithms wait for a store or a proxy that is started again.
+PATIENCE_SECONDS = 60.0
 TIMEOUT_SECONDS = 60.0
 
 
@@ -76,7 +76,8 @@ def _post(body: Mapping[str, Any]) -> bool:
         headers["traceparent"] = os.environ["TRACEPARENT"]
     # Because of the span's id, a repeated request is recorded once.
     data = json.dumps({**body, "span_id": secrets.token_hex(8)}, allow_nan=False).encode()
-    for left in reversed(range(TRIES)):
+    deadline, delay = time.monotonic() + PATIENCE_SECONDS, 0.5
+    while True:
         try:
             with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=TIMEOUT_SECONDS) as answer:
                 answer.read()
@@ -86,10 +87,10 @@ def _post(body: Mapping[str, Any]) -> bool:
                 text = err.read(4096).decode("utf-8", "replace")
             if err.code in (404, 405):
                 return False  # another product's proxy, or one without a store
-            if err.code < 500 or not left:
+            if err.code < 500 or time.monotonic() + delay >= deadline:
                 raise EmitError(f"{url} answers {err.code}: {text}") from None
         except (OSError, http.client.HTTPException) as err:
-            if not left:
+            if time.monotonic() + delay >= deadline:
                 raise EmitError(f"{url} does not answer: {err}") from err
-        time.sleep(0.5 * (TRIES - left))
-    raise AssertionError("unreachable")
+        time.sleep(delay)
+        delay = min(2 * delay, 4.0)
