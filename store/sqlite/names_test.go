@@ -85,6 +85,9 @@ func TestRemoved(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "agl.db")
 			d := open(t, sqlite.Config{Path: path})
 			mustApply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{newRollout("r", agl.RolloutQueuing)}})
+			if err := d.Ping(t.Context()); err != nil { // opens a reader, too
+				t.Fatal(err)
+			}
 			if tc.replace {
 				if err := os.Rename(path, path+".away"); err != nil {
 					t.Fatal(err)
@@ -100,8 +103,12 @@ func TestRemoved(t *testing.T) {
 				err := apply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{newRollout("lost", agl.RolloutQueuing)}})
 				wantError(t, err, agl.ErrUnavailable, path, tc.says)
 			}
-			refused()
-			refused()
+			for range 2 {
+				if err := d.Ping(t.Context()); err == nil && tc.suffix == "" { // a write finds that the log is gone
+					t.Error("the driver says that it is ready")
+				}
+				refused()
+			}
 			if err := d.Ping(t.Context()); err == nil {
 				t.Error("the driver says that it is ready")
 			}

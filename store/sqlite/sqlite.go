@@ -440,6 +440,9 @@ func (d *Driver) Ping(ctx context.Context) error {
 		return fault(d.path, err)
 	}
 	if failed == nil {
+		if err := d.present(ctx, false); err != nil {
+			return err
+		}
 		if err := c.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
 			return fault(d.path, err)
 		}
