@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +24,7 @@ type Run struct {
 	runs    agl.Runs
 	started agl.Run
 	stop    func() // ends the heartbeats and waits for it
+	unsent  []agl.RunMetrics
 }
 
 // NewRun starts the run, or goes on with it if the store has it.
@@ -30,7 +33,7 @@ func NewRun(ctx context.Context, runs agl.Runs, p agl.StartRunParams) (*Run, err
 	if err != nil {
 		return nil, fmt.Errorf("start the run in the store: %w", err)
 	}
-	return &Run{runs, started, func() {}}, nil
+	return &Run{runs: runs, started: started, stop: func() {}}, nil
 }
 
 const (
@@ -140,18 +143,38 @@ func (r *Run) Heartbeat(ctx context.Context, logger *slog.Logger) {
 // ID returns the id of the run.
 func (r *Run) ID() string { return r.started.RunID }
 
-// Log implements [Tracker].
+// maxUnsent bounds the steps that wait while the store is away. Of more, the oldest are given up.
+const maxUnsent = agl.MaxRunSteps
+
+// Log implements [Tracker]. What a store that is away has not taken is sent again with the next line, and by Close.
 func (r *Run) Log(ctx context.Context, line []agl.RunMetrics) error {
-	_, err := r.runs.AddRunMetrics(ctx, agl.AddRunMetricsParams{RunID: r.ID(), Metrics: line})
-	if err != nil {
-		return fmt.Errorf("store: %w", err)
+	for _, one := range line {
+		i := slices.IndexFunc(r.unsent, func(m agl.RunMetrics) bool { return m.Step == one.Step })
+		if i < 0 {
+			r.unsent = append(r.unsent, one)
+		} else {
+			maps.Copy(r.unsent[i].Values, one.Values)
+		}
 	}
-	return nil
+	r.unsent = r.unsent[max(0, len(r.unsent)-maxUnsent):]
+	_, err := r.runs.AddRunMetrics(ctx, agl.AddRunMetricsParams{RunID: r.ID(), Metrics: r.unsent})
+	switch {
+	case agl.Transient(err) || agl.IsContextError(err):
+		return fmt.Errorf("store: %w; what it lacks is sent again with the next step", err)
+	case err != nil:
+		err = fmt.Errorf("store: %w", err)
+	}
+	r.unsent = nil
+	return err
 }
 
 // Close implements [Tracker].
 func (r *Run) Close(ctx context.Context, failed error) error {
 	r.stop()
+	var unlogged error
+	if len(r.unsent) > 0 {
+		unlogged = r.Log(ctx, nil)
+	}
 	status, message := agl.RunFinished, ""
 	if failed != nil {
 		status, message = agl.RunFailed, failed.Error()
@@ -162,7 +185,7 @@ func (r *Run) Close(ctx context.Context, failed error) error {
 	const most = 5000 // bytes; a store takes no longer ones
 	message = strings.ToValidUTF8(message[:min(len(message), most)], "")
 	if _, err := r.runs.UpdateRun(ctx, agl.UpdateRunParams{RunID: r.ID(), Status: &status, Error: &message}); err != nil {
-		return fmt.Errorf("end the run in the store: %w", err)
+		return errors.Join(unlogged, fmt.Errorf("end the run in the store: %w", err))
 	}
-	return nil
+	return unlogged
 }

@@ -61,6 +61,59 @@ func TestRunResumes(t *testing.T) {
 	}
 }
 
+// away are runs of a store that is away for a while.
+type away struct {
+	agl.Runs
+
+	err error
+}
+
+func (a *away) AddRunMetrics(ctx context.Context, p agl.AddRunMetricsParams) (agl.Run, error) {
+	if a.err != nil {
+		return agl.Run{}, a.err
+	}
+	return a.Runs.AddRunMetrics(ctx, p)
+}
+
+// What the store does not take while it is away, such as a database that restarts, is sent with the next line, or at the end. What it refuses is not.
+func TestRunOutlastsAnOutage(t *testing.T) {
+	t.Parallel()
+	runs := &away{Runs: agl.RunsOf(memorytest.Open(t))}
+	run, err := tracker.NewRun(t.Context(), runs, agl.StartRunParams{RunID: "ru-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := tracker.NewSet(slog.New(slog.DiscardHandler), run)
+	unavailable := agl.Errorf(agl.CodeUnavailable, "the database system is starting up")
+	for _, step := range []struct {
+		err  error
+		line string
+	}{
+		{nil, `{"step":1,"loss":5}`},
+		{unavailable, `{"step":2,"loss":4}`},
+		{context.DeadlineExceeded, `{"step":3,"loss":3,"beside":{"step":2,"validation":{"pass_rate":0.5}}}`},
+		{nil, `{"step":4,"loss":2}`},
+		{agl.Errorf(agl.CodeInvalid, "refused"), `{"step":5,"loss":1}`},
+		{unavailable, `{"step":6,"loss":0}`},
+	} {
+		runs.err = step.err
+		set.Line(t.Context(), []byte(step.line))
+	}
+	runs.err = nil
+	set.Close(t.Context(), nil)
+	page, err := runs.QueryRunMetrics(t.Context(), agl.QueryRunMetricsParams{RunID: "ru-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, m := range page.Items {
+		got = append(got, fmt.Sprint(m.Step, m.Values))
+	}
+	if want := "1 map[loss:5], 2 map[loss:4 validation/pass_rate:0.5], 3 map[loss:3], 4 map[loss:2], 6 map[loss:0]"; strings.Join(got, ", ") != want {
+		t.Errorf("series %s, want %s", strings.Join(got, ", "), want)
+	}
+}
+
 // TestRunAlone: a run is refused while another one that needs the queue is heard from. What was refused leaves nothing, or a failed run
 // that can be resumed, and what other programs started is in nobody's way.
 func TestRunAlone(t *testing.T) {
