@@ -85,9 +85,6 @@ func TestRemoved(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "agl.db")
 			d := open(t, sqlite.Config{Path: path})
 			mustApply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{newRollout("r", agl.RolloutQueuing)}})
-			if err := d.Ping(t.Context()); err != nil { // opens a reader, too
-				t.Fatal(err)
-			}
 			if tc.replace {
 				if err := os.Rename(path, path+".away"); err != nil {
 					t.Fatal(err)
@@ -103,12 +100,8 @@ func TestRemoved(t *testing.T) {
 				err := apply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{newRollout("lost", agl.RolloutQueuing)}})
 				wantError(t, err, agl.ErrUnavailable, path, tc.says)
 			}
-			for range 2 {
-				if err := d.Ping(t.Context()); err == nil && tc.suffix == "" { // a write finds that the log is gone
-					t.Error("the driver says that it is ready")
-				}
-				refused()
-			}
+			refused()
+			refused()
 			if err := d.Ping(t.Context()); err == nil {
 				t.Error("the driver says that it is ready")
 			}
@@ -124,7 +117,7 @@ func TestOverwritten(t *testing.T) {
 	path, backup := filepath.Join(dir, "agl.db"), filepath.Join(dir, "backup.db")
 	d := open(t, sqlite.Config{Path: path})
 	mustApply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{newRollout("before", agl.RolloutQueuing)}})
-	if err := openDatabase(t, path).Backup(t.Context(), backup); err != nil {
+	if err := errors.Join(d.Ping(t.Context()), openDatabase(t, path).Backup(t.Context(), backup)); err != nil { // Ping opens a reader, too
 		t.Fatal(err)
 	}
 	mustApply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{newRollout("after", agl.RolloutQueuing)}})
@@ -136,10 +129,10 @@ func TestOverwritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
+		wantError(t, d.Ping(t.Context()), agl.ErrUnavailable, "overwritten")
 		err := apply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{newRollout("lost", agl.RolloutQueuing)}})
 		wantError(t, err, agl.ErrUnavailable, path+" was overwritten", "move "+path+"-wal")
 	}
-	wantError(t, d.Ping(t.Context()), agl.ErrUnavailable, "overwritten")
 	wantError(t, d.Close(t.Context()), agl.ErrUnavailable, "overwritten")
 	// What the next process finds: this one keeps the file open to its end.
 	next := filepath.Join(t.TempDir(), "agl.db")
