@@ -345,6 +345,7 @@ func usageError(err error) error {
 	for _, r := range []struct{ kong, ours string }{
 		{`expected a valid [0-9]+ bit int but got ("-?[0-9]{19,}")`, "got $1, must be a whole number of at most 18 digits"},
 		{`expected a valid [0-9]+ bit int but got ("[^"]*")`, "got $1, must be a whole number such as 10"},
+		{`expected a valid 64 bit uint but got ("[0-9]{20,}")`, "got $1, must be a whole number of at most 18446744073709551615"},
 		{`expected a valid [0-9]+ bit uint but got ("[^"]*")`, "got $1, must be a whole number such as 10, and not negative"},
 		{`expected \w+ value but got "EOL" \(<EOL>\)`, "needs a value"},
 		{`expected \w+ value but got ("[^"]*") \((?:long|short) flag\)`, "needs a value, got the flag $1"},

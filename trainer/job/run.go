@@ -284,6 +284,9 @@ func (r *localRun) usage() trainer.Usage {
 // finish writes the result, however the run ended.
 func (r *localRun) finish(ctx context.Context, failure error) (*Result, error) {
 	r.folder.Spend(r.usage())
+	if r.cfg.Resume && (r.learner == nil || !r.learner.began.Load()) {
+		r.folder.KeepStore()
+	}
 	if errors.Is(failure, agl.ErrConflict) && !r.learned() {
 		if reverted, err := r.folder.Revert(); reverted {
 			return nil, err // the run is as it was, and this process did nothing of it

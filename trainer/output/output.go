@@ -335,6 +335,9 @@ func (f *Folder) Revert() (reverted bool, err error) {
 	return true, f.Save()
 }
 
+// KeepStore keeps the run in the store of its record, as this process has not reached the one that it was given.
+func (f *Folder) KeepStore() { f.Record.StoreURL = f.earlier.StoreURL }
+
 // restart removes what a run has done, but not its run file and its record.
 func (f *Folder) restart() error {
 	text, err := os.ReadFile(f.File(ConfigFile))
