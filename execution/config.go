@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -142,7 +141,7 @@ func parseSwitch(v string) (on, ok bool) {
 }
 
 func checkStoreURL(v string) error {
-	u, err := url.Parse(v)
+	u, err := secret.ParseURL(v)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 		return fmt.Errorf("must be an http or https URL such as http://localhost:%d", defaultPort)
 	}

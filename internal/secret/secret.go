@@ -4,8 +4,10 @@ package secret
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -26,19 +28,25 @@ func Check(name, token string) error {
 	return nil
 }
 
-// ParseURL is url.Parse with an error that does not show the URL, which may hold a password.
+// ParseURL is url.Parse that refuses ports that no address has. Its error does not show the URL, which may hold a password.
 func ParseURL(raw string) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	if wrong, ok := errors.AsType[*url.Error](err); ok {
 		return nil, wrong.Err
 	}
-	return u, err
+	if err != nil || u.Port() == "" {
+		return u, err
+	}
+	if _, err := strconv.ParseUint(u.Port(), 10, 16); err != nil {
+		return nil, fmt.Errorf("the port %s is above 65535", u.Port())
+	}
+	return u, nil
 }
 
 // parameter is a parameter of a query, and its first group the name.
 var parameter = regexp.MustCompile(`([^&=]+=)?[^&]+`)
 
-// RedactURL hides the password of a URL, and the values in its query, which may be keys.
+// RedactURL hides the password of a URL, a user without one, which may be a token, and the values in its query, which may be keys.
 func RedactURL(s string) string {
 	u, err := url.Parse(s)
 	switch {
@@ -48,5 +56,8 @@ func RedactURL(s string) string {
 		return s
 	}
 	u.RawQuery = parameter.ReplaceAllString(u.RawQuery, "${1}xxxxx")
+	if _, given := u.User.Password(); u.User.Username() != "" && !given {
+		u.User = url.User("xxxxx")
+	}
 	return u.Redacted()
 }

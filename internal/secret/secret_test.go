@@ -29,7 +29,7 @@ func TestParseURL(t *testing.T) {
 	if u, err := ParseURL("http://agl:s3cret@host:1/p"); err != nil || u.Host != "host:1" {
 		t.Errorf("got %v, %v", u, err)
 	}
-	for _, wrong := range []string{"http://agl:s3cret@host:x", "http://agl:s3%zz@host", "http://agl:s3cret@host\n", ":s3cret"} {
+	for _, wrong := range []string{"http://agl:s3cret@host:x", "http://agl:s3cret@host:65536", "http://agl:s3%zz@host", "http://agl:s3cret@host\n", ":s3cret"} {
 		if u, err := ParseURL(wrong); err == nil || strings.Contains(err.Error(), "s3") {
 			t.Errorf("%q: got %v, %v", wrong, u, err)
 		}
@@ -40,6 +40,7 @@ func TestRedactURL(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]string{
 		"https://agl:s3cret@host/p": "https://agl:xxxxx@host/p",
+		"https://s3cret@host/p":     "https://xxxxx@host/p",
 		"agl:s3cret@host:4747":      "(not a URL)",
 		"http://agl:s3%zz@host":     "(not a URL)",
 		"localhost:4747":            "localhost:4747",

@@ -265,6 +265,9 @@ func URL(to *string) Value {
 	}
 	return scalar(must, schema, func(r *reader, n *yaml.Node, at string) {
 		u, err := url.Parse(n.Value)
+		if err == nil && u.Port() != "" {
+			_, err = strconv.ParseUint(u.Port(), 10, 16)
+		}
 		switch {
 		case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Host == "":
 			r.failf(n, "%s: must be %s", at, must)

@@ -206,6 +206,7 @@ func TestMistakes(t *testing.T) {
 		"text: a\nbool: true\nshort: {}}\n":      "f.yaml:3: not YAML: did not find expected key",
 		"%YAML 1.2\n---\ntext: a\n":              "f.yaml:1: not YAML: found incompatible YAML document",
 		"text: a: b":                             "f.yaml:1: not YAML: mapping values are not allowed in this context",
+		"url: http://h:65536":                    "f.yaml:1: url: must be an http or https URL such as http://127.0.0.1:8000/v1",
 		"text: *x":                               "f.yaml: not YAML: unknown anchor 'x' referenced",
 		"bool: true\ntext: caf\xe9\n":            "f.yaml:2: not YAML: must be a text in UTF-8, without control characters",
 		"bool: true\ntext: a\x00b\n":             "f.yaml:2: not YAML: must be a text in UTF-8, without control characters",

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -202,7 +201,7 @@ func (f *Store) Wrap(err error) error {
 	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown && f.CA == "" {
 		hint = "\ngive the CA of its certificate by --ca or AGL_CA"
 	}
-	if f.Token == "" && f.TokenFile == "" && !strings.Contains(string(f.StoreURL), "@") && agl.ErrorCode(err) == agl.CodeUnauthorized {
+	if _, inURL := client.SplitURL(string(f.StoreURL)); f.Token == "" && f.TokenFile == "" && inURL == "" && agl.ErrorCode(err) == agl.CodeUnauthorized {
 		hint = "\ngive it by --token or AGL_TOKEN"
 	}
 	return fmt.Errorf("store %s: %w%s", secret.RedactURL(string(f.StoreURL)), err, hint)
@@ -226,7 +225,7 @@ type URL string
 
 // UnmarshalText reads a URL.
 func (u *URL) UnmarshalText(text []byte) error {
-	parsed, err := url.Parse(string(text))
+	parsed, err := secret.ParseURL(string(text))
 	if err != nil || parsed.Host == "" || (parsed.Scheme != "http" && parsed.Scheme != "https") {
 		return fmt.Errorf("got %q, must be an http or https URL such as http://localhost:4747", secret.RedactURL(string(text)))
 	}
