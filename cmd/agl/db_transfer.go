@@ -62,7 +62,10 @@ func (c *dbImportCommand) run(ctx context.Context, out *console.Console) (err er
 	if err != nil {
 		return fmt.Errorf("import %s: %w", c.File, err)
 	}
-	// Opening refuses a database that a server uses, or whose schema is newer, before the rest is read.
+	if err := c.unused(ctx); err != nil {
+		return fmt.Errorf("import %s: %w", c.File, err)
+	}
+	// Opening refuses a file that a server uses, and a newer schema, before the rest is read.
 	d, err := store.OpenDriver(ctx, c.DB.Name, store.Options{})
 	if err != nil {
 		return err
@@ -77,6 +80,21 @@ func (c *dbImportCommand) run(ctx context.Context, out *console.Console) (err er
 		return fmt.Errorf("import %s: %w; run the same command again to continue", c.File, err)
 	}
 	return summarize(out, "imported", counts, "from", c.File)
+}
+
+// unused refuses a PostgreSQL database that a server uses: it would serve a part of the export, and change what the import then
+// finds.
+func (c *dbImportCommand) unused(ctx context.Context) error {
+	if c.DB.Kind != store.Postgres {
+		return nil
+	}
+	return c.with(ctx, func(db driver.Database) error {
+		status, err := db.Status(ctx)
+		if err == nil && status.InUse {
+			err = agl.Errorf(agl.CodeIllegalState, "a server or another import uses %s: stop it first", status.Location)
+		}
+		return err
+	})
 }
 
 // records returns the number of all records.
