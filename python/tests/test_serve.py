@@ -217,6 +217,40 @@ class Serve(unittest.TestCase):
         )  # fmt: skip
         self.assertEqual((done.returncode, done.stderr), (0, "cleaned up\n"))
 
+    def test_what_an_async_handler_leaves_behind_is_of_its_attempt(self) -> None:
+        replies, done = self.kept(
+            """
+            import asyncio
+            import agl_go
+
+            second = None
+
+            async def slow():
+                await second.wait()
+                agl_go.emit_reward(agl_go.task() / 4)
+                assert agl_go.rollout().rollout_id == "ro-0"
+
+            async def fails():
+                raise ValueError("no")
+
+            async def handle(task):
+                global second
+                if second is None:
+                    second = asyncio.Event()
+                    await asyncio.gather(slow(), fails())
+                second.set()
+                await asyncio.sleep(0)
+                assert agl_go.rollout().rollout_id == "ro-1"
+                return task
+
+            agl_go.serve(handle)
+            """,
+            1, 2,
+        )  # fmt: skip
+        self.assertEqual(replies, [{"attempt_id": "at-0", "error": "ValueError: no"}, {"attempt_id": "at-1", "reward": 2.0}], done.stderr)
+        self.assertEqual(json.loads(self.result(0).read_text()), {"reward": 0.25})
+        self.assertFalse(self.result(1).exists())
+
     def test_an_async_handler_in_a_running_loop(self) -> None:
         replies, done = self.kept(
             """

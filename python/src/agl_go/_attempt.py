@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Optional
 
@@ -42,12 +43,28 @@ class LLM:
     """Further members for requests, set by the algorithm, such as {"temperature": 1.0}."""
 
 
+own_variables: ContextVar[Optional[Mapping[str, str]]] = ContextVar("own_variables", default=None)
+"""The environment of the attempt that serve has started this context for."""
+
+
+def variables() -> Mapping[str, str]:
+    """The environment of the attempt.
+
+    What an async handler has left running, such as the others of a gather of which one has failed, goes on during later attempts.
+    It keeps the environment of its own, so that its rewards are not those of another attempt.
+    """
+    own = own_variables.get()
+    if own is not None and own.get("AGL_ATTEMPT_ID") != os.environ.get("AGL_ATTEMPT_ID"):
+        return own
+    return os.environ
+
+
 def task() -> Any:
     """The input of the task: a line of the task file, decoded from JSON.
 
     Raises NoAttemptError if the process has no attempt, and ValueError if AGL_TASK, set by hand, is not JSON.
     """
-    path = os.environ.get("AGL_TASK_FILE")
+    path = variables().get("AGL_TASK_FILE")
     if path is None:
         # To try an agent by hand: AGL_TASK='{"question": "…"}' python agent.py
         text = _variable("AGL_TASK", "its task")
@@ -89,7 +106,7 @@ def llm() -> LLM:
     Raises ResourceError if the resources have no model, and NoAttemptError if the process has no attempt.
     """
     sampling_parameters: Mapping[str, Any] = {}
-    if "AGL_RESOURCES_FILE" in os.environ:  # it is not set for an agent that is tried by hand
+    if "AGL_RESOURCES_FILE" in variables():  # it is not set for an agent that is tried by hand
         models = [r for r in resources().values() if r["resource_type"] in ("llm", "proxy_llm")]
         if not models:
             raise ResourceError("the resources name no model: give the run a proxy, or the store a resource of type llm or proxy_llm")
@@ -107,15 +124,15 @@ def rollout() -> Rollout:
     return Rollout(
         rollout_id=_variable("AGL_ROLLOUT_ID", "its rollout"),
         attempt_id=_variable("AGL_ATTEMPT_ID", "its rollout"),
-        mode=os.environ.get("AGL_MODE"),
-        worker_id=os.environ.get("AGL_WORKER_ID"),
-        store_url=os.environ.get("AGL_STORE_URL"),
+        mode=variables().get("AGL_MODE"),
+        worker_id=variables().get("AGL_WORKER_ID"),
+        store_url=variables().get("AGL_STORE_URL"),
     )
 
 
 def _variable(name: str, what: str) -> str:
     try:
-        return os.environ[name]
+        return variables()[name]
     except KeyError:
         raise NoAttemptError(f"{name} is not set, so this process cannot know {what}: {_remedy()}") from None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import secrets
 import time
 import traceback
@@ -12,7 +11,7 @@ import urllib.error
 import urllib.request
 from typing import Any, Mapping, Optional
 
-from agl_go._attempt import NoAttemptError
+from agl_go._attempt import NoAttemptError, variables
 from agl_go._result import Reward, reward_members, update
 
 # As long as runners and algorithms wait for a store or a proxy that is started again.
@@ -59,7 +58,7 @@ def emit_exception(error: BaseException) -> None:
 
 def _record(body: Mapping[str, Any]) -> None:
     if not _post(body):
-        at = os.environ.get("AGL_EMIT_URL")
+        at = variables().get("AGL_EMIT_URL")
         raise NoAttemptError(
             (f"AGL_EMIT_URL is {at}, where nothing is recorded" if at else "AGL_EMIT_URL is not set, so nothing is recorded")
             + ": start this process by agl, such as `agl-go runner --store URL -- python agent.py`, with a model behind agl's proxy"
@@ -68,12 +67,13 @@ def _record(body: Mapping[str, Any]) -> None:
 
 def _post(body: Mapping[str, Any]) -> bool:
     """Sends one emission. Returns False if there is no proxy that records emissions."""
-    url = os.environ.get("AGL_EMIT_URL")
+    env = variables()
+    url = env.get("AGL_EMIT_URL")
     if not url:
         return False
-    headers = {"Content-Type": "application/json", "Authorization": "Bearer " + os.environ.get("AGL_EMIT_KEY", "none")}
-    if "TRACEPARENT" in os.environ:
-        headers["traceparent"] = os.environ["TRACEPARENT"]
+    headers = {"Content-Type": "application/json", "Authorization": "Bearer " + env.get("AGL_EMIT_KEY", "none")}
+    if "TRACEPARENT" in env:
+        headers["traceparent"] = env["TRACEPARENT"]
     # Because of the span's id, a repeated request is recorded once.
     data = json.dumps({**body, "span_id": secrets.token_hex(8)}, allow_nan=False).encode()
     deadline, delay = time.monotonic() + PATIENCE_SECONDS, 0.5

@@ -11,7 +11,7 @@ import sys
 import traceback
 from typing import Any, Awaitable, BinaryIO, Callable, Iterator, Mapping, Optional, Union
 
-from agl_go._attempt import task
+from agl_go._attempt import own_variables, task
 from agl_go._emit import emit_reward
 from agl_go._result import Reward, reason, reward_members, update
 
@@ -23,7 +23,8 @@ def serve(handler: Handler) -> None:
     """Calls the handler for tasks: in a kept process (`keepalive: stdio`) one after the other, otherwise for the only task.
 
     During a call the rest of this package and the environment variables belong to the attempt of that task. An async handler
-    runs in one event loop for all tasks, so that it can keep its clients.
+    runs in one event loop for all tasks, so that it can keep its clients. For what it leaves running there, this package belongs
+    to the attempt that has begun it.
 
     A returned reward is one more besides those that the handler has emitted: return None for what was emitted.
 
@@ -138,9 +139,11 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Sets variables, and restores them afterwards."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
+    own = own_variables.set(dict(os.environ))
     try:
         yield
     finally:
+        own_variables.reset(own)
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
