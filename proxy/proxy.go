@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -61,9 +62,10 @@ type Proxy struct {
 	unstored unstored
 	metrics  *metrics
 	admin    admin.Handler
-	sessions *session.Manager // nil if none are recorded
-	ignored  sync.Once        // for the warning that a call names a session and none are recorded
-	unnamed  session.Seldom   // for the warning that the store neither finds nor starts the session that a call names
+	sessions *session.Manager          // nil if none are recorded
+	ignored  sync.Once                 // for the warning that a call names a session and none are recorded
+	unnamed  session.Seldom            // for the warning that the store neither finds nor starts the session that a call names
+	hung     atomic.Pointer[time.Time] // when the store last left a call that names a session without an answer; nil while it answers
 	releases *releases
 	pins     pins
 	env      variables

@@ -168,15 +168,32 @@ func (p *Proxy) ready(ctx context.Context) error {
 		"the models are not served yet: the run trains or loads their weights when it starts; try again later").After(time.Second)
 }
 
-// maxNaming bounds how long a call waits for the store to find or start its session.
-const maxNaming = 2 * time.Second
+// maxNaming bounds how long a call waits for the store to find or start its session. While the store hangs, only one call in namingPause
+// waits so long, and the others for maxNamingHung.
+const (
+	maxNaming     = 2 * time.Second
+	maxNamingHung = 100 * time.Millisecond
+	namingPause   = 10 * time.Second
+)
 
 // named returns the session that the headers of a call name.
 func (p *Proxy) named(r *http.Request) (*session.Session, error) {
-	ctx, cancel := context.WithTimeout(r.Context(), maxNaming)
+	limit, now := maxNaming, time.Now()
+	if last := p.hung.Load(); last != nil && (now.Sub(*last) < namingPause || !p.hung.CompareAndSwap(last, &now)) {
+		limit = maxNamingHung
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	name, user := namedBy(r.Header)
-	return p.sessions.Named(ctx, name, user, r.Header.Get(HeaderConsent))
+	s, err := p.sessions.Named(ctx, name, user, r.Header.Get(HeaderConsent))
+	switch {
+	case err == nil:
+		p.hung.Store(nil)
+	case limit == maxNaming && ctx.Err() != nil && r.Context().Err() == nil:
+		now = time.Now()
+		p.hung.Store(&now)
+	}
+	return s, err
 }
 
 // namedBy returns the name and the user of a session from headers.

@@ -498,6 +498,56 @@ func TestSessionsWithoutStore(t *testing.T) {
 	l.call(t, "/v1/agl/sessions", ``, 502)
 }
 
+// hanging is a store that starts no rollout while it hangs.
+type hanging struct {
+	agl.Store
+	hangs atomic.Bool
+}
+
+func (h *hanging) StartRollout(ctx context.Context, p agl.StartRolloutParams) (agl.AttemptedRollout, error) {
+	if h.hangs.Load() {
+		<-ctx.Done()
+		return agl.AttemptedRollout{}, ctx.Err()
+	}
+	return h.Store.StartRollout(ctx, p)
+}
+
+// While the store hangs, few live calls wait for it, and none for long. They are recorded as soon as it answers.
+func TestSessionsWhileStoreHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &hanging{Store: memorytest.Open(t)}
+		p, _ := plugged(t, func(*http.Request) (*http.Response, error) { return respond(200, nil, "{}"), nil }, func(c *proxy.Config) {
+			c.Spans, c.Sessions = store, proxy.Sessions{Store: store, IdleTimeout: time.Hour}
+		}, "backend")
+		calls := 0
+		call := func() (took time.Duration, rollout string) {
+			calls++
+			begun := time.Now()
+			w := ask(t.Context(), p, completions, hello, http.Header{"X-Agl-Session": {fmt.Sprint("chat-", calls)}})
+			if w.Code != 200 {
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
+			return time.Since(begun), w.Header().Get(proxy.HeaderRollout)
+		}
+		store.hangs.Store(true)
+		waited, longest := time.Duration(0), time.Duration(0)
+		for range 60 {
+			took, _ := call()
+			waited, longest = waited+took, max(longest, took)
+			time.Sleep(500 * time.Millisecond)
+		}
+		if waited > 15*time.Second || longest > 3*time.Second {
+			t.Errorf("60 calls waited for %s, one for %s", waited, longest)
+		}
+		store.hangs.Store(false)
+		if _, rollout := call(); rollout == "" {
+			t.Error("a call is not recorded though the store answers")
+		}
+		closed(t, p)
+	})
+}
+
 // A proxy that records no sessions says so to those who ask for one, and serves the calls of those who name one.
 func TestNoSessions(t *testing.T) {
 	t.Parallel()
