@@ -52,25 +52,12 @@ func (o panicObserver) ObserveRollout(status agl.RolloutStatus, mode agl.Mode, d
 	o.observer.ObserveRollout(status, mode, d)
 }
 
-// callPanicObserver is a panicObserver that also observes model calls.
-type callPanicObserver struct {
-	panicObserver
-
-	calls CallObserver
-}
-
 // ObserveCall implements CallObserver.
-func (o callPanicObserver) ObserveCall(version string, promptTokens, replyTokens int64) {
-	defer o.recovered()
-	o.calls.ObserveCall(version, promptTokens, replyTokens)
-}
-
-// withoutPanics returns an observer whose panics are logged.
-func withoutPanics(o Observer, log *slog.Logger) Observer {
-	if calls, ok := o.(CallObserver); ok {
-		return callPanicObserver{panicObserver{o, log}, calls}
+func (o panicObserver) ObserveCall(version string, promptTokens, replyTokens int64) {
+	if calls, ok := o.observer.(CallObserver); ok {
+		defer o.recovered()
+		calls.ObserveCall(version, promptTokens, replyTokens)
 	}
-	return panicObserver{o, log}
 }
 
 // observedTx reports the calls of a transaction.

@@ -38,7 +38,7 @@ func (c Config) withDefaults() Config {
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Observer != nil {
-		c.Observer = withoutPanics(c.Observer, c.Logger)
+		c.Observer = panicObserver{c.Observer, c.Logger}
 	}
 	return c
 }

@@ -3,6 +3,7 @@ package proxytest
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -57,6 +58,15 @@ func SlowHeaders(script Script, wait func(ctx context.Context) error) Script {
 	}
 }
 
+// altered is a script whose replies alter changes.
+func altered(script Script, alter func(*Reply)) Script {
+	return func(ctx context.Context, r Request) Reply {
+		reply := script(ctx, r)
+		alter(&reply)
+		return reply
+	}
+}
+
 // pieces returns the pieces of a reply. A body in one piece is cut in two, so that a fault can
 // happen in its middle.
 func pieces(reply Reply) []string {
@@ -69,9 +79,8 @@ func pieces(reply Reply) []string {
 // Stall sends n pieces, but never the last one, and then nothing until the client
 // leaves.
 func Stall(script Script, n int) Script {
-	return func(ctx context.Context, r Request) Reply {
-		reply := script(ctx, r)
-		reply.Pieces, reply.Body = pieces(reply), ""
+	return altered(script, func(reply *Reply) {
+		reply.Pieces, reply.Body = pieces(*reply), ""
 		stop := min(n, len(reply.Pieces)-1)
 		reply.Step = func(ctx context.Context, i int) error {
 			if i < stop {
@@ -80,64 +89,48 @@ func Stall(script Script, n int) Script {
 			<-ctx.Done()
 			return ctx.Err()
 		}
-		return reply
-	}
+	})
 }
 
 // Cut closes the connection after n pieces, in the middle of the reply.
 func Cut(script Script, n int) Script {
-	return func(ctx context.Context, r Request) Reply {
-		reply := script(ctx, r)
-		reply.Pieces, reply.Body, reply.Cut = pieces(reply), "", true
+	return altered(script, func(reply *Reply) {
+		reply.Pieces, reply.Body, reply.Cut = pieces(*reply), "", true
 		reply.Pieces = reply.Pieces[:min(n, len(reply.Pieces))]
-		return reply
-	}
+	})
 }
 
 // Reset resets the connection after n pieces, so that the client may lose even those.
 func Reset(script Script, n int) Script {
-	return func(ctx context.Context, r Request) Reply {
-		reply := Cut(script, n)(ctx, r)
-		reply.Reset = true
-		return reply
-	}
+	return altered(Cut(script, n), func(reply *Reply) { reply.Reset = true })
 }
 
 // Typed sends a reply with another content type.
 func Typed(script Script, contentType string) Script {
-	return func(ctx context.Context, r Request) Reply {
-		reply := script(ctx, r)
-		reply.ContentType = contentType
-		return reply
-	}
+	return altered(script, func(reply *Reply) { reply.ContentType = contentType })
 }
 
 // Insert puts more pieces before a piece of a stream, such as an event that is not JSON,
 // a comment, or a line of megabytes.
 func Insert(script Script, at int, more ...string) Script {
-	return func(ctx context.Context, r Request) Reply {
-		reply := script(ctx, r)
+	return altered(script, func(reply *Reply) {
 		if len(reply.Pieces) == 0 {
-			return reply
+			return
 		}
 		at := min(at, len(reply.Pieces))
-		all := append([]string(nil), reply.Pieces[:at]...)
-		reply.Pieces = append(append(all, more...), reply.Pieces[at:]...)
-		return reply
-	}
+		reply.Pieces = slices.Concat(reply.Pieces[:at], more, reply.Pieces[at:])
+	})
 }
 
 // Chopped sends a reply in pieces of n bytes, which splits events, lines and multi-byte
 // characters.
 func Chopped(script Script, n int) Script {
-	return func(ctx context.Context, r Request) Reply {
-		reply := script(ctx, r)
+	return altered(script, func(reply *Reply) {
 		all := reply.Body + strings.Join(reply.Pieces, "")
 		reply.Body, reply.Pieces = "", nil
 		for len(all) > n {
 			reply.Pieces, all = append(reply.Pieces, all[:n]), all[n:]
 		}
 		reply.Pieces = append(reply.Pieces, all)
-		return reply
-	}
+	})
 }

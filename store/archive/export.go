@@ -105,7 +105,8 @@ func (e *exporter) record(r *driver.Record) error {
 	case r.Document != nil:
 		kind, value = kindDocument, r.Document.AppendJSON(value)
 	case r.Key != nil:
-		return e.marshal(kindKey, valueOf(r.Key))
+		k := r.Key
+		return e.marshal(kindKey, &keyValue{k.Scope, k.Fingerprint, float64(k.CreateTime), k.Made, k.ResourcesID})
 	case r.State != nil:
 		return e.marshal(kindState, (*stateValue)(r.State))
 	default:

@@ -108,16 +108,12 @@ type (
 		RolloutID string `json:"rollout_id"`
 		Last      int64  `json:"last"`
 	}
-	attemptKey struct {
-		RolloutID string `json:"rollout_id"`
-		AttemptID string `json:"attempt_id"`
-	}
 	keyValue struct {
-		Scope       string       `json:"scope"`
-		Fingerprint string       `json:"fingerprint"`
-		CreateTime  float64      `json:"create_time"`
-		Made        []attemptKey `json:"made"`
-		ResourcesID string       `json:"resources_id"`
+		Scope       string              `json:"scope"`
+		Fingerprint string              `json:"fingerprint"`
+		CreateTime  float64             `json:"create_time"`
+		Made        []driver.AttemptKey `json:"made"`
+		ResourcesID string              `json:"resources_id"`
 	}
 	stateValue struct {
 		QueueClosed     bool             `json:"queue_closed"`
@@ -231,21 +227,4 @@ func (r *lineReader) next() (*line, error) {
 
 func errCutOff(line int) error {
 	return agl.Errorf(agl.CodeInvalid, "the export ends at line %d, before its trailer: it was cut off", line)
-}
-
-// keyOf and valueOf convert between an idempotency record and its value.
-func keyOf(v *keyValue) driver.IdempotencyRecord {
-	key := driver.IdempotencyRecord{Scope: v.Scope, Fingerprint: v.Fingerprint, CreateTime: agl.Timestamp(v.CreateTime), ResourcesID: v.ResourcesID}
-	for _, made := range v.Made {
-		key.Made = append(key.Made, driver.AttemptKey(made))
-	}
-	return key
-}
-
-func valueOf(k *driver.IdempotencyRecord) *keyValue {
-	v := &keyValue{Scope: k.Scope, Fingerprint: k.Fingerprint, CreateTime: float64(k.CreateTime), ResourcesID: k.ResourcesID, Made: []attemptKey{}}
-	for _, made := range k.Made {
-		v.Made = append(v.Made, attemptKey(made))
-	}
-	return v
 }

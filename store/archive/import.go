@@ -255,7 +255,7 @@ func (im *importer) add(l *line) (err error) {
 	case kindKey:
 		var k keyValue
 		err = l.decode(&k)
-		b.keys = append(b.keys, keyOf(&k))
+		b.keys = append(b.keys, driver.IdempotencyRecord{Scope: k.Scope, Fingerprint: k.Fingerprint, CreateTime: agl.Timestamp(k.CreateTime), Made: k.Made, ResourcesID: k.ResourcesID})
 	case kindState:
 		var s stateValue
 		err = l.decode(&s)

@@ -9,7 +9,10 @@ import (
 )
 
 // AttemptKey names an attempt.
-type AttemptKey struct{ RolloutID, AttemptID string }
+type AttemptKey struct {
+	RolloutID string `json:"rollout_id"`
+	AttemptID string `json:"attempt_id"`
+}
 
 // SpanKey names a span.
 type SpanKey struct{ RolloutID, AttemptID, SpanID string }
