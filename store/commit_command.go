@@ -1,6 +1,10 @@
 package store
 
-import "github.com/agl-go/agl/store/driver"
+import (
+	"context"
+
+	"github.com/agl-go/agl/store/driver"
+)
 
 // command is one write. Its type holds the arguments and receives the answer.
 type command interface {
@@ -26,3 +30,53 @@ type header struct {
 }
 
 func (h *header) head() *header { return h }
+
+// write is a command of two functions, and the result of the second one.
+type write[T any] struct {
+	header
+
+	wants  func(want *driver.LoadParams)
+	apply  func(w *unitOfWork) (T, error)
+	result T
+}
+
+func (c *write[T]) load(want *driver.LoadParams) { c.wants(want) }
+
+func (c *write[T]) run(w *unitOfWork) (err error) {
+	c.result, err = c.apply(w)
+	return err
+}
+
+// submit runs a write. Its functions do what a command's load and run do.
+func submit[T any](ctx context.Context, s *Store, wants func(*driver.LoadParams), apply func(*unitOfWork) (T, error)) (T, error) {
+	c := &write[T]{wants: wants, apply: apply}
+	err := s.submit(ctx, c)
+	return c.result, err
+}
+
+// submitOnce is submit for a write with a key. Its repeat gets what again reads.
+func submitOnce[T any](ctx context.Context, s *Store, key *idempotencyKey, wants func(*driver.LoadParams), apply func(*unitOfWork) (T, error), again func(*driver.IdempotencyRecord) (T, error)) (T, error) {
+	var earlier *driver.IdempotencyRecord
+	out, err := submit(ctx, s, func(want *driver.LoadParams) {
+		key.load(want)
+		wants(want)
+	}, func(w *unitOfWork) (out T, err error) {
+		if earlier, err = key.replay(w); err != nil || earlier != nil {
+			return out, err
+		}
+		return apply(w)
+	})
+	if err == nil && earlier != nil {
+		return again(earlier)
+	}
+	return out, err
+}
+
+// doWrite is do for an operation that is one write.
+func doWrite[T any](ctx context.Context, s *Store, method string, invalid error, wants func(*driver.LoadParams), apply func(*unitOfWork) (T, error)) (T, error) {
+	return do(ctx, s, method, invalid, func() (T, error) { return submit(ctx, s, wants, apply) })
+}
+
+func wantRollout(id string) func(*driver.LoadParams) {
+	return func(want *driver.LoadParams) { want.Rollouts = append(want.Rollouts, id) }
+}

@@ -3,9 +3,8 @@ package store
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store/driver"
@@ -60,48 +59,42 @@ func (e *documentEntry) collect(c *driver.Changes) {
 	}
 }
 
-// documentsCommand makes all writes of a call, or none.
-type documentsCommand struct {
-	header
-
-	writes []agl.DocumentWrite
-	bodies []jsontext.Value // copies of the callers' bodies
-	result []agl.Document
+// writeDocuments makes all writes, or none.
+func (s *Store) writeDocuments(ctx context.Context, writes []agl.DocumentWrite) ([]agl.Document, error) {
+	return submit(ctx, s, func(want *driver.LoadParams) {
+		for i := range writes {
+			want.Documents = append(want.Documents, driver.DocumentKey{Kind: writes[i].Kind, ID: writes[i].ID})
+		}
+	}, func(w *unitOfWork) ([]agl.Document, error) { return w.writeDocuments(writes) })
 }
 
-func (c *documentsCommand) load(want *driver.LoadParams) {
-	for i := range c.writes {
-		want.Documents = append(want.Documents, driver.DocumentKey{Kind: c.writes[i].Kind, ID: c.writes[i].ID})
-	}
-}
-
-func (c *documentsCommand) run(w *unitOfWork) error {
-	entries := make([]*documentEntry, len(c.writes))
-	for i := range c.writes {
-		p := &c.writes[i]
+func (w *unitOfWork) writeDocuments(writes []agl.DocumentWrite) ([]agl.Document, error) {
+	entries := make([]*documentEntry, len(writes))
+	for i := range writes {
+		p := &writes[i]
 		entries[i] = w.document(driver.DocumentKey{Kind: p.Kind, ID: p.ID})
 		if err := checkVersion(p, entries[i].cur); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	c.result = make([]agl.Document, len(c.writes))
-	for i := range c.writes {
-		p, e := &c.writes[i], entries[i]
+	out := make([]agl.Document, len(writes))
+	for i := range writes {
+		p, e := &writes[i], entries[i]
 		if p.Delete {
-			c.result[i] = *e.cur
+			out[i] = *e.cur
 			w.setDocument(e, nil, p.Quiet)
 			continue
 		}
 		d := &agl.Document{
-			Kind: p.Kind, ID: p.ID, Parent: p.Parent, Sequence: p.Sequence, Version: 1, UpdateTime: w.now, Body: c.bodies[i],
+			Kind: p.Kind, ID: p.ID, Parent: p.Parent, Sequence: p.Sequence, Version: 1, UpdateTime: w.now, Body: p.Body,
 		}
 		if e.cur != nil {
 			d.Version = e.cur.Version + 1
 		}
-		c.result[i] = *d
+		out[i] = *d
 		w.setDocument(e, d, p.Quiet)
 	}
-	return nil
+	return out, nil
 }
 
 // checkVersion checks the condition of a write against the document, nil if it does not
@@ -132,7 +125,7 @@ func (s *Store) WriteDocuments(ctx context.Context, p agl.WriteDocumentsParams) 
 		if n := len(p.Writes); n > agl.MaxDocumentWrites {
 			return nil, agl.Errorf(agl.CodeInvalid, "writes: got %d, must be at most %d", n, agl.MaxDocumentWrites)
 		}
-		c := &documentsCommand{writes: p.Writes, bodies: make([]jsontext.Value, len(p.Writes))}
+		writes := slices.Clone(p.Writes)
 		named := make(map[driver.DocumentKey]struct{}, len(p.Writes))
 		for i := range p.Writes {
 			given := &p.Writes[i]
@@ -143,13 +136,12 @@ func (s *Store) WriteDocuments(ctx context.Context, p agl.WriteDocumentsParams) 
 			if len(named) != i+1 {
 				return nil, agl.Errorf(agl.CodeInvalid, "writes[%d]: %s %s is written twice", i, given.Kind, given.ID)
 			}
-			c.bodies[i] = given.Body.Clone()
+			writes[i].Body = given.Body.Clone()
 		}
 		if len(p.Writes) == 0 {
 			return []agl.Document{}, nil
 		}
-		err := s.submit(ctx, c)
-		return c.result, err
+		return s.writeDocuments(ctx, writes)
 	})
 }
 

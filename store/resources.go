@@ -88,62 +88,37 @@ func (s *Store) version(ctx context.Context, id string, version int) (u agl.Reso
 	return u, nil
 }
 
-// resourcesCommand stores a bundle: under a new id or, with upsert, under the given one.
-type resourcesCommand struct {
-	header
-
-	key       *idempotencyKey
-	id        string
-	upsert    bool
-	keep      bool // the latest bundle stays the latest
-	resources agl.Resources
-	result    *agl.ResourcesUpdate
-	replay    *driver.IdempotencyRecord
-}
-
-func (c *resourcesCommand) load(want *driver.LoadParams) {
-	c.key.load(want)
-	want.Resources = append(want.Resources, c.id)
-	if c.upsert {
-		want.ResourcesInUse = append(want.ResourcesInUse, c.id)
-	}
-}
-
-func (c *resourcesCommand) run(w *unitOfWork) (err error) {
-	if c.replay, err = c.key.replay(w); err != nil || c.replay != nil {
-		return err
-	}
-	for !c.upsert && w.resources[c.id] != nil {
-		c.id = newID("rs-", resourcesIDBytes)
-	}
-	u := agl.ResourcesUpdate{ResourcesID: c.id, CreateTime: w.now, UpdateTime: w.now, Version: 1, Resources: c.resources}
-	if old := w.resources[c.id]; old != nil {
-		u.CreateTime, u.Version = old.CreateTime, old.Version+1
-		w.keepVersion(old)
-	}
-	c.result = &u
-	w.resources[c.id] = &u
-	if !c.keep {
-		w.latestResources = agl.Some(c.id)
-		w.changes.LatestResources = w.latestResources
-	}
-	w.changes.Resources = append(w.changes.Resources, &u)
-	w.changes.Events = append(w.changes.Events, agl.Event{Kind: agl.EventResources, ResourcesID: c.id})
-	c.key.record(w, driver.IdempotencyRecord{ResourcesID: c.id})
-	return nil
-}
-
-func (s *Store) putResources(ctx context.Context, c *resourcesCommand) (agl.ResourcesUpdate, error) {
-	if err := checkResourcesUTF8(c.resources); err != nil {
+// putResources stores a bundle: under a new id or, with upsert, under the given one. With keep, the latest bundle stays the latest.
+func (s *Store) putResources(ctx context.Context, key *idempotencyKey, id string, upsert, keep bool, resources agl.Resources) (agl.ResourcesUpdate, error) {
+	if err := checkResourcesUTF8(resources); err != nil {
 		return agl.ResourcesUpdate{}, err
 	}
-	if err := s.submit(ctx, c); err != nil {
-		return agl.ResourcesUpdate{}, err
-	}
-	if c.replay != nil {
-		return s.driver.Resources(ctx, c.replay.ResourcesID)
-	}
-	return *c.result, nil
+	return submitOnce(ctx, s, key, func(want *driver.LoadParams) {
+		want.Resources = append(want.Resources, id)
+		if upsert {
+			want.ResourcesInUse = append(want.ResourcesInUse, id)
+		}
+	}, func(w *unitOfWork) (agl.ResourcesUpdate, error) {
+		for !upsert && w.resources[id] != nil {
+			id = newID("rs-", resourcesIDBytes)
+		}
+		u := agl.ResourcesUpdate{ResourcesID: id, CreateTime: w.now, UpdateTime: w.now, Version: 1, Resources: resources}
+		if old := w.resources[id]; old != nil {
+			u.CreateTime, u.Version = old.CreateTime, old.Version+1
+			w.keepVersion(old)
+		}
+		w.resources[id] = &u
+		if !keep {
+			w.latestResources = agl.Some(id)
+			w.changes.LatestResources = w.latestResources
+		}
+		w.changes.Resources = append(w.changes.Resources, &u)
+		w.changes.Events = append(w.changes.Events, agl.Event{Kind: agl.EventResources, ResourcesID: id})
+		key.record(w, driver.IdempotencyRecord{ResourcesID: id})
+		return u, nil
+	}, func(earlier *driver.IdempotencyRecord) (agl.ResourcesUpdate, error) {
+		return s.driver.Resources(ctx, earlier.ResourcesID)
+	})
 }
 
 // AddResources implements agl.Store.
@@ -151,7 +126,7 @@ func (s *Store) AddResources(ctx context.Context, p agl.AddResourcesParams) (agl
 	invalid := cmp.Or(checkIDs(givenText{"idempotency_key", p.IdempotencyKey}), p.Resources.Validate())
 	return do(ctx, s, "AddResources", invalid, func() (agl.ResourcesUpdate, error) {
 		key := newKey("add_resources", p.IdempotencyKey, nil, p.Resources.AppendJSON)
-		return s.putResources(ctx, &resourcesCommand{key: key, id: newID("rs-", resourcesIDBytes), keep: p.KeepLatest, resources: p.Resources})
+		return s.putResources(ctx, key, newID("rs-", resourcesIDBytes), false, p.KeepLatest, p.Resources)
 	})
 }
 
@@ -160,7 +135,7 @@ func (s *Store) UpdateResources(ctx context.Context, p agl.UpdateResourcesParams
 	invalid := cmp.Or(checkIDs(givenText{"resources_id", p.ResourcesID}, givenText{"idempotency_key", p.IdempotencyKey}), p.Resources.Validate())
 	return do(ctx, s, "UpdateResources", invalid, func() (agl.ResourcesUpdate, error) {
 		key := newKey("update_resources", p.IdempotencyKey, []string{p.ResourcesID}, p.Resources.AppendJSON)
-		return s.putResources(ctx, &resourcesCommand{key: key, id: p.ResourcesID, upsert: true, keep: p.KeepLatest, resources: p.Resources})
+		return s.putResources(ctx, key, p.ResourcesID, true, p.KeepLatest, p.Resources)
 	})
 }
 

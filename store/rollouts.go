@@ -59,120 +59,72 @@ func (w *unitOfWork) admit(given *agl.Rollout, status agl.RolloutStatus) *rollou
 	return w.addRollout(&r)
 }
 
-type enqueueCommand struct {
-	header
-
-	key      *idempotencyKey
-	rollouts []agl.Rollout
-	made     []*agl.Rollout
-	replay   *driver.IdempotencyRecord
-}
-
-func (c *enqueueCommand) load(want *driver.LoadParams) {
-	c.key.load(want)
-	for i := range c.rollouts {
-		want.Rollouts = append(want.Rollouts, c.rollouts[i].RolloutID)
-	}
-}
-
-func (c *enqueueCommand) run(w *unitOfWork) (err error) {
-	c.made = c.made[:0]
-	if c.replay, err = c.key.replay(w); err != nil || c.replay != nil {
-		return err
-	}
-	var keys []driver.AttemptKey
-	for i := range c.rollouts {
-		r := w.admit(&c.rollouts[i], agl.RolloutQueuing).cur
-		c.made = append(c.made, r)
-		if c.key != nil {
-			keys = append(keys, driver.AttemptKey{RolloutID: r.RolloutID})
-		}
-	}
-	c.key.record(w, driver.IdempotencyRecord{Made: keys})
-	return nil
-}
-
 // EnqueueRollouts implements agl.Store.
 func (s *Store) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams) ([]agl.Rollout, error) {
 	return do(ctx, s, "EnqueueRollouts", checkIDs(givenText{"idempotency_key", p.IdempotencyKey}), func() ([]agl.Rollout, error) {
-		c := &enqueueCommand{rollouts: make([]agl.Rollout, len(p.Rollouts)), made: make([]*agl.Rollout, 0, len(p.Rollouts))}
+		rollouts := make([]agl.Rollout, len(p.Rollouts))
 		for i := range p.Rollouts {
 			var err error
-			if c.rollouts[i], err = newRollout(&p.Rollouts[i]); err != nil {
+			if rollouts[i], err = newRollout(&p.Rollouts[i]); err != nil {
 				if len(p.Rollouts) > 1 {
 					err = agl.Errorf(agl.ErrorCode(err), "rollouts[%d]: %w", i, err)
 				}
 				return nil, err
 			}
 		}
-		c.key = newKey("enqueue", p.IdempotencyKey, nil, func(dst []byte) []byte {
+		key := newKey("enqueue", p.IdempotencyKey, nil, func(dst []byte) []byte {
 			for i := range p.Rollouts {
 				dst = p.Rollouts[i].AppendJSON(dst)
 			}
 			return dst
 		})
-		if err := s.submit(ctx, c); err != nil {
-			return nil, err
-		}
-		out := make([]agl.Rollout, 0, len(c.rollouts))
-		if c.replay == nil {
-			for _, r := range c.made {
-				out = append(out, *r)
+		return submitOnce(ctx, s, key, func(want *driver.LoadParams) {
+			for i := range rollouts {
+				want.Rollouts = append(want.Rollouts, rollouts[i].RolloutID)
 			}
+		}, func(w *unitOfWork) ([]agl.Rollout, error) {
+			out := make([]agl.Rollout, len(rollouts))
+			var keys []driver.AttemptKey
+			for i := range rollouts {
+				out[i] = *w.admit(&rollouts[i], agl.RolloutQueuing).cur
+				if key != nil {
+					keys = append(keys, driver.AttemptKey{RolloutID: out[i].RolloutID})
+				}
+			}
+			key.record(w, driver.IdempotencyRecord{Made: keys})
 			return out, nil
-		}
-		found, err := s.replayAttempts(ctx, c.replay)
-		for i := range found {
-			out = append(out, found[i].Rollout)
-		}
-		return out, err
+		}, func(earlier *driver.IdempotencyRecord) ([]agl.Rollout, error) {
+			found, err := s.replayAttempts(ctx, earlier)
+			out := make([]agl.Rollout, len(found))
+			for i := range found {
+				out[i] = found[i].Rollout
+			}
+			return out, err
+		})
 	})
 }
 
-// startCommand starts a new rollout, or another attempt of an existing one.
-type startCommand struct {
-	header
-
-	key       *idempotencyKey
-	rollout   *agl.Rollout // nil for another attempt
-	rolloutID string
-	worker    agl.Null[string]
-	result    agl.AttemptedRollout
-	replay    *driver.IdempotencyRecord
-}
-
-func (c *startCommand) load(want *driver.LoadParams) {
-	c.key.load(want)
-	want.Rollouts = append(want.Rollouts, c.rolloutID)
-	if c.worker.V != "" {
-		want.Workers = append(want.Workers, c.worker.V)
-	}
-}
-
-func (c *startCommand) run(w *unitOfWork) (err error) {
-	if c.replay, err = c.key.replay(w); err != nil || c.replay != nil {
-		return err
-	}
-	var e *rolloutEntry
-	if c.rollout != nil {
-		e = w.admit(c.rollout, agl.RolloutPreparing)
-	} else if e = w.rollout(c.rolloutID); e == nil {
-		return errRollout(c.rolloutID)
-	}
-	w.syncWorker(w.startAttempt(e, c.worker))
-	c.result = e.attempted()
-	c.key.recordAttempts(w, []agl.AttemptedRollout{c.result})
-	return nil
-}
-
-func (s *Store) start(ctx context.Context, c *startCommand) (agl.AttemptedRollout, error) {
-	if err := s.submit(ctx, c); err != nil {
-		return agl.AttemptedRollout{}, err
-	}
-	if c.replay != nil {
-		return s.replayAttempt(ctx, c.replay)
-	}
-	return c.result, nil
+// start starts a new rollout, or another attempt of an existing one if rollout is nil.
+func (s *Store) start(ctx context.Context, key *idempotencyKey, rollout *agl.Rollout, rolloutID string, worker agl.Null[string]) (agl.AttemptedRollout, error) {
+	return submitOnce(ctx, s, key, func(want *driver.LoadParams) {
+		want.Rollouts = append(want.Rollouts, rolloutID)
+		if worker.V != "" {
+			want.Workers = append(want.Workers, worker.V)
+		}
+	}, func(w *unitOfWork) (agl.AttemptedRollout, error) {
+		var e *rolloutEntry
+		if rollout != nil {
+			e = w.admit(rollout, agl.RolloutPreparing)
+		} else if e = w.rollout(rolloutID); e == nil {
+			return agl.AttemptedRollout{}, errRollout(rolloutID)
+		}
+		w.syncWorker(w.startAttempt(e, worker))
+		made := e.attempted()
+		key.recordAttempts(w, []agl.AttemptedRollout{made})
+		return made, nil
+	}, func(earlier *driver.IdempotencyRecord) (agl.AttemptedRollout, error) {
+		return s.replayAttempt(ctx, earlier)
+	})
 }
 
 // StartRollout implements agl.Store.
@@ -191,7 +143,7 @@ func (s *Store) StartRollout(ctx context.Context, p agl.StartRolloutParams) (agl
 		key := newKey("start_rollout", p.IdempotencyKey, nil, func(dst []byte) []byte {
 			return append(p.AppendJSON(dst), p.WorkerID.V...)
 		})
-		return s.start(ctx, &startCommand{key: key, rollout: &r, rolloutID: r.RolloutID, worker: p.WorkerID})
+		return s.start(ctx, key, &r, r.RolloutID, p.WorkerID)
 	})
 }
 
@@ -202,26 +154,14 @@ func (s *Store) StartAttempt(ctx context.Context, p agl.StartAttemptParams) (agl
 		key := newKey("start_attempt", p.IdempotencyKey, []string{p.RolloutID}, func(dst []byte) []byte {
 			return append(dst, p.WorkerID.V...)
 		})
-		return s.start(ctx, &startCommand{key: key, rolloutID: p.RolloutID, worker: p.WorkerID})
+		return s.start(ctx, key, nil, p.RolloutID, p.WorkerID)
 	})
 }
 
-type updateRolloutCommand struct {
-	header
-
-	params agl.UpdateRolloutParams
-	result agl.Rollout
-}
-
-func (c *updateRolloutCommand) load(want *driver.LoadParams) {
-	want.Rollouts = append(want.Rollouts, c.params.RolloutID)
-}
-
-func (c *updateRolloutCommand) run(w *unitOfWork) error {
-	p := &c.params
+func (w *unitOfWork) updateRollout(p *agl.UpdateRolloutParams) (agl.Rollout, error) {
 	e := w.rollout(p.RolloutID)
 	if e == nil { // in the reference's words
-		return agl.Errorf(agl.CodeNotFound, "Item does not exist with primary key(s): rollout_id='%s'", p.RolloutID)
+		return agl.Rollout{}, agl.Errorf(agl.CodeNotFound, "Item does not exist with primary key(s): rollout_id='%s'", p.RolloutID)
 	}
 	r := *e.cur
 	if p.Input != nil {
@@ -243,14 +183,13 @@ func (c *updateRolloutCommand) run(w *unitOfWork) error {
 	if p.Status != nil {
 		r, ended, err := rolloutStatusSet(r, e.latestAttempt(), *p.Status, w.now)
 		if err != nil {
-			return err
+			return agl.Rollout{}, err
 		}
 		w.setBoth(e, r, ended)
 	} else {
 		w.setRollout(e, &r)
 	}
-	c.result = *e.cur
-	return nil
+	return *e.cur, nil
 }
 
 // setBoth sets a rollout and, if it has changed, its latest attempt.
@@ -264,10 +203,8 @@ func (w *unitOfWork) setBoth(e *rolloutEntry, r agl.Rollout, latest *agl.Attempt
 
 // UpdateRollout implements agl.Store.
 func (s *Store) UpdateRollout(ctx context.Context, p agl.UpdateRolloutParams) (agl.Rollout, error) {
-	return do(ctx, s, "UpdateRollout", checkRolloutUpdate(&p), func() (agl.Rollout, error) {
-		c := &updateRolloutCommand{params: p}
-		err := s.submit(ctx, c)
-		return c.result, err
+	return doWrite(ctx, s, "UpdateRollout", checkRolloutUpdate(&p), wantRollout(p.RolloutID), func(w *unitOfWork) (agl.Rollout, error) {
+		return w.updateRollout(&p)
 	})
 }
 
@@ -294,78 +231,50 @@ func checkRolloutUpdate(p *agl.UpdateRolloutParams) error {
 	return nil
 }
 
-type cancelCommand struct {
-	header
-
-	rolloutID string
-	result    agl.Rollout
-}
-
-func (c *cancelCommand) load(want *driver.LoadParams) {
-	want.Rollouts = append(want.Rollouts, c.rolloutID)
-}
-
-func (c *cancelCommand) run(w *unitOfWork) error {
-	e := w.rollout(c.rolloutID)
-	if e == nil {
-		return errRollout(c.rolloutID)
-	}
-	if !e.cur.Status.Finished() {
-		r, ended := cancel(*e.cur, e.latestAttempt(), w.now)
-		w.setBoth(e, r, ended)
-	}
-	c.result = *e.cur
-	return nil
-}
-
 // CancelRollout implements agl.Store.
 func (s *Store) CancelRollout(ctx context.Context, p agl.CancelRolloutParams) (agl.Rollout, error) {
-	return do(ctx, s, "CancelRollout", nil, func() (agl.Rollout, error) {
-		c := &cancelCommand{rolloutID: p.RolloutID}
-		err := s.submit(ctx, c)
-		return c.result, err
+	return doWrite(ctx, s, "CancelRollout", nil, wantRollout(p.RolloutID), func(w *unitOfWork) (agl.Rollout, error) {
+		e := w.rollout(p.RolloutID)
+		if e == nil {
+			return agl.Rollout{}, errRollout(p.RolloutID)
+		}
+		if !e.cur.Status.Finished() {
+			r, ended := cancel(*e.cur, e.latestAttempt(), w.now)
+			w.setBoth(e, r, ended)
+		}
+		return *e.cur, nil
 	})
-}
-
-type deleteCommand struct {
-	header
-
-	rolloutID string
-	workers   []string // busy with the rollout
-}
-
-func (c *deleteCommand) load(want *driver.LoadParams) {
-	want.Rollouts = append(want.Rollouts, c.rolloutID)
-	want.Workers = append(want.Workers, c.workers...)
-}
-
-func (c *deleteCommand) run(w *unitOfWork) error {
-	e := w.rollout(c.rolloutID)
-	switch {
-	case e == nil:
-		return errRollout(c.rolloutID)
-	case !e.cur.Status.Finished():
-		return agl.Errorf(agl.CodeIllegalState, "Rollout %s is %s: only a finished rollout can be deleted, cancel it first",
-			c.rolloutID, e.cur.Status)
-	}
-	w.deleteRollout(e, c.workers)
-	return nil
 }
 
 // DeleteRollout implements agl.Store.
 func (s *Store) DeleteRollout(ctx context.Context, p agl.DeleteRolloutParams) error {
 	return s.run(ctx, "DeleteRollout", nil, func() error {
-		c := &deleteCommand{rolloutID: p.RolloutID}
+		var workers []string // busy with the rollout
 		found, err := s.driver.Rollouts(ctx, []string{p.RolloutID})
 		if err == nil && len(found) > 0 && found[0].Attempt != nil && found[0].Attempt.SequenceID > 1 {
 			var busy map[string][]string
 			busy, err = s.busyWorkers(ctx)
-			c.workers = busy[p.RolloutID]
+			workers = busy[p.RolloutID]
 		}
 		if err != nil {
 			return err
 		}
-		return s.submit(ctx, c)
+		_, err = submit(ctx, s, func(want *driver.LoadParams) {
+			want.Rollouts = append(want.Rollouts, p.RolloutID)
+			want.Workers = append(want.Workers, workers...)
+		}, func(w *unitOfWork) (struct{}, error) {
+			e := w.rollout(p.RolloutID)
+			switch {
+			case e == nil:
+				return struct{}{}, errRollout(p.RolloutID)
+			case !e.cur.Status.Finished():
+				return struct{}{}, agl.Errorf(agl.CodeIllegalState, "Rollout %s is %s: only a finished rollout can be deleted, cancel it first",
+					p.RolloutID, e.cur.Status)
+			}
+			w.deleteRollout(e, workers)
+			return struct{}{}, nil
+		})
+		return err
 	})
 }
 

@@ -7,27 +7,8 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
-type updateAttemptCommand struct {
-	header
-
-	params agl.UpdateAttemptParams
-	result agl.Attempt
-}
-
-func (c *updateAttemptCommand) load(want *driver.LoadParams) {
-	p := &c.params
-	want.Rollouts = append(want.Rollouts, p.RolloutID)
-	if p.AttemptID != agl.LatestAttempt {
-		want.Attempts = append(want.Attempts, driver.AttemptKey{RolloutID: p.RolloutID, AttemptID: p.AttemptID})
-	}
-	if p.WorkerID != nil && *p.WorkerID != "" {
-		want.Workers = append(want.Workers, *p.WorkerID)
-	}
-}
-
-// target finds the attempt that an update names.
-func (c *updateAttemptCommand) target(w *unitOfWork) (*rolloutEntry, *attemptEntry, error) {
-	p := &c.params
+// attemptOf finds the attempt that an update names.
+func (w *unitOfWork) attemptOf(p *agl.UpdateAttemptParams) (*rolloutEntry, *attemptEntry, error) {
 	r := w.rollout(p.RolloutID)
 	switch {
 	case r == nil:
@@ -44,11 +25,10 @@ func (c *updateAttemptCommand) target(w *unitOfWork) (*rolloutEntry, *attemptEnt
 	return r, a, nil
 }
 
-func (c *updateAttemptCommand) run(w *unitOfWork) error {
-	p := &c.params
-	re, ae, err := c.target(w)
+func (w *unitOfWork) updateAttempt(p *agl.UpdateAttemptParams) (agl.Attempt, error) {
+	re, ae, err := w.attemptOf(p)
 	if err != nil {
-		return err
+		return agl.Attempt{}, err
 	}
 	r, a := *re.cur, *ae.cur
 	worker := a.WorkerID.V
@@ -74,8 +54,7 @@ func (c *updateAttemptCommand) run(w *unitOfWork) error {
 	if p.Status != nil || p.WorkerID != nil {
 		w.syncWorker(&a)
 	}
-	c.result = a
-	return nil
+	return a, nil
 }
 
 // UpdateAttempt implements agl.Store.
@@ -89,9 +68,15 @@ func (s *Store) UpdateAttempt(ctx context.Context, p agl.UpdateAttemptParams) (a
 				return agl.Attempt{}, err
 			}
 		}
-		c := &updateAttemptCommand{params: p}
-		err := s.submit(ctx, c)
-		return c.result, err
+		return submit(ctx, s, func(want *driver.LoadParams) {
+			want.Rollouts = append(want.Rollouts, p.RolloutID)
+			if p.AttemptID != agl.LatestAttempt {
+				want.Attempts = append(want.Attempts, driver.AttemptKey{RolloutID: p.RolloutID, AttemptID: p.AttemptID})
+			}
+			if p.WorkerID != nil && *p.WorkerID != "" {
+				want.Workers = append(want.Workers, *p.WorkerID)
+			}
+		}, func(w *unitOfWork) (agl.Attempt, error) { return w.updateAttempt(&p) })
 	})
 }
 

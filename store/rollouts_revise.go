@@ -10,34 +10,18 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
-type reviseCommand struct {
-	header
-
-	params agl.ReviseRolloutParams
-	result agl.AttemptedRollout
-}
-
-func (c *reviseCommand) load(want *driver.LoadParams) {
-	want.Rollouts = append(want.Rollouts, c.params.RolloutID)
-	if c.params.NumberKey != "" {
-		want.Sequences = append(want.Sequences, c.params.NumberKey)
-	}
-}
-
-func (c *reviseCommand) run(w *unitOfWork) error {
-	p := &c.params
+func (w *unitOfWork) revise(p *agl.ReviseRolloutParams) (revised agl.AttemptedRollout, err error) {
 	e := w.rollout(p.RolloutID)
 	switch {
 	case e == nil:
-		return errRollout(p.RolloutID)
+		return revised, errRollout(p.RolloutID)
 	case !bytes.Equal(e.cur.Metadata, p.IfMetadata):
-		return agl.Errorf(agl.CodeConflict, "Rollout %s: its metadata has changed", p.RolloutID)
+		return revised, agl.Errorf(agl.CodeConflict, "Rollout %s: its metadata has changed", p.RolloutID)
 	}
 	r, latest := *e.cur, e.latestAttempt()
 	if p.Status != nil {
-		var err error
 		if r, latest, err = statusRevised(r, latest, *p.Status, w.now); err != nil {
-			return err
+			return revised, err
 		}
 	}
 	r.Metadata = objectOrNil(p.Metadata)
@@ -45,23 +29,23 @@ func (c *reviseCommand) run(w *unitOfWork) error {
 		sequence := w.sequence(p.NumberKey)
 		number := max(sequence.Last+1, p.NumberMin)
 		if number > maxSequenceID {
-			return errSequenceEnd(p.NumberKey)
+			return revised, errSequenceEnd(p.NumberKey)
 		}
 		w.setSequence(sequence, number)
 		r.Metadata = rawjson.Set(r.Metadata, p.NumberKey, strconv.AppendInt(nil, number, 10))
 	}
 	w.setBoth(e, r, latest)
-	c.result = e.attempted()
-	return nil
+	return e.attempted(), nil
 }
 
 // ReviseRollout implements agl.Store.
 func (s *Store) ReviseRollout(ctx context.Context, p agl.ReviseRolloutParams) (agl.AttemptedRollout, error) {
-	return do(ctx, s, "ReviseRollout", checkRevision(&p), func() (agl.AttemptedRollout, error) {
-		c := &reviseCommand{params: p}
-		err := s.submit(ctx, c)
-		return c.result, err
-	})
+	return doWrite(ctx, s, "ReviseRollout", checkRevision(&p), func(want *driver.LoadParams) {
+		want.Rollouts = append(want.Rollouts, p.RolloutID)
+		if p.NumberKey != "" {
+			want.Sequences = append(want.Sequences, p.NumberKey)
+		}
+	}, func(w *unitOfWork) (agl.AttemptedRollout, error) { return w.revise(&p) })
 }
 
 func checkRevision(p *agl.ReviseRolloutParams) error {

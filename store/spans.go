@@ -285,38 +285,22 @@ func inSpans(spans []agl.Span, i int, err error) error {
 	return err
 }
 
-type reserveCommand struct {
-	header
-
-	rolloutID string
-	count     int
-	first     int64
-}
-
-func (c *reserveCommand) load(want *driver.LoadParams) {
-	want.Sequences = append(want.Sequences, c.rolloutID)
-}
-
-func (c *reserveCommand) run(w *unitOfWork) error {
-	e := w.sequence(c.rolloutID)
-	if e.Last > maxSequenceID-int64(c.count) {
-		return errSequenceEnd(c.rolloutID)
-	}
-	c.first = e.Last + 1
-	w.setSequence(e, e.Last+int64(c.count))
-	w.issued.note(c.rolloutID, c.first, w.now)
-	return nil
-}
-
 // ReserveSequenceIDs implements agl.Store.
 func (s *Store) ReserveSequenceIDs(ctx context.Context, p agl.ReserveSequenceIDsParams) (int64, error) {
 	invalid := checkIDs(givenText{"rollout_id", p.RolloutID})
 	if p.Count < 0 || p.Count > maxReserved {
 		invalid = agl.Errorf(agl.CodeInvalid, "count: got %d, must be between 1 and %d", p.Count, maxReserved)
 	}
-	return do(ctx, s, "ReserveSequenceIDs", invalid, func() (int64, error) {
-		c := &reserveCommand{rolloutID: p.RolloutID, count: max(p.Count, 1)}
-		err := s.submit(ctx, c)
-		return c.first, err
+	wants := func(want *driver.LoadParams) { want.Sequences = append(want.Sequences, p.RolloutID) }
+	return doWrite(ctx, s, "ReserveSequenceIDs", invalid, wants, func(w *unitOfWork) (int64, error) {
+		count := int64(max(p.Count, 1))
+		e := w.sequence(p.RolloutID)
+		if e.Last > maxSequenceID-count {
+			return 0, errSequenceEnd(p.RolloutID)
+		}
+		first := e.Last + 1
+		w.setSequence(e, e.Last+count)
+		w.issued.note(p.RolloutID, first, w.now)
+		return first, nil
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/store/driver"
@@ -161,7 +160,6 @@ func (s *Store) noteClock(ctx context.Context, now clockNote) error {
 		return err
 	}
 	key := driver.ClockNote()
-	return s.submit(ctx, &documentsCommand{
-		writes: []agl.DocumentWrite{{Kind: key.Kind, ID: key.ID, Body: body, Quiet: true}}, bodies: []jsontext.Value{body},
-	})
+	_, err = s.writeDocuments(ctx, []agl.DocumentWrite{{Kind: key.Kind, ID: key.ID, Body: body, Quiet: true}})
+	return err
 }

@@ -114,20 +114,6 @@ func (s *Store) watchNow(ctx context.Context, plan *watchPlan) error {
 	return err
 }
 
-// recheckCommand makes the batch offer the queue to the waiters.
-type recheckCommand struct {
-	header
-
-	waiters *waiters
-}
-
-func (*recheckCommand) load(*driver.LoadParams) {}
-
-func (c *recheckCommand) run(*unitOfWork) error {
-	c.waiters.recheck = true
-	return nil
-}
-
 // notice passes on a change that another process has committed.
 func (s *Store) notice(ctx context.Context, n driver.Notice) error {
 	for len(n.Rollouts) > 0 {
@@ -139,7 +125,11 @@ func (s *Store) notice(ctx context.Context, n driver.Notice) error {
 	}
 	s.signal.broadcast()
 	if n.Queue {
-		return s.submit(ctx, &recheckCommand{waiters: &s.waiters})
+		_, err := submit(ctx, s, func(*driver.LoadParams) {}, func(*unitOfWork) (struct{}, error) {
+			s.waiters.recheck = true // the batch offers the queue to the waiters
+			return struct{}{}, nil
+		})
+		return err
 	}
 	return nil
 }

@@ -8,37 +8,26 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
-type heartbeatCommand struct {
-	header
-
-	params agl.UpdateWorkerParams
-	result agl.Worker
-}
-
-func (c *heartbeatCommand) load(want *driver.LoadParams) {
-	want.Workers = append(want.Workers, c.params.WorkerID)
-}
-
-func (c *heartbeatCommand) run(w *unitOfWork) error {
-	e := w.worker(c.params.WorkerID)
-	w.setWorker(e, workerHeartbeat(*e.cur, c.params.HeartbeatStats, w.now))
-	c.result = *e.cur
+// heartbeat records a heartbeat of a worker, which is also one of the attempt that it works on.
+func (w *unitOfWork) heartbeat(p *agl.UpdateWorkerParams) agl.Worker {
+	e := w.worker(p.WorkerID)
+	w.setWorker(e, workerHeartbeat(*e.cur, p.HeartbeatStats, w.now))
 	if !e.cur.CurrentAttemptID.Valid {
-		return nil
+		return *e.cur
 	}
 	r := w.rollout(e.cur.CurrentRolloutID.V)
 	if r == nil || r.latest == nil || !worksOn(e.cur, r.latest.cur) {
-		return nil
+		return *e.cur
 	}
 	// Several processes may use one worker id; then a heartbeat does not say which of their attempts is alive.
 	// Neither does the heartbeat of a worker that has asked for work since it got this attempt: it is another process
 	// with the same id, or a restarted one.
 	asked := e.cur.LastDequeueTime.V > e.cur.LastBusyTime.V
-	if a := *r.latest.cur; a.Status.Live() && a.WorkerID.V == c.params.WorkerID && !asked && w.liveAttempts(e) == 1 {
+	if a := *r.latest.cur; a.Status.Live() && a.WorkerID.V == p.WorkerID && !asked && w.liveAttempts(e) == 1 {
 		a.LastHeartbeatTime = agl.Some(w.now)
 		w.setAttempt(r.latest, &a)
 	}
-	return nil
+	return *e.cur
 }
 
 // busyWorkers returns the ids of the busy workers, by the rollout that each is busy with. When a rollout is deleted they are
@@ -56,11 +45,8 @@ func (s *Store) busyWorkers(ctx context.Context) (map[string][]string, error) {
 // UpdateWorker implements agl.Store.
 func (s *Store) UpdateWorker(ctx context.Context, p agl.UpdateWorkerParams) (agl.Worker, error) {
 	invalid := cmp.Or(checkIDs(givenText{"worker_id", p.WorkerID}), checkObject("heartbeat_stats", p.HeartbeatStats, false))
-	return do(ctx, s, "UpdateWorker", invalid, func() (agl.Worker, error) {
-		c := &heartbeatCommand{params: p}
-		err := s.submit(ctx, c)
-		return c.result, err
-	})
+	wants := func(want *driver.LoadParams) { want.Workers = append(want.Workers, p.WorkerID) }
+	return doWrite(ctx, s, "UpdateWorker", invalid, wants, func(w *unitOfWork) (agl.Worker, error) { return w.heartbeat(&p), nil })
 }
 
 // GetWorker implements agl.Store.
