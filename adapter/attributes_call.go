@@ -52,21 +52,17 @@ func isCallAttribute(name []byte) bool {
 	if bytes.IndexByte(name, '\\') >= 0 {
 		name = []byte(rawjson.UnquoteName(name))
 	}
-	switch string(name) {
-	case agl.AttrGenAIResponseID, agl.AttrOperationOutput + ".id", attrVLLMID,
-		agl.AttrPromptTokenIDs, agl.AttrResponseTokenIDs, agl.AttrLogprobsContent, agl.AttrGenAICompletion + ".0.finish_reason",
-		attrVLLMPromptTokenIDs, attrVLLMResponseTokenIDs, attrVLLMChoices,
-		agl.AttrModelVersion, agl.AttrModelVersionEnd, agl.AttrGenAIRequestModel,
-		attrDelivered, attrOutcome, agl.AttrTurn, agl.AttrTurnType,
-		attrTaskOutput, attrEntityOutput, attrAnnotatedReward:
-		return true
-	}
-	if parameter, ok := bytes.CutPrefix(name, []byte(agl.AttrGenAIRequest+".")); ok {
-		known, _ := neutralSampling(string(parameter), 0)
-		return known
-	}
-	return bytes.HasPrefix(name, []byte(agl.AttrReward))
+	return callNames[string(name)] || bytes.HasPrefix(name, []byte(agl.AttrReward))
 }
+
+// callNames has the names for which isCallAttribute is true, besides the prefix of rewards.
+var callNames = func() map[string]bool {
+	names := map[string]bool{agl.AttrPromptTokenIDs: true, attrVLLMPromptTokenIDs: true}
+	for _, name := range callAttributes() {
+		names[name] = true
+	}
+	return names
+}()
 
 // callAttributes returns the names for which isCallAttribute is true, without those of the values of the short form, for
 // [agl.ShortForm].

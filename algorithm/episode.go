@@ -124,12 +124,15 @@ const (
 )
 
 // DescribeMasked lists masks and how many rollouts each has, as in "missing_reward 3, timeout 1"; of none, "none".
-func DescribeMasked(masked map[Mask]int) string {
+func DescribeMasked(masked map[Mask]int) string { return cmp.Or(DescribeCounts(masked), "none") }
+
+// DescribeCounts lists keys and the number of each, in order.
+func DescribeCounts[K ~string](n map[K]int) string {
 	var parts []string
-	for _, mask := range slices.Sorted(maps.Keys(masked)) {
-		parts = append(parts, fmt.Sprintf("%s %d", mask, masked[mask]))
+	for _, key := range slices.Sorted(maps.Keys(n)) {
+		parts = append(parts, fmt.Sprintf("%s %d", key, n[key]))
 	}
-	return cmp.Or(strings.Join(parts, ", "), "none")
+	return strings.Join(parts, ", ")
 }
 
 // Failure returns why the rollout has no reward that counts, as far as is known without its spans; empty if it may have one.

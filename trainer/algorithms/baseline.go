@@ -93,7 +93,7 @@ func (r *baselineRun) Result() Result {
 			continue
 		}
 		fmt.Fprintf(&report, "| %s | %d | %d | %s | %d | %s |\n",
-			part.name, part.Rollouts, part.Attempts, meanReward("none", "**%.3f**", part.Rewarded, part.RewardMean), part.Rewarded, counts(part.Outcomes))
+			part.name, part.Rollouts, part.Attempts, meanReward("none", "**%.3f**", part.Rewarded, part.RewardMean), part.Rewarded, algorithm.DescribeCounts(part.Outcomes))
 		mean := "no reward"
 		if part.Rewarded > 0 {
 			mean = fmt.Sprintf("mean reward %.3f of %d", part.RewardMean, part.Rewarded)
@@ -102,7 +102,7 @@ func (r *baselineRun) Result() Result {
 		if part.Rollouts == 1 {
 			tasks = "task"
 		}
-		fmt.Fprintf(&text, "%s: %d %s, %s, %s\n", part.name, part.Rollouts, tasks, mean, counts(part.Outcomes))
+		fmt.Fprintf(&text, "%s: %d %s, %s, %s\n", part.name, part.Rollouts, tasks, mean, algorithm.DescribeCounts(part.Outcomes))
 	}
 	return Result{Summary: BaselineSummary(seen), Report: report.String(), Text: text.String(), Repeats: "skips the tasks that are done"}
 }

@@ -123,16 +123,7 @@ func reportMasked(masked map[algorithm.Mask]int, rollouts int) string {
 	if len(masked) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("\nOf %s rollouts, these count in no reward: %s.\n", display.Count(int64(rollouts)), counts(masked))
-}
-
-// counts writes a number for each key.
-func counts[K ~string](n map[K]int) string {
-	var parts []string
-	for _, key := range slices.Sorted(maps.Keys(n)) {
-		parts = append(parts, fmt.Sprintf("%s %d", key, n[key]))
-	}
-	return strings.Join(parts, ", ")
+	return fmt.Sprintf("\nOf %s rollouts, these count in no reward: %s.\n", display.Count(int64(rollouts)), algorithm.DescribeCounts(masked))
 }
 
 // validationText describes the validations on a terminal.
