@@ -55,7 +55,7 @@ func ClientURL(listener net.Listener) string {
 
 // serveStore starts serving a store to other processes. shutdown closes the listener.
 func serveStore(listener net.Listener, opened OpenedStore, token string, log *slog.Logger) (*storeServer, error) {
-	config := server.Config{Store: opened.Store, Metrics: opened.Metrics, UI: opened.UI, Token: token, Logger: log}
+	config := server.Config{Store: opened.Store, Metrics: opened.Metrics, Collector: opened.Collector, UI: opened.UI, Token: token, Logger: log}
 	if documents, ok := opened.Store.(agl.DocumentStore); ok {
 		config.Keys, config.Audit = access.NewKeys(documents), access.NewAudit(documents)
 	}

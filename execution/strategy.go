@@ -59,6 +59,8 @@ type OpenedStore struct {
 	Close func() error
 	// Metrics, if not nil, are the store's metrics, which a store server serves, too.
 	Metrics *server.Metrics
+	// Collector, if not nil, hands out finished rollouts at the store server.
+	Collector agl.Collector
 	// UI is the web page of the store server; nil is the plain one of [server.Config].
 	UI http.Handler
 }

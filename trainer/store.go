@@ -43,7 +43,10 @@ func openStore(ctx context.Context, cfg Config) (_ execution.OpenedStore, err er
 	}
 	closing := context.WithoutCancel(ctx)
 	opened := execution.OpenedStore{Store: s, Close: func() error { return s.Close(closing) }, Metrics: metrics, UI: page}
-	if err := resume(ctx, cfg, s, name.Kind); err != nil {
+	if opened.Collector, err = collectorOf(s, cfg.Logger); err == nil {
+		err = resume(ctx, cfg, s, name.Kind)
+	}
+	if err != nil {
 		return execution.OpenedStore{}, errors.Join(err, opened.Close())
 	}
 	return opened, nil

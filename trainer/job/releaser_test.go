@@ -258,6 +258,9 @@ algorithm: {online: {steps: 9, rollouts: 16, max_wait: 1s, warm: 4, max_stalenes
 			if r.Release != tried[0].ID || r.Candidate != tried[0].Candidate {
 				t.Errorf("after the restart %+v is tried", r)
 			}
+			if got, err := s.Collect(ctx, agl.CollectParams{}); err != nil || len(got.Rollouts) == 0 { // as at the server of agl store
+				t.Errorf("%d sessions are handed out, %v", len(got.Rollouts), err)
+			}
 			for ticks := time.NewTicker(20 * time.Millisecond); ctx.Err() == nil; <-ticks.C { // the candidate answers again
 				one, err := s.GetRelease(ctx, r.Release)
 				if err == nil && one.Evidence.Sessions[release.Candidate] > tried[0].Evidence.Sessions[release.Candidate] {
