@@ -404,7 +404,8 @@ func TestEventsOfABackup(t *testing.T) {
 	if got, err := d.Events(t.Context(), list.Last, 10); err != nil || got.Reset {
 		t.Errorf("before: %+v, error %v, want no reset", got, err)
 	}
-	execute(t, databaseURL, `CREATE TABLE agl.backup (LIKE agl.events INCLUDING ALL); DROP TABLE agl.events; ALTER TABLE agl.backup RENAME TO events`)
+	execute(t, databaseURL, `CREATE TABLE agl.backup (LIKE agl.events INCLUDING ALL); DROP TABLE agl.events; ALTER TABLE agl.backup RENAME TO events;
+		ALTER INDEX agl.backup_pkey RENAME TO events_pkey`)
 	got, err := d.Events(t.Context(), list.Last, 10)
 	if err != nil || !got.Reset {
 		t.Errorf("an id from before: %+v, error %v, want a reset", got, err)

@@ -398,6 +398,9 @@ func TestTablesIncomplete(t *testing.T) {
 		if !errors.Is(err, agl.ErrUnavailable) || !strings.Contains(err.Error(), "incomplete") {
 			t.Errorf("%s: spans: error %v, want unavailable", part[0], err)
 		}
+		if _, err := s.WaitForRollouts(t.Context(), agl.WaitForRolloutsParams{RolloutIDs: []string{"r"}}); !errors.Is(err, agl.ErrUnavailable) {
+			t.Errorf("%s: wait: error %v, want unavailable", part[0], err)
+		}
 		if err := s.Ready(t.Context()); !errors.Is(err, agl.ErrUnavailable) {
 			t.Errorf("%s: ready: error %v, want unavailable", part[0], err)
 		}

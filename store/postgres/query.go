@@ -57,8 +57,14 @@ func (d *Driver) rolloutsWhere(ctx context.Context, pool *pgxpool.Pool, doing, f
 
 // Rollouts implements driver.Driver.
 func (d *Driver) Rollouts(ctx context.Context, ids []string) ([]agl.AttemptedRollout, error) {
-	return d.rolloutsWhere(ctx, d.keyed, "read rollouts",
+	found, err := d.rolloutsWhere(ctx, d.keyed, "read rollouts",
 		`unnest($1::text[]) WITH ORDINALITY v (rollout_id, n) JOIN rollouts r USING (rollout_id)`, ` ORDER BY v.n`, texts(ids))
+	if err != nil || len(found) == len(ids) {
+		return found, err
+	}
+	// While a backup is being restored, the others are not gone: who waits for them goes on waiting.
+	_, err = one(ctx, d, "read rollouts", errIncomplete, func(*row) (struct{}, error) { return struct{}{}, nil }, readStore)
+	return found, err
 }
 
 // Live implements driver.Driver.
