@@ -4,7 +4,10 @@ import { signal } from "@preact/signals";
 import { heard as heardDate } from "./lib/clock.js";
 import { parse } from "./lib/json.js";
 
-const base = new URL("v1/agl/", document.baseURI.split("#")[0]);
+// here is the address of the page, without a name and a password in front of its host, with which browsers make no request.
+export const here = location.origin + location.pathname;
+
+const base = new URL("v1/agl/", here);
 
 // session says who has signed in and how one can: {methods, identity}, null until the store
 // has said so. The session itself is a cookie that no script can read.

@@ -12,8 +12,8 @@ function decoded(part) {
 }
 
 function parse(address) {
-  const [path, query = ""] = address.replace(/^#\/?/, "").split("?");
-  return { path: path.split("/").filter(Boolean).map(decoded), params: Object.fromEntries(new URLSearchParams(query)) };
+  const [path, ...query] = address.replace(/^#\/?/, "").split("?");
+  return { path: path.split("/").filter(Boolean).map(decoded), params: Object.fromEntries(new URLSearchParams(query.join("?"))) };
 }
 
 // The address at which the reader left to sign in at another site, which leads back to the page without it.

@@ -192,6 +192,17 @@ test("a reader whose clock is wrong sees how long ago something was at the store
   await api(`rollouts/${rollout.rollout_id}/cancel`, { method: "POST" });
 });
 
+test("a page that is opened by an address with a name and a password reaches the store", async () => {
+  const { page, done } = await open("runs", { key: "", address: base.replace("//", "//agl:somebody@") });
+  await page.getByLabel("Key").fill(token);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByRole("region", { name: "Runs" }).waitFor();
+  await page.route("**/v1/agl/runs?*", (route) => route.fulfill({ json: { items: [], total: 0 } }));
+  await page.reload();
+  await page.getByText("--store " + base.slice(0, -1), { exact: false }).waitFor();
+  await done();
+});
+
 test("a key is made, shown with its end, and revoked", async () => {
   const { page, done } = await open("keys");
   await page.getByLabel("Name").fill("for a while");
@@ -275,9 +286,13 @@ test("addresses that are wrong are answered, and long words break no page", asyn
     await page.goto(base + `#/rollouts?offset=${offset}`);
     await page.locator("tbody tr").first().waitFor();
   }
+  await page.goto(base + "#/rollouts?text=what?");
+  await page.reload();
+  await page.getByPlaceholder("in input and messages").waitFor();
+  assert.equal(await page.getByPlaceholder("in input and messages").inputValue(), "what?");
   await page.goto(base + `#/rollouts/${made.chat}?tab=nowhere`);
   await page.getByText("A cat.").waitFor();
-  await page.goto(base + `#/runs/${made.grouped}/steps/1/groups/0?shown=-1`);
+  await page.goto(base + `#/runs/${made.grouped}/steps/1/groups/0?shown=-9`);
   await page.locator(".sibling").nth(3).waitFor();
   await page.goto(base + `#/runs/${made.run}?compare=,${made.other},`);
   await page.getByText("Seconds by phase: seconds/train").waitFor();

@@ -1,7 +1,7 @@
 // All runs of algorithms, and the curves of one or of several over each other.
 import { useMemo, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
-import { get } from "../api.js";
+import { get, here } from "../api.js";
 import { useQuery } from "../hooks.js";
 import { go, href, route, setParams } from "../route.js";
 import { columns, layout, trained } from "../lib/metrics.js";
@@ -47,7 +47,7 @@ export function Runs() {
 
 const Nothing = () => html`<${Empty} title="No runs yet."><p>A run that uses this store is shown here with its curves:</p><pre>agl init first
 cd first
-agl train agl.yaml --store ${new URL(".", document.baseURI).href.replace(/\/$/, "")}</pre></${Empty}>`;
+agl train agl.yaml --store ${new URL(".", here).href.replace(/\/$/, "")}</pre></${Empty}>`;
 
 // What is known of each run's metrics, so that a change asks only for the steps since. Nobody tells of values that came late to earlier
 // steps, or again from a run that resumed: all are read again after a while.
