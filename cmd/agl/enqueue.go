@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"iter"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -211,6 +213,7 @@ const (
 
 // send enqueues the tasks in batches. Each has an idempotency key, so that a retried request enqueues nothing twice.
 func (c *enqueueCommand) send(ctx context.Context, out *console.Console, store agl.Store, tasks iter.Seq2[jsontext.Value, error]) error {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a reader that is gone must be an error that says how far it got
 	prefix := "agl-enqueue-" + rand.Text()
 	var batch []agl.EnqueueRollout
 	bytes, sent, batches := 0, 0, 0
@@ -219,12 +222,18 @@ func (c *enqueueCommand) send(ctx context.Context, out *console.Console, store a
 		rollouts, err := store.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{
 			Rollouts: batch, IdempotencyKey: fmt.Sprintf("%s-%d", prefix, batches),
 		})
+		if err != nil && ctx.Err() != nil { // of an interrupt only the exit code tells
+			err = errors.Join(err, out.Summarize("interrupted after %d rollouts; the next %d may be enqueued, too", sent, len(batch)))
+		}
 		if err != nil {
 			return fmt.Errorf("enqueue %s: after %d rollouts: %w", c.File, sent, c.Wrap(err))
 		}
 		sent += len(rollouts)
 		batch, bytes = batch[:0], 0
-		return c.print(out, rollouts)
+		if err := c.print(out, rollouts); err != nil {
+			return fmt.Errorf("enqueue %s: after %d rollouts: %w", c.File, sent, err)
+		}
+		return nil
 	}
 	for task, err := range tasks {
 		if err != nil {
