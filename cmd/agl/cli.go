@@ -287,15 +287,23 @@ func checkTokens(parsed *kong.Context) error {
 	return nil
 }
 
-// checkOneStore refuses a store beside the folder of a run, whose own store is read.
+// checkOneStore refuses a store beside the folder of a run, whose own store is read, and to watch that: nobody changes it meanwhile.
 func checkOneStore(parsed *kong.Context) error {
 	reader, ok := reflect.TypeAssert[interface{ ReadsFolder() bool }](parsed.Selected().Target.Addr())
 	if !ok || !reader.ReadsFolder() {
 		return nil
 	}
 	for _, given := range parsed.Path {
-		if given.Flag != nil && given.Flag.Name == "store" {
-			return fmt.Errorf("--store and the folder of a run are two stores; give one of them (see %s%s --help)", programName(), strings.TrimPrefix(parsed.Selected().FullPath(), "agl"))
+		wrong := ""
+		switch {
+		case given.Flag == nil:
+		case given.Flag.Name == "store":
+			wrong = "--store and the folder of a run are two stores; give one of them"
+		case given.Flag.Name == "watch":
+			wrong = "--watch: the folder of a run does not change while it is read; a run that is under way is watched at its server: --store with the URL that it has printed"
+		}
+		if wrong != "" {
+			return fmt.Errorf("%s (see %s%s --help)", wrong, programName(), strings.TrimPrefix(parsed.Selected().FullPath(), "agl"))
 		}
 	}
 	return nil
