@@ -14,6 +14,7 @@ package driver
 import (
 	"context"
 	"iter"
+	"math"
 
 	"github.com/agl-go/agl"
 )
@@ -169,6 +170,14 @@ type Oldest struct {
 	ID        string // of the rollout, worker or bundle
 	Time      agl.Timestamp
 	SpanBytes int64 // of a rollout: the size of the payloads of its stored spans
+}
+
+// SortTime returns a time in the form in which it is compared: infinity for null, which sorts last.
+func SortTime(t agl.Null[agl.Timestamp]) float64 {
+	if !t.Valid {
+		return math.Inf(1)
+	}
+	return float64(t.V)
 }
 
 // LastContact is the time by which workers are ordered for retention.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"container/heap"
 	"context"
-	"math"
 	"slices"
 
 	"github.com/agl-go/agl"
@@ -29,15 +28,7 @@ type spanList struct {
 }
 
 func compareTimes(a, b agl.Null[agl.Timestamp]) int {
-	return cmp.Compare(timeKey(a), timeKey(b))
-}
-
-// timeKey sorts null times last.
-func timeKey(t agl.Null[agl.Timestamp]) float64 {
-	if !t.Valid {
-		return math.Inf(1)
-	}
-	return float64(t.V)
+	return cmp.Compare(driver.SortTime(a), driver.SortTime(b))
 }
 
 func compareSpans(a, b *span) int {

@@ -3,10 +3,10 @@ package sqlite
 import (
 	"bytes"
 	"context"
-	"math"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/store/driver"
 )
 
 // write writes every changed row once.
@@ -236,14 +236,6 @@ func execEach[T any](ctx context.Context, c *conn, sql string, values []T) error
 	return nil
 }
 
-// sortTime returns a time in the form of its column: infinity for null, which sorts last.
-func sortTime(t agl.Null[agl.Timestamp]) float64 {
-	if !t.Valid {
-		return math.Inf(1)
-	}
-	return float64(t.V)
-}
-
 func (t *tx) writeSpans(ctx context.Context, c *conn) error {
 	for i := range t.spans {
 		s := t.spans[i].record
@@ -255,7 +247,7 @@ func (t *tx) writeSpans(ctx context.Context, c *conn) error {
 		}
 		if err := c.exec(ctx, `INSERT INTO spans (ordinal, stream, sequence_id, start_time, end_time, span_id, trace_id, parent_id, name,
 			codec, size, crc, payload, base) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			t.state.lastSpan, t.spans[i].stream, s.SequenceID, sortTime(s.StartTime), sortTime(s.EndTime), s.SpanID, s.TraceID, s.ParentID, s.Name,
+			t.state.lastSpan, t.spans[i].stream, s.SequenceID, driver.SortTime(s.StartTime), driver.SortTime(s.EndTime), s.SpanID, s.TraceID, s.ParentID, s.Name,
 			kind, len(s.Payload), crc, payload, orNull(s.Base, s.Base != "")); err != nil {
 			return err
 		}

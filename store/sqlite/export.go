@@ -119,7 +119,7 @@ func (e *exporter) spans(ctx context.Context, r *rolloutRow) error {
 	})
 }
 
-// unsortTime is the reverse of sortTime.
+// unsortTime is the reverse of driver.SortTime.
 func unsortTime(t float64) agl.Null[agl.Timestamp] {
 	if math.IsInf(t, 1) {
 		return agl.Null[agl.Timestamp]{}

@@ -20,7 +20,7 @@ type recentSpan struct {
 	driver.StoredSpan
 
 	sequence   int64
-	start, end float64 // see sortTime
+	start, end float64 // see driver.SortTime
 }
 
 // spanSize is the estimated memory of a span without its payload.
@@ -35,7 +35,7 @@ func (r *recentSpans) with(added []*driver.SpanRecord) *recentSpans {
 	next := &recentSpans{spans: r.spans, bytes: r.bytes}
 	ordered := true
 	for _, s := range added {
-		one := recentSpan{driver.StoredSpan{SpanKey: s.SpanKey, Base: s.Base, Payload: s.Payload}, s.SequenceID, sortTime(s.StartTime), sortTime(s.EndTime)}
+		one := recentSpan{driver.StoredSpan{SpanKey: s.SpanKey, Base: s.Base, Payload: s.Payload}, s.SequenceID, driver.SortTime(s.StartTime), driver.SortTime(s.EndTime)}
 		if n := len(next.spans); n > 0 && bySequence(next.spans[n-1], one) > 0 && ordered {
 			next.spans, ordered = slices.Clone(next.spans), false // r keeps its order
 		}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"math"
 	"os"
 	"slices"
 
@@ -130,18 +129,8 @@ func (x *export) episode() (algorithm.Episode, error) {
 		}
 	}
 	slices.SortStableFunc(e.Spans, func(a, b agl.Span) int {
-		return cmp.Or(cmp.Compare(a.SequenceID, b.SequenceID), compareTimes(a.StartTime, b.StartTime), compareTimes(a.EndTime, b.EndTime))
+		return cmp.Or(cmp.Compare(a.SequenceID, b.SequenceID), cmp.Compare(driver.SortTime(a.StartTime), driver.SortTime(b.StartTime)),
+			cmp.Compare(driver.SortTime(a.EndTime), driver.SortTime(b.EndTime)))
 	})
 	return e, nil
-}
-
-// compareTimes orders null last.
-func compareTimes(a, b agl.Null[agl.Timestamp]) int {
-	at := func(t agl.Null[agl.Timestamp]) float64 {
-		if !t.Valid {
-			return math.Inf(1)
-		}
-		return float64(t.V)
-	}
-	return cmp.Compare(at(a), at(b))
 }
