@@ -184,9 +184,7 @@ func (c *committer) tryBatch(ctx context.Context, batch []command) (err error) {
 		return err
 	}
 	for _, cmd := range batch {
-		if f, ok := cmd.(finisher); ok {
-			f.finish(w)
-		}
+		cmd.finish(w)
 	}
 	changes := w.collect()
 	if !w.dirty() {

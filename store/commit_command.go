@@ -15,10 +15,7 @@ type command interface {
 	// again (see driver.ErrRetry), so run first resets the answer of an earlier run, and it does not modify the
 	// arguments.
 	run(w *unitOfWork) error
-}
-
-// finisher is a command that acts after the dequeues of its batch have claimed rollouts.
-type finisher interface {
+	// finish acts after the dequeues of the batch have claimed rollouts.
 	finish(w *unitOfWork)
 }
 
@@ -31,20 +28,38 @@ type header struct {
 
 func (h *header) head() *header { return h }
 
+func (*header) finish(*unitOfWork) {}
+
 // write is a command of two functions, and the result of the second one.
 type write[T any] struct {
 	header
 
 	wants  func(want *driver.LoadParams)
 	apply  func(w *unitOfWork) (T, error)
+	last   bool // apply acts after the dequeues of its batch
 	result T
 }
 
 func (c *write[T]) load(want *driver.LoadParams) { c.wants(want) }
 
 func (c *write[T]) run(w *unitOfWork) (err error) {
-	c.result, err = c.apply(w)
+	if !c.last {
+		c.result, err = c.apply(w)
+	}
 	return err
+}
+
+func (c *write[T]) finish(w *unitOfWork) {
+	if c.last {
+		c.result, c.err = c.apply(w)
+	}
+}
+
+// submitLast is submit for a write that acts after the dequeues of its batch.
+func submitLast[T any](ctx context.Context, s *Store, wants func(*driver.LoadParams), apply func(*unitOfWork) (T, error)) (T, error) {
+	c := &write[T]{wants: wants, apply: apply, last: true}
+	err := s.submit(ctx, c)
+	return c.result, err
 }
 
 // submit runs a write. Its functions do what a command's load and run do.

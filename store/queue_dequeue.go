@@ -83,7 +83,7 @@ func (s *Store) leaveQueue(ctx context.Context, c *dequeueCommand) error {
 	if len(claims) == 0 {
 		return nil
 	}
-	return s.submit(ctx, &returnCommand{waiters: &s.waiters, claims: claims, key: c.key, lost: true})
+	return s.giveBack(ctx, c.key, claims, false, true)
 }
 
 // claimed returns the answer of a dequeue that was served.

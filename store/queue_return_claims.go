@@ -14,19 +14,39 @@ func (s *Store) ReturnClaims(ctx context.Context, p agl.ReturnClaimsParams) erro
 		if p.RevokeKey && key == nil {
 			return agl.Errorf(agl.CodeInvalid, "idempotency_key: got none, must be given to be revoked")
 		}
-		c := &returnCommand{waiters: &s.waiters, key: key, revoke: p.RevokeKey, claims: attemptKeys(p.Claims)}
-		c.lost = len(c.claims) > 0 && !p.RevokeKey
-		if len(c.claims) == 0 && key != nil {
+		claims := attemptKeys(p.Claims)
+		lost := len(claims) > 0 && !p.RevokeKey
+		if len(claims) == 0 && key != nil {
 			var err error
-			if c.claims, err = s.claimsOf(ctx, key, p.RevokeKey); err != nil {
+			if claims, err = s.claimsOf(ctx, key, p.RevokeKey); err != nil {
 				return err
 			}
 		}
-		if len(c.claims) == 0 {
+		if len(claims) == 0 {
 			return nil
 		}
-		return s.submit(ctx, c)
+		return s.giveBack(ctx, key, claims, p.RevokeKey, lost)
 	})
+}
+
+// giveBack undoes claims. Claims that were in a lost answer stay if another answer to the dequeue with the key has them.
+func (s *Store) giveBack(ctx context.Context, key *idempotencyKey, claims []driver.AttemptKey, revoke, lost bool) error {
+	_, err := submitLast(ctx, s, func(want *driver.LoadParams) {
+		key.load(want)
+		want.Attempts = append(want.Attempts, claims...)
+	}, func(w *unitOfWork) (struct{}, error) {
+		switch {
+		case lost && key.answeredAgain(w, claims) || !w.returnClaims(claims):
+			return struct{}{}, nil
+		case revoke:
+			key.revoke(w)
+		default:
+			key.forget(w)
+		}
+		s.waiters.recheck = true
+		return struct{}{}, nil
+	})
+	return err
 }
 
 // claimsOf returns the claims of the dequeue with this key. With revoke, a key that was not used yet is revoked.
@@ -38,58 +58,13 @@ func (s *Store) claimsOf(ctx context.Context, key *idempotencyKey, revoke bool) 
 		}
 		defer unlock()
 	}
-	c := &claimsCommand{key: key, revoke: revoke}
-	err := s.submit(ctx, c)
-	return c.claims, err
-}
-
-// claimsCommand reads the claims of a dequeue by its key.
-type claimsCommand struct {
-	header
-
-	key    *idempotencyKey
-	revoke bool
-	claims []driver.AttemptKey
-}
-
-func (c *claimsCommand) load(want *driver.LoadParams) { c.key.load(want) }
-func (*claimsCommand) run(*unitOfWork) error          { return nil }
-
-func (c *claimsCommand) finish(w *unitOfWork) {
-	record, used := w.keys[c.key.scope]
-	c.claims = record.Made
-	if !used && c.revoke {
-		c.key.revoke(w)
-	}
-}
-
-// returnCommand undoes claims.
-type returnCommand struct {
-	header
-
-	waiters *waiters
-	claims  []driver.AttemptKey
-	key     *idempotencyKey
-	revoke  bool
-	lost    bool // the claims were in a lost answer: if another answer to the dequeue with the key has them, they stay
-}
-
-func (c *returnCommand) load(want *driver.LoadParams) {
-	c.key.load(want)
-	want.Attempts = append(want.Attempts, c.claims...)
-}
-func (*returnCommand) run(*unitOfWork) error { return nil }
-
-func (c *returnCommand) finish(w *unitOfWork) {
-	if c.lost && c.key.answeredAgain(w, c.claims) || !w.returnClaims(c.claims) {
-		return
-	}
-	c.waiters.recheck = true
-	if c.revoke {
-		c.key.revoke(w)
-	} else {
-		c.key.forget(w)
-	}
+	return submitLast(ctx, s, key.load, func(w *unitOfWork) ([]driver.AttemptKey, error) {
+		record, used := w.keys[key.scope]
+		if !used && revoke {
+			key.revoke(w)
+		}
+		return record.Made, nil
+	})
 }
 
 func attemptKeys(claims []agl.Claim) []driver.AttemptKey {

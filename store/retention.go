@@ -150,13 +150,15 @@ func (s *Store) enforce(ctx context.Context, r rule) (search time.Duration, err 
 		removed, bytes := 0, int64(0)
 		for len(records) > 0 {
 			n := batchOf(records)
-			c := &removeCommand{kind: r.kind, records: records[:n], busy: busy}
-			records = records[n:]
-			if err := s.submit(ctx, c); err != nil {
+			gone, err := s.remove(ctx, r.kind, records[:n], busy)
+			if err != nil {
 				return search, err
 			}
-			removed += c.removed
-			bytes += c.bytes
+			records = records[n:]
+			for i := range gone {
+				bytes += gone[i].SpanBytes
+			}
+			removed += len(gone)
 		}
 		if removed > 0 {
 			s.log.InfoContext(ctx, "retention removed old records", "kind", r.kind, "count", removed, "span_bytes", bytes)
@@ -167,59 +169,45 @@ func (s *Store) enforce(ctx context.Context, r rule) (search time.Duration, err 
 	}
 }
 
-// removeCommand removes records, unless they were used since they were listed.
-type removeCommand struct {
-	header
-
-	kind    driver.Removable
-	records []driver.Oldest
-	busy    map[string][]string // of rollouts: see busyWorkers
-	removed int
-	bytes   int64
-}
-
-func (c *removeCommand) load(want *driver.LoadParams) {
-	for i := range c.records {
-		id := c.records[i].ID
-		switch c.kind {
-		case driver.RemovableSpans, driver.RemovableRollouts:
-			want.Rollouts = append(want.Rollouts, id)
-			want.Workers = append(want.Workers, c.busy[id]...)
-		case driver.RemovableWorkers:
-			want.Workers = append(want.Workers, id)
-		case driver.RemovableResources:
-			want.Resources = append(want.Resources, id)
-			want.ResourcesInUse = append(want.ResourcesInUse, id)
-		case driver.RemovableSequences:
-			want.Rollouts = append(want.Rollouts, id)
-			want.Sequences = append(want.Sequences, id)
+// remove removes records, unless they were used since they were listed, and returns those that it has removed. busy is that of [Store.busyWorkers]. It
+// decides at the end of the batch, when it is known which records its other commands use.
+func (s *Store) remove(ctx context.Context, kind driver.Removable, records []driver.Oldest, busy map[string][]string) ([]driver.Oldest, error) {
+	return submitLast(ctx, s, func(want *driver.LoadParams) {
+		for i := range records {
+			id := records[i].ID
+			switch kind {
+			case driver.RemovableSpans, driver.RemovableRollouts:
+				want.Rollouts = append(want.Rollouts, id)
+				want.Workers = append(want.Workers, busy[id]...)
+			case driver.RemovableWorkers:
+				want.Workers = append(want.Workers, id)
+			case driver.RemovableResources:
+				want.Resources = append(want.Resources, id)
+				want.ResourcesInUse = append(want.ResourcesInUse, id)
+			case driver.RemovableSequences:
+				want.Rollouts = append(want.Rollouts, id)
+				want.Sequences = append(want.Sequences, id)
+			}
 		}
-	}
-}
-
-func (*removeCommand) run(*unitOfWork) error { return nil }
-
-// finish decides at the end of the batch, when it is known which records its other
-// commands use.
-func (c *removeCommand) finish(w *unitOfWork) {
-	c.removed, c.bytes = 0, 0
-	for i := range c.records {
-		if c.remove(w, &c.records[i]) {
-			c.removed++
-			c.bytes += c.records[i].SpanBytes
+	}, func(w *unitOfWork) (gone []driver.Oldest, err error) {
+		for i := range records {
+			if w.remove(kind, &records[i], busy[records[i].ID]) {
+				gone = append(gone, records[i])
+			}
 		}
-	}
+		return gone, nil
+	})
 }
 
-func (c *removeCommand) remove(w *unitOfWork, record *driver.Oldest) bool {
-	switch c.kind {
+func (w *unitOfWork) remove(kind driver.Removable, record *driver.Oldest, busy []string) bool {
+	switch kind {
 	case driver.RemovableSpans, driver.RemovableRollouts:
 		e := w.rollout(record.ID)
 		if e == nil || !e.cur.Status.Finished() || e.cur.EndTime.V != record.Time {
 			return false
 		}
-		if c.kind == driver.RemovableRollouts {
-			w.deleteRollout(e, c.busy[record.ID])
+		if kind == driver.RemovableRollouts {
+			w.deleteRollout(e, busy)
 		} else {
 			w.changes.EvictedRollouts = append(w.changes.EvictedRollouts, record.ID)
 		}

@@ -82,7 +82,7 @@ func Restartable(tb testing.TB, open func() Closer) Instance {
 // Run runs the suite, one sub-test for each behaviour, in parallel.
 func Run(t *testing.T, open Open) {
 	t.Helper()
-	for _, area := range []struct {
+	for _, of := range []struct {
 		name  string
 		tests func(*area)
 	}{
@@ -114,9 +114,9 @@ func Run(t *testing.T, open Open) {
 		{"ids", idTests},
 		{"model", modelTests},
 	} {
-		t.Run(area.name, func(t *testing.T) {
+		t.Run(of.name, func(t *testing.T) {
 			t.Parallel()
-			area.tests(newArea(t, open))
+			of.tests(&area{t, open})
 		})
 	}
 }
@@ -125,11 +125,6 @@ func Run(t *testing.T, open Open) {
 type area struct {
 	t    *testing.T
 	open Open
-}
-
-func newArea(t *testing.T, open Open) *area {
-	t.Helper()
-	return &area{t, open}
 }
 
 // test runs one test against a store of its own.
