@@ -23,8 +23,8 @@ import (
 type Run struct {
 	runs    agl.Runs
 	started agl.Run
-	stop    func() // ends the heartbeats and waits for it
-	unsent  []agl.RunMetrics
+	stop    func()           // ends the heartbeats and waits for them
+	unsent  []agl.RunMetrics // what the store has not taken yet, one for each step
 }
 
 // NewRun starts the run, or goes on with it if the store has it.
@@ -157,23 +157,54 @@ func (r *Run) Log(ctx context.Context, line []agl.RunMetrics) error {
 		}
 	}
 	r.unsent = r.unsent[max(0, len(r.unsent)-maxUnsent):]
-	_, err := r.runs.AddRunMetrics(ctx, agl.AddRunMetricsParams{RunID: r.ID(), Metrics: r.unsent})
-	switch {
-	case agl.Transient(err) || agl.IsContextError(err):
+	err := r.send(ctx)
+	if len(r.unsent) > 0 {
 		return fmt.Errorf("store: %w; what it lacks is sent again with the next step", err)
-	case err != nil:
-		err = fmt.Errorf("store: %w", err)
 	}
-	r.unsent = nil
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	return nil
+}
+
+// send sends the steps one by one where the store refuses them together: one that it refuses must not take the others with it. What
+// is unsent afterwards may be taken later.
+func (r *Run) send(ctx context.Context) error {
+	err := r.add(ctx, r.unsent)
+	switch {
+	case mayPass(err):
+		return err
+	case err == nil || len(r.unsent) == 1:
+		r.unsent = nil
+		return err
+	}
+	var refused error
+	for len(r.unsent) > 0 {
+		err := r.add(ctx, r.unsent[:1])
+		if refused = errors.Join(refused, err); mayPass(err) {
+			break
+		}
+		r.unsent = r.unsent[1:]
+	}
+	return refused
+}
+
+func (r *Run) add(ctx context.Context, steps []agl.RunMetrics) error {
+	_, err := r.runs.AddRunMetrics(ctx, agl.AddRunMetricsParams{RunID: r.ID(), Metrics: steps})
 	return err
 }
+
+// mayPass reports whether the store may take later what it has not taken.
+func mayPass(err error) bool { return agl.Transient(err) || agl.IsContextError(err) }
 
 // Close implements [Tracker].
 func (r *Run) Close(ctx context.Context, failed error) error {
 	r.stop()
 	var unlogged error
-	if len(r.unsent) > 0 {
-		unlogged = r.Log(ctx, nil)
+	if steps := len(r.unsent); steps > 0 {
+		if err := r.send(ctx); err != nil {
+			unlogged = fmt.Errorf("the store lacks metrics of the last %d steps, which metrics.jsonl has: %w", steps, err)
+		}
 	}
 	status, message := agl.RunFinished, ""
 	if failed != nil {

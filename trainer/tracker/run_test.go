@@ -95,6 +95,7 @@ func TestRunOutlastsAnOutage(t *testing.T) {
 		{nil, `{"step":4,"loss":2}`},
 		{agl.Errorf(agl.CodeInvalid, "refused"), `{"step":5,"loss":1}`},
 		{unavailable, `{"step":6,"loss":0}`},
+		{nil, `{"step":7,"` + strings.Repeat("n", agl.MaxRunMetricBytes+1) + `":1}`}, // must not take the step before with it
 	} {
 		runs.err = step.err
 		set.Line(t.Context(), []byte(step.line))
