@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -219,7 +220,7 @@ func (c *trainCommand) read(role execution.Role) (*runfile.File, output.Source, 
 			source.Seed = agl.Some(*c.Seed)
 		}
 	}
-	var options runfile.Options
+	options := runfile.Options{Output: cmp.Or(c.Resume, c.Output)}
 	switch role {
 	case execution.RoleAlgorithm:
 		options.Elsewhere = []runfile.Part{runfile.PartAgent}
@@ -230,14 +231,6 @@ func (c *trainCommand) read(role execution.Role) (*runfile.File, output.Source, 
 	file, err := runfile.Parse(source.Path, source.Text, filepath.Dir(source.Path), options)
 	if err != nil {
 		return nil, source, err
-	}
-	for _, folder := range []string{c.Output, c.Resume} {
-		if folder == "" {
-			continue
-		}
-		if file.Output, err = filepath.Abs(folder); err != nil {
-			return nil, source, fmt.Errorf("the output folder: %w", err)
-		}
 	}
 	if source.Seed.Valid {
 		if file.Data.Seed == file.Seed {

@@ -44,15 +44,12 @@ func Resume(ctx context.Context, folder string, agent agl.Agent) (*Result, error
 // a run to resume; empty means that the file names it.
 func runAndPrint(ctx context.Context, cfg Config, folder string) (*Result, error) {
 	var err error
-	where := runfile.Options{Elsewhere: []runfile.Part{runfile.PartAgent}}
-	if cfg.File, err = runfile.Parse(cfg.Source.Path, cfg.Source.Text, filepath.Dir(cfg.Source.Path), where); err != nil {
+	options := runfile.Options{Elsewhere: []runfile.Part{runfile.PartAgent}, Output: folder}
+	if cfg.File, err = runfile.Parse(cfg.Source.Path, cfg.Source.Text, filepath.Dir(cfg.Source.Path), options); err != nil {
 		return nil, err
 	}
 	if a := cfg.File.Algorithm; !cfg.hasAgent() && a != nil && !a.Needs().NoTasks {
 		return nil, agl.Errorf(agl.CodeInvalid, "job: agent: got nil, must be an agent, as the run file names no program")
-	}
-	if folder != "" {
-		cfg.File.Output = folder
 	}
 	cfg.LookupEnv, cfg.Out = os.LookupEnv, os.Stdout
 	cfg.Terminal = term.IsTerminal(os.Stdout.Fd()) && os.Getenv("TERM") != "dumb"

@@ -218,7 +218,7 @@ type Store struct {
 	Listen string
 	// TLS encrypts it.
 	TLS TLS
-	// Unresponsive fails an attempt without a heartbeat for this time; zero means 10
+	// Unresponsive fails an attempt without a heartbeat for this time, if its rollout sets none; zero means 10
 	// minutes.
 	Unresponsive time.Duration
 }

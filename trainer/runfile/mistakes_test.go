@@ -2,6 +2,8 @@ package runfile_test
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -197,6 +199,33 @@ func TestElsewhere(t *testing.T) {
 			t.Errorf("%v: %v", test.elsewhere, err)
 		case test.mistakes > 0 && (!errors.As(err, &wrong) || len(wrong.Mistakes) != test.mistakes):
 			t.Errorf("%v: want %d mistakes, got %v", test.elsewhere, test.mistakes, err)
+		}
+	}
+}
+
+// Results need a folder; one that the caller names takes the place of that in the file.
+func TestOutput(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"runs", "tasks.jsonl"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("{\"n\":1}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const head = "agent: {command: [sh]}\ndata: {train: tasks.jsonl}\nalgorithm: {baseline: {}}\n"
+	for _, tc := range []struct{ text, output, want, wrong string }{
+		{"output: out", "", filepath.Join(dir, "out"), ""},
+		{"output: runs", "", "", "f:4: output: got " + filepath.Join(dir, "runs") + ", which is a file or below one"},
+		{"", "", "", "output: got " + filepath.Join(dir, "runs", "f") + ", which is a file or below one"},
+		{"output: runs", filepath.Join(dir, "given"), filepath.Join(dir, "given"), ""},
+		{"", filepath.Join(dir, "given"), filepath.Join(dir, "given"), ""},
+	} {
+		f, err := runfile.Parse("f", []byte(head+tc.text), dir, runfile.Options{Output: tc.output})
+		switch {
+		case tc.wrong != "" && (err == nil || !strings.Contains(err.Error(), tc.wrong)):
+			t.Errorf("%q, %q: got %v, want %s", tc.text, tc.output, err, tc.wrong)
+		case tc.wrong == "" && (err != nil || f.Output != tc.want):
+			t.Errorf("%q, %q: got %v, %v, want %s", tc.text, tc.output, f, err, tc.want)
 		}
 	}
 }

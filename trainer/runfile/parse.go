@@ -43,6 +43,8 @@ type Options struct {
 	// Elsewhere are the parts that other processes run. The files that only they need
 	// may be missing.
 	Elsewhere []Part
+	// Output, if not empty, takes the place of the folder that the file names or has by default.
+	Output string
 }
 
 // Read reads the file at path. Mistakes in the file are an *Error; for a file that
@@ -83,14 +85,20 @@ func Parse(name string, data []byte, dir string, o Options) (*File, error) {
 		Name: name, Data: data, Dir: dir, Empty: "it must at least have agent, data and algorithm",
 		Elsewhere: slices.Contains(o.Elsewhere, PartAlgorithm),
 	}
-	d := &draft{file: &File{}, kinds: o.Algorithms, dir: dir, noAgent: slices.Contains(o.Elsewhere, PartAgent), elsewhere: document.Elsewhere}
+	base := filepath.Base(name)
+	d := &draft{
+		file: &File{}, kinds: o.Algorithms, dir: dir, noAgent: slices.Contains(o.Elsewhere, PartAgent), elsewhere: document.Elsewhere,
+		defaultOutput: filepath.Join(dir, "runs", strings.TrimSuffix(base, filepath.Ext(base))),
+	}
+	if o.Output != "" {
+		if d.output, err = filepath.Abs(o.Output); err != nil {
+			return nil, fmt.Errorf("the output folder: %w", err)
+		}
+	}
 	if err := document.Read(declare(d)); err != nil {
 		return nil, err
 	}
-	if d.file.Output == "" {
-		base := filepath.Base(name)
-		d.file.Output = filepath.Join(dir, "runs", strings.TrimSuffix(base, filepath.Ext(base)))
-	}
+	d.file.Output = cmp.Or(d.output, d.file.Output, d.defaultOutput)
 	return d.file, nil
 }
 
@@ -144,6 +152,9 @@ type draft struct {
 	settled bool   // the settings of the algorithm have no mistake
 	// elsewhere is true if another process runs the algorithm, and with it the engine.
 	elsewhere bool
+
+	output        string // takes the place of the file's; may be empty
+	defaultOutput string
 }
 
 // across checks the parts of the file against each other.
@@ -170,8 +181,9 @@ func (d *draft) across(s *yamlfile.Scope) {
 	if !s.Given("data.seed") {
 		f.Data.Seed = f.Seed
 	}
-	if info, err := os.Stat(f.Output); !d.elsewhere && (err == nil && !info.IsDir() || errors.Is(err, syscall.ENOTDIR)) {
-		s.Failf("output", "got %s, which is a file or below one, must be a folder, which need not exist", f.Output)
+	folder := cmp.Or(f.Output, d.defaultOutput)
+	if info, err := os.Stat(folder); d.output == "" && !d.elsewhere && (err == nil && !info.IsDir() || errors.Is(err, syscall.ENOTDIR)) {
+		s.Failf("output", "got %s, which is a file or below one, must be a folder, which need not exist", folder)
 	}
 	if s.Given("engine") && !s.Given("proxy") {
 		f.Proxy = &Proxy{}

@@ -60,7 +60,7 @@ func (d *draft) store(to *Store) yamlfile.Value {
 		key("tls_cert", tlsCert, yamlfile.Path(&to.TLS.Cert)),
 		key("tls_key", "The key of tls_cert, as PEM.", yamlfile.Path(&to.TLS.Key)),
 		key("insecure", insecure, yamlfile.Bool(&to.TLS.Insecure)).Default(false),
-		key("unresponsive", "Fails an attempt without a heartbeat for this time, 20s at least, where neither `agent.unresponsive` nor its default applies.", yamlfile.Duration(&to.Unresponsive)).Default("10m"),
+		key("unresponsive", "Fails an attempt without a heartbeat for this time, 20s at least. `agent.unresponsive` comes first, which grpo, sft and apo set to 5m by default.", yamlfile.Duration(&to.Unresponsive)).Default("10m"),
 	).Check(func(s *yamlfile.Scope) {
 		checkTLS(s)
 		if to.Unresponsive > 0 && to.Unresponsive < MinUnresponsive {
