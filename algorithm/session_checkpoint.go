@@ -99,14 +99,14 @@ func (c *Checkpoints) Save(ctx context.Context, cp Checkpoint) error {
 	if err := durable.WriteFile(path, append(data, '\n')); err != nil {
 		return fmt.Errorf("save checkpoint of step %d: %w", cp.Step, err)
 	}
-	err = errors.Join(c.removeNote(), c.prune(ctx, cp))
-	if ctx.Err() != nil {
-		err = nil // a run that is interrupted prunes at its next Save
-	}
+	noted, deleted := c.removeNote(), c.prune(ctx, cp)
 	if readErr == nil {
-		err = errors.Join(err, c.deleteAll(ctx, replaced.all(), cp))
+		deleted = errors.Join(deleted, c.deleteAll(ctx, replaced.all(), cp))
 	}
-	if err != nil {
+	if ctx.Err() != nil {
+		deleted = nil // a run that is interrupted prunes at its next Save
+	}
+	if err := errors.Join(noted, deleted); err != nil {
 		c.logger.WarnContext(ctx, "delete old checkpoints", "dir", c.dir, "error", err)
 	}
 	return nil
@@ -234,7 +234,7 @@ func (c *Checkpoints) deleteAll(ctx context.Context, weights []string, remains C
 
 func (c *Checkpoints) removeNote() error { return removeIfExists(filepath.Join(c.dir, noteFile)) }
 
-// DeleteWeights succeeds if the engine has no such weights, or cannot delete any.
+// DeleteWeights deletes weights. It also succeeds if the engine has no such weights, or cannot delete any.
 func DeleteWeights(ctx context.Context, service tinker.Service, weights string) error {
 	err := service.DeleteWeights(ctx, tinker.DeleteWeightsParams{Path: weights})
 	if err != nil && !errors.Is(err, agl.ErrNotFound) && !errors.Is(err, agl.ErrUnimplemented) {

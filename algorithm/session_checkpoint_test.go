@@ -128,8 +128,12 @@ func TestCheckpointsInterrupted(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
 	engine.err = ctx.Err()
-	if err := c.Save(ctx, checkpointOf(3)); err != nil || log.Len() > 0 || len(names(t, dir)) != 3 {
-		t.Errorf("%v, %d files, log %s", err, len(names(t, dir)), log.String())
+	for _, weights := range []string{"tinker://m/weights/3", "tinker://m/weights/3-again"} { // the second replaces the first
+		third := checkpointOf(3)
+		third.Weights = weights
+		if err := c.Save(ctx, third); err != nil || log.Len() > 0 || len(names(t, dir)) != 3 {
+			t.Errorf("%v, %d files, log %s", err, len(names(t, dir)), log.String())
+		}
 	}
 	engine.err = nil
 	save(t, c, 4)
