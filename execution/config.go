@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -141,11 +142,12 @@ func parseSwitch(v string) (on, ok bool) {
 }
 
 func checkStoreURL(v string) error {
-	u, err := secret.ParseURL(v)
+	u, err := url.Parse(v)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 		return fmt.Errorf("must be an http or https URL such as http://localhost:%d", defaultPort)
 	}
-	return nil
+	_, err = secret.ParseURL(v)
+	return err
 }
 
 func (c Config) withDefaults() Config {

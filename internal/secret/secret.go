@@ -28,7 +28,7 @@ func Check(name, token string) error {
 	return nil
 }
 
-// ParseURL is url.Parse that refuses ports that no address has. Its error does not show the URL, which may hold a password.
+// ParseURL is url.Parse, but refuses a port above 65535. Its error does not show the URL, which may hold a password.
 func ParseURL(raw string) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	if wrong, ok := errors.AsType[*url.Error](err); ok {

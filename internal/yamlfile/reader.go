@@ -55,7 +55,7 @@ func (r *reader) errors(n *yaml.Node, prefix string, err error) {
 
 var (
 	yamlLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
-	// parserError matches the errors whose line the library counts from 0, and leaves out where it is the first one.
+	// parserError matches the errors whose line the library counts from 0. For the first line it names none.
 	parserError = regexp.MustCompile(`^did not find expected ('[-,]'|<document|node content|key)|^found (undefined tag handle|duplicate %|incompatible)`)
 )
 
@@ -68,7 +68,7 @@ func (r *reader) syntax(err error, data string) {
 			m = Mistake{Line: line, Message: "not YAML: " + text[len(found[0]):]}
 		}
 	}
-	bad := strings.IndexFunc(data, unreadable)
+	bad := unreadable(data)
 	switch {
 	case parserError.MatchString(strings.TrimPrefix(m.Message, "not YAML: ")):
 		m.Line = min(m.Line+1, strings.Count(strings.TrimRight(data, "\n"), "\n")+1) // the library counts the end of the file as a line
@@ -87,9 +87,16 @@ func (r *reader) syntax(err error, data string) {
 	r.mistakes = append(r.mistakes, m)
 }
 
-// unreadable reports whether a character is a control character, or stands for bytes that are not UTF-8.
-func unreadable(c rune) bool {
-	return c == utf8.RuneError || unicode.IsControl(c) && c != '\t' && c != '\n' && c != '\r'
+// unreadable returns where the first control character that YAML does not allow is, or the first byte that is not UTF-8; -1 if there is none.
+func unreadable(data string) int {
+	const allowed = "\t\n\r\u0085"
+	for i, c := range data {
+		_, size := utf8.DecodeRuneInString(data[i:])
+		if c == utf8.RuneError && size == 1 || unicode.IsControl(c) && !strings.ContainsRune(allowed, c) {
+			return i
+		}
+	}
+	return -1
 }
 
 func tabIndents(line string) bool {

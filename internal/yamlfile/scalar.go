@@ -1,6 +1,7 @@
 package yamlfile
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -265,15 +266,15 @@ func URL(to *string) Value {
 	}
 	return scalar(must, schema, func(r *reader, n *yaml.Node, at string) {
 		u, err := url.Parse(n.Value)
-		if err == nil && u.Port() != "" {
-			_, err = strconv.ParseUint(u.Port(), 10, 16)
-		}
 		switch {
 		case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Host == "":
 			r.failf(n, "%s: must be %s", at, must)
 		case u.User != nil:
 			r.failf(n, "%s: it holds a user or a password, which have no place in this file; use api_key or token", at)
 		default:
+			if _, err := strconv.ParseUint(cmp.Or(u.Port(), "0"), 10, 16); err != nil {
+				r.failf(n, "%s: the port %s is above 65535", at, u.Port())
+			}
 			*to = n.Value
 		}
 	})

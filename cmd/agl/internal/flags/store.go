@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -225,9 +226,12 @@ type URL string
 
 // UnmarshalText reads a URL.
 func (u *URL) UnmarshalText(text []byte) error {
-	parsed, err := secret.ParseURL(string(text))
+	parsed, err := url.Parse(string(text))
 	if err != nil || parsed.Host == "" || (parsed.Scheme != "http" && parsed.Scheme != "https") {
 		return fmt.Errorf("got %q, must be an http or https URL such as http://localhost:4747", secret.RedactURL(string(text)))
+	}
+	if _, err := secret.ParseURL(string(text)); err != nil {
+		return fmt.Errorf("got %q: %w", secret.RedactURL(string(text)), err)
 	}
 	if strings.HasSuffix(strings.TrimRight(parsed.Path, "/"), "/v1/agl") {
 		return fmt.Errorf("got %q, must be the server's address without /v1/agl", secret.RedactURL(string(text)))
