@@ -126,7 +126,7 @@ const (
 // DescribeMasked lists masks and how many rollouts each has, as in "missing_reward 3, timeout 1"; of none, "none".
 func DescribeMasked(masked map[Mask]int) string { return cmp.Or(DescribeCounts(masked), "none") }
 
-// DescribeCounts lists keys and the number of each, in order.
+// DescribeCounts lists keys in their order, each with its number, as in "failed 1, succeeded 3"; of none, it is empty.
 func DescribeCounts[K ~string](n map[K]int) string {
 	var parts []string
 	for _, key := range slices.Sorted(maps.Keys(n)) {

@@ -44,7 +44,7 @@ type ModelParams struct {
 	// InitialWeights is a path of tinker.TrainingClient.SaveWeights to start from, with a fresh optimizer, if there is no
 	// checkpoint; empty starts from the base model.
 	InitialWeights string
-	// More are trained beside the first, on the same engine, and saved with it.
+	// More are trained beside the first, on the same engine, and saved with it. Only Model and InitialWeights of a role are read.
 	More []Role
 	// Dir holds checkpoints; empty keeps none.
 	Dir string
@@ -68,7 +68,7 @@ type Model struct {
 	// Saved is the step of the last checkpoint; -1 if there is none.
 	Saved int
 
-	clients     []tinker.TrainingClient // that in training first, then More of ModelParams
+	clients     []tinker.TrainingClient // of ModelParams.Create, then of each of ModelParams.More
 	identity    map[string]string
 	checkpoints *Checkpoints // nil keeps none
 }

@@ -94,7 +94,8 @@ func (c *collector) readRole(ctx context.Context, role *trainee, task jsontext.V
 				level = slog.LevelDebug
 			}
 			c.unknown = true
-			message = "weights that the run does not know, such as old ones after a restart, or that were rolled back have answered a call; rollouts like this one are only counted, as stale"
+			message = "a call was answered by weights that were rolled back, or that the run does not know, such as old ones after a restart; " +
+				"rollouts like this one are only counted, as stale"
 		}
 		c.cfg.Logger.Log(ctx, level, message, "rollout_id", e.Rollout.RolloutID, "reason", mask, "error", why)
 		s.mask, s.offPolicy = mask, why

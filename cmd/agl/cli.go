@@ -228,7 +228,7 @@ func (m *Main) ParseFlags(args []string) (err error) {
 	if err := checkTokens(parsed); err != nil {
 		return err
 	}
-	if err := checkOneStore(parsed); err != nil {
+	if err := checkFolderFlags(parsed); err != nil {
 		return err
 	}
 	switch selected := parsed.Selected().Target.Addr().Interface().(type) {
@@ -287,8 +287,8 @@ func checkTokens(parsed *kong.Context) error {
 	return nil
 }
 
-// checkOneStore refuses a store beside the folder of a run, whose own store is read, and to watch that: nobody changes it meanwhile.
-func checkOneStore(parsed *kong.Context) error {
+// checkFolderFlags refuses --store and --watch beside the folder of a run: the store in the folder is read, and nobody changes it meanwhile.
+func checkFolderFlags(parsed *kong.Context) error {
 	reader, ok := reflect.TypeAssert[interface{ ReadsFolder() bool }](parsed.Selected().Target.Addr())
 	if !ok || !reader.ReadsFolder() {
 		return nil

@@ -222,8 +222,8 @@ func (c *enqueueCommand) send(ctx context.Context, out *console.Console, store a
 		rollouts, err := store.EnqueueRollouts(ctx, agl.EnqueueRolloutsParams{
 			Rollouts: batch, IdempotencyKey: fmt.Sprintf("%s-%d", prefix, batches),
 		})
-		if err != nil && ctx.Err() != nil { // of an interrupt only the exit code tells
-			err = errors.Join(err, out.Summarize("interrupted after %d rollouts; the next %d may be enqueued, too", sent, len(batch)))
+		if err != nil && ctx.Err() != nil { // main prints no error of an interrupt
+			err = errors.Join(err, out.Summarize("interrupted after %d rollouts; the next %d may have been enqueued, too", sent, len(batch)))
 		}
 		if err != nil {
 			return fmt.Errorf("enqueue %s: after %d rollouts: %w", c.File, sent, c.Wrap(err))

@@ -40,7 +40,7 @@ func TestEnqueueInterrupted(t *testing.T) {
 			}
 		}
 	})
-	if !errors.Is(err, context.Canceled) || said.String() != "agl: interrupted after 1000 rollouts; the next 7 may be enqueued, too\n" {
+	if !errors.Is(err, context.Canceled) || said.String() != "agl: interrupted after 1000 rollouts; the next 7 may have been enqueued, too\n" {
 		t.Errorf("got %v, and it said %q", err, said.String())
 	}
 }

@@ -1,10 +1,10 @@
 // The client of the store's REST API. Paths are relative to the page, so that it works
 // behind any prefix.
 import { signal } from "@preact/signals";
-import { heard as heardDate } from "./lib/clock.js";
+import { setByDate } from "./lib/clock.js";
 import { parse } from "./lib/json.js";
 
-// here is the address of the page, without a name and a password in front of its host, with which browsers make no request.
+// here is the address of the page without a user and a password: fetch refuses a URL that has them.
 export const here = location.origin + location.pathname;
 
 const base = new URL("v1/agl/", here);
@@ -109,7 +109,7 @@ async function call(method, path, { params, body, signal: abort } = {}) {
     if (err.name === "AbortError") throw err;
     throw new APIError(0, "the store cannot be reached");
   }
-  heardDate(response.headers.get("Date"));
+  setByDate(response.headers.get("Date"));
   if (!response.ok) {
     if (response.status === 401 && path !== "login" && by === signIns.value) refused();
     throw new APIError(response.status, await errorText(response));

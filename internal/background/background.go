@@ -1,4 +1,4 @@
-// Package background runs goroutines that somebody stops and waits for.
+// Package background runs goroutines that their starter stops and waits for.
 //
 //	stop := background.Start(ctx, watcher.Run)
 //	defer stop()
@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// Start calls do in a goroutine. stop ends its context, and returns when do has.
+// Start calls do in a goroutine. stop ends its context, and returns when do has returned; it must be called.
 func Start(ctx context.Context, do func(ctx context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -17,7 +17,7 @@ func Start(ctx context.Context, do func(ctx context.Context)) (stop func()) {
 	return func() { cancel(); running.Wait() }
 }
 
-// Until returns a context that also ends when a channel is closed. stop ends it, too.
+// Until returns a context that also ends when end is closed. stop ends it, too, and must be called.
 func Until(ctx context.Context, end <-chan struct{}) (until context.Context, stop func()) {
 	until, cancel := context.WithCancel(ctx)
 	return until, Start(until, func(ctx context.Context) {
@@ -29,7 +29,7 @@ func Until(ctx context.Context, end <-chan struct{}) (until context.Context, sto
 	})
 }
 
-// Closed reports whether a channel is closed.
+// Closed reports whether a channel is closed. Nobody may send to it: Closed would receive the value and return true.
 func Closed(c <-chan struct{}) bool {
 	select {
 	case <-c:

@@ -64,7 +64,7 @@ const (
 	unloadRetryFor = 5 * time.Second  // of each of its requests
 )
 
-// run runs do while no other call of the model runs.
+// run runs do while no other call of the model runs. timeout bounds both the wait for its turn and do.
 func (m *model) run(ctx context.Context, timeout time.Duration, what effect, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

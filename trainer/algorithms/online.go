@@ -118,13 +118,13 @@ func (a *Online) New(p Parts) (Run, error) {
 	}
 	c.Live = &live
 	ShowGRPO(&c, p.Display, p.Warn)
-	return &onlineRun{Online: *a, config: c, parts: p}, a.check()
+	return &onlineRun{file: *a, config: c, parts: p}, a.check()
 }
 
 // onlineRun is a live run, which finds its collector when it begins.
 type onlineRun struct {
-	Online
-	config grpo.Config
+	file   Online
+	config grpo.Config // file.Config with what the run adds
 	parts  Parts
 	grpo   *grpo.GRPO // nil before
 }
@@ -135,14 +135,14 @@ func (r *onlineRun) Run(ctx context.Context, in agl.AlgorithmInput) (err error) 
 		return agl.Errorf(agl.CodeUnimplemented, "online: the store hands out no finished rollouts")
 	}
 	r.config.Live.Collector = in.Collector
-	if r.release != nil {
-		r.config.Live.Releaser = r.parts.Releaser(in.Store, *r.release)
+	if r.file.release != nil {
+		r.config.Live.Releaser = r.parts.Releaser(in.Store, *r.file.release)
 	}
-	if r.demos != "" {
-		if r.anchor.Data, err = r.parts.Demonstrations(ctx, r.demos); err != nil {
+	if r.file.demos != "" {
+		if r.file.anchor.Data, err = r.parts.Demonstrations(ctx, r.file.demos); err != nil {
 			return fmt.Errorf("anchor: %w", err)
 		}
-		r.config.Anchor = &r.anchor
+		r.config.Anchor = &r.file.anchor
 	}
 	if r.grpo, err = grpo.New(r.config); err != nil {
 		return err

@@ -103,7 +103,7 @@ func (e *Engine) remove(ctx context.Context, snapshots []string) {
 	defer done()
 	for _, path := range snapshots {
 		if err := algorithm.DeleteWeights(ctx, e.Service, path); err != nil {
-			e.logger.WarnContext(ctx, "the engine has not deleted a snapshot", "path", path, "error", err)
+			e.logger.WarnContext(ctx, "the engine has not deleted a snapshot", "error", err)
 		}
 	}
 }

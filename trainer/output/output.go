@@ -335,7 +335,7 @@ func (f *Folder) Revert() (reverted bool, err error) {
 	return true, f.Save()
 }
 
-// KeepStore keeps the run in the store of its record, as this process has not reached the one that it was given.
+// KeepStore restores the store of the earlier record: the algorithm has not begun at the one that this process was given.
 func (f *Folder) KeepStore() { f.Record.StoreURL = f.earlier.StoreURL }
 
 // restart removes what a run has done, but not its run file and its record.

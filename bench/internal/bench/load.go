@@ -67,7 +67,7 @@ func (c *Calls) Add(more Calls) {
 	c.Failed = append(c.Failed, more.Failed...)
 }
 
-// Ask makes a request, with a JSON body if there is one, and returns the answer, which must be one of success.
+// Ask makes a request, with a JSON body if there is one, and returns the body of the reply. A status of 300 or more is an error.
 func Ask(ctx context.Context, over http.RoundTripper, method, url string, body []byte) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {

@@ -8,6 +8,7 @@ import { href } from "../route.js";
 import { count, number, oneLine, seconds } from "../lib/format.js";
 import { Act, Empty, Failure, Loading, Status, Time } from "../components/basic.js";
 import { Chart } from "../components/chart.js";
+import { now } from "../lib/clock.js";
 import { outcome } from "../lib/group.js";
 
 const states = ["queuing", "preparing", "running", "requeuing", "succeeded", "failed", "cancelled"];
@@ -140,7 +141,7 @@ function Rate({ byStatus }) {
     const seen = [];
     const timer = setInterval(() => {
       if (document.hidden) return;
-      seen.push({ at: Date.now() / 1000, ...totals.current });
+      seen.push({ at: now(), ...totals.current });
       if (seen.length > span) seen.shift();
       const rates = (name) => seen.map((s, i) => {
         const before = seen[Math.max(0, i - smooth)];
