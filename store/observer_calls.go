@@ -17,8 +17,11 @@ type CallObserver interface {
 
 // observeCalls reports the model calls among new spans.
 func (s *Store) observeCalls(spans []agl.Span) {
-	o, ok := s.observer.(CallObserver)
+	o, ok := s.observer.(panicObserver)
 	if !ok {
+		return
+	}
+	if _, counts := o.observer.(CallObserver); !counts { // then there is no need to read the attributes
 		return
 	}
 	for i := range spans {

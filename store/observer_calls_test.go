@@ -1,7 +1,9 @@
 package store
 
 import (
+	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/agl-go/agl"
 )
@@ -26,6 +28,43 @@ func TestObservedCall(t *testing.T) {
 		version, prompt, replies := observedCall(agl.Attributes(tt.attributes))
 		if version != tt.version || prompt != tt.prompt || replies != tt.replies {
 			t.Errorf("%s: %q, %d, %d, want %q, %d, %d", name, version, prompt, replies, tt.version, tt.prompt, tt.replies)
+		}
+	}
+}
+
+// plain is an observer that counts no calls.
+type plain struct{}
+
+func (plain) ObserveStore(string, error, time.Duration)                 {}
+func (plain) ObserveDriver(string, error, time.Duration)                {}
+func (plain) ObserveRollout(agl.RolloutStatus, agl.Mode, time.Duration) {}
+
+// counting also counts calls.
+type counting struct {
+	plain
+
+	versions map[string]int
+}
+
+func (o counting) ObserveCall(version string, _, _ int64) { o.versions[version]++ }
+
+// TestObserveCalls: the attributes of a call are read for an observer that counts calls, and for no other.
+func TestObserveCalls(t *testing.T) { //nolint:paralleltest // it counts allocations
+	call := agl.Span{Name: agl.SpanLiteLLMRequest, Attributes: agl.Attributes(`{"agentlightning.model.version":"m\u00e9"}`)}
+	spans := []agl.Span{{Name: "other", Attributes: call.Attributes}, call}
+	observe := func(o Observer) func() {
+		config := Config{Observer: o, Logger: slog.New(slog.DiscardHandler)}.withDefaults()
+		s := &Store{committer: newCommitter(&config)}
+		return func() { s.observeCalls(spans) }
+	}
+	o := counting{versions: map[string]int{}}
+	observe(o)()
+	if len(o.versions) != 1 || o.versions["mé"] != 1 {
+		t.Errorf("counted %v, want one call of mé", o.versions)
+	}
+	for name, o := range map[string]Observer{"none": nil, "plain": plain{}} {
+		if n := testing.AllocsPerRun(10, observe(o)); n > 0 {
+			t.Errorf("%s: %v allocations, want none: the attributes are not needed", name, n)
 		}
 	}
 }

@@ -115,11 +115,11 @@ func (l *lock) checkLog(ctx context.Context, path string) error {
 
 // checkLog is [lock.checkLog] for who does not have the lock. It reports whether the file is another one than that of the mark.
 func checkLog(ctx context.Context, path string) (replaced bool, err error) {
-	identity := identityOf(ctx, path)
+	identity, identityErr := identityOf(ctx, path)
 	log, logErr := os.Stat(logName(path))
 	data, err := os.ReadFile(lockName(path)) // last: a server that begins a log has cleared the mark of another file before
 	mark := strings.TrimSuffix(string(data), "\n")
-	if err != nil || !isIdentity(identity) || !isIdentity(mark) || mark == identity {
+	if err != nil || identityErr != nil || !isIdentity(identity) || !isIdentity(mark) || mark == identity {
 		return false, nil //nolint:nilerr // without a mark or an identity nothing is known
 	}
 	if logErr != nil || log.Size() == 0 {
@@ -173,18 +173,14 @@ func isIdentity(s string) bool {
 	return err == nil && len(s) == 12
 }
 
-// identityOf returns the identity of the file without its log; "" if it cannot be read.
-func identityOf(ctx context.Context, path string) string {
+// identityOf returns the identity of the file without its log.
+func identityOf(ctx context.Context, path string) (string, error) {
 	c, err := connect(path, modeWithoutLog)
 	if err != nil {
-		return ""
+		return "", err
 	}
 	defer func() { _ = c.close() }() // nothing was written
-	identity, err := c.text(ctx, "SELECT identity FROM state")
-	if err != nil {
-		return ""
-	}
-	return identity
+	return c.text(ctx, "SELECT identity FROM state")
 }
 
 func (l *lock) release() {

@@ -2,5 +2,5 @@
 
 package sqlite
 
-// isMounted returns false: only Linux mounts files.
+// isMounted returns false: only Linux tells whether a file is mounted alone.
 func isMounted(string) bool { return false }

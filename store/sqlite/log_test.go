@@ -2,12 +2,14 @@ package sqlite
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agl-go/agl"
 )
@@ -131,5 +133,62 @@ func TestInLog(t *testing.T) {
 		if found, err := inLog(path, "0123456789ac"); found || err != nil {
 			t.Errorf("at %d: another one: found %t, error %v", at, found, err)
 		}
+	}
+}
+
+// A file that could not be read is looked at again, and a caller that leaves meanwhile does not keep it from being read.
+func TestLooksAgain(t *testing.T) {
+	t.Parallel()
+	for name, unreadable := range map[string]bool{"caller leaves": false, "unreadable": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			path, backup := filepath.Join(dir, "agl.db"), filepath.Join(dir, "backup.db")
+			d, err := Open(t.Context(), Config{Path: path})
+			if err != nil {
+				t.Fatal(err)
+			}
+			db, err := OpenDatabase(t.Context(), path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := db.Backup(t.Context(), backup); err != nil {
+				t.Fatal(err)
+			}
+			data, err := os.ReadFile(backup)
+			if err != nil {
+				t.Fatal(err)
+			}
+			past := time.Now().Add(-time.Hour)
+			put := func(data []byte) {
+				t.Helper()
+				if err := errors.Join(os.WriteFile(path, data, 0o600), os.Chtimes(path, past, past)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			look := func(ctx context.Context) error {
+				d.writing.Lock()
+				defer d.writing.Unlock()
+				return d.present(ctx, false)
+			}
+			if unreadable {
+				put(bytes.Repeat([]byte{'x'}, len(data)))
+				if err := look(t.Context()); err != nil {
+					t.Error(err)
+				}
+				put(data)
+			} else {
+				put(data)
+				left, leave := context.WithCancel(t.Context())
+				leave()
+				_ = look(left)
+			}
+			if err := bump(t, d, nil); !errors.Is(err, agl.ErrUnavailable) || !strings.Contains(err.Error(), "overwritten") {
+				t.Errorf("a write into another database: error %v", err)
+			}
+			if err := d.Close(t.Context()); !errors.Is(err, agl.ErrUnavailable) {
+				t.Errorf("close: error %v", err)
+			}
+		})
 	}
 }

@@ -113,6 +113,16 @@ func TestRemoved(t *testing.T) {
 // away.
 func TestOverwritten(t *testing.T) {
 	t.Parallel()
+	for name, writesFirst := range map[string]bool{"ready first": false, "write first": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testOverwritten(t, writesFirst)
+		})
+	}
+}
+
+func testOverwritten(t *testing.T, writesFirst bool) {
+	t.Helper()
 	dir := t.TempDir()
 	path, backup := filepath.Join(dir, "agl.db"), filepath.Join(dir, "backup.db")
 	d := open(t, sqlite.Config{Path: path})
@@ -128,12 +138,24 @@ func TestOverwritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
+	log, err := os.ReadFile(path + "-wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !writesFirst {
 		wantError(t, d.Ping(t.Context()), agl.ErrUnavailable, "overwritten")
+	}
+	for range 2 {
 		err := apply(t, d, driver.Changes{Rollouts: []driver.RolloutChange{newRollout("lost", agl.RolloutQueuing)}})
 		wantError(t, err, agl.ErrUnavailable, path+" was overwritten", "move "+path+"-wal")
+		wantError(t, d.Ping(t.Context()), agl.ErrUnavailable, "overwritten")
 	}
 	wantError(t, d.Close(t.Context()), agl.ErrUnavailable, "overwritten")
+	for suffix, want := range map[string][]byte{"": data, "-wal": log} {
+		if got, err := os.ReadFile(path + suffix); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s has changed, error %v", path+suffix, err)
+		}
+	}
 	// What the next process finds: this one keeps the file open to its end.
 	next := filepath.Join(t.TempDir(), "agl.db")
 	for _, suffix := range []string{"", "-wal", ".lock"} {

@@ -42,14 +42,16 @@ type Driver struct {
 	path   string
 	lock   *lock
 	file   os.FileInfo // the file that path named when it was opened
-	looked os.FileInfo // the same when its identity was looked at last
+	looked os.FileInfo // the file as it was when checkContent read its identity last; writing guards it
 	codec  *codec
 
 	// writing guards the writing connection. The batch holds it during a call.
 	writing sync.Mutex
 	writer  *conn       // nil after a failure
 	log     os.FileInfo // the write-ahead log that has the last commits; nil if they are all in the file
-	readers readers
+	// The file was overwritten: closing the last connection would write the log into it.
+	abandoned bool
+	readers   readers
 
 	// mu guards the fields below, which mirror the last commit.
 	mu        sync.RWMutex
@@ -63,7 +65,6 @@ type Driver struct {
 	spans     *cache[int64, *recentSpans] // by stream
 	failed    error                       // of the last commit
 	lost      error                       // why only the next start can tell what the file holds; written by who has writing, too
-	abandoned bool                        // the log is not that of the file any more: a connection that is closed would mix them
 
 	// These belong to the batch; one batch is open at a time.
 	batch  batch
@@ -270,9 +271,8 @@ func (d *Driver) lose(err error) error {
 	return err
 }
 
-// present checks that the path still names the file that this driver opened, and after
-// a commit that the log is still the one of the writing connection, too. Writes to a
-// removed file are lost.
+// present checks that the path still names the file that this driver opened, that the file still holds this database, and after a
+// commit that the log is still the one of the writing connection, too. Writes to a removed file are lost.
 func (d *Driver) present(ctx context.Context, committed bool) error {
 	info, err := os.Stat(d.path)
 	switch {
@@ -297,14 +297,17 @@ func (d *Driver) present(ctx context.Context, committed bool) error {
 	return nil
 }
 
-// checkContent checks that a file that has changed still is this database: a backup that is copied over it takes its place under
-// the same name. Checkpoints change it, too.
+// checkContent checks that a file that has changed still is this database: a backup of agl db backup that is copied over it has
+// another identity. A plain copy has the same one, and is not noticed. Checkpoints change the file, too.
 func (d *Driver) checkContent(ctx context.Context, info os.FileInfo) error {
 	if d.looked != nil && d.looked.ModTime().Equal(info.ModTime()) && d.looked.Size() == info.Size() {
 		return nil
 	}
-	identity := identityOf(ctx, d.path)
-	if d.looked = info; identity == "" || identity == d.state.identity { // without an identity nothing is known
+	identity, err := identityOf(context.WithoutCancel(ctx), d.path)
+	if err != nil || identity == "" {
+		return nil //nolint:nilerr // nothing is known: the next call looks again
+	}
+	if d.looked = info; identity == d.state.identity {
 		return nil
 	}
 	d.abandoned = true
