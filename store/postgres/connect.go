@@ -20,8 +20,13 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// serverName is the application_name of the connections of servers.
+// serverName is the application_name of the connections of servers, until they name their schema.
 const serverName = "agl"
+
+// nameInSchema selects the application_name of the connections of servers that use the current schema. PostgreSQL keeps 63 bytes
+// of ASCII.
+const nameInSchema = `CASE WHEN current_schema() <> '` + schema + `'
+	THEN left('` + serverName + ` in ' || regexp_replace(current_schema(), '[^a-zA-Z0-9_]', '?', 'g'), 63) ELSE '` + serverName + `' END`
 
 // schema is the schema of all tables unless the URL has a search_path.
 const schema = "agl"
@@ -102,7 +107,8 @@ func parse(c Config) (*pgxpool.Config, error) {
 	}
 	params := parsed.ConnConfig.RuntimeParams
 	params["application_name"] = serverName // how agl db recognises a server
-	// The statements of batches are prepared before BEGIN, which could not change the isolation any more.
+	// A batch prepares statements in the pipeline of its BEGIN, before it: PostgreSQL then refuses a BEGIN with another isolation
+	// than the default.
 	params["default_transaction_isolation"] = "read committed"
 	for name, value := range map[string]string{
 		"search_path":                         schema,
@@ -192,6 +198,9 @@ func inSession(config *pgconn.Config) *pgconn.Config {
 	}
 	if len(params) == 0 {
 		return config
+	}
+	if config.RuntimeParams["application_name"] == serverName { // last, when the search_path is set
+		calls = append(calls, "set_config('application_name', "+nameInSchema+", false)")
 	}
 	statement := "SELECT " + strings.Join(calls, ", ")
 	next, timeout := config.AfterConnect, config.ConnectTimeout

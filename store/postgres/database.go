@@ -75,7 +75,7 @@ func (d *Database) Status(ctx context.Context) (driver.DatabaseStatus, error) {
 	err = d.conn.QueryRow(ctx, `SELECT 'postgres ' || split_part(current_setting('server_version'), ' ', 1),
 			COALESCE((SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c
 				WHERE c.relnamespace = to_regnamespace(current_schema()) AND c.relkind = 'r'), 0)::bigint,
-			EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1)`, serverName).
+			EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = `+nameInSchema+`)`).
 		Scan(&out.Name, &out.Bytes, &out.InUse)
 	if err == nil && out.SchemaVersion > 0 && out.SchemaVersion <= out.KnownVersion {
 		out.Contents.Name = "postgres"
@@ -154,7 +154,11 @@ func checks() []string {
 			AND NOT EXISTS (SELECT FROM documents WHERE kind = 'import' AND id = 'unfinished')`, // in an export, sequence ids come after all spans
 		`SELECT 'resources ' || s.latest_resources, 'they are the latest, but do not exist'
 			FROM store s WHERE s.latest_resources IS NOT NULL AND NOT EXISTS (SELECT FROM resources u WHERE u.resources_id = s.latest_resources)`,
-		`SELECT 'index ' || v.name, 'it is missing, as after a restore that failed; restore the backup while no server runs'
+		`SELECT 'table store', 'its row is missing, as after a restore that failed; restore the backup while no server runs'
+			WHERE NOT EXISTS (SELECT FROM store)`,
+		`SELECT 'table event_counter', 'its row is missing, as after a restore that failed; restore the backup while no server runs'
+			WHERE NOT EXISTS (SELECT FROM event_counter)`,
+		`SELECT 'index ' || v.name, 'it is missing, as after a restore that failed: restore the backup while no server runs; if somebody dropped it, create it again'
 			FROM unnest(string_to_array('` + indexes + `', ' ')) v (name) WHERE to_regclass(v.name) IS NULL`,
 		// driver.UnfinishedImport
 		`SELECT 'import ' || id, 'the database holds a part of an export; run agl db import with that export again'

@@ -298,6 +298,8 @@ func TestCheck(t *testing.T) {
 		{"import", `UPDATE agl.documents SET kind = 'import', id = 'unfinished'`, "import unfinished: the database holds a part of an export"},
 		{"idempotency", `UPDATE agl.idempotency SET made = '["x"]'`, "does not decode"},
 		{"events", `UPDATE agl.event_counter SET last = 0`, "but the last number given is 0"},
+		{"store", `DELETE FROM agl.store`, "table store: its row is missing"},
+		{"event counter", `DELETE FROM agl.event_counter`, "table event_counter: its row is missing"},
 	} {
 		damage(t, databaseURL, tc.breaks, func() {
 			if found := strings.Join(check(), "\n"); !strings.Contains(found, tc.want) {
@@ -331,6 +333,49 @@ func TestCheck(t *testing.T) {
 	})
 }
 
+// TestSchemas has servers of two schemas in one database: each schema is in use by its own server alone.
+func TestSchemas(t *testing.T) {
+	t.Parallel()
+	databaseURL := fresh(t)
+	names := []string{"agl", "db", `"Ü` + strings.Repeat("x", 60) + `"`}
+	execute(t, databaseURL, `CREATE SCHEMA db; CREATE SCHEMA `+names[2])
+	inUse := func(schema string) bool {
+		t.Helper()
+		status, err := openDatabase(t, inSchema(t, databaseURL, schema)).Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status.InUse
+	}
+	for i, name := range names {
+		if inUse(name) {
+			t.Errorf("schema %s is in use before its server starts", name)
+		}
+		engine(t, postgres.Config{URL: inSchema(t, databaseURL, name)})
+		for j, other := range names {
+			if got := inUse(other); got != (j <= i) {
+				t.Errorf("with servers of %q: schema %s is in use: %t", names[:i+1], other, got)
+			}
+		}
+	}
+	if !inUse("agl,public") { // another search_path, the same schema
+		t.Error("the schema agl is not in use by another search_path")
+	}
+}
+
+// inSchema returns the URL of a schema of a database.
+func inSchema(t *testing.T, databaseURL, schema string) string {
+	t.Helper()
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := u.Query()
+	query.Set("search_path", schema)
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
 // damage runs SQL, then f, and puts everything back.
 func damage(t *testing.T, databaseURL, sql string, f func()) {
 	t.Helper()
@@ -340,7 +385,7 @@ func damage(t *testing.T, databaseURL, sql string, f func()) {
 		t.Fatal(err)
 	}
 	defer conn.Close(ctx)
-	tables := []string{"rollouts", "attempts", "workers", "spans", "sequences", "resources", "documents", "idempotency", "event_counter"}
+	tables := []string{"rollouts", "attempts", "workers", "spans", "sequences", "resources", "documents", "idempotency", "event_counter", "store"}
 	var save, restore strings.Builder
 	for _, table := range tables {
 		save.WriteString(`CREATE TEMP TABLE saved_` + table + ` AS TABLE agl.` + table + `;`)

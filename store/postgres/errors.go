@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/agl-go/agl"
@@ -43,6 +44,8 @@ func failed(ctx context.Context, doing string, err error) error {
 	}
 	pg, answered := errors.AsType[*pgconn.PgError](err)
 	switch {
+	case errors.Is(err, pgx.ErrNoRows): // the only row of store, or of event_counter
+		return errIncomplete
 	case !answered && lost(err):
 		return agl.Errorf(agl.CodeUnavailable, "postgres: %s: the database is away: %w", doing, cause(err))
 	case !answered:

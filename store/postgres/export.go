@@ -20,7 +20,7 @@ func (d *Driver) Statistics(ctx context.Context) (agl.Statistics, error) {
 
 func statistics(ctx context.Context, q queryer, out *agl.Statistics) error {
 	return q.QueryRow(ctx, `SELECT (SELECT count(*) FROM rollouts), a.attempts, a.spans,
-			(SELECT count(*) FROM resources), (SELECT count(*) FROM workers), (SELECT queue_closed FROM store)
+			(SELECT count(*) FROM resources), (SELECT count(*) FROM workers), COALESCE((SELECT queue_closed FROM store), false)
 		FROM (SELECT count(*) AS attempts, COALESCE(sum(span_count), 0)::bigint AS spans FROM attempts) a`).
 		Scan(&out.TotalRollouts, &out.TotalAttempts, &out.TotalSpans, &out.TotalResources, &out.TotalWorkers, &out.QueueClosed)
 }

@@ -179,13 +179,15 @@ func schemaVersion(ctx context.Context, q queryer) (version int, err error) {
 	var role string
 	var forbidden *string
 	err = q.QueryRow(ctx, `SELECT to_regclass('schema_version') IS NOT NULL, current_user,
-		(SELECT nspname FROM pg_namespace WHERE nspname = split_part(current_setting('search_path'), ',', 1) AND NOT has_schema_privilege(oid, 'USAGE'))`).
+		(SELECT nspname FROM pg_namespace WHERE nspname = split_part(current_setting('search_path'), ',', 1)
+			AND NOT has_schema_privilege(oid, 'USAGE') AND current_schema() IS NULL)`).
 		Scan(&there, &role, &forbidden)
 	switch {
 	case err != nil:
 		return 0, err
 	case !there && forbidden != nil:
-		return 0, agl.Errorf(agl.CodeUnavailable, "postgres: the schema %s is not the role's: %s needs the right USAGE on it, and rights on its tables and sequences", *forbidden, role)
+		return 0, agl.Errorf(agl.CodeUnavailable,
+			"postgres: the role %s needs the right USAGE on the schema %s, and rights on its tables and sequences", role, *forbidden)
 	case !there:
 		return 0, nil
 	}

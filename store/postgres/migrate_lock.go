@@ -46,8 +46,8 @@ func (d *Driver) serve(ctx context.Context, conn *pgconn.PgConn) error {
 // errEmpty is the error while a backup is restored: it has made the tables, and not yet filled them.
 var errEmpty = agl.Errorf(agl.CodeUnavailable, "postgres: the tables of the database are empty: a backup is being restored, or somebody has emptied them")
 
-// errIncomplete is the error while it has filled some tables, and not yet made their indexes: what is written now would collide
-// with what it has, and make the restore fail.
+// errIncomplete is the error while a restore has filled some tables and not yet made all indexes: a row that is written now may
+// collide with one of the backup, and make the restore fail.
 var errIncomplete = agl.Errorf(agl.CodeUnavailable, "postgres: the tables of the database are incomplete: a backup is being restored; if none is, `agl db check` says what is missing")
 
 // checkSchema reports errOutdated if the schema's version is newer than this program's.

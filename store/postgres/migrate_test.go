@@ -141,6 +141,18 @@ func TestMissingSchema(t *testing.T) {
 	open(t, config)
 }
 
+// TestNewerSchemaWithoutTables: a server of which a newer schema no longer has the tables is told that it is outdated.
+func TestNewerSchemaWithoutTables(t *testing.T) {
+	t.Parallel()
+	databaseURL := fresh(t)
+	d := open(t, postgres.Config{URL: databaseURL, PollInterval: time.Hour})
+	execute(t, databaseURL, `ALTER TABLE agl.rollouts RENAME TO runs; INSERT INTO agl.schema_version (version) VALUES (1000)`)
+	const want = "a newer agl has migrated the database's schema"
+	if err := d.Ping(t.Context()); !errors.Is(err, agl.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+}
+
 // sender passes on the first thing that is written.
 type sender chan string
 

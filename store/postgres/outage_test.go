@@ -351,7 +351,18 @@ func TestRights(t *testing.T) {
 		}
 	}
 	_, err = postgres.Open(t.Context(), config)
-	refused("no rights", err, role+" needs the right USAGE")
+	refused("no rights", err, role+" needs the right USAGE on the schema agl")
+	// The first schema that the role may use is the one of the tables, as for PostgreSQL.
+	execute(t, owner, `CREATE SCHEMA second AUTHORIZATION `+role)
+	second := *u
+	second.RawQuery += "&search_path=agl,second"
+	other, err := postgres.Open(t.Context(), postgres.Config{URL: second.String()})
+	if err == nil {
+		err = other.Close(t.Context())
+	}
+	if err != nil {
+		t.Errorf("the second schema of a search_path: %v", err)
+	}
 	execute(t, owner, `GRANT USAGE ON SCHEMA agl TO `+role+`; GRANT SELECT ON ALL TABLES IN SCHEMA agl TO `+role)
 	s := engine(t, config)
 	_, err = s.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: numbered(1)})
@@ -387,7 +398,7 @@ func TestTablesIncomplete(t *testing.T) {
 	t.Parallel()
 	databaseURL := server.Database(t)
 	s := engine(t, postgres.Config{URL: databaseURL})
-	for _, part := range [][2]string{
+	for i, part := range [][2]string{
 		{`CREATE TABLE kept AS TABLE agl.store; DELETE FROM agl.store`, `INSERT INTO agl.store TABLE kept; DROP TABLE kept`},
 		{`ALTER INDEX agl.rollouts_by_ordinal RENAME TO later`, `ALTER INDEX agl.later RENAME TO rollouts_by_ordinal`},
 		{`ALTER INDEX agl.spans_in_order RENAME TO later`, `ALTER INDEX agl.later RENAME TO spans_in_order`},
@@ -398,8 +409,22 @@ func TestTablesIncomplete(t *testing.T) {
 		if !errors.Is(err, agl.ErrUnavailable) || !strings.Contains(err.Error(), "incomplete") {
 			t.Errorf("%s: spans: error %v, want unavailable", part[0], err)
 		}
-		if _, err := s.WaitForRollouts(t.Context(), agl.WaitForRolloutsParams{RolloutIDs: []string{"r"}}); !errors.Is(err, agl.ErrUnavailable) {
-			t.Errorf("%s: wait: error %v, want unavailable", part[0], err)
+		_, waits := s.WaitForRollouts(t.Context(), agl.WaitForRolloutsParams{RolloutIDs: []string{"r"}})
+		_, reads := s.GetDocument(t.Context(), "key", "d")
+		_, resources := s.GetLatestResources(t.Context())
+		_, worker := s.GetWorker(t.Context(), agl.GetWorkerParams{WorkerID: "w"})
+		for name, err := range map[string]error{"wait": waits, "a document": reads, "resources": resources, "a worker": worker} {
+			if !errors.Is(err, agl.ErrUnavailable) {
+				t.Errorf("%s: %s: error %v, want unavailable", part[0], name, err)
+			}
+		}
+		if i == 0 {
+			if _, err := s.ReadEvents(t.Context(), "0-1", 1); !errors.Is(err, agl.ErrUnavailable) {
+				t.Errorf("events: error %v, want unavailable", err)
+			}
+		}
+		if _, err := s.Statistics(t.Context()); err != nil {
+			t.Errorf("%s: statistics: %v", part[0], err)
 		}
 		if err := s.Ready(t.Context()); !errors.Is(err, agl.ErrUnavailable) {
 			t.Errorf("%s: ready: error %v, want unavailable", part[0], err)
@@ -409,6 +434,9 @@ func TestTablesIncomplete(t *testing.T) {
 			t.Error(err)
 		}
 		enqueue(t, s, agl.EnqueueRolloutsParams{Rollouts: numbered(1)})
+		if _, err := s.GetDocument(t.Context(), "key", "d"); !errors.Is(err, agl.ErrNotFound) {
+			t.Errorf("a document that does not exist: error %v", err)
+		}
 	}
 }
 

@@ -116,13 +116,18 @@ func (d *Driver) Ping(ctx context.Context) error {
 		var standby, mayWrite, complete bool
 		var readOnly string
 		var version int
-		err := conn.QueryRow(ctx, `SELECT pg_is_in_recovery(), current_setting('transaction_read_only'), (SELECT COALESCE(max(version), 0) FROM schema_version),
-			has_table_privilege('rollouts', 'INSERT') AND has_table_privilege('rollouts', 'UPDATE') AND has_sequence_privilege('queue_back', 'USAGE, UPDATE'),
-			EXISTS (`+readStore+`)`).
-			Scan(&standby, &readOnly, &version, &mayWrite, &complete)
+		// The statement after this one names what a newer schema may not have.
+		err := conn.QueryRow(ctx, `SELECT COALESCE(max(version), 0) FROM schema_version`).Scan(&version)
 		if err == nil {
 			err = d.checkSchema(version)
 		}
+		if err != nil {
+			return err
+		}
+		err = conn.QueryRow(ctx, `SELECT pg_is_in_recovery(), current_setting('transaction_read_only'),
+			has_table_privilege('rollouts', 'INSERT') AND has_table_privilege('rollouts', 'UPDATE') AND has_sequence_privilege('queue_back', 'USAGE, UPDATE'),
+			EXISTS (`+readStore+`)`).
+			Scan(&standby, &readOnly, &mayWrite, &complete)
 		switch {
 		case err != nil:
 			return err

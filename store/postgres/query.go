@@ -24,6 +24,17 @@ func (r *row) attempted() (agl.AttemptedRollout, error) {
 	return agl.AttemptedRollout{Rollout: *out, Attempt: r.maybeAttempt()}, nil
 }
 
+// checkComplete reports errIncomplete while a backup is being restored: what is not found may not be there yet.
+func checkComplete(ctx context.Context, conn *pgx.Conn) error {
+	missing := errIncomplete
+	rows, err := conn.Query(ctx, readStore)
+	err = collect(rows, err, func(*row) error {
+		missing = nil
+		return nil
+	})
+	return cmp.Or(err, missing)
+}
+
 // one reads the row that a query finds. missing is the error if there is none.
 func one[T any](ctx context.Context, d *Driver, doing string, missing error, each func(*row) (T, error), query string, args ...any) (out T, err error) {
 	err = d.read(ctx, d.keyed, doing, func(ctx context.Context, conn *pgx.Conn) error {
@@ -34,6 +45,9 @@ func one[T any](ctx context.Context, d *Driver, doing string, missing error, eac
 			out, err = each(r)
 			return err
 		})
+		if err == nil && found != nil {
+			err = checkComplete(ctx, conn)
+		}
 		return cmp.Or(err, found)
 	})
 	return out, err
@@ -63,8 +77,7 @@ func (d *Driver) Rollouts(ctx context.Context, ids []string) ([]agl.AttemptedRol
 		return found, err
 	}
 	// While a backup is being restored, the others are not gone: who waits for them goes on waiting.
-	_, err = one(ctx, d, "read rollouts", errIncomplete, func(*row) (struct{}, error) { return struct{}{}, nil }, readStore)
-	return found, err
+	return found, d.read(ctx, d.keyed, "read rollouts", checkComplete)
 }
 
 // Live implements driver.Driver.
