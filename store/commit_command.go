@@ -6,7 +6,7 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
-// command is one write. Its type holds the arguments and receives the answer.
+// command is one write. It holds the arguments and receives the answer.
 type command interface {
 	head() *header
 	// load names what run needs.
@@ -30,7 +30,7 @@ func (h *header) head() *header { return h }
 
 func (*header) finish(*unitOfWork) {}
 
-// write is a command of two functions, and the result of the second one.
+// write is a command made of two functions. result is what apply has returned.
 type write[T any] struct {
 	header
 
@@ -62,14 +62,16 @@ func submitLast[T any](ctx context.Context, s *Store, wants func(*driver.LoadPar
 	return c.result, err
 }
 
-// submit runs a write. Its functions do what a command's load and run do.
+// submit runs a write: wants is the load of a command, apply its run. Both may be called again (see command.run), so what they set
+// outside themselves, they set anew each time. The result is meaningless with an error.
 func submit[T any](ctx context.Context, s *Store, wants func(*driver.LoadParams), apply func(*unitOfWork) (T, error)) (T, error) {
 	c := &write[T]{wants: wants, apply: apply}
 	err := s.submit(ctx, c)
 	return c.result, err
 }
 
-// submitOnce is submit for a write with a key. Its repeat gets what again reads.
+// submitOnce is submit for a write with an idempotency key, which may be nil. apply records the key. For a repeat, apply is not
+// called: the answer is what again reads by the record of the first write.
 func submitOnce[T any](ctx context.Context, s *Store, key *idempotencyKey, wants func(*driver.LoadParams), apply func(*unitOfWork) (T, error), again func(*driver.IdempotencyRecord) (T, error)) (T, error) {
 	var earlier *driver.IdempotencyRecord
 	out, err := submit(ctx, s, func(want *driver.LoadParams) {

@@ -59,7 +59,7 @@ func (e *documentEntry) collect(c *driver.Changes) {
 	}
 }
 
-// writeDocuments makes all writes, or none.
+// writeDocuments makes all writes, or none. It keeps their bodies, which the caller must not change afterwards.
 func (s *Store) writeDocuments(ctx context.Context, writes []agl.DocumentWrite) ([]agl.Document, error) {
 	return submit(ctx, s, func(want *driver.LoadParams) {
 		for i := range writes {

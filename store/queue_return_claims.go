@@ -29,7 +29,8 @@ func (s *Store) ReturnClaims(ctx context.Context, p agl.ReturnClaimsParams) erro
 	})
 }
 
-// giveBack undoes claims. Claims that were in a lost answer stay if another answer to the dequeue with the key has them.
+// giveBack undoes claims, and forgets their key or, with revoke, revokes it. With lost, the claims were in an answer that was lost:
+// they stay if another answer to the dequeue with the key has them.
 func (s *Store) giveBack(ctx context.Context, key *idempotencyKey, claims []driver.AttemptKey, revoke, lost bool) error {
 	_, err := submitLast(ctx, s, func(want *driver.LoadParams) {
 		key.load(want)

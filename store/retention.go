@@ -169,8 +169,8 @@ func (s *Store) enforce(ctx context.Context, r rule) (search time.Duration, err 
 	}
 }
 
-// remove removes records, unless they were used since they were listed, and returns those that it has removed. busy is that of [Store.busyWorkers]. It
-// decides at the end of the batch, when it is known which records its other commands use.
+// remove removes records, unless they were used since they were listed, and returns the removed ones. The decision is made at the end
+// of the batch, when it is known which records its other commands use. busy is the result of [Store.busyWorkers].
 func (s *Store) remove(ctx context.Context, kind driver.Removable, records []driver.Oldest, busy map[string][]string) ([]driver.Oldest, error) {
 	return submitLast(ctx, s, func(want *driver.LoadParams) {
 		for i := range records {

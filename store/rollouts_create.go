@@ -26,7 +26,7 @@ func (s *Store) CreateRollouts(ctx context.Context, p agl.CreateRolloutsParams) 
 			}
 			rollouts[i].RolloutID = given.RolloutID
 		}
-		// Nil if the batch deletes one of the rollouts: the next batch can create it again.
+		// made is nil if the batch has deleted one of the rollouts. Then try again: the next batch can create it.
 		for made == nil && err == nil {
 			made, err = submit(ctx, s, func(want *driver.LoadParams) {
 				for i := range rollouts {

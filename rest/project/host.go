@@ -181,7 +181,7 @@ func split(r *http.Request) (name string, inner *http.Request, ok bool) {
 
 // enter returns an open project. The caller calls leave.
 func (h *Host) enter(ctx context.Context, name string) (*tenancy, error) {
-	asked := false // this call has; the answer may have taken longer than registryTTL
+	asked := false // this call has asked the registry; then its answer counts, even if it took longer than registryTTL
 	for {
 		h.mu.Lock()
 		if h.draining {

@@ -199,7 +199,7 @@ func (s slow) GetDocument(ctx context.Context, kind, id string) (agl.Document, e
 	return s.DocumentStore.GetDocument(ctx, kind, id)
 }
 
-// A registry whose answer is older than it may be when it arrives is slow, and not asked for ever.
+// A registry that takes longer than registryTTL to answer makes a request slow, but the request does not ask it again and again.
 func TestSlowRegistry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// AttemptKey names an attempt.
+// AttemptKey names an attempt. Exports contain it in its JSON form: see package archive.
 type AttemptKey struct {
 	RolloutID string `json:"rollout_id"`
 	AttemptID string `json:"attempt_id"`

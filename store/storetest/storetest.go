@@ -82,7 +82,7 @@ func Restartable(tb testing.TB, open func() Closer) Instance {
 // Run runs the suite, one sub-test for each behaviour, in parallel.
 func Run(t *testing.T, open Open) {
 	t.Helper()
-	for _, of := range []struct {
+	for _, subject := range []struct {
 		name  string
 		tests func(*area)
 	}{
@@ -114,9 +114,9 @@ func Run(t *testing.T, open Open) {
 		{"ids", idTests},
 		{"model", modelTests},
 	} {
-		t.Run(of.name, func(t *testing.T) {
+		t.Run(subject.name, func(t *testing.T) {
 			t.Parallel()
-			of.tests(&area{t, open})
+			subject.tests(&area{t, open})
 		})
 	}
 }
