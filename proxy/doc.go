@@ -16,7 +16,7 @@
 // has reached the agent.
 //
 // Recording never breaks a reply: records are ordered, built and stored in the
-// background, and [Proxy.Flush] waits for them. Of a reply it delays only the last byte,
+// background, and [Proxy.Flush] waits for them. Of a reply it delays only the end,
 // until the call has its sequence id, and for five seconds at most. A reward that follows
 // the reply therefore also follows the call.
 //

@@ -2,10 +2,12 @@ package proxy_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -30,48 +32,151 @@ func (l *leaver) Flush() {
 	}
 }
 
-// An agent that leaves with the event that ends a stream, or with the finish reason, has all of the reply,
+// leaves serves an agent that leaves as soon as it has read something of a stream, and returns its call.
+func leaves(t *testing.T, when string, stream []string) (broken bool, call agl.Span) {
+	t.Helper()
+	p, store := plugged(t, func(r *http.Request) (*http.Response, error) {
+		return events(r, func(i int) string {
+			if i < len(stream) {
+				return stream[i]
+			}
+			<-r.Context().Done()
+			return ": the end\n\n"
+		}), nil
+	}, nil, "backend")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, attemptPath, strings.NewReader(streamed(hello)))
+	broken = aborts(func() { p.ServeHTTP(&leaver{httptest.NewRecorder(), when, cancel}, r) })
+	if err := p.Flush(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, p)
+	calls := store.calls()
+	if len(calls) != 1 {
+		t.Fatalf("recorded as %+v", calls)
+	}
+	return broken, calls[0]
+}
+
+// An agent that leaves with the event that ends a stream, or with the finish reason of each choice, has all of the reply,
 // though the backend has not closed it; one that leaves before has not.
 func TestLeavesAtTheEnd(t *testing.T) {
 	t.Parallel()
-	for when, want := range map[string]struct {
-		status    agl.StatusCode
-		delivered string
+	one := []string{runaway["chat"](0), "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n", "data: [DONE]\n\n"}
+	choices := chatEvents(`{"index":0,"delta":{"content":"one"},"finish_reason":"stop"}`, `{"index":1,"delta":{"content":"two"}}`,
+		`{"index":1,"delta":{"content":"three"}}`, `{"index":1,"delta":{},"finish_reason":"length"}`)
+	for _, c := range []struct {
+		when   string
+		stream []string
+		whole  bool
 	}{
-		"data: [DONE]\n\n":       {agl.StatusOK, "true"},
-		`"finish_reason":"stop"`: {agl.StatusOK, "true"},
-		`"finish_reason":null`:   {agl.StatusError, "false"},
+		{"data: [DONE]\n\n", one, true},
+		{`"finish_reason":"stop"`, one, true},
+		{`"finish_reason":null`, one, false},
+		{`"finish_reason":"length"`, choices, true},
+		{"three", choices, false},
+		{"two", choices, false},
+		{"one", choices, false},
 	} {
-		t.Run(when, func(t *testing.T) {
+		t.Run(c.when, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				stream := []string{runaway["chat"](0), "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n", "data: [DONE]\n\n"}
+				broken, call := leaves(t, c.when, c.stream)
+				if delivered := attribute(t, &call, record.AttrDelivered); broken == c.whole || (call.Status.Code == agl.StatusOK) != c.whole || (delivered == "true") != c.whole {
+					t.Errorf("broken off: %v, recorded as %+v", broken, call)
+				}
+			})
+		})
+	}
+}
+
+// The usage of a stream whose agent leaves at the finish reason is awaited: without it, a call with the ids of only some of its
+// tokens would be trained on. A backend that sends none is not awaited for long.
+func TestUsageAfterTheAgentHasLeft(t *testing.T) {
+	t.Parallel()
+	const finish = "data: {\"id\":\"c\",\"prompt_token_ids\":[1,2],\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"},\"token_ids\":[3,4],\"finish_reason\":\"stop\"}]}\n\n"
+	usage := func(tokens int) string {
+		return fmt.Sprintf("data: {\"id\":\"c\",\"choices\":[],\"usage\":{\"prompt_tokens\":2,\"completion_tokens\":%d,\"total_tokens\":%d}}\n\ndata: [DONE]\n\n", tokens, 2+tokens)
+	}
+	for name, c := range map[string]struct {
+		last string
+		ids  int
+	}{"all ids": {usage(2), 2}, "gaps": {usage(3), 0}, "no usage": {": nothing\n\n", 2}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				sent := 0
 				p, store := plugged(t, func(r *http.Request) (*http.Response, error) {
-					return events(r, func(i int) string {
-						if i < len(stream) {
-							return stream[i]
+					res := respond(200, http.Header{"Content-Type": {"text/event-stream"}}, "")
+					res.ContentLength, res.Body = -1, io.NopCloser(reader(func(b []byte) (int, error) {
+						delay := 100 * time.Millisecond
+						if sent++; sent == 3 {
+							delay = time.Hour
 						}
-						<-r.Context().Done()
-						return ": the end\n\n"
-					}), nil
+						select {
+						case <-r.Context().Done():
+							return 0, r.Context().Err()
+						case <-time.After(delay):
+							return copy(b, []string{finish, c.last}[sent-1]), nil
+						}
+					}))
+					return res, nil
 				}, nil, "backend")
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				r := httptest.NewRequestWithContext(ctx, http.MethodPost, attemptPath, strings.NewReader(streamed(hello)))
-				if broken := aborts(func() { p.ServeHTTP(&leaver{httptest.NewRecorder(), when, cancel}, r) }); broken != (want.status != agl.StatusOK) {
-					t.Errorf("broken off: %v", broken)
+				begun := time.Now()
+				if aborts(func() { p.ServeHTTP(&leaver{httptest.NewRecorder(), `"finish_reason":"stop"`, cancel}, r) }) {
+					t.Error("broken off")
 				}
-				if err := p.Flush(t.Context(), nil); err != nil {
-					t.Fatal(err)
+				if took := time.Since(begun); took > 3*time.Second {
+					t.Errorf("the call ended after %s", took)
 				}
-				calls := store.calls()
-				if len(calls) != 1 || calls[0].Status.Code != want.status || attribute(t, &calls[0], record.AttrDelivered) != want.delivered {
-					t.Errorf("recorded as %+v", calls)
-				}
+				flushErr := p.Flush(t.Context(), nil)
 				closed(t, p)
+				calls := store.calls()
+				if flushErr != nil || len(calls) != 1 || calls[0].Status.Code != agl.StatusOK {
+					t.Fatalf("%v, recorded as %+v", flushErr, calls)
+				}
+				if ids, _ := calls[0].Attributes.GetInts(agl.AttrResponseTokenIDs); len(ids) != c.ids {
+					t.Errorf("recorded with the ids %v, want %d", ids, c.ids)
+				}
 			})
 		})
 	}
+}
+
+// The agent gets the finish reason, with which it may leave, when the call has its sequence id.
+func TestSequenceBeforeTheFinishReason(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		stream := chatEvents(`{"index":0,"delta":{"content":"hi"}}`, `{"index":0,"delta":{},"finish_reason":"stop"}`)
+		p, store := plugged(t, func(r *http.Request) (*http.Response, error) {
+			return events(r, func(i int) string { return append(stream, "")[i] }), nil
+		}, nil, "backend")
+		given := make(chan struct{})
+		store.reserve = func() error {
+			<-given
+			return nil
+		}
+		var body strings.Builder
+		w := &leaver{httptest.NewRecorder(), `"finish_reason":"stop"`, func() { body.WriteString("sent") }}
+		var group sync.WaitGroup
+		group.Go(func() {
+			p.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, attemptPath, strings.NewReader(streamed(hello))))
+		})
+		time.Sleep(4 * time.Second) // an event a second
+		if body.Len() > 0 {
+			t.Error("the agent has the finish reason before the call has its sequence id")
+		}
+		close(given)
+		group.Wait()
+		if body.Len() == 0 {
+			t.Errorf("the agent got %s", w.Body)
+		}
+		closed(t, p)
+	})
 }
 
 // A stream is whole once the event that ends it has come, however its connection ends, and also if it does not for long.

@@ -48,7 +48,7 @@ func relayStream(ctx context.Context, r *relay) error {
 	if err := r.send(); err != nil {
 		return err
 	}
-	whole := false // the agent has received all of the reply
+	ended, whole := false, false // the event that ends the stream has come; the reply is complete, unless another choice begins
 	for {
 		n, err := r.reply.Read(b.in)
 		b.out = b.out[:0]
@@ -63,22 +63,30 @@ func relayStream(ctx context.Context, r *relay) error {
 		if fault != nil && r.plan.Translated && !r.plan.translate.Done() {
 			b.out = r.plan.translate.Fail(b.out, s.failure(ctx, fault))
 		}
-		if err != nil || fault != nil || s.done() {
+		ended = ended || fault == nil && s.done()
+		had := whole // before this piece
+		whole = ended || s.reply != nil && !s.plan.Translated && s.reply.Complete()
+		over := ended || err != nil || fault != nil
+		if over {
 			s.checkIDs()
+		}
+		if over || whole {
 			r.entry.AwaitSequence()
 		}
+		r.reply.Outlast(whole)
 		if len(b.out) > 0 {
-			if err := r.send(b.out); err != nil && !whole {
+			if err := r.send(b.out); err != nil && (!had || !whole) {
 				return err
 			}
 		}
-		if fault == nil && s.done() {
-			whole = true
+		if ended {
 			r.reply.EndSoon()
 		}
-		whole = whole || s.reply != nil && !s.plan.Translated && s.reply.Complete()
+		left := ctx.Err() != nil
 		switch {
-		case whole && ctx.Err() != nil: // many clients close the connection then
+		case left && had && !whole:
+			return context.Cause(ctx)
+		case left && whole && over: // many clients leave once they have the whole reply
 			return nil
 		case fault != nil:
 			return fault

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/agl-go/agl/internal/secret"
@@ -44,6 +45,8 @@ type Reply struct {
 	cancel     context.CancelCauseFunc
 	idle       *idleTimeout // nil before the first request
 	ending     *time.Timer  // nil before EndSoon
+	outlasts   atomic.Bool  // see Outlast
+	detach     func() bool  // from Send's context
 	body       io.ReadCloser
 	buffer     *[]byte    // memory of Buffered
 	passage    *passage   // through the gate; nil outside
@@ -129,10 +132,29 @@ func (r *Reply) Free() {
 	r.buffer, r.Buffered = nil, nil
 }
 
+// soon is the time for the end of a body that is complete by its own rules. It lets the connection serve another request.
+const soon = time.Second
+
+// Outlast says whether the body outlasts Send's context: the agent has the whole reply, and if it leaves the body can be read on
+// for a moment, because the backend's usage comes last.
+func (r *Reply) Outlast(whole bool) { r.outlasts.Store(whole) }
+
+// end ends the call after Send's context.
+func (r *Reply) end(cause error) {
+	if r.outlasts.Load() && errors.Is(cause, context.Canceled) {
+		timer := time.NewTimer(soon)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-r.ctx.Done():
+		}
+	}
+	r.cancel(cause)
+}
+
 // EndSoon is called when the body is complete by its own rules. Some backends keep its connection open: the body ends then,
 // and that is not held against the backend.
 func (r *Reply) EndSoon() {
-	const soon = time.Second // for the end that lets the connection serve another request
 	if r.ending == nil {
 		r.ending = time.AfterFunc(soon, func() { r.cancel(errComplete) })
 	}
@@ -148,6 +170,7 @@ func (r *Reply) Close(tokens int64) {
 	if r.ending != nil {
 		r.ending.Stop()
 	}
+	r.detach()
 	r.cancel(nil)
 }
 

@@ -24,7 +24,11 @@ import (
 // cause of ctx when that has ended.
 func (p *Pool) Send(ctx context.Context, req *Request) (*Reply, error) {
 	r := &Reply{pool: p, model: req.Model}
-	r.ctx, r.cancel = context.WithCancelCause(ctx)
+	r.ctx, r.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	r.detach = context.AfterFunc(ctx, func() { r.end(context.Cause(ctx)) })
+	if ctx.Err() != nil {
+		r.cancel(context.Cause(ctx))
+	}
 	key, cacheable := p.cacheKey(ctx, req)
 	if cacheable && r.fromCache(key) {
 		return r, nil
@@ -246,7 +250,7 @@ func (r *Reply) askWhole(req *Request, refused *http.Response) (*http.Response, 
 }
 
 // LacksIDs notes that a stream did not have the ids of all its tokens: later replies of its backend are requested whole and replayed as
-// streams, as with Model.Replay. It may be called before Close.
+// streams, as with Model.Replay. Call it before Close, after which it does nothing.
 func (r *Reply) LacksIDs() {
 	if r.backend != nil {
 		r.unstream(slog.LevelWarn, "leaves token ids out of its streams, and calls without all their ids cannot be trained on")
