@@ -178,19 +178,22 @@ const (
 
 // named returns the session that the headers of a call name.
 func (p *Proxy) named(r *http.Request) (*session.Session, error) {
-	limit, now := maxNaming, time.Now()
-	if last := p.hung.Load(); last != nil && (now.Sub(*last) < namingPause || !p.hung.CompareAndSwap(last, &now)) {
+	limit, begun := maxNaming, time.Now()
+	last := p.hung.Load()
+	if last != nil && (begun.Sub(*last) < namingPause || !p.hung.CompareAndSwap(last, &begun)) {
 		limit = maxNamingHung
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	name, user := namedBy(r.Header)
-	s, err := p.sessions.Named(ctx, name, user, r.Header.Get(HeaderConsent))
+	s, known, err := p.sessions.Named(ctx, name, user, r.Header.Get(HeaderConsent))
 	switch {
+	case known: // another call waits for the store
+		p.hung.CompareAndSwap(&begun, last)
 	case err == nil:
 		p.hung.Store(nil)
 	case limit == maxNaming && ctx.Err() != nil && r.Context().Err() == nil:
-		now = time.Now()
+		now := time.Now()
 		p.hung.Store(&now)
 	}
 	return s, err

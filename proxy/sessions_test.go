@@ -498,16 +498,17 @@ func TestSessionsWithoutStore(t *testing.T) {
 	l.call(t, "/v1/agl/sessions", ``, 502)
 }
 
-// hanging is a store that starts no rollout while it hangs.
+// hanging is a store that starts a rollout after a delay.
 type hanging struct {
 	agl.Store
-	hangs atomic.Bool
+	delay atomic.Int64
 }
 
 func (h *hanging) StartRollout(ctx context.Context, p agl.StartRolloutParams) (agl.AttemptedRollout, error) {
-	if h.hangs.Load() {
-		<-ctx.Done()
+	select {
+	case <-ctx.Done():
 		return agl.AttemptedRollout{}, ctx.Err()
+	case <-time.After(time.Duration(h.delay.Load())):
 	}
 	return h.Store.StartRollout(ctx, p)
 }
@@ -521,28 +522,43 @@ func TestSessionsWhileStoreHangs(t *testing.T) {
 			c.Spans, c.Sessions = store, proxy.Sessions{Store: store, IdleTimeout: time.Hour}
 		}, "backend")
 		calls := 0
-		call := func() (took time.Duration, rollout string) {
-			calls++
+		callOf := func(session string) (took time.Duration, rollout string) {
 			begun := time.Now()
-			w := ask(t.Context(), p, completions, hello, http.Header{"X-Agl-Session": {fmt.Sprint("chat-", calls)}})
+			w := ask(t.Context(), p, completions, hello, http.Header{"X-Agl-Session": {session}})
 			if w.Code != 200 {
 				t.Errorf("%d %s", w.Code, w.Body)
 			}
 			return time.Since(begun), w.Header().Get(proxy.HeaderRollout)
 		}
-		store.hangs.Store(true)
+		call := func() (took time.Duration, rollout string) {
+			calls++
+			return callOf(fmt.Sprint("chat-", calls))
+		}
+		callOf("open")
+		store.delay.Store(int64(time.Hour))
 		waited, longest := time.Duration(0), time.Duration(0)
 		for range 60 {
 			took, _ := call()
 			waited, longest = waited+took, max(longest, took)
+			if _, rollout := callOf("open"); rollout == "" {
+				t.Error("a call of an open session is not recorded")
+			}
 			time.Sleep(500 * time.Millisecond)
 		}
 		if waited > 15*time.Second || longest > 3*time.Second {
 			t.Errorf("60 calls waited for %s, one for %s", waited, longest)
 		}
-		store.hangs.Store(false)
-		if _, rollout := call(); rollout == "" {
-			t.Error("a call is not recorded though the store answers")
+		store.delay.Store(int64(time.Second))
+		recorded := 0
+		for range 60 {
+			callOf("open")
+			if _, rollout := call(); rollout != "" {
+				recorded++
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+		if recorded < 30 {
+			t.Errorf("%d of 60 calls are recorded though the store answers", recorded)
 		}
 		closed(t, p)
 	})

@@ -5,7 +5,7 @@
 //	m := session.New(session.Config{Store: store, Flush: flush, IdleTimeout: time.Hour, …})
 //	m.Start(ctx)
 //	defer m.Close()
-//	s, err := m.Named(ctx, "chat-17", user, "") // or ByKey, after Create
+//	s, _, err := m.Named(ctx, "chat-17", user, "") // or ByKey, after Create
 //	leave, ok := m.Enter(s)
 //	// … the call runs …
 //	leave(false)

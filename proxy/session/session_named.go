@@ -17,10 +17,11 @@ import (
 )
 
 // Named returns the open session of a name and a user, and starts one if there is none. user and
-// consent go into the metadata of a session that it starts.
-func (m *Manager) Named(ctx context.Context, name, user, consent string) (*Session, error) {
+// consent go into the metadata of a session that it starts. known says that the manager had the
+// session already, so that the store need not have answered.
+func (m *Manager) Named(ctx context.Context, name, user, consent string) (s *Session, known bool, err error) {
 	if strings.HasPrefix(name, keyNamePrefix) && len(name) == len(keyName("")) { // whoever knows the key could use the session
-		return nil, agl.Errorf(agl.CodeInvalid, "session: got %q, which is the name of a session that has a key", name)
+		return nil, false, agl.Errorf(agl.CodeInvalid, "session: got %q, which is the name of a session that has a key", name)
 	}
 	place := placeOf(name, user)
 	for {
@@ -34,21 +35,21 @@ func (m *Manager) Named(ctx context.Context, name, user, consent string) (*Sessi
 		case s != nil && m.endedElsewhere(ctx, s):
 			continue
 		case s != nil:
-			return s, nil
+			return s, true, nil
 		case busy != nil:
 			select {
 			case <-busy:
 				continue
 			case <-ctx.Done():
-				return nil, ctx.Err()
+				return nil, false, ctx.Err()
 			}
 		}
-		s, err := m.continued(ctx, name, user, consent)
+		s, err = m.continued(ctx, name, user, consent)
 		m.mu.Lock()
 		close(m.starting[place])
 		delete(m.starting, place)
 		m.mu.Unlock()
-		return s, err
+		return s, false, err
 	}
 }
 

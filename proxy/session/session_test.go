@@ -103,7 +103,7 @@ func TestNamesOfUsers(t *testing.T) {
 		users := []string{"ada", "bob", ""}
 		sessions := map[string]*session.Session{}
 		for _, user := range users {
-			s, err := one.Named(t.Context(), "chat-1", user, "")
+			s, _, err := one.Named(t.Context(), "chat-1", user, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -117,7 +117,7 @@ func TestNamesOfUsers(t *testing.T) {
 		for _, m := range []*session.Manager{one, other} {
 			again := map[string]bool{}
 			for _, user := range users {
-				s, err := m.Named(t.Context(), "chat-1", user, "")
+				s, _, err := m.Named(t.Context(), "chat-1", user, "")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -172,7 +172,7 @@ func useOften(t *testing.T, name string) {
 		time.Sleep(100 * time.Millisecond)
 		consent := []string{"", "yes"}[i/100%2]
 		m, user := []*session.Manager{one, other}[i%2], []string{"", "ada"}[i/2%2]
-		s, err := m.Named(t.Context(), name, user, consent)
+		s, _, err := m.Named(t.Context(), name, user, consent)
 		if err != nil {
 			t.Fatalf("session %d: %v", i, err)
 		}
@@ -180,7 +180,7 @@ func useOften(t *testing.T, name string) {
 			t.Fatalf("session %d is one that has ended", i)
 		}
 		seen[s.RolloutID] = true
-		if same, err := one.Named(t.Context(), name, user, consent); err != nil || same.RolloutID != s.RolloutID {
+		if same, _, err := one.Named(t.Context(), name, user, consent); err != nil || same.RolloutID != s.RolloutID {
 			t.Fatalf("session %d: at the first proxy it is %+v, %v", i, same, err)
 		}
 		if err := m.End(t.Context(), s, session.EndCall); err != nil {
@@ -225,7 +225,7 @@ func TestNameIsUsedAtOnce(t *testing.T) {
 		synctest.Wait()
 		seen := map[string]bool{}
 		for i := range 3 {
-			s, err := m.Named(t.Context(), "default", "", "")
+			s, _, err := m.Named(t.Context(), "default", "", "")
 			if err != nil || seen[s.RolloutID] {
 				t.Fatalf("session %d: %+v, %v, after %v", i, s, err, seen)
 			}
@@ -245,7 +245,7 @@ func TestEndIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &failing{Store: memorytest.Open(t)}
 		m := open(t, session.Config{Store: store, IdleTimeout: time.Hour})
-		s, err := m.Named(t.Context(), "s", "", "")
+		s, _, err := m.Named(t.Context(), "s", "", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -287,7 +287,7 @@ func TestEndedAtAnotherProxy(t *testing.T) {
 		}
 		named := func(m *session.Manager) *session.Session {
 			t.Helper()
-			s, err := m.Named(t.Context(), "chat", "ada", "")
+			s, _, err := m.Named(t.Context(), "chat", "ada", "")
 			return call(m, s, err)
 		}
 		first := named(one)
@@ -358,7 +358,7 @@ func TestIdleWhileStoreIsAway(t *testing.T) {
 		m.Start(t.Context())
 		defer m.Close()
 		for i := range sessions {
-			if _, err := m.Named(t.Context(), strconv.Itoa(i), "", ""); err != nil {
+			if _, _, err := m.Named(t.Context(), strconv.Itoa(i), "", ""); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -390,7 +390,7 @@ func TestIdle(t *testing.T) {
 		const idle = 10 * time.Minute
 		store := memorytest.Open(t)
 		one := open(t, session.Config{Store: store, IdleTimeout: idle})
-		s, err := one.Named(t.Context(), "s", "", "")
+		s, _, err := one.Named(t.Context(), "s", "", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -405,7 +405,7 @@ func TestIdle(t *testing.T) {
 		if got := status(t, store, s.RolloutID); got != agl.RolloutRunning {
 			t.Fatalf("a session with calls at another proxy is %s", got)
 		}
-		same, err := other.Named(t.Context(), "s", "", "")
+		same, _, err := other.Named(t.Context(), "s", "", "")
 		if err != nil || same.RolloutID != s.RolloutID {
 			t.Fatalf("got %+v, %v, want rollout %s", same, err, s.RolloutID)
 		}
@@ -445,7 +445,7 @@ func TestIdleAfterClockJump(t *testing.T) {
 		const idle = 10 * time.Minute
 		store := memorytest.Open(t)
 		m := open(t, session.Config{Store: jumped{store}, IdleTimeout: idle})
-		s, err := m.Named(t.Context(), "s", "", "")
+		s, _, err := m.Named(t.Context(), "s", "", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -499,7 +499,7 @@ func TestIdleAcrossRestarts(t *testing.T) {
 		config := session.Config{Store: store, IdleTimeout: 30 * time.Minute}
 		one := open(t, config)
 		begin := func(name string) *session.Session {
-			s, err := one.Named(t.Context(), name, "", "")
+			s, _, err := one.Named(t.Context(), name, "", "")
 			if err != nil {
 				t.Fatal(err)
 			}
