@@ -293,3 +293,20 @@ func TestModelReplacedOnTheWay(t *testing.T) {
 		t.Errorf("the record has the version %q, want 2", version)
 	}
 }
+
+// A user of a base URL that has no password may be a token: it goes to the backend, and not into records.
+func TestBackendWithoutItsUser(t *testing.T) {
+	t.Parallel()
+	store := &spans{}
+	p := unplugged(t, always, store, func(c *proxy.Config) { c.Models[0].BaseURL = "http://s3cret@backend/v1?key=s3cret" })
+	call(t.Context(), p, attemptPath)
+	closed(t, p)
+	for _, c := range store.calls() {
+		if got := attribute(t, &c, record.AttrBackend); got != "http://xxxxx@backend/v1" {
+			t.Errorf("recorded as %s", got)
+		}
+	}
+	if len(store.calls()) != 1 {
+		t.Errorf("%d calls", len(store.calls()))
+	}
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/bounds"
+	"github.com/agl-go/agl/internal/secret"
 )
 
 // API is the interface that a backend speaks.
@@ -172,11 +173,11 @@ func (s *state) downFor(now time.Time) time.Duration {
 }
 
 // url is the address of the backend for logs, labels and records: without its
-// password, and without its query, which may have a key.
+// password, or its user that may be a token, and without its query, which may have a key.
 func (b *backend) url() string {
 	at := *b.base
 	at.RawQuery = ""
-	return at.Redacted()
+	return secret.RedactURL(at.String())
 }
 
 // parseBase parses a base URL without the slashes at the end of its path.

@@ -68,10 +68,10 @@ func New(config Config) (*Client, error) {
 		return nil, agl.Errorf(agl.CodeInvalid, "rest/client: URL: must be like http://127.0.0.1:4747: %w", err)
 	}
 	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return nil, agl.Errorf(agl.CodeInvalid, "rest/client: URL: got %q, must be like http://127.0.0.1:4747", u.Redacted())
+		return nil, agl.Errorf(agl.CodeInvalid, "rest/client: URL: got %q, must be like http://127.0.0.1:4747", secret.RedactURL(u.String()))
 	}
 	if strings.HasSuffix(strings.TrimRight(u.Path, "/"), wire.Prefix) {
-		return nil, agl.Errorf(agl.CodeInvalid, "rest/client: URL: got %q, must be the server's address without %s", u.Redacted(), wire.Prefix)
+		return nil, agl.Errorf(agl.CodeInvalid, "rest/client: URL: got %q, must be the server's address without %s", secret.RedactURL(u.String()), wire.Prefix)
 	}
 	if config.Transport == nil {
 		config.Transport = newTransport(config.TLS)

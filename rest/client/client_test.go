@@ -111,6 +111,8 @@ func TestConfigErrors(t *testing.T) {
 		{},
 		{URL: "localhost:4747"},
 		{URL: "ftp://h"},
+		{URL: "ftp://s3cret@h"},
+		{URL: "http://s3cret@h/v1/agl"},
 		{URL: "http://h\x7f"},
 		{URL: "http://h/v1/agl"},
 		{URL: "http://h/p/a/v1/agl/"},
@@ -120,7 +122,7 @@ func TestConfigErrors(t *testing.T) {
 		{URL: "http://h", SpanBatch: -1},
 		{URL: "http://h", SpanBatchBytes: -1},
 	} {
-		if _, err := client.New(config); !errors.Is(err, agl.ErrInvalid) {
+		if _, err := client.New(config); !errors.Is(err, agl.ErrInvalid) || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%+v: error is %v", config, err)
 		}
 	}

@@ -80,6 +80,15 @@ func TestOverSockets(t *testing.T) {
 	}
 }
 
+// A refused URL does not show its user, which may be a token.
+func TestRefusedURLHidesItsUser(t *testing.T) {
+	t.Parallel()
+	_, err := client.New(client.Config{URL: "ftp://s3cret@host"})
+	if !errors.Is(err, agl.ErrInvalid) || strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // Heartbeats are sent every 10 s until Close.
 func TestHeartbeats(t *testing.T) {
 	t.Parallel()

@@ -101,7 +101,7 @@ func (c Config) baseURL() (string, error) {
 		return "", invalid("URL: must be like http://127.0.0.1:8000: %w", err)
 	}
 	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		return "", invalid("URL: %q must be like http://127.0.0.1:8000", u.Redacted())
+		return "", invalid("URL: %q must be like http://127.0.0.1:8000", secret.RedactURL(u.String()))
 	}
 	return strings.TrimSuffix(strings.TrimRight(u.String(), "/"), "/api/v1") + "/api/v1", nil
 }
