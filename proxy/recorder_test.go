@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -67,6 +68,36 @@ func closed(t *testing.T, p *proxy.Proxy) {
 	t.Helper()
 	if err := p.Close(t.Context()); err != nil {
 		t.Errorf("close: %v", err)
+	}
+}
+
+// A backend that counts more tokens in a whole reply than it gives ids is told about once. One that gives none is not asked to.
+func TestRepliesLackIDs(t *testing.T) {
+	t.Parallel()
+	for ids, warnings := range map[string]int{`[3,4]`: 1, `[3,4,5]`: 0, `[]`: 0} {
+		t.Run(ids, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var log bytes.Buffer
+				store := &spans{}
+				p := unplugged(t, func(*http.Request) (string, error) {
+					return `{"id":"c","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop","token_ids":` + ids +
+						`}],"prompt_token_ids":[1,2],"usage":{"prompt_tokens":2,"completion_tokens":3,"total_tokens":5}}`, nil
+				}, store, func(c *proxy.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+				for range 2 {
+					call(t.Context(), p, attemptPath)
+				}
+				closed(t, p)
+				if got := strings.Count(log.String(), "the backend counts 3 tokens in a reply and gives the ids of 2: the call cannot be trained on"); got != warnings {
+					t.Errorf("%d warnings, want %d: %s", got, warnings, &log)
+				}
+				for _, c := range store.calls() {
+					if got, _ := c.Attributes.GetInts(agl.AttrResponseTokenIDs); (len(got) == 3) != (ids == `[3,4,5]`) {
+						t.Errorf("recorded with the ids %v", got)
+					}
+				}
+			})
+		})
 	}
 }
 

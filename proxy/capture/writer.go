@@ -44,6 +44,7 @@ type writer struct {
 	cancelled func(rolloutID, attemptID string) // see Config.Cancelled
 	unknown   func(rolloutID, attemptID string) // see Config.Unknown
 	losses    atomic.Int64
+	gaps      sync.Map // of the backends about which warnGaps has warned
 }
 
 // write builds and stores batches until the backlog closes. While it builds a batch, a second
@@ -101,10 +102,23 @@ func (w *writer) build(b *record.Builder, dst []byte, e *entry) []byte {
 		cut(e.input)
 		dst, made = b.Append(dst[:from], e.input, &at)
 	}
+	w.warnGaps(e.input, &made)
 	w.ledger.remember(e, &made)
 	e.spans = made.Spans
 	e.freeInput()
 	return dst
+}
+
+// warnGaps logs once for each backend that it leaves token ids out of its replies. Streamed chat completions with gaps are requested
+// whole from then on, which is logged.
+func (w *writer) warnGaps(in *record.Input, made *record.Made) {
+	if made.Counted == 0 || in.Streamed != nil && in.Form == record.Chat {
+		return
+	}
+	if _, again := w.gaps.LoadOrStore(in.Backend, true); !again {
+		w.log.Warn(fmt.Sprintf("the backend counts %d tokens in a reply and gives the ids of %d: the call cannot be trained on", made.Counted, made.Given),
+			"model", in.Model, "backend", in.Backend)
+	}
 }
 
 func withoutReply(in *record.Input) { in.Reply, in.Streamed, in.Cut = nil, nil, true }

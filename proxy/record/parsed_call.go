@@ -22,6 +22,8 @@ type parsedCall struct {
 	message    string // of failure
 	tokens     Tokens
 
+	counted, given int64 // see Made
+
 	fault, source string // of the input, or what is wrong with the reply
 	outcome       agl.OutcomeKind
 }
@@ -107,7 +109,11 @@ func (x *parsedCall) readReply(in *Input, reply []byte, previous *Tokens) {
 	}
 	if !in.Cut {
 		x.tokens = ids.read(previous)
-		if counted, ok := openai.ParseUsage(x.usage); ok && int64(x.tokens.replied()) < counted.Completion {
+		given := int64(x.tokens.replied())
+		if counted, ok := openai.ParseUsage(x.usage); ok && given < counted.Completion {
+			if given > 0 {
+				x.counted, x.given = counted.Completion, given
+			}
 			x.tokens = Tokens{} // with gaps they are not what the model sampled
 		}
 	}

@@ -38,6 +38,9 @@ type Made struct {
 	Spans      []jsontext.Value // share the memory of dst
 	ResponseID string           // empty when the call has none
 	Tokens     *Tokens          // nil when the backend gave none; shares the memory of the reply
+	// Counted is how many tokens the backend counts in a reply of which it gives the ids of fewer, but at least one, and
+	// Given is how many those are. Both are 0 otherwise.
+	Counted, Given int64
 }
 
 // Append appends the spans of a call to dst, each a JSON document.
@@ -102,7 +105,7 @@ func (b *Builder) Append(dst []byte, in *Input, at *Position) ([]byte, Made) {
 	span(agl.SpanLiteLLMRequest, sent, last, func(a *attrs) { modelCall(a, in, at, &x) })
 	span(agl.SpanRawRequest, raw, rawEnd, func(a *attrs) { rawExchange(a, &x) })
 	b.trim()
-	made := Made{Spans: spans, ResponseID: x.responseID}
+	made := Made{Spans: spans, ResponseID: x.responseID, Counted: x.counted, Given: x.given}
 	if x.tokens.given() {
 		made.Tokens = &x.tokens
 	}
