@@ -130,6 +130,9 @@ class Finds(AttemptTest):
         os.environ["AGL_KEEPALIVE"] = "stdio"
         with self.assertRaisesRegex(agl_go.NoAttemptError, "^AGL_TASK is not set.*only while agl_go.serve calls its handler"):
             agl_go.task()
+        for emit in (lambda: agl_go.emit_message("x"), lambda: agl_go.emit_object(1), lambda: agl_go.emit_exception(ValueError("x"))):
+            with self.assertRaisesRegex(agl_go.NoAttemptError, "^AGL_ATTEMPT_ID is not set.*only while agl_go.serve calls its handler"):
+                emit()
 
 
 class Number:

@@ -44,7 +44,7 @@ class LLM:
 
 
 own_variables: ContextVar[Optional[Mapping[str, str]]] = ContextVar("own_variables", default=None)
-"""The environment of the attempt that serve has started this context for."""
+"""The environment of the attempt for which serve called the handler; tasks of asyncio that the handler starts inherit it."""
 
 
 def variables() -> Mapping[str, str]:

@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from typing import Any, Mapping, Optional
 
-from agl_go._attempt import NoAttemptError, variables
+from agl_go._attempt import NoAttemptError, _variable, variables
 from agl_go._result import Reward, reward_members, update
 
 # As long as runners and algorithms wait for a store or a proxy that is started again.
@@ -57,6 +57,8 @@ def emit_exception(error: BaseException) -> None:
 
 
 def _record(body: Mapping[str, Any]) -> None:
+    if variables().get("AGL_KEEPALIVE") and not variables().get("AGL_EMIT_URL"):
+        _variable("AGL_ATTEMPT_ID", "where to record this")
     if not _post(body):
         at = variables().get("AGL_EMIT_URL")
         raise NoAttemptError(
