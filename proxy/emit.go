@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"container/list"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -27,7 +28,7 @@ import (
 // It has exactly one of Reward, Rewards, Message, Object and Exception.
 type emission struct {
 	Reward    jsontext.Value `json:"reward,omitzero"`  // a number, true or false
-	Rewards   jsontext.Value `json:"rewards,omitzero"` // an object of them, the primary one first
+	Rewards   jsontext.Value `json:"rewards,omitzero"` // an object of such values, the primary one first
 	Message   *string        `json:"message"`
 	Object    jsontext.Value `json:"object,omitzero"`
 	Exception *exception     `json:"exception"`
@@ -55,9 +56,9 @@ func (p *Proxy) serveEmit(w http.ResponseWriter, r *http.Request, rt route) {
 		p.refuse(w, r, openai.NewError(http.StatusNotFound, openai.InvalidRequestError, "not_recorded", "this proxy has no store, so it records nothing"))
 		return
 	}
-	ctx, cancel := context.WithCancelCause(r.Context())
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context())) // an agent that leaves has emitted it
 	defer cancel(nil)
-	call, refused := p.running.enter(attemptKey{rt.rolloutID, rt.attemptID}, cancel)
+	call, refused := p.running.enter(attemptKey{rt.rolloutID, rt.attemptID}, make(chan struct{}), cancel)
 	if refused != nil {
 		p.refuse(w, r, refused)
 		return
@@ -136,38 +137,53 @@ func (p *Proxy) emit(ctx context.Context, span agl.Span, rt route) (emitted, err
 	}
 }
 
-// unstored holds the attempts whose last emission the store did not take. An agent that ends because of that has not failed by
-// its own fault, and one that goes on lacks what it emitted.
+// unstored holds the attempts whose last emission the store did not take. If an agent fails because of that, it is not its own
+// fault; if it goes on, its record lacks what it emitted.
 type unstored struct {
-	mu     sync.Mutex
-	causes map[attemptKey]error
+	mu       sync.Mutex
+	attempts map[attemptKey]*list.Element
+	order    list.List // of unstoredEmission, the oldest in front
 }
+
+type unstoredEmission struct {
+	attempt attemptKey
+	cause   error
+}
+
+// maxUnstored is the number of such attempts that are remembered.
+const maxUnstored = 1 << 16
 
 // note notes why an emission was not stored; nil if it was.
 func (u *unstored) note(attempt attemptKey, cause error) {
-	const most = 1 << 16 // nobody may ever flush the attempts
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	switch {
-	case cause == nil:
-		delete(u.causes, attempt)
-	case u.causes == nil:
-		u.causes = map[attemptKey]error{attempt: cause}
-	case len(u.causes) < most:
-		u.causes[attempt] = cause
+	if before := u.attempts[attempt]; before != nil {
+		u.order.Remove(before)
+		delete(u.attempts, attempt)
+	}
+	if cause == nil {
+		return
+	}
+	if u.attempts == nil {
+		u.attempts = make(map[attemptKey]*list.Element)
+	}
+	u.attempts[attempt] = u.order.PushBack(unstoredEmission{attempt, cause})
+	if u.order.Len() > maxUnstored {
+		oldest, _ := u.order.Remove(u.order.Front()).(unstoredEmission)
+		delete(u.attempts, oldest.attempt)
 	}
 }
 
-// take returns an error if the last emission of an attempt was not stored, and forgets it.
-func (u *unstored) take(attempt attemptKey) error {
+// err returns an error if the last emission of an attempt was not stored.
+func (u *unstored) err(attempt attemptKey) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	cause := u.causes[attempt]
-	delete(u.causes, attempt)
-	if cause == nil {
+	last := u.attempts[attempt]
+	if last == nil {
 		return nil
 	}
-	return agl.Errorf(agl.CodeIllegalState, "what the agent emitted last could not be stored: %v", cause) // another flush does not help
+	emission, _ := last.Value.(unstoredEmission)
+	return agl.Errorf(agl.CodeIllegalState, "what the agent emitted last could not be stored: %v", emission.cause) // another flush does not help
 }
 
 const storeUnavailable = "store_unavailable"
@@ -280,7 +296,7 @@ func (e *emission) rewards(one, all string) ([]agl.Reward, error) {
 		return []agl.Reward{{Name: "primary", Value: value}}, err
 	}
 	if e.Rewards.Kind() != '{' {
-		return nil, fmt.Errorf("%s: got %.100s, must be an object of numbers", all, e.Rewards)
+		return nil, fmt.Errorf("%s: got %.100s, must be an object of numbers, true or false, the primary one first", all, e.Rewards)
 	}
 	var rewards []agl.Reward
 	for name, raw := range agl.Attributes(e.Rewards).All() {
@@ -302,7 +318,7 @@ func rewardNumber(field string, raw jsontext.Value) (value float64, err error) {
 		return 0, nil
 	}
 	if err := rawjson.Unmarshal(raw, &value); raw.Kind() != '0' || err != nil {
-		return 0, fmt.Errorf("%s: got %.100s, must be a finite number", field, raw)
+		return 0, fmt.Errorf("%s: got %.100s, must be a finite number, true or false", field, raw)
 	}
 	return value, nil
 }

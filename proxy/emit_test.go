@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -177,13 +178,45 @@ func TestEmitUnstored(t *testing.T) {
 				if err := p.FlushAttempt(t.Context(), "ro-1", "at-2"); err != nil {
 					t.Errorf("another attempt: %v", err)
 				}
+				for i := range 2 { // a runner that gets no answer asks again
+					err := p.FlushAttempt(t.Context(), "ro-1", "at-1")
+					if failed := agl.ErrorCode(err) == agl.CodeIllegalState; failed == repeated || repeated && err != nil {
+						t.Errorf("flush %d: %v", i, err)
+					}
+				}
+				closed(t, p)
+			})
+		})
+	}
+}
+
+// An agent that leaves during its emission has emitted it: the flush of its attempt waits until it is stored, and fails only if it is not.
+func TestEmitAndLeave(t *testing.T) {
+	t.Parallel()
+	for _, stored := range []bool{false, true} {
+		t.Run(fmt.Sprint("stored ", stored), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var back atomic.Bool
+				store := outage(&back)
+				p := unplugged(t, always, store, nil)
+				ctx, leave := context.WithCancel(t.Context())
+				var group sync.WaitGroup
+				group.Go(func() { ask(ctx, p, "/rollout/ro-1/attempt/at-1/emit", `{"reward":1}`, nil) })
+				time.Sleep(time.Second)
+				leave()
+				group.Go(func() {
+					time.Sleep(time.Second)
+					back.Store(stored)
+				})
 				err := p.FlushAttempt(t.Context(), "ro-1", "at-1")
-				if failed := agl.ErrorCode(err) == agl.CodeIllegalState; failed == repeated || repeated && err != nil {
+				if code := agl.ErrorCode(err); stored && err != nil || !stored && code != agl.CodeIllegalState {
 					t.Errorf("got %v", err)
 				}
-				if err := p.FlushAttempt(t.Context(), "ro-1", "at-1"); err != nil {
-					t.Errorf("the flush after it: %v", err)
+				if got := len(store.named(agl.SpanAnnotation)); got == 1 != stored {
+					t.Errorf("%d rewards are stored", got)
 				}
+				group.Wait()
 				closed(t, p)
 			})
 		})

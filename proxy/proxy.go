@@ -62,10 +62,11 @@ type Proxy struct {
 	unstored unstored
 	metrics  *metrics
 	admin    admin.Handler
-	sessions *session.Manager          // nil if none are recorded
-	ignored  sync.Once                 // for the warning that a call names a session and none are recorded
-	unnamed  session.Seldom            // for the warning that the store neither finds nor starts the session that a call names
-	hung     atomic.Pointer[time.Time] // when the store last left a call that names a session without an answer; nil while it answers
+	sessions *session.Manager // nil if none are recorded
+	ignored  sync.Once        // for the warning that a call names a session and none are recorded
+	unnamed  session.Seldom   // for the warning that the store neither finds nor starts the session that a call names
+	// hung is when a call last waited in vain for the store to find its session, or began to wait again; nil if the last one had an answer
+	hung     atomic.Pointer[time.Time]
 	releases *releases
 	pins     pins
 	env      variables
@@ -176,7 +177,7 @@ func (p *Proxy) rebound(r *http.Request) bool {
 func (p *Proxy) serveCall(w http.ResponseWriter, r *http.Request, rt route) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	call, refused := p.running.enter(attemptKey{rt.rolloutID, rt.attemptID}, cancel)
+	call, refused := p.running.enter(attemptKey{rt.rolloutID, rt.attemptID}, nil, cancel)
 	if refused != nil {
 		p.refuse(w, r, refused)
 		return
@@ -373,12 +374,22 @@ func (p *Proxy) Flush(ctx context.Context, rolloutIDs []string) error {
 }
 
 // FlushAttempt is Flush for the calls of one attempt: it neither waits for the calls of
-// other attempts nor reports their losses. It also fails, once, if the attempt's last emission was not stored.
+// other attempts nor reports their losses. It also waits for what the attempt has emitted,
+// and fails with CodeIllegalState if the last emission was not stored.
 func (p *Proxy) FlushAttempt(ctx context.Context, rolloutID, attemptID string) error {
+	attempt := attemptKey{rolloutID, attemptID}
+	emissions := p.running.emissions(attempt)
 	if err := p.recorder.Flush(ctx, capture.Scope{RolloutIDs: []string{rolloutID}, AttemptID: attemptID}); err != nil {
 		return err
 	}
-	return p.unstored.take(attemptKey{rolloutID, attemptID})
+	for _, ended := range emissions {
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return agl.Errorf(agl.CodeUnavailable, "what the agent emits is not stored yet: %w", context.Cause(ctx))
+		}
+	}
+	return p.unstored.err(attempt)
 }
 
 // Abort cancels the running calls, because the proxy ends and does not wait for them: agents that have received nothing get

@@ -32,6 +32,7 @@ type running struct {
 type runningCall struct {
 	running *running
 	attempt attemptKey
+	emitted chan struct{} // closed at the end of an emission; nil for a call of a model
 	cancel  context.CancelCauseFunc
 }
 
@@ -56,8 +57,8 @@ func (r *running) start() bool {
 	return first
 }
 
-// enter adds a call, which must leave at its end, or returns the error for its agent.
-func (r *running) enter(attempt attemptKey, cancel context.CancelCauseFunc) (_ *runningCall, refused *openai.Error) {
+// enter adds a call or, if emitted is not nil, an emission. It must leave at its end. The error is that for its agent.
+func (r *running) enter(attempt attemptKey, emitted chan struct{}, cancel context.CancelCauseFunc) (_ *runningCall, refused *openai.Error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, gone := r.cancelled[attempt]
@@ -69,7 +70,7 @@ func (r *running) enter(attempt attemptKey, cancel context.CancelCauseFunc) (_ *
 	case gone:
 		return nil, errAttemptCancelled()
 	}
-	call := &runningCall{running: r, attempt: attempt, cancel: cancel}
+	call := &runningCall{running: r, attempt: attempt, emitted: emitted, cancel: cancel}
 	r.calls[call] = struct{}{}
 	return call, nil
 }
@@ -82,6 +83,21 @@ func (c *runningCall) leave() {
 	if delete(r.calls, c); len(r.calls) == 0 && r.closing {
 		close(r.idle)
 	}
+	if c.emitted != nil {
+		close(c.emitted)
+	}
+}
+
+// emissions returns the running emissions of an attempt, as channels that are closed at their ends.
+func (r *running) emissions(attempt attemptKey) (running []<-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for call := range r.calls {
+		if call.attempt == attempt && call.emitted != nil {
+			running = append(running, call.emitted)
+		}
+	}
+	return running
 }
 
 // cancel cancels the calls of an attempt and refuses further ones. It returns how many

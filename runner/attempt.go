@@ -275,7 +275,7 @@ func (a *attempt) flush(ctx context.Context, endpoints []string, outcome agl.Out
 	if err == nil || a.isLost() {
 		return outcome
 	}
-	a.log.ErrorContext(ctx, "model calls of the attempt may be missing from the store", "error", err)
+	a.log.ErrorContext(ctx, "model calls of the attempt, or what it emitted last, may be missing from the store", "error", err)
 	return incomplete(outcome, agl.OutcomeSetupError, err)
 }
 

@@ -57,7 +57,7 @@ func (m *Manager) flush(ctx context.Context, s *Session) error {
 		if agl.Transient(err) || ctx.Err() != nil {
 			return err
 		}
-		m.config.Logger.Warn("records of a session were lost", "rollout_id", s.RolloutID, "error", err)
+		m.config.Logger.Warn("records of a session, or what it emitted last, were lost", "rollout_id", s.RolloutID, "error", err)
 	}
 	return nil
 }
@@ -92,7 +92,8 @@ func (m *Manager) finish(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// idleGrace is how long sessions stay open that were idle while no proxy or no model was there: their programs may have tried to call meanwhile.
+// idleGrace is how long idle sessions stay open once models are served, or their idle timeout if that is shorter: their programs
+// may have tried to call while no proxy or no model was there.
 const idleGrace = time.Minute
 
 // run ends sessions until ctx ends.
