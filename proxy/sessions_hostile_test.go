@@ -55,9 +55,9 @@ func TestSessionsRefuseRewards(t *testing.T) {
 		`{"value":1,"span":"x"}`:           `body: unknown member "span"`,
 		`{"value":1,"call":7}`:             `body: call: got a number, must be a string`,
 		`[1]`:                              `body: got a list, must be an object`,
-		`{"value":"1"}`:                    `value: got "1", must be a finite number`,
-		`{"dimensions":{"a":"b"}}`:         `dimensions.a: got "b", must be a finite number`,
-		`{"dimensions":1}`:                 `dimensions: got 1, must be an object of numbers`,
+		`{"value":"1"}`:                    `value: got "1", must be a finite number, true or false`,
+		`{"dimensions":{"a":"b"}}`:         `dimensions.a: got "b", must be a finite number, true or false`,
+		`{"dimensions":1}`:                 `dimensions: got 1, must be an object of numbers, true or false, the primary one first`,
 		`{"value":1,"at":1795963152000.5}`: `at: got 1.7959631520005e+12, must be in Unix seconds`,
 	} {
 		answer, _ := l.call(t, path, body, 400)

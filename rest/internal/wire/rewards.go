@@ -10,7 +10,7 @@ import (
 // NewReward is the body that posts to [RewardsOf]. It has either Value or Dimensions.
 type NewReward struct {
 	Value      jsontext.Value `json:"value,omitzero"`      // a number, true or false
-	Dimensions jsontext.Value `json:"dimensions,omitzero"` // an object of numbers, the primary one first
+	Dimensions jsontext.Value `json:"dimensions,omitzero"` // an object of such values, the primary one first
 	Call       *string        `json:"call,omitzero"`
 	Span       *string        `json:"span,omitzero"`
 	Turn       *string        `json:"turn,omitzero"`
@@ -96,7 +96,7 @@ func (r *NewReward) rewards() ([]agl.Reward, error) {
 		v, err := rewardNumber("value", r.Value)
 		return []agl.Reward{{Name: "primary", Value: v}}, err
 	case r.Dimensions.Kind() != '{':
-		return nil, agl.Errorf(agl.CodeInvalid, "dimensions: got %.100s, must be an object of numbers, the primary one first", r.Dimensions)
+		return nil, agl.Errorf(agl.CodeInvalid, "dimensions: got %.100s, must be an object of numbers, true or false, the primary one first", r.Dimensions)
 	}
 	var rewards []agl.Reward
 	for name, raw := range agl.Attributes(r.Dimensions).All() {
@@ -121,7 +121,7 @@ func rewardNumber(field string, raw jsontext.Value) (value float64, err error) {
 		return 0, nil
 	}
 	if err := rawjson.Unmarshal(raw, &value); raw.Kind() != '0' || err != nil {
-		return 0, agl.Errorf(agl.CodeInvalid, "%s: got %.100s, must be a finite number", field, raw)
+		return 0, agl.Errorf(agl.CodeInvalid, "%s: got %.100s, must be a finite number, true or false", field, raw)
 	}
 	return value, nil
 }
