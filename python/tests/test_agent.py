@@ -10,7 +10,7 @@ import tempfile
 import threading
 import unittest
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 from unittest import mock
 
 import agl_go
@@ -130,9 +130,14 @@ class Finds(AttemptTest):
         os.environ["AGL_KEEPALIVE"] = "stdio"
         with self.assertRaisesRegex(agl_go.NoAttemptError, "^AGL_TASK is not set.*only while agl_go.serve calls its handler"):
             agl_go.task()
-        for emit in (lambda: agl_go.emit_message("x"), lambda: agl_go.emit_object(1), lambda: agl_go.emit_exception(ValueError("x"))):
+        emissions: list[tuple[Callable[[Any], None], Any]] = [
+            (agl_go.emit_message, "x"),
+            (agl_go.emit_object, 1),
+            (agl_go.emit_exception, ValueError("x")),
+        ]
+        for emit, value in emissions:
             with self.assertRaisesRegex(agl_go.NoAttemptError, "^AGL_ATTEMPT_ID is not set.*only while agl_go.serve calls its handler"):
-                emit()
+                emit(value)
 
 
 class Number:
