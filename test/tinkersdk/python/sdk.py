@@ -5,6 +5,7 @@ usage: sdk.py BASE_URL"""
 
 import json
 import logging
+import os
 import sys
 import warnings
 
@@ -116,3 +117,4 @@ def main():
 
 
 main()
+os._exit(0)  # the SDK's threads run on, and some abort a process that ends in order
