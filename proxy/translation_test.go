@@ -245,6 +245,25 @@ func TestReplayWhereStreamsLackIDs(t *testing.T) {
 	}
 }
 
+// A stream with an event that cannot be read lacks the ids that were in it. That says nothing about the backend.
+func TestMalformedStreamIsNotReplayed(t *testing.T) {
+	t.Parallel()
+	backend := serve(t, func(ctx context.Context, r proxytest.Request) proxytest.Reply {
+		reply := proxytest.VLLM(func(string, int) string { return spaced })(ctx, r)
+		reply.Pieces[2] = "data: {\"choices\":[\n\n"
+		return reply
+	})
+	g := start(t, backend.BaseURL(), nil)
+	for range 2 {
+		post(t, g.URL+attemptPath, streamed(hello))
+	}
+	for _, sent := range backend.Requests() {
+		if !bytes.Contains(sent.Body, []byte(`"stream":true`)) {
+			t.Errorf("the backend got %s", sent.Body)
+		}
+	}
+}
+
 // An error that repeats the request, with those words in it, is not taken for
 // that refusal: the agent gets the error, and streams stay streams.
 func TestReplayNotFoundInEchoes(t *testing.T) {

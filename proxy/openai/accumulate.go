@@ -102,7 +102,8 @@ func (a *Accumulator) Complete() bool {
 	return a.done || len(a.choices) > 0 && !slices.ContainsFunc(a.choices, func(c *choice) bool { return !c.finished() })
 }
 
-// LacksTokenIDs reports whether the stream had the ids of only some of the tokens that the backend counts in the reply.
+// LacksTokenIDs reports whether the stream had the ids of only some of the tokens that the backend counts in the reply. Nothing is
+// known of a stream with an event that could not be read: the ids may have been in that.
 func (a *Accumulator) LacksTokenIDs() bool {
 	usage, ok := ParseUsage(a.members.Get("usage"))
 	ids := 0
@@ -111,7 +112,7 @@ func (a *Accumulator) LacksTokenIDs() bool {
 			ids += bytes.Count(c.tokenIDs.inner, []byte(",")) + 1
 		}
 	}
-	return ok && ids > 0 && int64(ids) < usage.Completion
+	return ok && a.malformed == 0 && ids > 0 && int64(ids) < usage.Completion
 }
 
 // Add takes the data of one event. Data that is not a JSON object counts as
