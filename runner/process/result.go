@@ -204,7 +204,7 @@ func (r *result) readMember(member string, value jsontext.Value) error {
 		return r.reward("reward", "primary", value)
 	case "rewards":
 		if value.Kind() != '{' {
-			return agl.Errorf(agl.CodeInvalid, "rewards: got %.100s, must be an object of numbers", value)
+			return agl.Errorf(agl.CodeInvalid, "rewards: got %.100s, must be an object of numbers, true or false, the primary one first", value)
 		}
 		return r.dimensions(value)
 	}
@@ -231,7 +231,7 @@ func (r *result) reward(field, dimension string, value jsontext.Value) error {
 	} else if value.Kind() == 'f' {
 		number = 0
 	} else if err := rawjson.Unmarshal(value, &number); value.Kind() != '0' || err != nil {
-		return agl.Errorf(agl.CodeInvalid, "%s: got %.100s, must be a finite number", field, value)
+		return agl.Errorf(agl.CodeInvalid, "%s: got %.100s, must be a finite number, true or false", field, value)
 	}
 	for i := range r.rewards {
 		if r.rewards[i].Name == dimension {
