@@ -85,6 +85,21 @@ func (c *committer) submit(ctx context.Context, cmd command) error {
 	return h.err
 }
 
+// submitWrite runs a write: wants is the load of a command, apply its run. Both may be called again (see command.run), so what they set
+// outside themselves, they set anew each time. The result is meaningless with an error.
+func submitWrite[T any](ctx context.Context, c *committer, wants func(*driver.LoadParams), apply func(*unitOfWork) (T, error)) (T, error) {
+	cmd := &write[T]{wants: wants, apply: apply}
+	err := c.submit(ctx, cmd)
+	return cmd.result, err
+}
+
+// submitLast is submitWrite for a write that acts after the dequeues of its batch.
+func submitLast[T any](ctx context.Context, c *committer, wants func(*driver.LoadParams), apply func(*unitOfWork) (T, error)) (T, error) {
+	cmd := &write[T]{wants: wants, apply: apply, last: true}
+	err := c.submit(ctx, cmd)
+	return cmd.result, err
+}
+
 // lead runs batches until none is left or another caller should take over. It is called with mu locked and returns
 // with mu unlocked. A batch that has begun is completed even if the leader's ctx ends, because others wait for it.
 func (c *committer) lead(ctx context.Context) {

@@ -61,7 +61,7 @@ func (e *documentEntry) collect(c *driver.Changes) {
 
 // writeDocuments makes all writes, or none. It keeps their bodies, which the caller must not change afterwards.
 func (s *Store) writeDocuments(ctx context.Context, writes []agl.DocumentWrite) ([]agl.Document, error) {
-	return submit(ctx, s, func(want *driver.LoadParams) {
+	return submitWrite(ctx, s.committer, func(want *driver.LoadParams) {
 		for i := range writes {
 			want.Documents = append(want.Documents, driver.DocumentKey{Kind: writes[i].Kind, ID: writes[i].ID})
 		}

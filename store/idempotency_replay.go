@@ -78,3 +78,22 @@ func (s *Store) replayAttempt(ctx context.Context, record *driver.IdempotencyRec
 	}
 	return found[0], nil
 }
+
+// submitOnce is submitWrite for a write with an idempotency key, which may be nil. apply records the key. For a repeat, apply is not
+// called: the answer is what again reads by the record of the first write.
+func submitOnce[T any](ctx context.Context, c *committer, key *idempotencyKey, wants func(*driver.LoadParams), apply func(*unitOfWork) (T, error), again func(*driver.IdempotencyRecord) (T, error)) (T, error) {
+	var earlier *driver.IdempotencyRecord
+	out, err := submitWrite(ctx, c, func(want *driver.LoadParams) {
+		key.load(want)
+		wants(want)
+	}, func(w *unitOfWork) (out T, err error) {
+		if earlier, err = key.replay(w); err != nil || earlier != nil {
+			return out, err
+		}
+		return apply(w)
+	})
+	if err == nil && earlier != nil {
+		return again(earlier)
+	}
+	return out, err
+}

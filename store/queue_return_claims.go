@@ -32,7 +32,7 @@ func (s *Store) ReturnClaims(ctx context.Context, p agl.ReturnClaimsParams) erro
 // giveBack undoes claims, and forgets their key or, with revoke, revokes it. With lost, the claims were in an answer that was lost:
 // they stay if another answer to the dequeue with the key has them.
 func (s *Store) giveBack(ctx context.Context, key *idempotencyKey, claims []driver.AttemptKey, revoke, lost bool) error {
-	_, err := submitLast(ctx, s, func(want *driver.LoadParams) {
+	_, err := submitLast(ctx, s.committer, func(want *driver.LoadParams) {
 		key.load(want)
 		want.Attempts = append(want.Attempts, claims...)
 	}, func(w *unitOfWork) (struct{}, error) {
@@ -59,7 +59,7 @@ func (s *Store) claimsOf(ctx context.Context, key *idempotencyKey, revoke bool) 
 		}
 		defer unlock()
 	}
-	return submitLast(ctx, s, key.load, func(w *unitOfWork) ([]driver.AttemptKey, error) {
+	return submitLast(ctx, s.committer, key.load, func(w *unitOfWork) ([]driver.AttemptKey, error) {
 		record, used := w.keys[key.scope]
 		if !used && revoke {
 			key.revoke(w)

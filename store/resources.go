@@ -93,7 +93,7 @@ func (s *Store) putResources(ctx context.Context, key *idempotencyKey, id string
 	if err := checkResourcesUTF8(resources); err != nil {
 		return agl.ResourcesUpdate{}, err
 	}
-	return submitOnce(ctx, s, key, func(want *driver.LoadParams) {
+	return submitOnce(ctx, s.committer, key, func(want *driver.LoadParams) {
 		want.Resources = append(want.Resources, id)
 		if upsert {
 			want.ResourcesInUse = append(want.ResourcesInUse, id)

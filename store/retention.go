@@ -125,7 +125,7 @@ func (s *Store) retain(ctx context.Context, rules []rule) {
 		search = 0
 		for i, rule := range rules {
 			took, err := s.enforce(ctx, rule)
-			failures[i].note(ctx, s.log, "retention failed", err, "kind", rule.kind)
+			failures[i].noteFailure(ctx, s.log, "retention failed", err, "kind", rule.kind)
 			search += took
 		}
 	}
@@ -150,7 +150,7 @@ func (s *Store) enforce(ctx context.Context, r rule) (search time.Duration, err 
 		removed, bytes := 0, int64(0)
 		for len(records) > 0 {
 			n := batchOf(records)
-			gone, err := s.remove(ctx, r.kind, records[:n], busy)
+			gone, err := s.removeRecords(ctx, r.kind, records[:n], busy)
 			if err != nil {
 				return search, err
 			}
@@ -169,10 +169,10 @@ func (s *Store) enforce(ctx context.Context, r rule) (search time.Duration, err 
 	}
 }
 
-// remove removes records, unless they were used since they were listed, and returns the removed ones. The decision is made at the end
+// removeRecords removes records, unless they were used since they were listed, and returns the removed ones. The decision is made at the end
 // of the batch, when it is known which records its other commands use. busy is the result of [Store.busyWorkers].
-func (s *Store) remove(ctx context.Context, kind driver.Removable, records []driver.Oldest, busy map[string][]string) ([]driver.Oldest, error) {
-	return submitLast(ctx, s, func(want *driver.LoadParams) {
+func (s *Store) removeRecords(ctx context.Context, kind driver.Removable, records []driver.Oldest, busy map[string][]string) ([]driver.Oldest, error) {
+	return submitLast(ctx, s.committer, func(want *driver.LoadParams) {
 		for i := range records {
 			id := records[i].ID
 			switch kind {
@@ -191,7 +191,7 @@ func (s *Store) remove(ctx context.Context, kind driver.Removable, records []dri
 		}
 	}, func(w *unitOfWork) (gone []driver.Oldest, err error) {
 		for i := range records {
-			if w.remove(kind, &records[i], busy[records[i].ID]) {
+			if w.removeRecord(kind, &records[i], busy[records[i].ID]) {
 				gone = append(gone, records[i])
 			}
 		}
@@ -199,7 +199,7 @@ func (s *Store) remove(ctx context.Context, kind driver.Removable, records []dri
 	})
 }
 
-func (w *unitOfWork) remove(kind driver.Removable, record *driver.Oldest, busy []string) bool {
+func (w *unitOfWork) removeRecord(kind driver.Removable, record *driver.Oldest, busy []string) bool {
 	switch kind {
 	case driver.RemovableSpans, driver.RemovableRollouts:
 		e := w.rollout(record.ID)

@@ -78,7 +78,7 @@ func (s *Store) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams
 			}
 			return dst
 		})
-		return submitOnce(ctx, s, key, func(want *driver.LoadParams) {
+		return submitOnce(ctx, s.committer, key, func(want *driver.LoadParams) {
 			for i := range rollouts {
 				want.Rollouts = append(want.Rollouts, rollouts[i].RolloutID)
 			}
@@ -104,9 +104,9 @@ func (s *Store) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams
 	})
 }
 
-// start starts a new rollout, or another attempt of an existing one if rollout is nil.
-func (s *Store) start(ctx context.Context, key *idempotencyKey, rollout *agl.Rollout, rolloutID string, worker agl.Null[string]) (agl.AttemptedRollout, error) {
-	return submitOnce(ctx, s, key, func(want *driver.LoadParams) {
+// startRollout starts a new rollout, or another attempt of an existing one if rollout is nil.
+func (s *Store) startRollout(ctx context.Context, key *idempotencyKey, rollout *agl.Rollout, rolloutID string, worker agl.Null[string]) (agl.AttemptedRollout, error) {
+	return submitOnce(ctx, s.committer, key, func(want *driver.LoadParams) {
 		want.Rollouts = append(want.Rollouts, rolloutID)
 		if worker.V != "" {
 			want.Workers = append(want.Workers, worker.V)
@@ -143,7 +143,7 @@ func (s *Store) StartRollout(ctx context.Context, p agl.StartRolloutParams) (agl
 		key := newKey("start_rollout", p.IdempotencyKey, nil, func(dst []byte) []byte {
 			return append(p.AppendJSON(dst), p.WorkerID.V...)
 		})
-		return s.start(ctx, key, &r, r.RolloutID, p.WorkerID)
+		return s.startRollout(ctx, key, &r, r.RolloutID, p.WorkerID)
 	})
 }
 
@@ -154,7 +154,7 @@ func (s *Store) StartAttempt(ctx context.Context, p agl.StartAttemptParams) (agl
 		key := newKey("start_attempt", p.IdempotencyKey, []string{p.RolloutID}, func(dst []byte) []byte {
 			return append(dst, p.WorkerID.V...)
 		})
-		return s.start(ctx, key, nil, p.RolloutID, p.WorkerID)
+		return s.startRollout(ctx, key, nil, p.RolloutID, p.WorkerID)
 	})
 }
 
@@ -259,7 +259,7 @@ func (s *Store) DeleteRollout(ctx context.Context, p agl.DeleteRolloutParams) er
 		if err != nil {
 			return err
 		}
-		_, err = submit(ctx, s, func(want *driver.LoadParams) {
+		_, err = submitWrite(ctx, s.committer, func(want *driver.LoadParams) {
 			want.Rollouts = append(want.Rollouts, p.RolloutID)
 			want.Workers = append(want.Workers, workers...)
 		}, func(w *unitOfWork) (struct{}, error) {

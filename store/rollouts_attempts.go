@@ -68,7 +68,7 @@ func (s *Store) UpdateAttempt(ctx context.Context, p agl.UpdateAttemptParams) (a
 				return agl.Attempt{}, err
 			}
 		}
-		return submit(ctx, s, func(want *driver.LoadParams) {
+		return submitWrite(ctx, s.committer, func(want *driver.LoadParams) {
 			want.Rollouts = append(want.Rollouts, p.RolloutID)
 			if p.AttemptID != agl.LatestAttempt {
 				want.Attempts = append(want.Attempts, driver.AttemptKey{RolloutID: p.RolloutID, AttemptID: p.AttemptID})

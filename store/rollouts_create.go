@@ -28,18 +28,20 @@ func (s *Store) CreateRollouts(ctx context.Context, p agl.CreateRolloutsParams) 
 		}
 		// made is nil if the batch has deleted one of the rollouts. Then try again: the next batch can create it.
 		for made == nil && err == nil {
-			made, err = submit(ctx, s, func(want *driver.LoadParams) {
+			made, err = submitWrite(ctx, s.committer, func(want *driver.LoadParams) {
 				for i := range rollouts {
 					want.Rollouts = append(want.Rollouts, rollouts[i].RolloutID)
 				}
-			}, func(w *unitOfWork) ([]agl.AttemptedRollout, error) { return w.create(p.Rollouts, rollouts), nil })
+			}, func(w *unitOfWork) ([]agl.AttemptedRollout, error) {
+				return w.createRollouts(p.Rollouts, rollouts), nil
+			})
 		}
 		return made, err
 	})
 }
 
-// create creates rollouts under given ids, unless they exist. If the batch has deleted one of them, it returns nil.
-func (w *unitOfWork) create(given []agl.CreateRollout, rollouts []agl.Rollout) []agl.AttemptedRollout {
+// createRollouts creates rollouts under given ids, unless they exist. If the batch has deleted one of them, it returns nil.
+func (w *unitOfWork) createRollouts(given []agl.CreateRollout, rollouts []agl.Rollout) []agl.AttemptedRollout {
 	if slices.ContainsFunc(rollouts, func(r agl.Rollout) bool { return w.rollouts[r.RolloutID] != nil && w.rollout(r.RolloutID) == nil }) {
 		return nil
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/agl-go/agl/store/driver"
 )
 
-func (w *unitOfWork) revise(p *agl.ReviseRolloutParams) (revised agl.AttemptedRollout, err error) {
+func (w *unitOfWork) reviseRollout(p *agl.ReviseRolloutParams) (revised agl.AttemptedRollout, err error) {
 	e := w.rollout(p.RolloutID)
 	switch {
 	case e == nil:
@@ -45,7 +45,7 @@ func (s *Store) ReviseRollout(ctx context.Context, p agl.ReviseRolloutParams) (a
 		if p.NumberKey != "" {
 			want.Sequences = append(want.Sequences, p.NumberKey)
 		}
-	}, func(w *unitOfWork) (agl.AttemptedRollout, error) { return w.revise(&p) })
+	}, func(w *unitOfWork) (agl.AttemptedRollout, error) { return w.reviseRollout(&p) })
 }
 
 func checkRevision(p *agl.ReviseRolloutParams) error {

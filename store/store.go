@@ -148,6 +148,15 @@ func do[T any](ctx context.Context, s *Store, method string, invalid error, oper
 	return out, nil
 }
 
+// doWrite is do for an operation that is one write.
+func doWrite[T any](ctx context.Context, s *Store, method string, invalid error, wants func(*driver.LoadParams), apply func(*unitOfWork) (T, error)) (T, error) {
+	return do(ctx, s, method, invalid, func() (T, error) { return submitWrite(ctx, s.committer, wants, apply) })
+}
+
+func wantRollout(id string) func(*driver.LoadParams) {
+	return func(want *driver.LoadParams) { want.Rollouts = append(want.Rollouts, id) }
+}
+
 // run is do for an operation without a result.
 func (s *Store) run(ctx context.Context, method string, invalid error, operation func() error) error {
 	_, err := do(ctx, s, method, invalid, func() (struct{}, error) { return struct{}{}, operation() })

@@ -55,7 +55,7 @@ func (s *Store) watch(ctx context.Context) {
 		}
 		stop()
 		if worked {
-			failures.note(ctx, s.log, "background work failed", err)
+			failures.noteFailure(ctx, s.log, "background work failed", err)
 		}
 	}
 }
@@ -63,8 +63,8 @@ func (s *Store) watch(ctx context.Context) {
 // retried logs the failures of work that is tried again: each once, until another one or a success.
 type retried struct{ last string }
 
-// note logs a failure, unless it is the last one again; a nil error is a success. A database that is away is a warning.
-func (r *retried) note(ctx context.Context, log *slog.Logger, message string, err error, attrs ...any) {
+// noteFailure logs a failure, unless it is the last one again; a nil error is a success. A database that is away is a warning.
+func (r *retried) noteFailure(ctx context.Context, log *slog.Logger, message string, err error, attrs ...any) {
 	switch {
 	case err == nil:
 		r.last = ""
@@ -125,7 +125,7 @@ func (s *Store) notice(ctx context.Context, n driver.Notice) error {
 	}
 	s.signal.broadcast()
 	if n.Queue {
-		_, err := submit(ctx, s, func(*driver.LoadParams) {}, func(*unitOfWork) (struct{}, error) {
+		_, err := submitWrite(ctx, s.committer, func(*driver.LoadParams) {}, func(*unitOfWork) (struct{}, error) {
 			s.waiters.recheck = true // the batch offers the queue to the waiters
 			return struct{}{}, nil
 		})
