@@ -103,8 +103,11 @@ func (c *Checkpoints) Save(ctx context.Context, cp Checkpoint) error {
 	if readErr == nil {
 		deleted = errors.Join(deleted, c.deleteAll(ctx, replaced.all(), cp))
 	}
-	if ctx.Err() != nil {
-		deleted = nil // a run that is interrupted prunes at its next Save
+	if ctx.Err() != nil { // the next Save prunes, and the next Restore deletes what is noted
+		deleted = nil
+		if readErr == nil {
+			noted = errors.Join(noted, c.NoteWeights(replaced.all()...))
+		}
 	}
 	if err := errors.Join(noted, deleted); err != nil {
 		c.logger.WarnContext(ctx, "delete old checkpoints", "dir", c.dir, "error", err)

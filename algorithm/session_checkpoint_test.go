@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -115,7 +116,8 @@ func TestCheckpointsPruneFailure(t *testing.T) {
 	}
 }
 
-// TestCheckpointsInterrupted: a run that is interrupted as it deletes old checkpoints does not warn of it; the next Save deletes them.
+// TestCheckpointsInterrupted: a run that is interrupted as it deletes old checkpoints does not warn of it; the next Save
+// deletes them, and the next Restore the weights of one that was replaced.
 func TestCheckpointsInterrupted(t *testing.T) {
 	t.Parallel()
 	dir, engine := t.TempDir(), &keeper{}
@@ -128,14 +130,18 @@ func TestCheckpointsInterrupted(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
 	engine.err = ctx.Err()
-	for _, weights := range []string{"tinker://m/weights/3", "tinker://m/weights/3-again"} { // the second replaces the first
+	for i, weights := range []string{"tinker://m/weights/3", "tinker://m/weights/3-again"} { // the second replaces the first, which is noted
 		third := checkpointOf(3)
 		third.Weights = weights
-		if err := c.Save(ctx, third); err != nil || log.Len() > 0 || len(names(t, dir)) != 3 {
+		if err := c.Save(ctx, third); err != nil || log.Len() > 0 || len(names(t, dir)) != 3+i {
 			t.Errorf("%v, %d files, log %s", err, len(names(t, dir)), log.String())
 		}
 	}
-	engine.err = nil
+	engine.err, engine.deleted = nil, nil
+	resumed := func(algorithm.Checkpoint) error { return nil }
+	if _, ok, err := c.Restore(t.Context(), checkpointOf(3).Identity, resumed); err != nil || !ok || !slices.Equal(engine.deleted, []string{"tinker://m/weights/3"}) {
+		t.Errorf("restored %t, %v, deleted %q, want the replaced weights", ok, err, engine.deleted)
+	}
 	save(t, c, 4)
 	if diff := cmp.Diff([]string{"checkpoint-00000003.json", "checkpoint-00000004.json"}, names(t, dir)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
