@@ -310,14 +310,9 @@ func (e *emission) rewards(one, all string) ([]agl.Reward, error) {
 }
 
 // rewardNumber reads a number, or true or false for 1 or 0, as in the result of an attempt.
-func rewardNumber(field string, raw jsontext.Value) (value float64, err error) {
-	switch raw.Kind() {
-	case 't':
-		return 1, nil
-	case 'f':
-		return 0, nil
-	}
-	if err := rawjson.Unmarshal(raw, &value); raw.Kind() != '0' || err != nil {
+func rewardNumber(field string, raw jsontext.Value) (float64, error) {
+	value, ok := rawjson.Number(raw)
+	if !ok {
 		return 0, fmt.Errorf("%s: got %.100s, must be a finite number, true or false", field, raw)
 	}
 	return value, nil

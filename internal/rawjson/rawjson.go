@@ -37,6 +37,20 @@ func NewDecoder(data []byte) *jsontext.Decoder {
 	return jsontext.NewDecoder(bytes.NewBuffer(data), options)
 }
 
+// Number reads a finite number, or true or false as 1 or 0. ok is false for any other value.
+func Number(raw jsontext.Value) (number float64, ok bool) {
+	switch raw.Kind() {
+	case 't':
+		return 1, true
+	case 'f':
+		return 0, true
+	case '0':
+		err := Unmarshal(raw, &number)
+		return number, err == nil
+	}
+	return 0, false
+}
+
 // Null returns the document null.
 func Null() jsontext.Value { return jsontext.Value("null") }
 

@@ -149,3 +149,17 @@ func TestUnmarshal(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestNumber(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]float64{"0": 0, "-1.5e2": -150, "true": 1, "false": 0} {
+		if got, ok := Number(jsontext.Value(raw)); !ok || got != want {
+			t.Errorf("%s: got %v, %t, want %v", raw, got, ok, want)
+		}
+	}
+	for _, raw := range []string{"", "null", `"1"`, "1e999", "[1]", "{}", "-", "01"} {
+		if got, ok := Number(jsontext.Value(raw)); ok {
+			t.Errorf("%q: got %v, want none", raw, got)
+		}
+	}
+}

@@ -225,12 +225,8 @@ func (r *result) dimensions(value jsontext.Value) error {
 
 func (r *result) reward(field, dimension string, value jsontext.Value) error {
 	r.given = true
-	var number float64
-	if value.Kind() == 't' {
-		number = 1
-	} else if value.Kind() == 'f' {
-		number = 0
-	} else if err := rawjson.Unmarshal(value, &number); value.Kind() != '0' || err != nil {
+	number, ok := rawjson.Number(value)
+	if !ok {
 		return agl.Errorf(agl.CodeInvalid, "%s: got %.100s, must be a finite number, true or false", field, value)
 	}
 	for i := range r.rewards {
