@@ -48,17 +48,7 @@ func TestRunResumes(t *testing.T) {
 	if ended.Status != agl.RunFinished || ended.Error != "" || ended.Step != agl.Some(3) || ended.StartTime != cut.StartTime {
 		t.Errorf("ended: %+v", ended)
 	}
-	page, err := runs.QueryRunMetrics(t.Context(), agl.QueryRunMetricsParams{RunID: "ru-1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, m := range page.Items {
-		got = append(got, fmt.Sprint(m.Step, m.Values))
-	}
-	if want := "1 map[loss:3 time/update:0.5], 2 map[loss:2.5], 3 map[loss:1]"; strings.Join(got, ", ") != want {
-		t.Errorf("series %s, want %s", strings.Join(got, ", "), want)
-	}
+	wantSeries(t, runs, "1 map[loss:3 time/update:0.5], 2 map[loss:2.5], 3 map[loss:1]")
 }
 
 // away are runs of a store that is away for a while.
@@ -73,6 +63,22 @@ func (a *away) AddRunMetrics(ctx context.Context, p agl.AddRunMetricsParams) (ag
 		return agl.Run{}, a.err
 	}
 	return a.Runs.AddRunMetrics(ctx, p)
+}
+
+// wantSeries checks all metrics of the run ru-1.
+func wantSeries(t *testing.T, runs agl.Runs, want string) {
+	t.Helper()
+	page, err := runs.QueryRunMetrics(t.Context(), agl.QueryRunMetricsParams{RunID: "ru-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var series []string
+	for _, m := range page.Items {
+		series = append(series, fmt.Sprint(m.Step, m.Values))
+	}
+	if got := strings.Join(series, ", "); got != want {
+		t.Errorf("series %s, want %s", got, want)
+	}
 }
 
 // What the store does not take while it is away, such as a database that restarts, is sent with the next line, or at the end. What it refuses is not.
@@ -102,17 +108,7 @@ func TestRunOutlastsAnOutage(t *testing.T) {
 	}
 	runs.err = nil
 	set.Close(t.Context(), nil)
-	page, err := runs.QueryRunMetrics(t.Context(), agl.QueryRunMetricsParams{RunID: "ru-1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, m := range page.Items {
-		got = append(got, fmt.Sprint(m.Step, m.Values))
-	}
-	if want := "1 map[loss:5], 2 map[loss:4 validation/pass_rate:0.5], 3 map[loss:3], 4 map[loss:2], 6 map[loss:0]"; strings.Join(got, ", ") != want {
-		t.Errorf("series %s, want %s", strings.Join(got, ", "), want)
-	}
+	wantSeries(t, runs, "1 map[loss:5], 2 map[loss:4 validation/pass_rate:0.5], 3 map[loss:3], 4 map[loss:2], 6 map[loss:0]")
 }
 
 // TestRunAlone: a run is refused while another one that needs the queue is heard from. What was refused leaves nothing, or a failed run

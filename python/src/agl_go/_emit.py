@@ -15,7 +15,7 @@ from agl_go._attempt import NoAttemptError, _variable, variables
 from agl_go._result import Reward, reward_members, update
 
 # As long as runners and algorithms wait for a store or a proxy that is started again.
-PATIENCE_SECONDS = 60.0
+RETRY_SECONDS = 60.0
 TIMEOUT_SECONDS = 60.0
 
 
@@ -78,7 +78,7 @@ def _post(body: Mapping[str, Any]) -> bool:
         headers["traceparent"] = env["TRACEPARENT"]
     # Because of the span's id, a repeated request is recorded once.
     data = json.dumps({**body, "span_id": secrets.token_hex(8)}, allow_nan=False).encode()
-    deadline, delay = time.monotonic() + PATIENCE_SECONDS, 0.5
+    deadline, delay = time.monotonic() + RETRY_SECONDS, 0.5
     while True:
         try:
             with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=TIMEOUT_SECONDS) as answer:
