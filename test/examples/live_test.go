@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -23,8 +24,9 @@ import (
 	"github.com/agl-go/agl/test/process"
 )
 
-// TestLiveTemplate checks that the shop's customers are pleased more often after some hundred sessions than at first, that
-// every call is answered while the model changes, and that a run can be resumed.
+// TestLiveTemplate checks that the shop's model learns what its customers like, that every call is answered while the model
+// changes, and that a run can be resumed. The model that has only seen demonstrations answers in each of the four tones, so it
+// pleases one customer in four; one that learns pleases nine in ten, with a hundred now and then that is well below.
 func TestLiveTemplate(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(process.Dir(t), "shop")
@@ -47,14 +49,34 @@ func TestLiveTemplate(t *testing.T) {
 	env := append(os.Environ(), "OPENAI_BASE_URL=http://127.0.0.1:"+ports[0]+"/v1", "SHOP_PORT="+ports[2])
 	background(t, dir, env, "python3", "shop.py")
 	stop := background(t, dir, env, program, "train", "live.yaml")
+	metrics := func() []string {
+		text, err := os.ReadFile(filepath.Join(dir, "runs", "live", "metrics.jsonl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.Collect(strings.Lines(string(text)))
+	}
 	first := customers(t, dir, env, 700)
 	stop()
+	before := metrics()
 	stop = background(t, dir, env, program, "train", "--resume", filepath.Join("runs", "live"))
 	second := customers(t, dir, env, 300)
 	stop()
 	t.Logf("pleased: %v, and after the restart %v", first, second)
-	if before, after := first[0], second[len(second)-1]; after < 70 || after <= before {
-		t.Errorf("%d of the first hundred customers were pleased, and %d of the last, want at least 70 and more than before", before, after)
+	for _, pleased := range [][]int{first, second} {
+		sum := 0
+		for _, n := range pleased {
+			sum += n
+		}
+		if sum < 50*len(pleased) {
+			t.Errorf("%v customers of each hundred were pleased, want at least half of all: twice as many as before the model learned", pleased)
+		}
+	}
+	if told, steps := len(before), len(metrics()); told == 0 || steps <= told {
+		t.Errorf("the run had the metrics of %d steps when it was stopped, and %d when it was stopped again", told, steps)
+	}
+	if t.Failed() {
+		t.Logf("its metrics:\n%s", strings.Join(metrics(), ""))
 	}
 }
 
