@@ -2,6 +2,7 @@ package algorithm
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 
@@ -14,25 +15,47 @@ type Coverage struct {
 	RolloutID string
 	Calls     int          // whose reply the agent got
 	Missing   int          // of these, the calls recorded without What
-	What      string       // "token ids" or "log-probabilities"
+	What      string       // such as "token ids" or "log-probabilities"
 	First     adapter.Call // of the missing ones
 }
 
-// CoverageOf finds the calls that were recorded without token ids and, with logprobs, those without log-probabilities.
-func CoverageOf(rolloutID string, report adapter.Report, logprobs bool) Coverage {
-	calls := report.WithoutTokens
+// leastLogprob is a log-probability that no sampled token has: its probability would be 2e-22. Some engines write -9999 for one that they do
+// not know. The ratio to it is so large that it would decide a whole step, or overflow.
+const leastLogprob = -50
+
+// CoverageOf finds the calls that were recorded without token ids and, with logprobs, those without log-probabilities that samples can have.
+func CoverageOf(rolloutID string, merged adapter.Merged, logprobs bool) Coverage {
+	report := merged.Report
+	calls, what := report.WithoutTokens, "token ids"
 	if logprobs {
-		calls = slices.Concat(calls, report.WithoutLogprobs)
+		unknown, least := unknownLogprobs(merged.Trajectories)
+		if calls = slices.Concat(calls, report.WithoutLogprobs, unknown); len(report.WithoutTokens) == 0 {
+			what = "log-probabilities"
+			if len(report.WithoutLogprobs) == 0 {
+				what = fmt.Sprintf("log-probabilities of samples: one is %g", least)
+			}
+		}
 	}
 	c := Coverage{RolloutID: rolloutID, Calls: report.Calls - len(report.Lost), Missing: len(calls)}
-	if c.Missing == 0 {
-		return c
-	}
-	c.What, c.First = "log-probabilities", calls[0]
-	if len(report.WithoutTokens) > 0 {
-		c.What = "token ids"
+	if c.Missing > 0 {
+		c.What, c.First = what, calls[0]
 	}
 	return c
+}
+
+// unknownLogprobs returns the calls with a log-probability that no sample has, and the least of these.
+func unknownLogprobs(trajectories []adapter.Trajectory) (calls []adapter.Call, least float32) {
+	for _, t := range trajectories {
+		for _, reply := range t.Replies {
+			if len(reply.Logprobs) == 0 {
+				continue
+			}
+			if p := slices.Min(reply.Logprobs); p < leastLogprob {
+				calls, least = append(calls, reply.Call), min(least, p)
+			}
+		}
+	}
+	return calls, least
 }
 
 // CheckCoverage returns agl.ErrIllegalState if no call of a period ("step", "round") can be trained on: the next period

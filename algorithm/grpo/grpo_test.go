@@ -154,6 +154,7 @@ func TestMasks(t *testing.T) {
 		{"nan", algorithm.MaskMissingReward},
 		{"text", algorithm.MaskMalformed},
 		{"no_logprobs", algorithm.MaskMalformed},
+		{"impossible", algorithm.MaskMalformed},
 		{"base_model", algorithm.MaskVersion},
 		{"swapped", algorithm.MaskVersion},
 		{"hot", algorithm.MaskSampling},
@@ -214,7 +215,7 @@ func TestMasks(t *testing.T) {
 // says why.
 func TestRefusesText(t *testing.T) {
 	t.Parallel()
-	for fault, what := range map[string]string{"text": "token ids", "no_logprobs": "log-probabilities"} {
+	for fault, what := range map[string]string{"text": "token ids", "no_logprobs": "log-probabilities", "impossible": "log-probabilities"} {
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, "", nil)

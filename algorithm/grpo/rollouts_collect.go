@@ -109,7 +109,7 @@ func (c *collector) readRole(ctx context.Context, role *trainee, task jsontext.V
 	c.cfg.Overlong.punish(s.turns, s.sequences, c.cfg.Discount)
 	s.overlong = c.cfg.Overlong.worst(s.sequences)
 	s.truncated = hasTruncated(s.sequences)
-	s.coverage = algorithm.CoverageOf(e.Rollout.RolloutID, merged.Report, true)
+	s.coverage = algorithm.CoverageOf(e.Rollout.RolloutID, merged, true)
 	if s.mask == "" && s.coverage.Missing > 0 {
 		s.mask = algorithm.MaskMalformed
 	}

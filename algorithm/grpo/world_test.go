@@ -315,6 +315,8 @@ func callSpan(t agl.Task, version string, turn int, prompt []int32, reply tinker
 		attrs = attrs[:3]
 	case "no_logprobs":
 		attrs = attrs[:5]
+	case "impossible":
+		attrs[5].Value = `[{"logprob":-9999}]`
 	case "base_model":
 		attrs[2].Value = "base"
 	case "swapped":

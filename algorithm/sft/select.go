@@ -94,7 +94,7 @@ func (s *selector) candidate(e *algorithm.Episode) (c candidate, mask algorithm.
 			return c, algorithm.MaskMalformed
 		}
 	}
-	coverage := algorithm.CoverageOf(e.Rollout.RolloutID, merged.Report, false)
+	coverage := algorithm.CoverageOf(e.Rollout.RolloutID, merged, false)
 	s.coverage = append(s.coverage, coverage)
 	c = candidate{
 		task: string(e.Rollout.Input), id: e.Rollout.RolloutID, position: s.selected.Rollouts,
