@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -131,9 +132,25 @@ type Main struct {
 }
 
 // helpShownError ends the parsing of a command line that asked for help.
-type helpShownError struct{ code int }
+type helpShownError struct {
+	code int
+	err  error // what kept the help from being written; nil if it was
+}
 
 func (e *helpShownError) Error() string { return fmt.Sprintf("exit status %d", e.code) }
+
+// helpWriter keeps the first error of writing help, which kong returns as one of the command line.
+type helpWriter struct {
+	io.Writer
+
+	err error
+}
+
+func (w *helpWriter) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	w.err = cmp.Or(w.err, err)
+	return n, err
+}
 
 // homePath reads a path in which no shell has expanded ~, such as --output=~/runs.
 func homePath(ctx *kong.DecodeContext, to reflect.Value) error {
@@ -162,7 +179,7 @@ func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
 		kong.Writers(stdout, stderr),
 		kong.NamedMapper("home", kong.MapperFunc(homePath)),
 		// After printing help kong expects the process to end.
-		kong.Exit(func(code int) { panic(&helpShownError{code}) }),
+		kong.Exit(func(code int) { panic(&helpShownError{code: code}) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.ValueFormatter(helpOfValue),
 		// With a resolver, kong forgets what is wrong with an environment variable whose flag is given.
@@ -197,7 +214,8 @@ func helpOfValue(v *kong.Value) string {
 // ParseFlags reads the command line. Its error names the flag, the value and what is allowed.
 func (m *Main) ParseFlags(args []string) (err error) {
 	args = joinNegative(args)
-	parser, err := newParser(m.Stdout, m.Stderr)
+	help := &helpWriter{Writer: m.Stdout}
+	parser, err := newParser(help, m.Stderr)
 	if err != nil {
 		return err
 	}
@@ -222,6 +240,9 @@ func (m *Main) ParseFlags(args []string) (err error) {
 		return err
 	}
 	parsed, err := parser.Parse(args)
+	if help.err != nil {
+		return &helpShownError{code: 1, err: fmt.Errorf("write to standard output: %w", help.err)}
+	}
 	if err != nil {
 		return usageError(err)
 	}
@@ -359,6 +380,7 @@ func usageError(err error) error {
 		{`expected \w+ value but got ("[^"]*") \((?:long|short) flag\)`, "needs a value, got the flag $1"},
 		{`missing value, expecting .*`, "needs a value"},
 		{`^expected (".*")$`, "missing $1" + strings.ReplaceAll(takes, "$", "$$")},
+		{`must be one of "",`, "must be one of "}, // the empty one is the default
 		{`^(unexpected argument (latest|worst|best))$`, "$1; " + programName() + " trace $2 shows that rollout"},
 		{`^(unknown flag \S+)$`, "$1" + strings.ReplaceAll(takes, "$", "$$")},
 		{`expected a float but got "([^"]*)" \(string\)`, `got "$1", must be a number such as 0.5`},

@@ -62,6 +62,7 @@ func (configCheckCommand) Help() string {
 
 func (c *configCheckCommand) run(_ context.Context, out *console.Console) error {
 	mistakes, bad := 0, 0
+	var failed []error
 	for _, path := range c.Files {
 		summary, err := c.check(path)
 		wrong, isMistakes := errors.AsType[*runfile.Error](err)
@@ -69,17 +70,18 @@ func (c *configCheckCommand) run(_ context.Context, out *console.Console) error 
 		case isMistakes:
 			mistakes, bad = mistakes+len(wrong.Mistakes), bad+1
 			summary = wrong.Error()
-		case err != nil:
-			return err
+		case err != nil: // the other files are checked all the same
+			failed = append(failed, err)
+			continue
 		}
 		if err := out.Printf("%s\n", summary); err != nil {
 			return err
 		}
 	}
 	if bad > 0 {
-		return fmt.Errorf("%s in %d of %s", console.Count(mistakes, "mistake"), bad, console.Count(len(c.Files), "file"))
+		failed = append(failed, fmt.Errorf("%s in %d of %s", console.Count(mistakes, "mistake"), bad, console.Count(len(c.Files), "file")))
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // check returns the line to print for a file without mistakes.

@@ -34,6 +34,9 @@ func mainCode(args []string, stdout, stderr io.Writer) int {
 	m := &Main{Stdout: stdout, Stderr: stderr}
 	if err := m.ParseFlags(args); err != nil {
 		if help, ok := errors.AsType[*helpShownError](err); ok {
+			if help.err != nil {
+				printError(stderr, help.err)
+			}
 			return help.code
 		}
 		printError(stderr, err)
