@@ -75,11 +75,28 @@ func (c *projectLimitCommand) Validate() error {
 }
 
 func (c *projectLimitCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
-	p, err := store.LimitProject(ctx, c.Name, c.Limits.Limits(), c.removed)
+	p, err := c.change(ctx, store)
 	if err != nil {
 		return err
 	}
 	return out.Printf("%s  %s\n", p.Name, cmp.Or(limitsText(&p.Limits, nil), "no limits"))
+}
+
+// change returns the project with its new limits. Without any it only reads the project, so that the audit has no change that nobody made.
+func (c *projectLimitCommand) change(ctx context.Context, store *client.Client) (project.Project, error) {
+	limits := c.Limits.Limits()
+	if limits != (access.Limits{}) || c.removed != (access.Limits{}) {
+		return store.LimitProject(ctx, c.Name, limits, c.removed)
+	}
+	found, err := store.ListProjects(ctx)
+	if err != nil {
+		return project.Project{}, err
+	}
+	i := slices.IndexFunc(found, func(p project.Project) bool { return p.Name == c.Name })
+	if i < 0 {
+		return project.Project{}, agl.Errorf(agl.CodeNotFound, "there is no project %s", c.Name)
+	}
+	return found[i], nil
 }
 
 type projectListCommand struct {
