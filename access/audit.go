@@ -52,6 +52,9 @@ func (a *Act) sanitize() {
 	}
 }
 
+// From says where a request came from, for acts and logs: the address, without the port 0 of a client behind a proxy that names no port.
+func From(r *http.Request) string { return strings.TrimSuffix(r.RemoteAddr, ":0") }
+
 // Audit records acts in a store. It is safe for concurrent use.
 type Audit struct {
 	documents agl.DocumentStore
@@ -87,7 +90,7 @@ func (a *Audit) Record(ctx context.Context, act *Act) error {
 // RecordCall stores what a caller has done at this server, even if the caller has gone. If that fails, it is logged.
 func (a *Audit) RecordCall(log *slog.Logger, r *http.Request, caller *Caller, status int) {
 	act := Act{
-		Time: agl.TimestampOf(time.Now()), By: caller.By(), KeyID: caller.KeyID, From: r.RemoteAddr, Method: r.Method, Path: r.URL.Path, Status: status,
+		Time: agl.TimestampOf(time.Now()), By: caller.By(), KeyID: caller.KeyID, From: From(r), Method: r.Method, Path: r.URL.Path, Status: status,
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), recordTimeout)
 	defer cancel()

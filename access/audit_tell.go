@@ -21,7 +21,7 @@ func Tell(teller Teller, log *slog.Logger, r *http.Request, key string, status i
 	if teller == nil {
 		return
 	}
-	act := Act{Time: agl.TimestampOf(time.Now()), From: r.RemoteAddr, Method: r.Method, Path: r.URL.Path, Status: status}
+	act := Act{Time: agl.TimestampOf(time.Now()), From: From(r), Method: r.Method, Path: r.URL.Path, Status: status}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), recordTimeout)
 	defer cancel()
 	if err := teller.RecordAct(ctx, key, act); err != nil {

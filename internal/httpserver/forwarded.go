@@ -1,7 +1,6 @@
 package httpserver
 
 import (
-	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -16,29 +15,28 @@ func forwarded(next http.Handler, trusted []netip.Prefix) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if from, err := netip.ParseAddrPort(r.RemoteAddr); err == nil && isTrusted(trusted, from.Addr()) {
-			r.RemoteAddr = net.JoinHostPort(clientAddress(r.Header["X-Forwarded-For"], from.Addr(), trusted).String(), "0")
+			r.RemoteAddr = clientAddress(r.Header["X-Forwarded-For"], from, trusted).String()
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// clientAddress is the last address of the lists that no trusted proxy has. What stands before
+// clientAddress is the last address of the lists that no trusted proxy has, with port 0 if its proxy names none. What stands before
 // it was written by the client.
-func clientAddress(lists []string, last netip.Addr, trusted []netip.Prefix) netip.Addr {
+func clientAddress(lists []string, last netip.AddrPort, trusted []netip.Prefix) netip.AddrPort {
 	hops := strings.Split(strings.Join(lists, ","), ",")
 	for _, hop := range slices.Backward(hops) {
 		hop = strings.TrimSpace(hop)
 		address, err := netip.ParseAddr(hop)
+		client := netip.AddrPortFrom(address, 0)
 		if err != nil {
-			withPort, err := netip.ParseAddrPort(hop) // some proxies name the port, too
-			if err != nil {
+			if client, err = netip.ParseAddrPort(hop); err != nil { // some proxies name the port, too
 				return last
 			}
-			address = withPort.Addr()
 		}
-		last = address
-		if !isTrusted(trusted, address) {
-			return address
+		last = client
+		if !isTrusted(trusted, client.Addr()) {
+			return client
 		}
 	}
 	return last

@@ -112,7 +112,7 @@ func (l *login) admit(x *exchange, answer func() error) error {
 	if err != nil {
 		return err
 	}
-	x.log.Info("signed in", "by", x.caller.By(), "from", x.request.RemoteAddr)
+	x.log.Info("signed in", "by", x.caller.By(), "from", access.From(x.request))
 	l.setCookie(x, sessionCookie, text, l.base+"/", http.SameSiteStrictMode, time.Until(until))
 	return answer()
 }

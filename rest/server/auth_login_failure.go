@@ -41,7 +41,7 @@ func (l *login) forPeople(next handler) handler {
 			return err
 		}
 		if code == agl.CodeUnauthorized { // the throttle limits how many there are
-			x.log.Info("a sign-in failed", "from", x.request.RemoteAddr, "error", failure)
+			x.log.Info("a sign-in failed", "from", access.From(x.request), "error", failure)
 		}
 		if !strings.Contains(x.request.Header.Get("Accept"), "text/html") {
 			return err

@@ -35,7 +35,7 @@ func (a audit) record(x *exchange) {
 func (a audit) add(x *exchange, reported *wire.Act) error {
 	x.audited = false // reporting an act is not an act itself
 	act := access.Act{
-		Time: agl.TimestampOf(time.Now()), By: x.caller.By(), KeyID: x.caller.KeyID, From: reported.From, Via: x.request.RemoteAddr,
+		Time: agl.TimestampOf(time.Now()), By: x.caller.By(), KeyID: x.caller.KeyID, From: reported.From, Via: access.From(x.request),
 		Method: reported.Method, Path: reported.Path, Status: reported.Status,
 	}
 	return x.answerJSON(http.StatusCreated, &act, a.kept.Record(x.context(), &act))

@@ -138,6 +138,19 @@ func TestAudit(t *testing.T) {
 	}
 }
 
+// A client behind a proxy that does not name its port has none in the list.
+func TestAuditWithoutPort(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t)
+	for from, want := range map[string]string{"192.0.2.7:0": "192.0.2.7", "[2001:db8::1]:0": "[2001:db8::1]", "192.0.2.7:40000": "192.0.2.7:40000"} {
+		g.send(t, "POST", "/v1/agl/queues/rollouts/enqueue", from, "root-token-canary", `{"rollouts":[{"input":1}]}`)
+		acts, _, err := g.audit.List(t.Context(), 1, 0)
+		if err != nil || len(acts) != 1 || acts[0].From != want {
+			t.Errorf("%s: got %+v, %v, want it from %s", from, acts, err, want)
+		}
+	}
+}
+
 // A server without a token does not know who its callers without a key are.
 func TestAuditOfAnOpenServer(t *testing.T) {
 	t.Parallel()

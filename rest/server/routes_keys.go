@@ -65,7 +65,7 @@ func (s keys) create(x *exchange, body *wire.NewKey) error {
 	}
 	created, err := s.keys.Create(x.context(), p)
 	if err == nil {
-		x.log.Info("key created", "key", created.ID, "name", created.Name, "scopes", created.Scopes, "by", created.CreatedBy, "from", x.request.RemoteAddr)
+		x.log.Info("key created", "key", created.ID, "name", created.Name, "scopes", created.Scopes, "by", created.CreatedBy, "from", access.From(x.request))
 	}
 	return x.answerJSON(http.StatusCreated, &created, err)
 }
@@ -82,7 +82,7 @@ func (s keys) list(x *exchange) error {
 func (s keys) revoke(x *exchange) error {
 	key, err := s.keys.Revoke(x.context(), x.request.PathValue(keyID), x.caller.By())
 	if err == nil {
-		x.log.Info("key revoked", "key", key.ID, "name", key.Name, "by", key.RevokedBy, "from", x.request.RemoteAddr)
+		x.log.Info("key revoked", "key", key.ID, "name", key.Name, "by", key.RevokedBy, "from", access.From(x.request))
 	}
 	return x.answerJSON(http.StatusOK, &key, err)
 }
@@ -91,7 +91,7 @@ func (s keys) revoke(x *exchange) error {
 func (s keys) revokeAttempt(x *exchange, body *wire.RevokeAttempt) error {
 	revoked, err := s.keys.RevokeAttempt(x.context(), agl.Claim{RolloutID: body.RolloutID, AttemptID: body.AttemptID}, x.caller.By())
 	if err == nil {
-		x.log.Info("keys of an attempt revoked", "rollout", revoked.RolloutID, "attempt", revoked.AttemptID, "by", revoked.RevokedBy, "from", x.request.RemoteAddr)
+		x.log.Info("keys of an attempt revoked", "rollout", revoked.RolloutID, "attempt", revoked.AttemptID, "by", revoked.RevokedBy, "from", access.From(x.request))
 	}
 	return x.answerJSON(http.StatusCreated, &revoked, err)
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"net/http"
 
+	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/rest/internal/wire"
 	"github.com/agl-go/agl/rest/project"
 )
@@ -21,7 +22,7 @@ func (s projects) missing() error {
 func (s projects) create(x *exchange, body *wire.NewProject) error {
 	created, err := s.registry.Create(x.context(), body.Name, x.caller.By(), body.Limits)
 	if err == nil {
-		x.log.Info("project created", "project", created.Name, "by", created.CreatedBy, "from", x.request.RemoteAddr)
+		x.log.Info("project created", "project", created.Name, "by", created.CreatedBy, "from", access.From(x.request))
 	}
 	return x.answerJSON(http.StatusCreated, &created, err)
 }
@@ -38,7 +39,7 @@ func (s projects) update(x *exchange, body *wire.UpdateProject) error {
 	}
 	updated, err := s.registry.Update(x.context(), x.request.PathValue(projectName), change)
 	if err == nil {
-		x.log.Info("project updated", "project", updated.Name, "archived", updated.ArchiveTime != nil, "limits", updated.Limits, "by", x.caller.By(), "from", x.request.RemoteAddr)
+		x.log.Info("project updated", "project", updated.Name, "archived", updated.ArchiveTime != nil, "limits", updated.Limits, "by", x.caller.By(), "from", access.From(x.request))
 	}
 	return x.answerJSON(http.StatusOK, &updated, err)
 }
