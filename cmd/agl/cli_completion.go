@@ -46,7 +46,7 @@ func valuesOf(v *kong.Value) []string {
 }
 
 // bashCompletion completes commands, flags and the values of flags that allow only
-// some; files otherwise. The paths of the commands are each between bars.
+// some; files otherwise, such as for the values of other flags and after --. The paths of the commands are each between bars.
 func bashCompletion(root *kong.Node) string {
 	var words, values, paths strings.Builder
 	var walk func(n *kong.Node, path string)
@@ -63,20 +63,24 @@ func bashCompletion(root *kong.Node) string {
 		}
 		for _, flag := range flagsOf(n) {
 			list = append(list, "--"+flag.Name)
-			if allowed := valuesOf(flag.Value); len(allowed) > 0 {
-				fmt.Fprintf(&values, "    '%s --%s') words='%s' ;;\n", path, flag.Name, strings.Join(allowed, " "))
+			if !flag.IsBool() {
+				fmt.Fprintf(&values, "    '%s --%s') words='%s' ;;\n", path, flag.Name, strings.Join(valuesOf(flag.Value), " "))
 			}
 		}
 		fmt.Fprintf(&words, "    '%s') words='%s' ;;\n", path, strings.Join(list, " "))
 	}
 	walk(root, "")
 	return `_agl() {
-  local cur="${COMP_WORDS[COMP_CWORD]}" path= words= i next
+  local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" path= words= i next
+  COMPREPLY=()
   for ((i = 1; i < COMP_CWORD; i++)); do
+    [ "${COMP_WORDS[i]}" = -- ] && return
     next="${path:+$path }${COMP_WORDS[i]}"
     case " $_agl_paths " in *"|$next|"*) path="$next" ;; esac
   done
-  case "$path ${COMP_WORDS[COMP_CWORD-1]}" in
+  # Bash splits --flag=value in three.
+  if [ "$cur" = = ]; then cur=; elif [ "$prev" = = ]; then prev="${COMP_WORDS[COMP_CWORD-2]}"; fi
+  case "$path $prev" in
 ` + values.String() + `    *)
   case "$path" in
 ` + words.String() + `  esac ;;
@@ -112,6 +116,8 @@ func fishCompletion(root *kong.Node) string {
 			fmt.Fprintf(&b, "complete -c agl -n %s -l %s -d %s", quote(condition), flag.Name, quote(flag.Help))
 			if allowed := valuesOf(flag.Value); len(allowed) > 0 {
 				fmt.Fprintf(&b, " -x -a %s", quote(strings.Join(allowed, " ")))
+			} else if !flag.IsBool() {
+				b.WriteString(" -r")
 			}
 			b.WriteByte('\n')
 		}
