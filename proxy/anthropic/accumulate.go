@@ -50,7 +50,7 @@ func (a *Accumulator) Complete() bool {
 
 // Add adds the data of one event.
 func (a *Accumulator) Add(data []byte) {
-	if len(data) == 0 || isDone(data) { // which some gateways send
+	if openai.Blank(data) || isDone(data) { // which some gateways send
 		return
 	}
 	kind, at := "", ""

@@ -123,9 +123,10 @@ func (b *chatBlock) complete() bool {
 // Event appends the events for the data of one event of the backend's stream. It fails
 // when the data is not a chunk of a chat completion.
 func (c *ChatReply) Event(dst, data []byte) ([]byte, error) {
-	if s := strings.TrimSpace(string(data)); s == "[DONE]" {
+	switch {
+	case isDone(data):
 		return c.finishStream(dst)
-	} else if s == "" || c.ended {
+	case openai.Blank(data) || c.ended:
 		return dst, nil
 	}
 	var in openai.ChatReply

@@ -140,7 +140,7 @@ type eventDelta struct {
 // gateways end a stream with [DONE], and report an error without a type.
 func (m *MessageReply) Event(dst, data []byte) ([]byte, error) {
 	switch {
-	case len(data) == 0 || m.ended:
+	case openai.Blank(data) || m.ended:
 		return dst, nil
 	case isDone(data):
 		return m.End(dst)

@@ -68,7 +68,8 @@ func (p *planner) message(to upstream.Target) (*upstream.Message, error) {
 	if err != nil {
 		return nil, planError(err)
 	}
-	pl.StreamsIDs = p.wantsIDs(to) && p.request.Stream && !pl.replay && p.path != "/completions"
+	pl.Streams = p.request.Stream && !pl.replay && Generates(p.path)
+	pl.StreamsIDs = pl.Streams && p.wantsIDs(to) && p.path != "/completions"
 	p.targets, p.plans = append(p.targets, to), append(p.plans, pl)
 	return &pl.Message, nil
 }

@@ -126,17 +126,11 @@ func (a *Accumulator) Add(data []byte) {
 	}
 }
 
-// marker reports whether data is not a chunk: empty, or the [DONE] that ends the stream.
+// marker reports whether data is not a chunk: blank, or the [DONE] that ends the stream.
 func (a *Accumulator) marker(data []byte) bool {
-	switch string(bytes.TrimSpace(data)) {
-	case "":
-		return true
-	case "[DONE]":
-		a.done = true
-		return true
-	default:
-		return false
-	}
+	done := string(bytes.TrimSpace(data)) == "[DONE]"
+	a.done = a.done || done
+	return done || Blank(data)
 }
 
 // member takes a member of a chunk other than its choices.

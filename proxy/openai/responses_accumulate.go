@@ -55,7 +55,7 @@ func (a *ResponsesAccumulator) Complete() bool { return a.done }
 
 // Add adds the data of one event.
 func (a *ResponsesAccumulator) Add(data []byte) {
-	if len(data) == 0 || string(data) == "[DONE]" {
+	if Blank(data) || string(data) == "[DONE]" {
 		return
 	}
 	kind, at := "", 0

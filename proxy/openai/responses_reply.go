@@ -249,10 +249,10 @@ func (r *ResponseReply) Fail(dst []byte, e Error) []byte {
 // Event appends the events for the data of one event of the backend's stream. It fails
 // when the data is not a chunk of a chat completion.
 func (r *ResponseReply) Event(dst, data []byte) ([]byte, error) {
-	switch s := strings.TrimSpace(string(data)); {
-	case s == "" || r.ended:
+	switch {
+	case Blank(data) || r.ended:
 		return dst, nil
-	case s == "[DONE]":
+	case strings.TrimSpace(string(data)) == "[DONE]":
 		return r.end(dst)
 	}
 	var in ChatReply

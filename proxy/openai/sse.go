@@ -129,6 +129,16 @@ func Data(event []byte) []byte {
 	return joinData(event, dataFields(event, room[:0]))
 }
 
+// Blank reports whether the data of an event says nothing. Some servers send such events so that connections stay open.
+func Blank(data []byte) bool {
+	switch string(bytes.TrimSpace(data)) {
+	case "", "null", "{}":
+		return true
+	default:
+		return false
+	}
+}
+
 func joinData(event []byte, fields []span) []byte {
 	switch len(fields) {
 	case 0:

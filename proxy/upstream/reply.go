@@ -52,13 +52,16 @@ type Reply struct {
 	passage    *passage   // through the gate; nil outside
 	backend    *backend   // where the call counts as load; nil after leave
 	translated bool       // the backend's API is not the agent's
+	streams    bool       // a stream was asked for
 	admitted   bool       // the circuit breaker of backend waits for report
 	verdict    verdict    // so far
 	tried      []*backend // those that have failed
 }
 
 // Stream reports whether the body is a stream of events.
-func (r *Reply) Stream() bool { return r.hasType("text/event-stream") }
+func (r *Reply) Stream() bool { return r.hasType(eventStream) }
+
+const eventStream = "text/event-stream"
 
 func (r *Reply) hasType(media string) bool {
 	t := r.Header.Get("Content-Type")

@@ -88,6 +88,8 @@ type Message struct {
 	// Translated says that the backend's API is not the agent's: headers that belong
 	// to the agent's API are not forwarded.
 	Translated bool
+	// Streams says that the request asks for a stream.
+	Streams bool
 	// StreamsIDs says that the request asks for token ids in a stream, which some
 	// backends refuse.
 	StreamsIDs bool

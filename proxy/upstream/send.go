@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -95,7 +96,7 @@ func (r *Reply) try(req *Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.translated = message.Translated
+	r.translated, r.streams = message.Translated, message.Streams
 	if r.idle == nil {
 		r.idle = newIdleTimeout(r.pool.cfg.IdleTimeout, func() { r.cancel(errIdle) })
 	} else {
@@ -235,6 +236,7 @@ func (r *Reply) askWhole(req *Request, refused *http.Response) (*http.Response, 
 	message, err := req.Message(r.Target)
 	var res *http.Response
 	if err == nil {
+		r.streams = message.Streams
 		res, err = r.roundTrip(req, message)
 	}
 	if err == nil && res.StatusCode == http.StatusBadRequest {
@@ -307,6 +309,15 @@ func (r *Reply) receive(req *Request, res *http.Response) error {
 	r.Status, r.Header, r.Length, r.body = res.StatusCode, res.Header, res.ContentLength, res.Body
 	r.FirstByte = time.Now()
 	r.ResumeIdle()
+	if r.streams && !r.Stream() && r.Status < 300 && r.Encoding() == "" {
+		body, is := PeekStream(r.body)
+		if r.body = body; is {
+			header := http.Header{}
+			maps.Copy(header, r.Header)
+			header.Set("Content-Type", eventStream)
+			r.Header = header
+		}
+	}
 	stream := r.Stream() && (!r.translated || r.Status < 300) // an error is translated whole
 	if stream || r.Encoding() != "" || !req.Buffer && !r.translated && !r.hasType("application/json") {
 		return nil
