@@ -210,7 +210,8 @@ func setup(ctx context.Context, cfg Config, s agl.Store) (agl.Resources, func(co
 			return nil, nil, errors.Join(err, stop(ctx))
 		}
 		stopProxy := stop
-		stop = func(ctx context.Context) error { return errors.Join(starter.Stop(ctx), stopProxy(ctx)) }
+		// The proxy first: what it has not stored is more than the algorithm has to say.
+		stop = func(ctx context.Context) error { return errors.Join(stopProxy(ctx), starter.Stop(ctx)) }
 	}
 	if err := addResources(ctx, cfg, s, resources, cfg.Proxy != nil); err != nil {
 		return nil, nil, errors.Join(err, stop(ctx))

@@ -171,6 +171,7 @@ type reply func(header http.Header, body []byte) error
 // do performs an operation, and retries it while that may help and the retry budget lasts.
 func (c *Client) do(ctx context.Context, op operation, read reply) error {
 	start := time.Now()
+	var last error // why the request is repeated
 	for try := 0; ; try++ {
 		if c.closed.Load() {
 			return agl.Errorf(agl.CodeUnavailable, "%s: the client is closed", op.name)
@@ -183,12 +184,13 @@ func (c *Client) do(ctx context.Context, op operation, read reply) error {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return ended(ctx, op.name)
+			return endedAfter(ctx, op.name, last)
 		}
 		again, ok := errors.AsType[*repeatable](err)
 		if !ok {
 			return err
 		}
+		last = again.err
 		delay := max(asked, c.delay(try))
 		if spent := time.Since(start); op.once || op.unsent && !again.unsent || spent+delay > c.config.RetryTimeout {
 			if try == 0 {
@@ -198,7 +200,7 @@ func (c *Client) do(ctx context.Context, op operation, read reply) error {
 		}
 		c.config.Logger.Log(ctx, c.retryLevel(), "retrying a request", "operation", op.name, "attempt", try+1, "delay", delay, "error", again.err)
 		if backoff.Sleep(ctx, delay) != nil {
-			return ended(ctx, op.name)
+			return endedAfter(ctx, op.name, last)
 		}
 	}
 }
@@ -408,6 +410,15 @@ func ended(ctx context.Context, name string) error {
 		return fmt.Errorf("%s: %w", name, cause)
 	}
 	return fmt.Errorf("%s: %w: %w", name, err, cause)
+}
+
+// endedAfter is [ended] of a call that was repeated after a failure. A deadline alone would not say that the server is away.
+func endedAfter(ctx context.Context, name string, last error) error {
+	err := ended(ctx, name)
+	if last == nil || !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("%w, after %v", err, last) //nolint:errorlint // it is of the context alone: a retry cannot help
 }
 
 // keyOr returns the caller's idempotency key, or a new one if there is none.

@@ -494,6 +494,12 @@ func TestRestart(t *testing.T) {
 		if took := time.Since(begun); took > 20*time.Second {
 			t.Errorf("gave up after %s", took)
 		}
+		// A caller's deadline is the error, with what has failed until then.
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if _, err := c.Statistics(ctx); !errors.Is(err, context.DeadlineExceeded) || agl.Transient(err) || !strings.Contains(err.Error(), "the store's server does not answer") {
+			t.Errorf("error is %v, want the deadline and why it was not met", err)
+		}
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}

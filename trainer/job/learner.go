@@ -75,10 +75,15 @@ func (l *learner) Start(ctx context.Context, s agl.Store) (err error) {
 }
 
 func (l *learner) Stop(ctx context.Context) error {
-	if l.stored == nil || l.began.Load() {
+	switch {
+	case l.stored == nil:
+		return nil
+	case !l.began.Load():
+		return l.stored.Close(ctx, errors.New("the run ended before its algorithm began"))
+	case !l.ended.Load() || background.Closed(execution.Forced(ctx)): // the algorithm was left running, or a person is in a hurry
 		return nil
 	}
-	return l.stored.Close(ctx, errors.New("the run ended before its algorithm began"))
+	return l.stored.CloseAgain(ctx)
 }
 
 func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {

@@ -25,6 +25,8 @@ type Run struct {
 	started agl.Run
 	stop    func()           // ends the heartbeats and waits for them
 	unsent  []agl.RunMetrics // what the store has not taken yet, one for each step
+	ended   bool             // the store knows that the run has ended
+	failed  error            // of Close
 }
 
 // NewRun starts the run, or goes on with it if the store has it.
@@ -197,9 +199,24 @@ func (r *Run) add(ctx context.Context, steps []agl.RunMetrics) error {
 // mayPass reports whether the store may take later what it has not taken.
 func mayPass(err error) bool { return agl.Transient(err) || agl.IsContextError(err) }
 
+// CloseAgain ends the run where the store was away at Close, or is until ctx ends. Otherwise the store would have it running for ever.
+func (r *Run) CloseAgain(ctx context.Context) error {
+	for !r.ended {
+		err := r.Close(ctx, r.failed)
+		if err != nil && (!mayPass(err) || backoff.Sleep(ctx, closeInterval) != nil) {
+			return err
+		}
+	}
+	return nil
+}
+
+// closeInterval is the interval at which a store that is away is told of the end of a run.
+const closeInterval = time.Second
+
 // Close implements [Tracker].
 func (r *Run) Close(ctx context.Context, failed error) error {
 	r.stop()
+	r.failed = failed
 	var unlogged error
 	if steps := len(r.unsent); steps > 0 {
 		if err := r.send(ctx); err != nil {
@@ -218,5 +235,6 @@ func (r *Run) Close(ctx context.Context, failed error) error {
 	if _, err := r.runs.UpdateRun(ctx, agl.UpdateRunParams{RunID: r.ID(), Status: &status, Error: &message}); err != nil {
 		return errors.Join(unlogged, fmt.Errorf("end the run in the store: %w", err))
 	}
+	r.ended = true
 	return unlogged
 }

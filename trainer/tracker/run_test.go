@@ -55,7 +55,8 @@ func TestRunResumes(t *testing.T) {
 type away struct {
 	agl.Runs
 
-	err error
+	err  error
+	back time.Time // UpdateRun succeeds from then on; zero means never
 }
 
 func (a *away) AddRunMetrics(ctx context.Context, p agl.AddRunMetricsParams) (agl.Run, error) {
@@ -63,6 +64,13 @@ func (a *away) AddRunMetrics(ctx context.Context, p agl.AddRunMetricsParams) (ag
 		return agl.Run{}, a.err
 	}
 	return a.Runs.AddRunMetrics(ctx, p)
+}
+
+func (a *away) UpdateRun(ctx context.Context, p agl.UpdateRunParams) (agl.Run, error) {
+	if a.err != nil && (a.back.IsZero() || time.Now().Before(a.back)) {
+		return agl.Run{}, a.err
+	}
+	return a.Runs.UpdateRun(ctx, p)
 }
 
 // wantSeries checks all metrics of the run ru-1.
@@ -109,6 +117,34 @@ func TestRunOutlastsAnOutage(t *testing.T) {
 	runs.err = nil
 	set.Close(t.Context(), nil)
 	wantSeries(t, runs, "1 map[loss:5], 2 map[loss:4 validation/pass_rate:0.5], 3 map[loss:3], 4 map[loss:2], 6 map[loss:0]")
+}
+
+// A store that is away exactly at the end of a run is told of it later; one that stays away is an error.
+func TestRunEndsInAnOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		runs := &away{Runs: agl.RunsOf(memorytest.Open(t))}
+		run, err := tracker.NewRun(t.Context(), runs, agl.StartRunParams{RunID: "ru-1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs.err = agl.Errorf(agl.CodeUnavailable, "the server does not answer")
+		if err := run.Close(t.Context(), errors.New("boom")); !errors.Is(err, agl.ErrUnavailable) {
+			t.Fatalf("got %v, want that the store is away", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if err := run.CloseAgain(ctx); !errors.Is(err, agl.ErrUnavailable) || ctx.Err() == nil {
+			t.Errorf("got %v, want that the store is still away after 10s", err)
+		}
+		runs.back = time.Now().Add(3 * time.Second)
+		if err := errors.Join(run.CloseAgain(t.Context()), run.CloseAgain(t.Context())); err != nil {
+			t.Error(err)
+		}
+		if got, err := runs.GetRun(t.Context(), "ru-1"); err != nil || got.Status != agl.RunFailed || got.Error != "boom" {
+			t.Errorf("%+v, %v; want it failed with boom", got, err)
+		}
+	})
 }
 
 // TestRunAlone: a run is refused while another one that needs the queue is heard from. What was refused leaves nothing, or a failed run
