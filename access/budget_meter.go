@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/background"
 )
 
 // Charger reserves and spends the budgets of keys, as [Keys.Charge] does. Its methods are
@@ -134,7 +135,7 @@ func (m *Meter) reserve(ctx context.Context, caller *Caller, amounts Amounts, wa
 	}
 	a.needs = append(a.needs, n)
 	m.mu.Unlock()
-	a.notify()
+	background.Wake(a.wake)
 	select {
 	case <-n.done:
 		return n.got, n.err
@@ -177,7 +178,7 @@ func (r *Reservation) Settle(used Amounts) {
 	}
 	r.settled = true
 	a.meter.mu.Unlock()
-	a.notify()
+	background.Wake(a.wake)
 }
 
 // SettleAll spends the whole reservation, for a request whose use is unknown.
@@ -219,13 +220,6 @@ func (m *Meter) Close(ctx context.Context) error {
 		return agl.Errorf(agl.CodeUnavailable, "the budgets of %d keys could not be settled, so their reservations count as spent: %w", n, context.Cause(ctx))
 	}
 	return nil
-}
-
-func (a *account) notify() {
-	select {
-	case a.wake <- struct{}{}:
-	default:
-	}
 }
 
 // run sends charges until everything is settled and reported, or ctx ends.

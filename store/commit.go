@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/internal/spandelta"
 	"github.com/agl-go/agl/store/driver"
 	"github.com/agl-go/agl/store/internal/spanchain"
@@ -228,10 +229,7 @@ func (c *committer) beginTx(ctx context.Context) (driver.Tx, error) {
 // markStale makes the background goroutine compare memory with the database: a write that was reported to have failed
 // may have been committed.
 func (c *committer) markStale() {
-	select {
-	case c.stale <- struct{}{}:
-	default:
-	}
+	background.Wake(c.stale)
 }
 
 // publish wakes everybody who waits for the committed changes. It cannot fail the batch.

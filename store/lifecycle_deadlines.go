@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/background"
 )
 
 // deadlines is a heap of the times at which attempts are to be ended, one for each
@@ -174,10 +175,7 @@ func (d *deadlines) refresh() {
 		first = d.items[0].at.UnixNano()
 	}
 	if was := d.first.Swap(first); first != 0 && (was == 0 || first < was) {
-		select {
-		case d.wake <- struct{}{}:
-		default:
-		}
+		background.Wake(d.wake)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/store/driver"
 )
 
@@ -123,10 +124,7 @@ func (c *committer) followSystem(ctx context.Context) {
 	}
 	clock.followed.Add(int64(by))
 	c.log.InfoContext(ctx, "the store's clock follows the system's, which was set or whose machine was suspended", "ahead", by)
-	select {
-	case c.clockMoved <- struct{}{}:
-	default:
-	}
+	background.Wake(c.clockMoved)
 }
 
 // noteMovedClock notes a clock that followSystem has moved.

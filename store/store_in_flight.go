@@ -3,6 +3,8 @@ package store
 import (
 	"math"
 	"sync/atomic"
+
+	"github.com/agl-go/agl/internal/background"
 )
 
 // inFlight counts the calls in flight, so that Close can refuse new ones and wait
@@ -28,10 +30,7 @@ func (f *inFlight) enter() bool {
 
 func (f *inFlight) leave() {
 	if f.n.Add(-1) == closedBias {
-		select {
-		case f.drained <- struct{}{}:
-		default:
-		}
+		background.Wake(f.drained)
 	}
 }
 

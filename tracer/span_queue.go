@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/internal/backoff"
 )
 
@@ -108,7 +109,7 @@ func (q *spanQueue) add(cancel <-chan struct{}, span agl.Span) (place int, err e
 	wake := len(q.pending) == 1 || q.urgent()
 	q.mu.Unlock()
 	if wake {
-		q.kick()
+		background.Wake(q.wake)
 	}
 	return place, nil
 }
@@ -182,14 +183,6 @@ func (q *spanQueue) held() int { return q.queued - q.settled }
 func (q *spanQueue) urgent() bool {
 	return q.closed || q.flushing > 0 || len(q.pending) >= q.cfg.MaxBatchSpans || q.size >= q.cfg.MaxBatchBytes ||
 		q.held() >= q.cfg.MaxQueueSpans || q.heldSize >= q.cfg.MaxQueueBytes
-}
-
-// kick wakes the goroutine.
-func (q *spanQueue) kick() {
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
 }
 
 // run empties the queue until it is closed and empty, or ctx ends.
@@ -389,7 +382,7 @@ func (q *spanQueue) flush(ctx context.Context) error {
 	target := q.queued
 	q.flushing++
 	q.mu.Unlock()
-	q.kick()
+	background.Wake(q.wake)
 	defer func() {
 		q.mu.Lock()
 		q.flushing--
@@ -423,7 +416,7 @@ func (q *spanQueue) close() {
 	q.closed = true
 	q.wakeAll()
 	q.mu.Unlock()
-	q.kick()
+	background.Wake(q.wake)
 }
 
 // empty reports whether nothing was ever queued.

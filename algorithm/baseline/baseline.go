@@ -289,16 +289,9 @@ func (r *run) followEvents(ctx context.Context) {
 		}
 		switch event.Kind {
 		case agl.EventRollout, agl.EventAttempt, agl.EventReset:
-			r.wake()
+			background.Wake(r.changed)
 		case agl.EventQueue, agl.EventResources, agl.EventWorker:
 		}
-	}
-}
-
-func (r *run) wake() {
-	select {
-	case r.changed <- struct{}{}:
-	default:
 	}
 }
 
@@ -349,7 +342,7 @@ func (r *run) enqueue(ctx context.Context, task jsontext.Value, at position) err
 			if err != nil {
 				r.stop(panics.Located(err)) // also of a panic of the adapter, or of OnTask
 			}
-			r.wake()
+			background.Wake(r.changed)
 		})
 	}
 	return nil

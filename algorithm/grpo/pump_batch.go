@@ -9,6 +9,7 @@ import (
 
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/admission"
+	"github.com/agl-go/agl/internal/background"
 )
 
 // collect waits for the next part of the groups of a step. They stay in the accounts until trained.
@@ -17,7 +18,7 @@ func (p *pump) collect(ctx context.Context, step int) (stepBatch, error) {
 	p.mu.Lock()
 	p.admits, p.resources = true, p.collector.session.ResourcesID
 	p.mu.Unlock()
-	signal(p.wake)
+	background.Wake(p.wake)
 	if p.taken == nil {
 		p.began, p.shown = start, 0
 	}
@@ -113,5 +114,5 @@ func (p *pump) trained(ctx context.Context) {
 		p.cfg.Logger.WarnContext(ctx, "cancel stale rollouts", "error", err)
 	}
 	p.collector.note(ctx, stale, admission.Stale)
-	signal(p.wake)
+	background.Wake(p.wake)
 }

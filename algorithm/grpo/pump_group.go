@@ -10,6 +10,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/admission"
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/internal/backoff"
 )
 
@@ -205,8 +206,8 @@ func (p *pump) rest(ctx context.Context, samples taskGroup) error {
 func (p *pump) finish(g *liveGroup, samples taskGroup) (reason admission.Reason) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	defer signal(p.arrived)
-	defer signal(p.wake)
+	defer background.Wake(p.arrived)
+	defer background.Wake(p.wake)
 	if p.live[g.ID] != g { // dropped by trained
 		p.unused += tokensOf(samples)
 		return admission.Stale

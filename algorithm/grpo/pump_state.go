@@ -9,6 +9,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/admission"
+	"github.com/agl-go/agl/internal/background"
 )
 
 // pump runs the rollouts of a run, ahead of training by as much as its accounts admit. Without staleness it starts those of a
@@ -80,7 +81,7 @@ func (p *pump) fail(err error) {
 		p.err = err
 	}
 	p.mu.Unlock()
-	signal(p.arrived)
+	background.Wake(p.arrived)
 }
 
 // news returns the groups that the source has not heard of.
@@ -112,14 +113,6 @@ func (p *pump) pinned() (resources []string) {
 		}
 	}
 	return resources
-}
-
-// signal wakes the goroutine that receives from a channel, now or later.
-func signal(to chan struct{}) {
-	select {
-	case to <- struct{}{}:
-	default:
-	}
 }
 
 func idsOf(rollouts []agl.Rollout) []string {

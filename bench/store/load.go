@@ -17,6 +17,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/bench/internal/bench"
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/internal/backoff"
 )
 
@@ -127,10 +128,7 @@ func load(ctx context.Context, w worker, opt options, measured func(ctx context.
 				if on.Load() {
 					finished.Add(1)
 				}
-				select {
-				case credit <- struct{}{}:
-				default:
-				}
+				background.Wake(credit)
 			}
 			return nil
 		})

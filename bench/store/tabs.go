@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/agl-go/agl/bench/internal/bench"
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/internal/rawjson"
 )
@@ -171,10 +172,7 @@ func (t *tab) follow(ctx context.Context) error {
 				return err
 			}
 			if event.Kind == "reset" || slices.Contains(t.page.kinds, event.Kind) {
-				select {
-				case t.changed <- struct{}{}:
-				default:
-				}
+				background.Wake(t.changed)
 			}
 		}
 		answer.Body.Close()

@@ -29,6 +29,14 @@ func Until(ctx context.Context, end <-chan struct{}) (until context.Context, sto
 	})
 }
 
+// Wake wakes the goroutine that receives from c, now or when it receives next. c has the capacity 1.
+func Wake(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
 // Closed reports whether a channel is closed. Nobody may send to it: Closed would receive the value and return true.
 func Closed(c <-chan struct{}) bool {
 	select {

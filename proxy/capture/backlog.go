@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/agl-go/agl/internal/background"
 )
 
 const (
@@ -83,7 +85,7 @@ func (b *backlog) queueIfReady(e *entry) {
 		b.ready = append(b.ready, e)
 		b.bytes += e.memory.bytes
 		if len(b.ready) == 1 || b.due() {
-			wakeUp(b.wake)
+			background.Wake(b.wake)
 		}
 	default:
 		b.waiting[e] = struct{}{}
@@ -165,14 +167,14 @@ func (b *backlog) done() {
 	defer b.mu.Unlock()
 	b.storing--
 	if len(b.ready) > 0 {
-		wakeUp(b.wake)
+		background.Wake(b.wake)
 	}
 }
 
 // flushing makes records ready without delay until the returned function is called.
 func (b *backlog) flushing() (done func()) {
 	b.addFlushes(1)
-	wakeUp(b.wake)
+	background.Wake(b.wake)
 	return func() { b.addFlushes(-1) }
 }
 
@@ -187,5 +189,5 @@ func (b *backlog) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
-	wakeUp(b.wake)
+	background.Wake(b.wake)
 }

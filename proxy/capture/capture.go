@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/proxy/openai"
 	"github.com/agl-go/agl/proxy/record"
 )
@@ -224,7 +225,7 @@ func (r *Recorder) Begin(rolloutID, attemptID string) Call {
 }
 
 // HasSequenceID reports whether the call has its sequence id, or needs none.
-func (c Call) HasSequenceID() bool { return c.entry == nil || isClosed(c.entry.sequenced) }
+func (c Call) HasSequenceID() bool { return c.entry == nil || background.Closed(c.entry.sequenced) }
 
 // AwaitSequence waits for the call's sequence id. Call it before the last byte of the
 // reply is sent: what the agent emits after the reply, such as a reward, must get a
@@ -240,7 +241,7 @@ func (c Call) AwaitSequence() {
 // error is the cause of ctx.
 func (r *Recorder) AwaitSequences(ctx context.Context, rolloutID, attemptID string) error {
 	for _, e := range r.ledger.unsequencedOf(rolloutID, attemptID) {
-		wakeUp(r.sequencer.urgent)
+		background.Wake(r.sequencer.urgent)
 		select {
 		case <-e.sequenced:
 		case <-ctx.Done():
@@ -287,7 +288,7 @@ func (r *Recorder) await(ctx context.Context, b *barrier) error {
 	case <-b.open:
 		return nil
 	case <-r.ended:
-		if isClosed(b.open) {
+		if background.Closed(b.open) {
 			return nil
 		}
 		return agl.Errorf(agl.CodeUnavailable, "flush: %w", ErrLeftOnDisk)

@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/proxy/record"
 	"github.com/agl-go/agl/proxy/spool"
 )
@@ -183,7 +184,7 @@ func (l *ledger) unsequencedOf(rolloutID, attemptID string) (calls []*entry) {
 			continue
 		}
 		for e := range a.entries {
-			if !isClosed(e.sequenced) {
+			if !background.Closed(e.sequenced) {
 				calls = append(calls, e)
 			}
 		}

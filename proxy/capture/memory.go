@@ -4,6 +4,8 @@ import (
 	"container/list"
 	"context"
 	"sync"
+
+	"github.com/agl-go/agl/internal/background"
 )
 
 // memory limits the bytes that calls hold until they are stored. Running calls may
@@ -82,7 +84,7 @@ func (m *memory) acquire(ctx context.Context, r *Reservation, n int64) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if isClosed(w.granted) {
+	if background.Closed(w.granted) {
 		r.bytes += n
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/background"
 )
 
 const (
@@ -96,10 +97,10 @@ func (s *sequencer) assign(taken []sequenceRequest, first []int64, err error) {
 // await waits for a call's sequence id, for at most sequenceGrace. It does not wait while the
 // store is known to be unavailable or to hang.
 func (s *sequencer) await(e *entry) {
-	if isClosed(e.sequenced) || s.hangs.Load() || s.store.away() {
+	if background.Closed(e.sequenced) || s.hangs.Load() || s.store.away() {
 		return
 	}
-	wakeUp(s.urgent)
+	background.Wake(s.urgent)
 	timer := time.NewTimer(sequenceGrace)
 	defer timer.Stop()
 	select {

@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/internal/spandelta"
 	"github.com/agl-go/agl/proxy/spool"
 )
@@ -174,7 +175,7 @@ func (c *callSpool) put(batch []*entry) (left []*entry) {
 	}
 	c.spooled = append(c.spooled, batch[:len(refs)]...)
 	c.mu.Unlock()
-	wakeUp(c.wake)
+	background.Wake(c.wake)
 	return batch[len(refs):]
 }
 
@@ -274,7 +275,7 @@ func (c *callSpool) next(ctx context.Context) (batch []*entry, ok bool) {
 		}
 		bytes := 0
 		for _, e := range front {
-			if bytes += e.spanBytes; len(batch) > 0 && bytes > batchBytes || !isClosed(e.sequenced) {
+			if bytes += e.spanBytes; len(batch) > 0 && bytes > batchBytes || !background.Closed(e.sequenced) {
 				break
 			}
 			batch = append(batch, e)
@@ -324,7 +325,7 @@ func (c *callSpool) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-	wakeUp(c.wake)
+	background.Wake(c.wake)
 }
 
 // close closes the files and releases the directory.

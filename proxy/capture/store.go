@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/internal/spanjson"
 )
 
@@ -73,7 +74,7 @@ func (s *store) try(ctx context.Context, request func(ctx context.Context) error
 func (s *store) set(away bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if away == isClosed(s.gone) {
+	if away == background.Closed(s.gone) {
 		return false
 	}
 	if away {
@@ -91,7 +92,7 @@ func (s *store) unavailable() <-chan struct{} {
 	return s.gone
 }
 
-func (s *store) away() bool { return isClosed(s.unavailable()) }
+func (s *store) away() bool { return background.Closed(s.unavailable()) }
 
 // persist repeats a request until it succeeds or its error is final. It gives up after
 // Config.StoreRetry, or, with a spool, when the recorder closes.
@@ -105,7 +106,7 @@ func (s *store) persist(ctx context.Context, request func(ctx context.Context) e
 		}
 		switch {
 		case err == nil || final(err) || ctx.Err() != nil,
-			s.hasSpool && isClosed(s.closing),
+			s.hasSpool && background.Closed(s.closing),
 			!s.hasSpool && time.Since(began)+delay > s.retry:
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/proxy/record"
 )
@@ -167,7 +168,7 @@ func (w *writer) sendDirect(ctx context.Context, batch []*entry, must bool) (lef
 	}
 	var direct []*entry
 	for _, e := range batch {
-		if must && e.recordedID == 0 && isClosed(e.sequenced) {
+		if must && e.recordedID == 0 && background.Closed(e.sequenced) {
 			if err := number(e); final(err) {
 				w.lose(e, err)
 				continue

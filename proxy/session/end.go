@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/background"
 )
 
 // End ends a session. While calls are running, or if there is a Config.Reward, this happens in
@@ -29,7 +30,7 @@ func (m *Manager) End(ctx context.Context, s *Session, why string) error {
 	case running > 0: // the last of them wakes the background work
 		return nil
 	case m.config.Reward != nil:
-		m.wakeUp()
+		background.Wake(m.wake)
 		return nil
 	}
 	return m.finish(ctx, s)

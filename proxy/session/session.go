@@ -35,6 +35,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/background"
 )
 
 // The keys of a session's metadata in the rollout, and of its end in the attempt.
@@ -436,7 +437,7 @@ func (m *Manager) Enter(s *Session) (leave func(last bool), ok bool) {
 			m.close(s, EndHeader)
 		}
 		if s.end != "" {
-			m.wakeUp()
+			background.Wake(m.wake)
 		}
 	}, true
 }
@@ -454,13 +455,6 @@ func (m *Manager) close(s *Session, why string) {
 func (m *Manager) forget(s *Session) {
 	delete(m.byRollout, s.RolloutID)
 	m.gone[s.AttemptID] = time.Now()
-}
-
-func (m *Manager) wakeUp() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
 }
 
 // Calls returns how many calls a session has begun.

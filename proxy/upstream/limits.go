@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/proxy/openai"
 )
 
@@ -216,9 +217,6 @@ func (l *limiter) wake() {
 		return
 	}
 	if turn, ok := front.Value.(chan struct{}); ok {
-		select {
-		case turn <- struct{}{}:
-		default:
-		}
+		background.Wake(turn)
 	}
 }

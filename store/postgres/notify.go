@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/store/driver"
@@ -98,10 +99,7 @@ func (l *listener) heard(payload string) {
 		if t.Schema <= l.schema { // that of servers which start together with this one
 			return
 		}
-		select {
-		case l.newer <- struct{}{}:
-		default:
-		}
+		background.Wake(l.newer)
 	case t.Server != l.server:
 		l.tell(driver.Notice{Resync: t.Resync, Queue: t.Queue, Rollouts: t.Rollouts})
 	}
@@ -133,18 +131,12 @@ func (l *listener) tell(n driver.Notice) {
 		p.Rollouts = nil
 	}
 	l.there = true
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
+	background.Wake(l.wake)
 }
 
 // tellSoon makes the engine read the queue again soon.
 func (l *listener) tellSoon() {
-	select {
-	case l.soon <- struct{}{}:
-	default:
-	}
+	background.Wake(l.soon)
 }
 
 func (l *listener) take() (n driver.Notice, there bool) {
