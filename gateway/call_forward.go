@@ -154,10 +154,10 @@ func (g *Gateway) callBody(w http.ResponseWriter, r *http.Request) (jsontext.Val
 	return body, nil
 }
 
-// askUsage makes a stream report its tokens if they count against a budget. The agent does not see the report unless
-// it asked for it, too.
+// askUsage makes a stream report its tokens: for budgets, and to find out whether it has the ids of all. The agent does
+// not see the report unless it asked for it, too.
 func (x *exchange) askUsage(body jsontext.Value) {
-	if x.stream == nil || x.reserved == nil || !x.reserved.by.Measured() {
+	if x.stream == nil {
 		return
 	}
 	options, _ := rawjson.Get(body, "stream_options")
@@ -231,6 +231,12 @@ func (g *Gateway) send(ctx context.Context, x *exchange) error {
 		case err == nil && (last || !repeatable(got.status)):
 			x.end = time.Now()
 			x.take(&got)
+			if x.stream != nil && x.stream.gaps {
+				g.gaps.Do(func() {
+					g.cfg.Logger.Warn("a backend leaves token ids out of its streams: such calls are recorded without any, and cannot be trained on; have agents ask for whole replies",
+						"backend", x.backend.Endpoint)
+				})
+			}
 			return nil
 		case last && errors.Is(err, errUpstreamTimeout):
 			return errTimedOut
@@ -249,10 +255,25 @@ func repeatable(status int) bool {
 	return status == http.StatusRequestTimeout || status == http.StatusConflict || status == http.StatusTooManyRequests || status >= http.StatusInternalServerError
 }
 
+// usageTimeout is how long a stream is read on for its usage, which comes last, after an agent has left with the whole reply.
+const usageTimeout = time.Second
+
 // try sends the call once.
 func (g *Gateway) try(ctx context.Context, x *exchange) (got reply, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
+	agent := ctx
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(agent))
 	defer cancel(nil)
+	defer context.AfterFunc(agent, func() {
+		if x.stream != nil && x.stream.had.Load() && errors.Is(context.Cause(agent), context.Canceled) {
+			timer := time.NewTimer(usageTimeout)
+			defer timer.Stop()
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+			}
+		}
+		cancel(context.Cause(agent))
+	})()
 	timer := time.AfterFunc(g.cfg.Timeout, func() { cancel(errUpstreamTimeout) })
 	defer timer.Stop()
 	fault := func(err error) error {
@@ -275,9 +296,16 @@ func (g *Gateway) try(ctx context.Context, x *exchange) (got reply, err error) {
 		return got, fmt.Errorf("the backend answered %03d, which is not the status of a reply", res.StatusCode)
 	}
 	timer.Reset(g.cfg.Timeout)
-	if got = (reply{status: res.StatusCode, kind: res.Header.Get("Content-Type")}); x.stream != nil && got.status == http.StatusOK && strings.HasPrefix(got.kind, "text/event-stream") {
-		got.body, err = x.stream.relay(ctx, res, timer, g.cfg.Timeout)
-		return got, err
+	got = reply{status: res.StatusCode, kind: res.Header.Get("Content-Type")}
+	if x.stream != nil && got.status == http.StatusOK {
+		is := strings.HasPrefix(got.kind, "text/event-stream")
+		if !is {
+			res.Body, is = upstream.PeekStream(res.Body)
+		}
+		if is {
+			got.body, err = x.stream.relay(agent, res, timer, g.cfg.Timeout)
+			return got, err
+		}
 	}
 	buffer := bytes.NewBuffer(make([]byte, 0, min(max(res.ContentLength, 0), g.cfg.MaxBodyBytes)+bytes.MinRead))
 	if _, err := buffer.ReadFrom(io.LimitReader(res.Body, g.cfg.MaxBodyBytes+1)); err != nil {

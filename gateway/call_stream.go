@@ -7,10 +7,12 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/openai"
 )
 
@@ -19,8 +21,11 @@ type stream struct {
 	w     http.ResponseWriter
 	most  int64 // bytes of the longest reply
 	last  []byte
-	begun bool   // the agent has received a part
-	fault string // why a reply is wrong although it has come to its end
+	begun bool        // the agent has received a part
+	had   atomic.Bool // the agent has the finish reason of each choice, with which many leave
+	gone  bool        // it has left with that
+	fault string      // why a reply is wrong although it has come to its end
+	gaps  bool        // the reply has the ids of only some of its tokens
 
 	translator translator // nil if the agent speaks the backend's form
 	hide       openai.Hide
@@ -37,18 +42,16 @@ func asStream(h http.Header) {
 var errBroken = errors.New("the stream ended early")
 
 // relay forwards events as they arrive, except the last one, which finish sends once the call is recorded. It returns
-// the reply as if it had arrived in one piece.
+// the reply as if it had arrived in one piece. ctx ends when the agent leaves.
 func (s *stream) relay(ctx context.Context, res *http.Response, timer *time.Timer, timeout time.Duration) (jsontext.Value, error) {
 	asStream(s.w.Header())
 	s.w.WriteHeader(http.StatusOK)
 	s.begun = true
-	flusher := http.NewResponseController(s.w)
 	var events openai.Events
 	var whole openai.Accumulator
 	piece := make([]byte, 16<<10)
-	had := false // the agent has the finish reason of each choice, with which many leave
 	left := func(err error) (jsontext.Value, error) {
-		if had && errors.Is(context.Cause(ctx), context.Canceled) {
+		if s.had.Load() && errors.Is(context.Cause(ctx), context.Canceled) {
 			return s.whole(&whole), nil
 		}
 		return nil, fmt.Errorf("%w: %w", errBroken, err)
@@ -56,6 +59,9 @@ func (s *stream) relay(ctx context.Context, res *http.Response, timer *time.Time
 	for {
 		n, err := res.Body.Read(piece)
 		timer.Reset(timeout)
+		if ctx.Err() != nil && !s.had.Load() {
+			return left(context.Cause(ctx))
+		}
 		events.Write(piece[:n])
 		ended := errors.Is(err, io.EOF)
 		next := func() []byte {
@@ -65,27 +71,29 @@ func (s *stream) relay(ctx context.Context, res *http.Response, timer *time.Time
 			}
 			return event
 		}
-		for event := next(); len(event) > 0; event = next() {
+		var out []byte
+		for event := next(); len(event) > 0 && !whole.Done(); event = next() {
 			whole.Add(openai.Data(event))
-			out, err := s.visible(event, whole.Done())
+			visible, err := s.visible(event, whole.Done())
 			if err != nil {
 				return nil, fmt.Errorf("%w: %w", errBroken, err)
 			}
 			if whole.Done() {
-				s.last = append(s.last, out...)
-				return s.whole(&whole), nil
+				s.last = append(s.last, visible...)
+			} else {
+				out = append(out, visible...)
 			}
-			if _, err := s.w.Write(out); err != nil {
-				return left(err)
-			}
+		}
+		if err := s.send(out); err != nil {
+			return left(err)
+		}
+		if whole.Done() {
+			return s.whole(&whole), nil
 		}
 		if int64(whole.Size()+events.Buffered()) > s.most {
 			return nil, fmt.Errorf("%w: it is longer than %d bytes", errBroken, s.most)
 		}
-		if err := flusher.Flush(); err != nil {
-			return left(err)
-		}
-		had = s.translator == nil && whole.Complete()
+		s.had.Store(s.translator == nil && whole.Complete())
 		switch {
 		case ended && (whole.Complete() || whole.Failure() != nil): // some backends send no [DONE]
 			if s.translator != nil {
@@ -102,14 +110,43 @@ func (s *stream) relay(ctx context.Context, res *http.Response, timer *time.Time
 	}
 }
 
-// whole returns the reply of a stream that has come to its end, and notes what is wrong with it.
+// send sends the agent a part of the reply. It fails if the agent has left without the whole reply.
+func (s *stream) send(part []byte) error {
+	if s.gone {
+		return nil
+	}
+	_, err := s.w.Write(part)
+	if err == nil {
+		err = http.NewResponseController(s.w).Flush()
+	}
+	if s.gone = err != nil && s.had.Load(); s.gone {
+		return nil
+	}
+	return err
+}
+
+// whole returns the reply of a stream that has come to its end, and notes what is wrong with it. Ids with gaps are not what the
+// model sampled, and are left out.
 func (s *stream) whole(a *openai.Accumulator) jsontext.Value {
 	if a.Failure() != nil {
 		s.fault = "the backend sent an error in its stream"
 	} else if n := a.Malformed(); n > 0 {
 		s.fault = strconv.Itoa(n) + " events of the stream could not be read"
 	}
-	return a.AppendJSON(nil)
+	reply := jsontext.Value(a.AppendJSON(nil))
+	if s.gaps = a.LacksTokenIDs(); s.gaps {
+		return withoutIDs(reply)
+	}
+	return reply
+}
+
+func withoutIDs(reply jsontext.Value) jsontext.Value {
+	choices, _ := rawjson.Get(reply, "choices")
+	var out [][]byte
+	for choice := range rawjson.Elements(choices) {
+		out = append(out, rawjson.Remove(rawjson.Remove(choice, "token_ids"), "prompt_token_ids"))
+	}
+	return rawjson.Set(rawjson.Remove(reply, "prompt_token_ids"), "choices", arrayOf(out))
 }
 
 // visible returns what the agent receives for an event. It keeps the end of a translated stream in last, even if more
@@ -130,8 +167,5 @@ func (s *stream) visible(event []byte, last bool) ([]byte, error) {
 
 // finish sends the end of the stream.
 func (s *stream) finish() error {
-	if _, err := s.w.Write(s.last); err != nil {
-		return err
-	}
-	return http.NewResponseController(s.w).Flush()
+	return s.send(s.last)
 }

@@ -25,6 +25,7 @@ type Gateway struct {
 	open     *access.Open  // counts the running model calls of each caller
 	draining chan struct{} // closed by Drain
 	drain    sync.Once
+	gaps     sync.Once // logs a backend that leaves out token ids
 
 	background sync.WaitGroup
 	stop       context.CancelFunc
