@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/agl-go/agl/internal/homedir"
 )
 
 // pathSchema returns the schema of the path of a file or a folder.
@@ -23,6 +25,21 @@ func pathSchema(name, description string) func(*defs) object {
 func Path(to *string) Value {
 	schema := pathSchema("path", "The path of a file or a folder. A relative one starts from the folder of this file.")
 	return pathOf("the path of a file or a folder", schema, func(_ *reader, _ *yaml.Node, _, absolute string) { *to = absolute })
+}
+
+// Command declares a program and its arguments. A ~ before the program is read as in a [Path]; its arguments are left as they are.
+func Command(to *[]string) Value {
+	return NonEmptyList(to, Text).Check(func(s *Scope) {
+		if !s.Clean() {
+			return
+		}
+		program, err := homedir.Expand((*to)[0])
+		if err != nil {
+			s.Failf("", "%v", err)
+			return
+		}
+		(*to)[0] = program
+	})
 }
 
 // File is [Path] for a file that must exist.

@@ -374,3 +374,21 @@ func TestSchema(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+func TestCommand(t *testing.T) { //nolint:paralleltest // it sets the home directory of the process
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	for text, want := range map[string]string{
+		"[~/.venv/bin/python, agent.py, ~/x]": filepath.Join(home, ".venv/bin/python") + " agent.py ~/x",
+		"[./agent, a]":                        "./agent a",
+		"[python]":                            "python",
+		"[~bob/agent]":                        `f.yaml:1: command: got "~bob/agent", whose ~bob is not expanded, must be a path such as ~/NAME, /NAME or ./NAME`,
+		"[]":                                  "f.yaml:1: command: empty, there must be one at least",
+	} {
+		var got []string
+		err := yamlfile.Document{Name: "f.yaml", Data: []byte("command: " + text)}.Read(yamlfile.Mapping(yamlfile.Key("command", "A program.", yamlfile.Command(&got))))
+		if said := strings.Join(got, " "); err != nil && err.Error() != want || err == nil && said != want {
+			t.Errorf("%s: got %q, %v, want %s", text, said, err, want)
+		}
+	}
+}

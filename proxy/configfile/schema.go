@@ -115,7 +115,7 @@ func rewards(to *proxy.Sessions) yamlfile.Value {
 
 func program(p *extract.Program) yamlfile.Value {
 	return yamlfile.Mapping(
-		yamlfile.Key("command", "The program and its arguments.", yamlfile.NonEmptyList(&p.Command, yamlfile.Text)).Required(),
+		yamlfile.Key("command", "The program and its arguments.", yamlfile.Command(&p.Command)).Required(),
 		yamlfile.Key("timeout", "How long a run may take; then it is killed, and the session gets no reward of it.", yamlfile.Duration(&p.Timeout)).Default("30s"),
 	)
 }

@@ -32,7 +32,7 @@ type Command struct {
 
 func commandKeys(dir string) (yamlfile.Value, Algorithm) {
 	a := &Command{Dir: dir}
-	return yamlfile.NonEmptyList(&a.Command, yamlfile.Text), a
+	return yamlfile.Command(&a.Command), a
 }
 
 // Name implements [Algorithm].

@@ -40,7 +40,7 @@ func redactionKey(dir string, to **Redaction) yamlfile.Field {
 	return key("redaction", "A program that reads each session as JSON on its standard input, and writes true if it may be learned from. A session for which it fails is not learned from.",
 		yamlfile.Via(func(p *extract.Program) yamlfile.Value {
 			return yamlfile.Mapping(
-				key("command", "The program and its arguments.", yamlfile.NonEmptyList(&p.Command, yamlfile.Text)).Required(),
+				key("command", "The program and its arguments.", yamlfile.Command(&p.Command)).Required(),
 				key("timeout", "How long it may take for a session; then it is killed.", yamlfile.Duration(&p.Timeout)).Default("30s"),
 			).Check(func(s *yamlfile.Scope) {
 				if p.Dir = dir; s.Clean() {

@@ -24,7 +24,7 @@ func (d *draft) agent(a *Agent) yamlfile.Value {
 	p := &a.Process
 	var workspace bool
 	var environ []yamlfile.Entry[string]
-	command := key("command", "The program and its arguments. No shell reads them.", yamlfile.NonEmptyList(&p.Command, yamlfile.Text).
+	command := key("command", "The program and its arguments. No shell reads them.", yamlfile.Command(&p.Command).
 		Must(`a list such as [python, agent.py]; where a shell is wanted, [sh, -c, "…"]`))
 	if !d.noAgent {
 		command = command.Required(", such as [python, agent.py]")

@@ -37,7 +37,7 @@ func (d *draft) engine(to **Engine) yamlfile.Value {
 			key("resume", "Requested with POST before the proxy goes on: /wake_up for vLLM.", yamlfile.Text(&s.Model.ResumeURL)),
 			key("text_only", "The server gives no token ids and log-probabilities, and is not asked for them.", yamlfile.Bool(&s.Model.TextOnly)).Default(false),
 		}
-		command := yamlfile.NonEmptyList(&c.Command, yamlfile.Text).Must("a list such as [vllm, serve, Qwen/Qwen3-0.6B]").Check(func(scope *yamlfile.Scope) {
+		command := yamlfile.Command(&c.Command).Must("a list such as [vllm, serve, Qwen/Qwen3-0.6B]").Check(func(scope *yamlfile.Scope) {
 			if e.Server = &s; scope.Clean() {
 				scope.Fail(d.checkProgram(&c.Command[0]))
 			}
