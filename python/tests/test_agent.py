@@ -147,6 +147,16 @@ class Number:
         return 0.25
 
 
+class Tensor:
+    """A number only if it has one element, as in PyTorch."""
+
+    def __float__(self) -> float:
+        raise RuntimeError("it has 2 elements")
+
+    def __repr__(self) -> str:
+        return "Tensor()"
+
+
 class Says(AttemptTest):
     def test_rewards(self) -> None:
         cases: list[tuple[agl_go.Reward, Optional[str], Any]] = [
@@ -167,6 +177,7 @@ class Says(AttemptTest):
             ("0.7", None, TypeError, "the reward is '0.7', must be a number"),
             (None, None, TypeError, "the reward is None, must be a number"),
             ([1.0], None, TypeError, "must be a number"),
+            (Tensor(), None, TypeError, r"the reward is Tensor\(\), must be a number \(it has 2 elements\)"),
             (math.nan, None, ValueError, "the reward is nan, must be finite"),
             ({"a": math.inf}, None, ValueError, "the reward's dimension 'a' is inf, must be finite"),
             (10**400, None, ValueError, "the reward is too large for a float, must be finite"),

@@ -299,6 +299,49 @@ class Serve(unittest.TestCase):
         self.assertEqual(json.loads(self.result(0).read_text()), {"reward": 0.5})
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
+    @unittest.skipUnless(hasattr(os, "fork"), "this system does not fork")
+    def test_a_fork_that_leaves_the_handler_does_no_tasks(self) -> None:
+        replies, done = self.kept(
+            """
+            import os, sys
+            import agl_go
+
+            def handle(task):
+                child = os.fork()
+                if child == 0:
+                    print("child of", task)
+                    if task == "exit":
+                        sys.exit(0)
+                    if task == "raise":
+                        raise ValueError("it is the child's")
+                    return 0.1
+                return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+            agl_go.serve(handle)
+            """,
+            "exit", "raise", "return",
+        )  # fmt: skip
+        self.assertEqual(replies, [{"attempt_id": f"at-{n}", "reward": float(status)} for n, status in enumerate((0, 1, 0))], done.stderr)
+        for task in ("exit", "raise", "return"):
+            self.assertEqual(done.stderr.count(f"child of {task}"), 1, done.stderr)
+
+    def test_an_environment_that_is_cleared(self) -> None:
+        replies, done = self.kept(
+            """
+            import os
+            import agl_go
+
+            def handle(task):
+                agl_go.emit_reward(0.25)
+                os.environ.clear()
+                return 0.5
+
+            agl_go.serve(handle)
+            """,
+            "one",
+        )
+        self.assertEqual((replies, json.loads(self.result(0).read_text())), ([{"attempt_id": "at-0"}], {"reward": 0.5}), done.stderr)
+
     def test_one_task_without_keepalive(self) -> None:
         program = "import agl_go; agl_go.serve(lambda task: print('hi') or 1 / task)"
         done = self.run_agent(program, [], **self.line(0, 4)["env"])

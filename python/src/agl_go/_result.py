@@ -57,6 +57,8 @@ def _number(what: str, value: SupportsFloat) -> float:
         number = float(value)
     except OverflowError as e:
         raise ValueError(f"{what} is too large for a float, must be finite") from e
+    except Exception as e:  # such as arrays and tensors with several elements, each library with a type of its own
+        raise TypeError(f"{what} is {value!r}, must be a number ({e})") from e
     if not math.isfinite(number):
         raise ValueError(f"{what} is {number}, must be finite")
     return number

@@ -11,7 +11,7 @@ import sys
 import traceback
 from typing import Any, Awaitable, BinaryIO, Callable, Iterator, Mapping, Optional, Union
 
-from agl_go._attempt import own_variables, task
+from agl_go._attempt import own_variables, task, variables
 from agl_go._emit import emit_reward
 from agl_go._result import Reward, reason, reward_members, update
 
@@ -82,6 +82,7 @@ async def _await(answer: Awaitable[Optional[Reward]]) -> Optional[Reward]:
 
 
 def _serve(call: Callable[[Any], Optional[Reward]]) -> None:
+    process = os.getpid()
     with _channels() as (requests, replies):
         for line in requests:
             request = json.loads(line)
@@ -89,6 +90,8 @@ def _serve(call: Callable[[Any], Optional[Reward]]) -> None:
                 reply = _reply(call, request["task"])
             sys.stdout.flush()
             sys.stderr.flush()
+            if os.getpid() != process:
+                os._exit(1 if "error" in reply else 0)  # the handler has forked this process: tasks and replies are its parent's
             replies.write(json.dumps({"attempt_id": request["attempt_id"], **reply}).encode() + b"\n")
             replies.flush()
 
@@ -98,7 +101,7 @@ def _reply(call: Callable[[Any], Optional[Reward]], value: Any) -> Mapping[str, 
     try:
         reward = call(value)
         members = {} if reward is None else reward_members(reward)
-        if members and os.path.exists(os.environ["AGL_RESULT_FILE"]):
+        if members and os.path.exists(variables()["AGL_RESULT_FILE"]):
             update(members)  # an error that is reported there counts
             return {}
         return members
@@ -135,10 +138,10 @@ def _channels() -> Iterator[tuple[BinaryIO, BinaryIO]]:
 
 
 @contextlib.contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Sets variables, and restores them afterwards."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
+def _environment(attempt: Mapping[str, str]) -> Iterator[None]:
+    """Sets the variables of an attempt, and restores them afterwards."""
+    before = {name: os.environ.get(name) for name in attempt}
+    os.environ.update(attempt)
     own = own_variables.set(dict(os.environ))
     try:
         yield
