@@ -17,10 +17,6 @@ type attemptsCommand struct {
 	JSON bool `help:"Print JSON, one attempt a line, instead of a table."`
 }
 
-func (attemptsCommand) Help() string {
-	return "Attempts are listed in their order, each with the outcome that its runner reported.\n\nExamples:\n  agl attempts ro-b66f639043f4 --json\n  agl attempts worst runs/agl"
-}
-
 // Validate puts the arguments in order.
 func (c *attemptsCommand) Validate() error { return c.Order(&c.Rollout, "latest", "rollout") }
 

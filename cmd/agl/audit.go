@@ -19,11 +19,6 @@ type auditCommand struct {
 	JSON   bool `help:"Print JSON, one act a line, instead of a table."`
 }
 
-func (auditCommand) Help() string {
-	return "The newest come first: what was done with the store's token, and with keys of the scopes train and admin; at a store without a token only the latter. Needs the token or a key with the scope admin.\n\n" +
-		"Example:\n  agl audit --limit 20"
-}
-
 func (c *auditCommand) Validate() error {
 	const most = 10_000
 	if c.Limit < 1 || c.Limit > most || c.Offset < 0 {

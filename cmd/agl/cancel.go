@@ -17,11 +17,6 @@ type cancelCommand struct {
 	JSON     bool     `help:"Print JSON, one rollout a line."`
 }
 
-func (cancelCommand) Help() string {
-	return "A queued rollout never starts, and the attempt of a running one is ended. A finished rollout stays as it is. " +
-		"Every rollout is tried; the exit code is 1 if any of them could not be cancelled.\n\nExample:\n  agl cancel ro-b66f639043f4"
-}
-
 func (c *cancelCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
 	var failed []error
 	for _, id := range c.Rollouts {

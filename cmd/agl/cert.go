@@ -30,13 +30,6 @@ type certCommand struct {
 	Days      int      `default:"365" help:"How long the certificate is valid. The CA is valid for ten years."`
 }
 
-func (certCommand) Help() string {
-	return "Machines without certificates of their own get them from a private CA. Keep ca.key where only you can read it; clients need ca.pem. " +
-		"Making a certificate again replaces it, and running servers read it without a restart.\n\n" +
-		"Example:\n  agl cert certs --host trainer\n  AGL_TOKEN=… agl store --host 0.0.0.0 --tls-cert certs/server.pem --tls-key certs/server.key\n" +
-		"  AGL_TOKEN=… agl runner --store https://trainer:4747 --ca certs/ca.pem -- python agent.py"
-}
-
 var (
 	certName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 	hostName = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9_][A-Za-z0-9._-]*$`)

@@ -168,7 +168,7 @@ func homePath(ctx *kong.DecodeContext, to reflect.Value) error {
 
 // newParser makes the parser of the command line.
 func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
-	parser, err := kong.New(new(cli),
+	parser, err := kong.New(&cli{Release: newReleaseCommand()},
 		kong.Name("agl"),
 		kong.Description("Trains AI agents: a task queue and trace store in the middle, agents on one side, learning algorithms on the other."),
 		kong.Vars{
@@ -188,7 +188,7 @@ func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up the command line: %w", err)
 	}
-	return parser, ignoreEmpty(parser.Model)
+	return parser, errors.Join(describeCommands(parser.Model), ignoreEmpty(parser.Model))
 }
 
 // ignoreEmpty makes environment variables that are set and empty count as not set, for all flags alike.

@@ -14,10 +14,6 @@ type completionCommand struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"The shell: bash, zsh or fish."`
 }
 
-func (completionCommand) Help() string {
-	return "Examples:\n  agl completion bash > /etc/bash_completion.d/agl\n  source <(agl completion zsh)\n  agl completion fish > ~/.config/fish/completions/agl.fish"
-}
-
 func (c *completionCommand) describe(out *console.Console, app *kong.Application) error {
 	script := bashCompletion(app.Node)
 	switch c.Shell {

@@ -11,10 +11,6 @@ import (
 
 type manCommand struct{}
 
-func (manCommand) Help() string {
-	return "The page describes every command and flag.\n\nExample:\n  agl man > /usr/local/share/man/man1/agl.1"
-}
-
 func (manCommand) describe(out *console.Console, app *kong.Application) error {
 	return out.Printf("%s", manPage(app))
 }

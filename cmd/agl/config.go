@@ -27,11 +27,6 @@ type configSchemaCommand struct {
 	kindFlags
 }
 
-func (configSchemaCommand) Help() string {
-	return "Editors with a YAML language server complete and explain the keys of a file whose first line is\n" +
-		"  # yaml-language-server: $schema=agl.schema.json\n\nExample:\n  agl config schema > agl.schema.json"
-}
-
 func (c *configSchemaCommand) run(_ context.Context, out *console.Console) error {
 	schema := runfile.Schema
 	if c.Proxy {
@@ -53,11 +48,6 @@ func (c *configCheckCommand) Validate() error {
 		c.Files = []string{defaultFile}
 	}
 	return nil
-}
-
-func (configCheckCommand) Help() string {
-	return "Mistakes are written to the standard output, a line for each: FILE:LINE: what is wrong. The exit code is 1 when there are any.\n\n" +
-		"Examples:\n  agl config check agl.yaml\n  agl config check --proxy proxy.yaml"
 }
 
 func (c *configCheckCommand) run(_ context.Context, out *console.Console) error {

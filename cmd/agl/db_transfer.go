@@ -21,11 +21,6 @@ type dbExportCommand struct {
 	File string `arg:"" help:"The new file, or - for standard output."`
 }
 
-func (dbExportCommand) Help() string {
-	return "The file holds everything but the event log, one JSON object a line, as it was at one moment. Servers may keep writing meanwhile.\n\n" +
-		"Example, from one kind of database to another:\n  agl db export --db sqlite:agl.db - | agl db import --db postgres://agl@db/agl -"
-}
-
 func (c *dbExportCommand) run(ctx context.Context, out *console.Console) error {
 	return c.with(ctx, func(db driver.Database) (err error) {
 		var counts archive.Counts
@@ -43,10 +38,6 @@ func (c *dbExportCommand) run(ctx context.Context, out *console.Console) error {
 type dbImportCommand struct {
 	databaseFlag
 	File string `arg:"" help:"The file, or - for standard input."`
-}
-
-func (dbImportCommand) Help() string {
-	return "An SQLite file is created if it does not exist; a PostgreSQL database must exist. No server may use it meanwhile, and it must be empty or hold a part of the same export."
 }
 
 func (c *dbImportCommand) run(ctx context.Context, out *console.Console) (err error) {

@@ -31,13 +31,6 @@ type doctorCommand struct {
 	From      string        `type:"home" placeholder:"DIR" help:"Then run the first task once, with the weights that the run in this folder has trained, as agl train --dry-run does."`
 }
 
-func (doctorCommand) Help() string {
-	return "Checks what a run needs, without running anything: the file, its secrets, the agent's program, the tasks, the engine, the models, " +
-		"the database, the store with its token, the ports and the output folder. Each model is asked for one token, which may cost a little; " +
-		"the answer shows whether its backend gives the token ids and log-probabilities that grpo learns from. " +
-		"The exit code is 1 when something would fail.\n\nExamples:\n  agl doctor\n  agl doctor agl.yaml\n  agl doctor --from runs/agl\n  agl doctor --model qwen=http://localhost:8000/v1"
-}
-
 func (c *doctorCommand) Validate() error {
 	if _, err := os.Stat(defaultFile); c.File == "" && err == nil {
 		c.File = defaultFile

@@ -41,12 +41,6 @@ type enqueueCommand struct {
 	JSON         bool                    `help:"Print the rollouts as JSON, one a line, instead of their ids."`
 }
 
-func (enqueueCommand) Help() string {
-	return "The whole file is checked before the first rollout is enqueued. Rollouts are enqueued in the order of the file, and their ids are printed in the same order.\n\n" +
-		"Examples:\n  agl enqueue tasks.jsonl --resources model.json\n  agl enqueue tasks.jsonl --mode train --max-attempts 3 --retry-on failed,timeout\n" +
-		"  agl enqueue tasks.csv --column question --column answer=expected --type answer=number"
-}
-
 func (c *enqueueCommand) Validate() error {
 	switch {
 	case c.Timeout < 0:

@@ -37,13 +37,6 @@ type exportCommand struct {
 	All     bool                `help:"Also take attempts that failed through no fault of the agent, and those that have not ended."`
 }
 
-func (exportCommand) Help() string {
-	return "Of each rollout the latest attempt is taken. Attempts that have not ended are left out, and so are those that failed through " +
-		"no fault of the agent (a timeout, a lost runner, an unavailable model), as training on them would teach the wrong thing; " +
-		"--all takes them. Standard error says what was left out. The columns are described in docs/inspect.md.\n\n" +
-		"Examples:\n  agl export --what trajectories --mode train train.parquet\n  agl export --what messages --status succeeded chats.jsonl\n  agl export --what messages runs/agl chats.jsonl"
-}
-
 // Validate puts the arguments in order.
 func (c *exportCommand) Validate() error {
 	if err := c.Order(&c.File, "", "file"); err != nil {

@@ -28,12 +28,6 @@ type forgetCommand struct {
 	DryRun bool     `help:"Only show what would be deleted."`
 }
 
-func (forgetCommand) Help() string {
-	return "Deletes every session of a user with all that was recorded of it; running ones are cancelled first. With --run it lists the snapshots that have learned " +
-		"from them: weights cannot forget, so go back to a checkpoint before the first of them, or let later sessions outweigh it.\n\n" +
-		"Example:\n  agl forget --user ada --run runs/live"
-}
-
 func (c *forgetCommand) Validate() error {
 	if c.User == "" || len(c.User) > session.MaxUser {
 		return fmt.Errorf("--user=%.20q: must have 1 to %d bytes", c.User, session.MaxUser)

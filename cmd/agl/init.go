@@ -30,12 +30,6 @@ type initCommand struct {
 	Dir      string `arg:"" optional:"" help:"The folder, created if it does not exist; . is the current one. Without it a terminal is asked."`
 }
 
-func (initCommand) Help() string {
-	return "Writes an agent, tasks for it and the run file agl.yaml, which trains the small model built into agl. " +
-		"What else is in the folder stays. If one of the files exists already, nothing is written.\n\nExample:\n" +
-		"  agl init first --template typescript && cd first && agl train agl.yaml"
-}
-
 //go:embed templates
 var templates embed.FS
 

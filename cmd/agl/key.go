@@ -40,12 +40,6 @@ type keyCreateCommand struct {
 	scopes access.Scope
 }
 
-func (keyCreateCommand) Help() string {
-	return "Needs the store's token or a key with the scope admin. The key goes to standard output.\n\n" +
-		"Examples:\n  agl key create gpu-7 --scope runner --expire 30d\n  agl key create collector --scope ingest\n" +
-		"  agl key create intern --scope live --max-usd 20 --max-calls 8 --allow-model qwen --calls-per-minute 30"
-}
-
 const (
 	day           = flags.Duration(24 * time.Hour)
 	longestExpire = 36500 * day // as the store allows
@@ -95,10 +89,6 @@ type keyListCommand struct {
 
 	All  bool `help:"Also those that are expired or revoked."`
 	JSON bool `help:"Print JSON, one key a line, instead of a table."`
-}
-
-func (keyListCommand) Help() string {
-	return "The newest come first.\n\nExample:\n  agl key list --all --json"
 }
 
 func (c *keyListCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
@@ -188,12 +178,6 @@ type keyRevokeCommand struct {
 	Keys    []string `arg:"" optional:"" name:"key" help:"Ids of the keys: what stands between the two underscores of a key."`
 	Rollout string   `placeholder:"ID" help:"Instead of a key: end the keys that proxies and runners have made for the attempts of this rollout, and stand in no list."`
 	Attempt string   `placeholder:"ID" help:"With --rollout: for this attempt only."`
-}
-
-func (keyRevokeCommand) Help() string {
-	return "The id of a key is what agl key list shows, not the key itself. With --rollout, the keys are those of the agents: " +
-		"of an attempt at proxies with a key_secret, and for its spans.\n\n" +
-		"Examples:\n  agl key revoke b5xw2n7kq4ta\n  agl key revoke --rollout ro-1 --attempt at-1"
 }
 
 func (c *keyRevokeCommand) Validate() error {

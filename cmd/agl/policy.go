@@ -46,13 +46,6 @@ type policyServeCommand struct {
 	engine *policy.Service
 }
 
-func (policyServeCommand) Help() string {
-	return "Clients are Tinker's Python SDK (TINKER_BASE_URL), the client of this project, and any OpenAI client at /v1, whose models are the base " +
-		"model and tinker:// paths of saved weights. A model trains all its weights, whatever the rank of its LoRA adapter. Models in training live " +
-		"in this process: save them.\n\nExample:\n  agl policy create lm --bytes\n  agl policy serve --model lm\n" +
-		"  TINKER_BASE_URL=http://127.0.0.1:4749 TINKER_API_KEY=tml-x python train.py"
-}
-
 func (c *policyServeCommand) Validate() (err error) {
 	if c.MaxModels < 1 {
 		return fmt.Errorf("--max-models=%d: must be at least 1", c.MaxModels)
@@ -163,11 +156,6 @@ type policyCreateCommand struct {
 	policydir.Sizes
 
 	model policydir.Model
-}
-
-func (policyCreateCommand) Help() string {
-	return "The directory then also holds what is trained from the model: its checkpoints and sampler snapshots.\n\n" +
-		"Example:\n  agl policy create lm --bytes --context 256 --dim 128\n  agl policy serve --model lm"
 }
 
 func (c *policyCreateCommand) Validate() (err error) {

@@ -28,11 +28,6 @@ type policyExportCommand struct {
 	Weights string `placeholder:"PATH" help:"With the directory of a model: the tinker:// path of saved weights. Default: the weights that every model starts from."`
 }
 
-func (policyExportCommand) Help() string {
-	return "The files and the arithmetic of the model are described in docs/policy-serve.md.\n\n" +
-		"Examples:\n  agl policy export runs/agl exported\n  agl policy export lm exported --weights tinker://model-1/sampler_weights/hello"
-}
-
 // exportedConfig is config.json beside exported weights.
 type exportedConfig struct {
 	ModelType string `json:"model_type"`

@@ -30,12 +30,6 @@ type projectCreateCommand struct {
 	Name string `arg:"" help:"Its name: a-z, 0-9 and -, at most 40."`
 }
 
-func (projectCreateCommand) Help() string {
-	return "Needs a server that runs with agl store --projects, and its token or a key with the scope admin.\n\n" +
-		"The limits are those of all callers of the project together; agl project limit changes them.\n\n" +
-		"Example:\n  agl project create search --max-usd 500\n  agl key create gpu-7 --scope runner --store http://localhost:4747/p/search"
-}
-
 func (c *projectCreateCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
 	created, err := store.CreateProject(ctx, c.Name, c.Limits.Limits())
 	if err != nil {
@@ -52,11 +46,6 @@ type projectLimitCommand struct {
 	Remove []string `placeholder:"LIMIT" help:"Remove this limit: tokens, usd, calls, rollouts or bytes; repeat it or separate several by commas."`
 
 	removed access.Limits
-}
-
-func (projectLimitCommand) Help() string {
-	return "Limits that are not named stay as they are. What is spent stays spent. With none of the flags it prints the limits.\n\n" +
-		"Example:\n  agl project limit search --max-usd 800 --remove calls"
 }
 
 func (c *projectLimitCommand) Validate() error {
@@ -106,8 +95,6 @@ type projectListCommand struct {
 	JSON bool `help:"Print JSON, one project a line, instead of a table."`
 }
 
-func (projectListCommand) Help() string { return "Example:\n  agl project list --all" }
-
 func (c *projectListCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
 	found, err := store.ListProjects(ctx)
 	if err != nil {
@@ -133,10 +120,6 @@ type projectArchiveCommand struct {
 	Projects []string `arg:"" name:"project" help:"Names of projects."`
 	Undo     bool     `help:"Serve them again."`
 	Force    bool     `help:"Also while runs or attempts are under way, whose results are then lost."`
-}
-
-func (projectArchiveCommand) Help() string {
-	return "Requests are then answered 404, and the database is closed. Nothing is deleted. A project in which a run or an attempt is under way is not archived without --force.\n\nExample:\n  agl project archive search\n  agl project archive --undo search"
 }
 
 func (c *projectArchiveCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {

@@ -50,11 +50,6 @@ type proxyCommand struct {
 	file     *configfile.File // nil without one
 }
 
-func (proxyCommand) Help() string {
-	return "Agents call it under /rollout/ID/attempt/ID/v1, the base URL that they find in their resources; these calls are recorded in the store.\n\n" +
-		"Examples:\n  agl proxy --store http://localhost:4747 --port 4748 --model qwen=http://localhost:8000/v1\n  agl proxy --config proxy.yaml"
-}
-
 func (c *proxyCommand) Validate() error {
 	switch {
 	case c.Config == "" && len(c.Model) == 0:

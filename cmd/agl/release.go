@@ -17,13 +17,13 @@ import (
 )
 
 type releaseCommand struct {
-	Propose  releaseProposeCommand  `cmd:"" help:"Give a share of the live sessions new resources or another model, until the gates decide."`
-	List     releaseListCommand     `cmd:"" help:"List the releases of a store."`
-	Show     releaseShowCommand     `cmd:"" help:"Show what the sessions of a release have shown, and each decision."`
-	Promote  releasePromoteCommand  `cmd:"" help:"Make the candidate what all new sessions get."`
-	Rollback releaseRollbackCommand `cmd:"" help:"Give the candidate to no new session, also after its promotion."`
-	Freeze   releaseFreezeCommand   `cmd:"" help:"Promote a release by hand only. Guards still roll it back."`
-	Resume   releaseResumeCommand   `cmd:"" help:"Let the gates promote a frozen release again."`
+	Propose  releaseProposeCommand `cmd:"" help:"Give a share of the live sessions new resources or another model, until the gates decide."`
+	List     releaseListCommand    `cmd:"" help:"List the releases of a store."`
+	Show     releaseShowCommand    `cmd:"" help:"Show what the sessions of a release have shown, and each decision."`
+	Promote  releaseAct            `cmd:"" help:"Make the candidate what all new sessions get."`
+	Rollback releaseAct            `cmd:"" help:"Give the candidate to no new session, also after its promotion."`
+	Freeze   releaseAct            `cmd:"" help:"Promote a release by hand only. Guards still roll it back."`
+	Resume   releaseAct            `cmd:"" help:"Let the gates promote a frozen release again."`
 }
 
 type releaseProposeCommand struct {
@@ -37,11 +37,6 @@ type releaseProposeCommand struct {
 	MinSessions int                `default:"50" help:"Sessions of the candidate that a promotion needs."`
 	MaxSessions int                `default:"20000" help:"Sessions after which a release without evidence is rolled back."`
 	Guard       map[string]float64 `placeholder:"METRIC=MORE" help:"How much greater the mean of a metric may be; repeat it. Default: errors, failed_tool_calls and refusals 0.05 more, tokens by half, latency to the double."`
-}
-
-func (releaseProposeCommand) Help() string {
-	return "The proxies of the store need agl proxy --session-idle. Sessions keep what they began with.\n\n" +
-		"Examples:\n  agl release propose --resources rs-4f1c --share 0.1\n  agl release propose --model support --candidate support-v2"
 }
 
 func (c *releaseProposeCommand) Validate() error {
@@ -91,10 +86,6 @@ type releaseListCommand struct {
 	JSON bool `help:"Print JSON, one release a line, instead of a table."`
 }
 
-func (releaseListCommand) Help() string {
-	return "The newest come first.\n\nExample:\n  agl release list"
-}
-
 func (c *releaseListCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
 	found, err := store.ListReleases(ctx)
 	if err != nil {
@@ -135,10 +126,6 @@ type releaseShowCommand struct {
 
 	Release string `arg:"" help:"Its id."`
 	JSON    bool   `help:"Print JSON."`
-}
-
-func (releaseShowCommand) Help() string {
-	return "The interval of a difference holds at all times at once: 0 outside it is evidence whenever you look.\n\nExample:\n  agl release show re-c2mzq7xk4n5a"
 }
 
 func (c *releaseShowCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
@@ -214,16 +201,26 @@ func printRelease(out *console.Console, r *release.Release) error {
 	return nil
 }
 
-// releaseAct is what the commands that act on a release have in common.
+// releaseAct is a command that acts on a release.
 type releaseAct struct {
 	flags.Store
 
 	Release string `arg:"" help:"Its id."`
 	Reason  string `placeholder:"TEXT" help:"Why; it is kept with the decision."`
+
+	act release.Act
 }
 
-func (c *releaseAct) act(ctx context.Context, out *console.Console, store *client.Client, act release.Act) error {
-	r, err := store.ActOnRelease(ctx, c.Release, act, c.Reason)
+// newReleaseCommand returns the command with what its acts do, which no flag says.
+func newReleaseCommand() releaseCommand {
+	return releaseCommand{
+		Promote: releaseAct{act: release.ActPromote}, Rollback: releaseAct{act: release.ActRollback},
+		Freeze: releaseAct{act: release.ActFreeze}, Resume: releaseAct{act: release.ActResume},
+	}
+}
+
+func (c *releaseAct) ask(ctx context.Context, out *console.Console, store *client.Client) error {
+	r, err := store.ActOnRelease(ctx, c.Release, c.act, c.Reason)
 	if err != nil {
 		return err
 	}
@@ -232,39 +229,4 @@ func (c *releaseAct) act(ctx context.Context, out *console.Console, store *clien
 		frozen = "  frozen"
 	}
 	return out.Printf("%s  %s%s\n", r.ID, r.State, frozen)
-}
-
-type (
-	releasePromoteCommand  struct{ releaseAct }
-	releaseRollbackCommand struct{ releaseAct }
-	releaseFreezeCommand   struct{ releaseAct }
-	releaseResumeCommand   struct{ releaseAct }
-)
-
-func (releasePromoteCommand) Help() string {
-	return "Example:\n  agl release promote re-c2mzq7xk4n5a --reason 'it was read by the team'"
-}
-
-func (releaseRollbackCommand) Help() string {
-	return "Proxies follow within a second. Sessions that began with the candidate end with it.\n\nExample:\n  agl release rollback re-c2mzq7xk4n5a --reason 'it promises refunds'"
-}
-
-func (releaseFreezeCommand) Help() string { return "Example:\n  agl release freeze re-c2mzq7xk4n5a" }
-
-func (releaseResumeCommand) Help() string { return "Example:\n  agl release resume re-c2mzq7xk4n5a" }
-
-func (c *releasePromoteCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
-	return c.act(ctx, out, store, release.ActPromote)
-}
-
-func (c *releaseRollbackCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
-	return c.act(ctx, out, store, release.ActRollback)
-}
-
-func (c *releaseFreezeCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
-	return c.act(ctx, out, store, release.ActFreeze)
-}
-
-func (c *releaseResumeCommand) ask(ctx context.Context, out *console.Console, store *client.Client) error {
-	return c.act(ctx, out, store, release.ActResume)
 }

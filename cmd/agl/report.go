@@ -21,12 +21,6 @@ type reportCommand struct {
 	ID string `name:"run" default:"latest" placeholder:"RUN" help:"Id of the run; ${default} is the one that started last."`
 }
 
-func (reportCommand) Help() string {
-	return "The page needs no other file: it has the curves of the run, the groups of its last step with training rollouts, and what some of them said. " +
-		"Keys in inputs are left out, those in the text of messages are not.\n\n" +
-		"Examples:\n  agl report run.html\n  agl report run.html runs/agl\n  agl report run.html --run ru-1f0c5a9d7e42"
-}
-
 // Validate is called by kong. The folder may come first.
 func (c *reportCommand) Validate() error {
 	if err := c.Order(&c.File, "", "file"); err != nil {

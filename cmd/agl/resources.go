@@ -17,10 +17,6 @@ type resourcesCommand struct {
 	listFlags `kong:"set='limit=100',set='order= It may come first.'"`
 }
 
-func (resourcesCommand) Help() string {
-	return "The newest bundles come first. API keys are not shown.\n\nExamples:\n  agl resources\n  agl resources latest --json\n  agl resources latest runs/agl"
-}
-
 // Validate puts the arguments in order.
 func (c *resourcesCommand) Validate() error {
 	if err := c.Order(&c.ID, "", "bundle"); err != nil {

@@ -23,13 +23,6 @@ type rolloutsCommand struct {
 	Watch bool `short:"w" help:"Then print a line for every change, until interrupted."`
 }
 
-func (rolloutsCommand) Help() string {
-	return "The newest rollouts come first. A table that does not fit the terminal leaves out columns, in this order: " +
-		"RESOURCES, WORKER, MODE, STARTED, ATTEMPT, TOOK, TOKENS, ERROR.\n\n" +
-		"Examples:\n  agl rollouts --status failed --json\n  agl rollouts runs/agl --sort reward --limit 10\n" +
-		"  agl rollouts runs/agl --label step=3 --reward-below 0.5\n  agl rollouts --watch"
-}
-
 func (c *rolloutsCommand) Validate() error {
 	switch {
 	case c.Watch && (c.RewardBelow != nil || c.Sort != "started"):

@@ -50,12 +50,6 @@ type runnerCommand struct {
 	Command    []string    `arg:"" passthrough:"partial" help:"The agent's program and its arguments, after --."`
 }
 
-func (runnerCommand) Help() string {
-	return "Each rollout of the queue is run by a process of the agent, which finds its task, its model and its prompts in its environment " +
-		"(AGL_TASK, OPENAI_BASE_URL, AGL_PROMPT_…) and leaves its reward in $AGL_RESULT_FILE or in the last line of its output: {\"reward\": 0.7}. " +
-		"A non-zero exit fails the attempt.\n\nExample:\n  agl runner --store http://host:4747 --concurrency 8 -- python agent.py"
-}
-
 func (c *runnerCommand) Validate() error {
 	switch {
 	case len(c.Command) > 0 && len(c.agent()) == 0:

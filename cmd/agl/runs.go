@@ -22,8 +22,6 @@ type runsListCommand struct {
 	listFlags `set:"limit=100"`
 }
 
-func (runsListCommand) Help() string { return "Examples:\n  agl runs\n  agl runs list runs/agl --json" }
-
 func (c *runsListCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
 	runs, err := runsOf(store)
 	if err != nil {
@@ -89,10 +87,6 @@ type runsShowCommand struct {
 	flags.StoreOrRun
 
 	JSON bool `help:"Print JSON instead: the run, and then a line for each step."`
-}
-
-func (runsShowCommand) Help() string {
-	return "Examples:\n  agl runs show\n  agl runs show ru-1f0c5a9d7e42 --json\n  agl runs show runs/agl"
 }
 
 // Validate puts the arguments in order.

@@ -21,12 +21,6 @@ type serveCommand struct {
 	APIKey flags.Token `name:"api-key" env:"AGL_SERVE_API_KEY" placeholder:"KEY" help:"Require this key of every request, as a bearer token."`
 }
 
-func (serveCommand) Help() string {
-	return "Any OpenAI client can call it: OPENAI_BASE_URL=http://127.0.0.1:4750/v1. The weights are the last ones of the run; those of a remote engine " +
-		"are loaded there.\n\nExample:\n  agl serve runs/agl\n  curl http://127.0.0.1:4750/v1/chat/completions --json " +
-		"'{\"model\": \"policy\", \"messages\": [{\"role\": \"user\", \"content\": \"largest of 4 8 5?\"}]}'"
-}
-
 func (c *serveCommand) Validate() error {
 	return c.Check(c.APIKey != "" || c.Store != "", "set --api-key (or AGL_SERVE_API_KEY), accept the keys of a store with --store, or allow it with --no-auth")
 }

@@ -26,10 +26,6 @@ type spansCommand struct {
 	listFlags      `kong:"set='limit=0',set='order= It may come first.'"`
 }
 
-func (spansCommand) Help() string {
-	return "Spans are listed in the order of their sequence ids. agl trace shows the same spans as a tree.\n\nExamples:\n  agl spans ro-b66f639043f4 --name-contains reward --json\n  agl spans worst runs/agl"
-}
-
 // Validate puts the arguments in order.
 func (c *spansCommand) Validate() error {
 	return errors.Join(c.Order(&c.Rollout, "latest", "rollout"), c.listFlags.Validate())

@@ -20,10 +20,6 @@ type statsCommand struct {
 	JSON  bool          `help:"Print JSON instead of a table."`
 }
 
-func (statsCommand) Help() string {
-	return "Examples:\n  agl stats\n  agl stats runs/agl\n  agl stats --watch --every 5s"
-}
-
 func (c *statsCommand) Validate() error {
 	if c.Every <= 0 {
 		return fmt.Errorf("--every=%s: must be positive", c.Every)

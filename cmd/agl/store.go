@@ -66,12 +66,6 @@ type storeCommand struct {
 	ScanDebounce        float64            `name:"scan-debounce-seconds" default:"10" help:"Accepted for compatibility, without effect: deadlines need no scan."`
 }
 
-func (storeCommand) Help() string {
-	return "SIGTERM and SIGINT drain the server: blocked calls are released and accepted requests answered. A second signal ends it at once.\n\n" +
-		"Examples:\n  agl store\n  AGL_TOKEN=secret agl store --host 0.0.0.0 --db postgres://agl:PASSWORD@db/agl\n  agl store --db sqlite:/var/lib/agl/agl.db --retain-finished 7d\n" +
-		"  AGL_TOKEN=secret agl store --projects /var/lib/agl"
-}
-
 func (c *storeCommand) Validate() error {
 	if c.ScanDebounce < 0 {
 		return fmt.Errorf("--scan-debounce-seconds=%v: must not be negative", c.ScanDebounce)

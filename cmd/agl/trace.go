@@ -26,12 +26,6 @@ type traceCommand struct {
 	JSON    bool   `help:"Print the spans as JSON, one a line."`
 }
 
-func (traceCommand) Help() string {
-	return "Each line is a span: when it began after its attempt, how long it took, its name, then prompt and reply tokens, " +
-		"rewards and errors where it has them. Below it are the conversations, the output of the program and the reward.\n\n" +
-		"Examples:\n  agl trace b66f --attempt latest\n  agl trace worst runs/agl"
-}
-
 // Validate puts the arguments in order.
 func (c *traceCommand) Validate() error { return c.Order(&c.Rollout, "latest", "rollout") }
 

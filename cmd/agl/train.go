@@ -47,12 +47,6 @@ type trainCommand struct {
 	kept []byte // the run file of the run that a corrected one continues; nil without a corrected one
 }
 
-func (trainCommand) Help() string {
-	return "Everything of a run is in its output folder: the run file as it was run, metrics.jsonl, checkpoints, the best prompts or weights, the store, " +
-		"and report.md with curves. The first Ctrl-C stops the run and keeps what it has, a second one ends it at once; --resume continues it.\n\n" +
-		"Examples:\n  agl train agl.yaml --dry-run\n  agl train agl.yaml\n  agl train --resume runs/agl\n  agl train agl.yaml --role runner --store http://trainer:4747"
-}
-
 // defaultFile is the run file of a command line that names none.
 const defaultFile = "agl.yaml"
 

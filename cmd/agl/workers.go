@@ -18,10 +18,6 @@ type workersCommand struct {
 	Watch bool `short:"w" help:"Then print a line for every change, until interrupted."`
 }
 
-func (workersCommand) Help() string {
-	return "The workers with the newest heartbeat come first.\n\nExamples:\n  agl workers --status busy --json\n  agl workers --watch"
-}
-
 func (c *workersCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
 	return c.listing(store).run(ctx, out, store, c.Watch)
 }
