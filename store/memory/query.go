@@ -405,29 +405,10 @@ func (d *Driver) QuerySpans(_ context.Context, p agl.QuerySpansParams) (agl.Page
 		byField := compare
 		compare = func(a, b *span) int { return cmp.Or(byField(a, b), cmp.Compare(a.ordinal, b.ordinal)) }
 	}
-	payload := (*span).stored
-	if match == nil && p.SortBy == "sequence_id" && !list.ties {
-		if p.Order == agl.Descending {
-			return lastFirst(list.items, p.Paging, payload), nil
-		}
+	if match == nil && p.SortBy == "sequence_id" && p.Order != agl.Descending && !list.ties {
 		compare = nil // the list is in that order already
 	}
-	return find(list.items, p.Paging, match, compare, payload), nil
-}
-
-// lastFirst returns a page of all elements in reverse order.
-func lastFirst[E, T any](all []E, p agl.Paging, value func(E) T) agl.Page[T] {
-	page := agl.Page[T]{Limit: p.Limit, Offset: p.Offset, Total: len(all)}
-	to := max(len(all)-p.Offset, 0)
-	from := 0
-	if p.Limit >= 0 {
-		from = max(to-p.Limit, 0)
-	}
-	page.Items = make([]T, 0, to-from)
-	for i := to - 1; i >= from; i-- {
-		page.Items = append(page.Items, value(all[i]))
-	}
-	return page
+	return find(list.items, p.Paging, match, compare, (*span).stored), nil
 }
 
 // spansOf returns the spans of an attempt, of the latest one, or of all.
