@@ -7,14 +7,12 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync/atomic"
-	"time"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/internal/background"
-	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/release"
 	"github.com/agl-go/agl/tinker"
@@ -125,9 +123,14 @@ func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 		}
 	}
 	in.Store = enqueuing{in.Store, &l.enqueued}
-	if l.cfg.Role == execution.RoleAlgorithm || !l.cfg.hasAgent() {
-		defer background.Start(ctx, func(ctx context.Context) { watchRunners(ctx, in.Store, in.StoreURL, l.display.Notice) })()
+	watch := runnerWatch{store: in.Store, url: in.StoreURL, notice: l.display.Notice}
+	if l.cfg.File.Store.URL == "" {
+		watch.unresponsive = l.cfg.File.Store.Unresponsive
 	}
+	if l.cfg.Role == execution.RoleAlgorithm || !l.cfg.hasAgent() {
+		defer background.Start(ctx, watch.missing)()
+	}
+	defer background.Start(ctx, watch.silent)()
 	return run.Run(ctx, in)
 }
 
@@ -144,32 +147,6 @@ func reason(ctx context.Context, err error) error {
 		return stopped.Cause
 	}
 	return err
-}
-
-// runnerWait is how long rollouts wait for runners on other machines before there is a warning.
-const runnerWait = 30 * time.Second
-
-// watchRunners says once, each time that rollouts wait and no runner takes one, that runners are missing. It returns when
-// ctx ends.
-func watchRunners(ctx context.Context, s agl.Store, storeURL string, notice func(text string)) {
-	const interval = 5 * time.Second
-	before, idle := 0, time.Duration(0)
-	count := func(status ...agl.RolloutStatus) (int, error) {
-		page, err := s.QueryRollouts(ctx, agl.QueryRolloutsParams{StatusIn: status, Paging: agl.Paging{Limit: 1}})
-		return page.Total, err
-	}
-	for backoff.Sleep(ctx, interval) == nil {
-		waiting, err := count(agl.RolloutQueuing, agl.RolloutRequeuing)
-		running, runningErr := count(agl.RolloutPreparing, agl.RolloutRunning)
-		if err != nil || runningErr != nil || running > 0 || waiting == 0 || waiting < before { // the algorithm reports what is wrong with the store
-			before, idle = waiting, 0
-			continue
-		}
-		before = waiting
-		if idle += interval; idle == runnerWait+interval { // the first interval may have begun long before the wait
-			notice(fmt.Sprintf("warning: %d rollouts wait, and no runner has taken one for %s: start runners that use the store %s (agl train FILE --role runner, or agl runner)", waiting, runnerWait, storeURL))
-		}
-	}
 }
 
 // parts are what the algorithm gets.

@@ -1,0 +1,124 @@
+package job
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/backoff"
+	"github.com/agl-go/agl/trainer/display"
+)
+
+// runnerWatch says why a run waits for runners.
+type runnerWatch struct {
+	store agl.Store
+	url   string // of the store
+	// unresponsive is after what time the store ends an attempt without a heartbeat, if its rollout has no limit; 0 is unknown.
+	unresponsive time.Duration
+	notice       func(text string)
+}
+
+const (
+	// runnerWait is how long rollouts wait for runners on other machines before there is a warning, and for how long a runner must not be heard
+	// from: it sends a heartbeat every 10 s.
+	runnerWait    = 30 * time.Second
+	watchInterval = 5 * time.Second
+)
+
+func (w *runnerWatch) count(ctx context.Context, status ...agl.RolloutStatus) (int, error) {
+	page, err := w.store.QueryRollouts(ctx, agl.QueryRolloutsParams{StatusIn: status, Paging: agl.Paging{Limit: 1}})
+	return page.Total, err
+}
+
+// missing says once, each time that rollouts wait and no runner takes one, that runners are missing. It returns when ctx ends.
+func (w *runnerWatch) missing(ctx context.Context) {
+	before, idle := 0, time.Duration(0)
+	for backoff.Sleep(ctx, watchInterval) == nil {
+		waiting, err := w.count(ctx, agl.RolloutQueuing, agl.RolloutRequeuing)
+		running, runningErr := w.count(ctx, agl.RolloutPreparing, agl.RolloutRunning)
+		if err != nil || runningErr != nil || running > 0 || waiting == 0 || waiting < before { // the algorithm reports what is wrong with the store
+			before, idle = waiting, 0
+			continue
+		}
+		before = waiting
+		if idle += watchInterval; idle == runnerWait+watchInterval { // the first interval may have begun long before the wait
+			w.notice(fmt.Sprintf("warning: %d rollouts wait, and no runner has taken one for %s: start runners that use the store %s (agl train FILE --role runner, or agl runner)", waiting, runnerWait, w.url))
+		}
+	}
+}
+
+// silent says once of each rollout that its runner is no longer heard from, when nothing else goes on: a runner that was killed holds its rollouts up
+// until the store gives them to others. It returns when ctx ends.
+func (w *runnerWatch) silent(ctx context.Context) {
+	before, still := 0, time.Duration(0)
+	heard, told := map[string]agl.Timestamp{}, map[string]bool{} // by attempt
+	for backoff.Sleep(ctx, watchInterval) == nil {
+		running, err := w.count(ctx, agl.RolloutPreparing, agl.RolloutRunning)
+		if still += watchInterval; err != nil || running == 0 || running != before {
+			before, still = running, 0
+			clear(heard)
+			continue
+		}
+		if still%runnerWait != 0 {
+			continue
+		}
+		held, err := w.held(ctx, heard)
+		if err != nil {
+			continue
+		}
+		n := 0
+		var first *agl.AttemptedRollout
+		for i := range held {
+			if id := held[i].Attempt.AttemptID; !told[id] {
+				told[id] = true
+				if n++; first == nil {
+					first = &held[i]
+				}
+			}
+		}
+		if n > 0 {
+			w.notice(fmt.Sprintf("warning: runners of %s were not heard from for %s, such as %s of %s; %s",
+				display.Plural(n, "rollout"), runnerWait, first.Attempt.WorkerID.Or("one without a name"), first.RolloutID, w.fate(&first.Rollout)))
+		}
+	}
+}
+
+// held returns the rollouts whose attempts have sent nothing since the last call. heard is what was known of them then.
+func (w *runnerWatch) held(ctx context.Context, heard map[string]agl.Timestamp) (silent []agl.AttemptedRollout, err error) {
+	const most = 1000
+	page, err := w.store.QueryRollouts(ctx, agl.QueryRolloutsParams{
+		StatusIn: []agl.RolloutStatus{agl.RolloutPreparing, agl.RolloutRunning}, Paging: agl.Paging{Limit: most},
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range page.Items {
+		if r.Attempt == nil {
+			continue
+		}
+		last := r.Attempt.LastHeartbeatTime.Or(r.Attempt.StartTime)
+		if before, known := heard[r.Attempt.AttemptID]; known && before == last {
+			silent = append(silent, r)
+		}
+		heard[r.Attempt.AttemptID] = last
+	}
+	return silent, nil
+}
+
+// fate says what becomes of a rollout whose runner has died.
+func (w *runnerWatch) fate(r *agl.Rollout) string {
+	limit, name := w.unresponsive, "store.unresponsive"
+	if s := r.Config.UnresponsiveSeconds; s.Valid {
+		limit, name = seconds(s.V), "agent.unresponsive"
+	}
+	if s := r.Config.TimeoutSeconds; s.Valid && (limit == 0 || seconds(s.V) < limit) {
+		limit, name = seconds(s.V), "agent.timeout"
+	}
+	if limit == 0 {
+		return fmt.Sprintf("if they have died, only a store with --default-unresponsive ends such attempts; agl cancel %s ends this one", r.RolloutID)
+	}
+	return fmt.Sprintf("if they have died, the store ends their attempts after %s (%s)", limit, name)
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
