@@ -448,6 +448,9 @@ func (s *Session) AppendMetrics(ctx context.Context, line any) error {
 	return nil
 }
 
+// RestoreMetrics writes a line of metrics.jsonl that an earlier process has written and reported.
+func (s *Session) RestoreMetrics(line any) error { return s.metrics.Append(line) }
+
 // WriteReport replaces report.json. It does nothing without a folder.
 func (s *Session) WriteReport(report any) error {
 	if s.p.OutDir == "" {

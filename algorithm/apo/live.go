@@ -192,12 +192,14 @@ func (s *search) liveRound(ctx context.Context, number int, since string) (next 
 			return "", err
 		}
 	}
+	// An earlier process has told of the round, and gone on. A run of many rounds would take longer and longer to resume if it told of all again.
+	told := s.journal.get(fmt.Sprintf("round-%d/sessions", number+1)).Sessions != nil
 	round := LiveRound{
 		Step: number, Parent: g.Parent, RewardMean: g.Mean, Sessions: g.Sessions, Learned: g.Shown, Passed: g.Passed, Crowded: g.Crowded, Withheld: g.Withheld,
 	}
 	parent, err := s.version(ctx, g.Parent)
 	if errors.Is(err, agl.ErrNotFound) {
-		return g.Next, s.orphan(ctx, key, round)
+		return g.Next, s.orphan(ctx, key, round, told)
 	}
 	if err != nil {
 		return "", err
@@ -222,7 +224,7 @@ func (s *search) liveRound(ctx context.Context, number int, since string) (next 
 		s.candidates = append(s.candidates, candidate)
 	}
 	s.report.Live = append(s.report.Live, round)
-	if err := s.tell(ctx, round); err != nil {
+	if err := s.tell(ctx, round, told); err != nil {
 		return "", err
 	}
 	if end == nil {
@@ -239,11 +241,11 @@ func (s *search) liveRound(ctx context.Context, number int, since string) (next 
 	s.report.Improved = s.best.ResourcesID != s.seed.ResourcesID
 	s.report.Live[len(s.report.Live)-1] = round
 	round.Learned = nil
-	return g.Next, s.tell(ctx, round)
+	return g.Next, s.tell(ctx, round, told)
 }
 
 // orphan ends a round whose prompts were deleted, unless the journal says that it ended before.
-func (s *search) orphan(ctx context.Context, key string, round LiveRound) error {
+func (s *search) orphan(ctx context.Context, key string, round LiveRound, told bool) error {
 	end := s.journal.get(key + "decision").Decision
 	if end == nil {
 		end = &decided{State: RoundDropped, Reason: "the prompts that were stable have been deleted"}
@@ -253,11 +255,14 @@ func (s *search) orphan(ctx context.Context, key string, round LiveRound) error 
 	}
 	round.State, round.Reason, round.Spent = end.State, end.Reason, s.journal.spent(round.Step)
 	s.report.Live = append(s.report.Live, round)
-	return s.tell(ctx, round)
+	return s.tell(ctx, round, told)
 }
 
-// tell reports a round.
-func (s *search) tell(ctx context.Context, r LiveRound) error {
+// tell reports a round. Of one that was told before, it writes the line of metrics.jsonl again, from which it was cut when the run resumed.
+func (s *search) tell(ctx context.Context, r LiveRound, told bool) error {
+	if told {
+		return s.session.RestoreMetrics(r)
+	}
 	if err := errors.Join(s.writeReport(), s.session.AppendMetrics(ctx, r)); err != nil {
 		return err
 	}

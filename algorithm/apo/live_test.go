@@ -117,7 +117,7 @@ func liveRounds(t *testing.T, dir string) []apo.LiveRound {
 }
 
 // TestLive: prompts get better on what live sessions show, by releases alone, also when the run is stopped again and again. Each session is
-// shown once, users and consent are respected, and no answer of a model is asked for twice.
+// shown once, users and consent are respected, no answer of a model is asked for twice, and a process tells only of the last round before it.
 func TestLive(t *testing.T) {
 	t.Parallel()
 	w := apotest.Slope()
@@ -138,7 +138,7 @@ func TestLive(t *testing.T) {
 	answered := map[uint64]int{}
 	asked := map[string]int{}
 	var report apo.Report
-	stops := 0
+	stops, told := 0, 0
 	for process := 0; ; process++ {
 		ctx, kill := context.WithCancel(t.Context())
 		cfg := config(5)
@@ -161,6 +161,7 @@ func TestLive(t *testing.T) {
 				}
 				return true, nil
 			},
+			OnRound: func(apo.LiveRound) { told++ },
 		}
 		a := newAPO(t, cfg)
 		err := a.Run(ctx, agl.AlgorithmInput{Store: st, Collector: collector, InitialResources: w.Resources()})
@@ -175,6 +176,9 @@ func TestLive(t *testing.T) {
 	seed, best := w.Worth(apotest.PromptsOf(report.Seed.Prompts)), w.Worth(apotest.PromptsOf(report.Best.Prompts))
 	if !report.Finished || !report.Improved || best < seed+0.3 || len(report.Live) != rounds || stops < 3 {
 		t.Errorf("after %d stops, finished %t: from %v to %v in %d rounds", stops, report.Finished, seed, best, len(report.Live))
+	}
+	if most := 2 * (rounds + stops); told < 2*rounds || told > most {
+		t.Errorf("%d reports of %d rounds in %d processes, want 2 of each, and at most 2 more of a process", told, rounds, stops+1)
 	}
 	for seed, n := range answered {
 		if n != 1 {
