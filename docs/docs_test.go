@@ -352,7 +352,7 @@ func TestNames(t *testing.T) {
 	var all strings.Builder
 	walk(t, func(path string) {
 		switch filepath.Ext(path) {
-		case ".go", ".py", ".sh":
+		case ".go", ".py", ".sh", ".service":
 			if !strings.HasPrefix(path, "docs/") {
 				all.WriteString(source(t, path))
 			}

@@ -77,11 +77,12 @@ func (c *keyCreateCommand) ask(ctx context.Context, out *console.Console, store 
 	if err := out.Printf("%s\n", created.Text); err != nil {
 		// Nobody has the key.
 		if _, failed := store.RevokeKey(ctx, created.ID); failed != nil {
-			return fmt.Errorf("%w; key %s exists and was not shown; end it with: agl key revoke %s (its revocation failed: %w)", err, created.ID, created.ID, failed)
+			return fmt.Errorf("%w; key %s exists and was not shown; end it with: agl key revoke %s%s (its revocation failed: %w)", err, created.ID, created.ID, c.Flag(), failed)
 		}
 		return fmt.Errorf("%w; key %s was not shown and is revoked; make another", err, created.ID)
 	}
-	return out.Summarize("key %s (%s) may %s, and is not shown again; end it with: agl key revoke %s", created.ID, console.Printable(created.Name), strings.Join(created.Scopes, ", "), created.ID)
+	return out.Summarize("key %s (%s) may %s, and is not shown again; end it with: agl key revoke %s%s",
+		created.ID, console.Printable(created.Name), strings.Join(created.Scopes, ", "), created.ID, c.Flag())
 }
 
 type keyListCommand struct {

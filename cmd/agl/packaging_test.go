@@ -67,10 +67,11 @@ func TestPackagedCommands(t *testing.T) {
 	}
 }
 
-// TestUnitsStop: systemd sends SIGTERM to the runner alone, whose agents may finish, and starts a program again for as long as it takes.
+// TestUnitsStop: systemd sends SIGTERM to the runner alone, whose agents may finish, and starts a program again for as long as it takes. A runner
+// ends with 0 when a run ends, and must be there for the next one.
 func TestUnitsStop(t *testing.T) {
 	t.Parallel()
-	for name, settings := range map[string][]string{"store": {"RestartSec=5"}, "proxy": {"RestartSec=5"}, "runner": {"RestartSec=5", "KillMode=mixed"}} {
+	for name, settings := range map[string][]string{"store": {"RestartSec=5"}, "proxy": {"RestartSec=5"}, "runner": {"RestartSec=5", "Restart=always", "KillMode=mixed"}} {
 		unit := readText(t, "../../packaging/systemd/agl-"+name+".service")
 		for _, setting := range settings {
 			if !strings.Contains(unit, "\n"+setting+"\n") {

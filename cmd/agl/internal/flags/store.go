@@ -43,6 +43,14 @@ type StoreOrRun struct {
 // retryTimeout is how long a command retries to reach a store while a person waits.
 const retryTimeout = 1 * time.Second
 
+// Flag is what a command needs to be given, after a space, to use the same store; nothing if that is the store of the environment.
+func (f *Store) Flag() string {
+	if string(f.StoreURL) == cmp.Or(os.Getenv("AGL_STORE_URL"), "http://localhost:4747") {
+		return ""
+	}
+	return " --store " + secret.RedactURL(string(f.StoreURL))
+}
+
 // Open returns a client of the store and a function that closes it.
 func (f *Store) Open(context.Context) (store agl.Store, closeStore func(), err error) {
 	client, err := f.Client()
