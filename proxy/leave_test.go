@@ -179,6 +179,43 @@ func TestSequenceBeforeTheFinishReason(t *testing.T) {
 	})
 }
 
+// An agent that leaves while the end of its reply waits for the call's sequence id has not had the reply, though its end can be
+// written: it may repeat the call, and would be credited for both.
+func TestLeavesBeforeTheSequence(t *testing.T) {
+	t.Parallel()
+	stream := chatEvents(`{"index":0,"delta":{"content":"hi"}}`, `{"index":0,"delta":{},"finish_reason":"stop"}`)
+	for name, tt := range map[string]struct{ path, body string }{
+		"stream": {attemptPath, streamed(hello)}, "translated stream": {messagesPath, streamed(askMessage)}, "whole": {attemptPath, hello}, "translated": {messagesPath, askMessage},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p, store := plugged(t, func(r *http.Request) (*http.Response, error) {
+					if body, err := io.ReadAll(r.Body); err != nil || !strings.Contains(string(body), `"stream":true`) {
+						return respond(200, nil, completion("c", []int{1}, []int{2})), err
+					}
+					return inPieces(strings.Join(stream, ""), 50), nil
+				}, nil, "backend")
+				store.reserve = func() error {
+					time.Sleep(3 * time.Second)
+					return nil
+				}
+				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, context.Canceled)
+				defer cancel()
+				r := httptest.NewRequestWithContext(ctx, http.MethodPost, tt.path, strings.NewReader(tt.body))
+				if !aborts(func() { p.ServeHTTP(httptest.NewRecorder(), r) }) {
+					t.Error("not broken off")
+				}
+				closed(t, p)
+				calls := store.calls()
+				if len(calls) != 1 || calls[0].Status.Code != agl.StatusError || attribute(t, &calls[0], record.AttrDelivered) != "false" {
+					t.Errorf("recorded as %+v", calls)
+				}
+			})
+		})
+	}
+}
+
 // A stream is whole once the event that ends it has come, however its connection ends, and also if it does not for long.
 func TestBreaksOffAfterTheEnd(t *testing.T) {
 	t.Parallel()

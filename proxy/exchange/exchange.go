@@ -169,7 +169,7 @@ func deliver(ctx context.Context, r *relay) error {
 	case r.plan.Translated && encoding != "":
 		return r.unusable("is encoded as " + encoding + ", which was not asked for")
 	case r.reply.Buffered != nil:
-		return r.whole()
+		return r.whole(ctx)
 	case !r.plan.Translated && (encoding != "" || !r.recorded && (!r.plan.hide.Usage || !r.reply.Stream())):
 		return r.verbatim(encoding)
 	case r.plan.Translated && !r.in.Stream:

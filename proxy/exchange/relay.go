@@ -2,6 +2,7 @@ package exchange
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -23,7 +24,7 @@ type relay struct {
 }
 
 // whole relays a reply that has been received whole.
-func (r *relay) whole() error {
+func (r *relay) whole(ctx context.Context) error {
 	r.count(r.reply.Buffered)
 	if r.reply.More {
 		if r.plan.Translated || r.plan.replay {
@@ -51,7 +52,7 @@ func (r *relay) whole() error {
 	}
 	r.w.Header().Set("Content-Length", strconv.Itoa(length))
 	r.begin(r.reply.Status)
-	return r.sendLast(visible)
+	return r.sendLast(ctx, visible)
 }
 
 // visible returns the parts of a whole reply that the agent gets.
@@ -196,8 +197,8 @@ func (r *relay) charge() {
 }
 
 // sendLast sends the rest of a reply. While the call has no sequence id, the agent gets
-// all but the last byte, so that only the end is delayed.
-func (r *relay) sendLast(parts [][]byte) error {
+// all but the last byte, so that only the end is delayed. It fails if the agent has not waited for that.
+func (r *relay) sendLast(ctx context.Context, parts [][]byte) error {
 	if !r.entry.HasSequenceID() {
 		for len(parts) > 0 && len(parts[len(parts)-1]) == 0 {
 			parts = parts[:len(parts)-1]
@@ -212,8 +213,14 @@ func (r *relay) sendLast(parts [][]byte) error {
 		}
 		r.entry.AwaitSequence()
 	}
+	if gone(ctx) {
+		return context.Cause(ctx)
+	}
 	return r.send(parts...)
 }
+
+// gone reports whether the agent has left. Writing to it may still succeed.
+func gone(ctx context.Context) bool { return errors.Is(context.Cause(ctx), context.Canceled) }
 
 // send writes to the agent and flushes. The idle timeout of the backend is suspended
 // meanwhile, because the agent may be slow.

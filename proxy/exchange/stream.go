@@ -73,6 +73,9 @@ func relayStream(ctx context.Context, r *relay) error {
 		if over || whole {
 			r.entry.AwaitSequence()
 		}
+		if fault == nil && !had && gone(ctx) { // it has not waited for this piece
+			return context.Cause(ctx)
+		}
 		r.reply.Outlast(whole)
 		if len(b.out) > 0 {
 			if err := r.send(b.out); err != nil && (!had || !whole) {
