@@ -82,9 +82,17 @@ func (c *Console) Styled(write func(w io.Writer) error) error {
 	return outputError(err)
 }
 
+// OutputError is why standard output cannot be written.
+type OutputError struct{ Err error }
+
+func (e *OutputError) Error() string { return "write to standard output: " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *OutputError) Unwrap() error { return e.Err }
+
 func outputError(err error) error {
 	if err != nil {
-		return fmt.Errorf("write to standard output: %w", err)
+		return &OutputError{err}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -21,6 +22,9 @@ func (c *Console) WriteFile(path string, write func(w io.Writer) error) (err err
 		return taken
 	}
 	partial, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".partial-*")
+	if failed, ok := errors.AsType[*fs.PathError](err); ok { // without the name of the partial file
+		err = fmt.Errorf("%s: must be in a folder that exists and can be written to: %w", path, failed.Err)
+	}
 	if err != nil {
 		return err
 	}

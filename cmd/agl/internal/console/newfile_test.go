@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -23,6 +24,10 @@ func TestNewFile(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("%v is left behind, %v", left, err)
+	}
+	gone := filepath.Join(dir, "gone", "all.jsonl")
+	if err := new(Console).WriteFile(gone, half); !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), gone+": must be in a folder that exists and can be written to: ") {
+		t.Errorf("in a folder that does not exist: %v", err)
 	}
 	whole := func(w io.Writer) error {
 		_, err := io.WriteString(w, "whole")

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/internal/secret"
 	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/store"
@@ -201,9 +202,15 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
+// unwrapped reports whether an error is none of a store: none at all, an interrupt, or one of standard output.
+func unwrapped(err error) bool {
+	_, ofOutput := errors.AsType[*console.OutputError](err)
+	return err == nil || ofOutput || errors.Is(err, context.Canceled)
+}
+
 // Wrap names the store in an error of a call to it.
 func (f *Store) Wrap(err error) error {
-	if err == nil || errors.Is(err, context.Canceled) {
+	if unwrapped(err) {
 		return err
 	}
 	hint := ""
@@ -219,7 +226,7 @@ func (f *Store) Wrap(err error) error {
 // Wrap names the store in an error of a call to it.
 func (f *StoreOrRun) Wrap(err error) error {
 	switch {
-	case err == nil || errors.Is(err, context.Canceled):
+	case unwrapped(err):
 		return err
 	case f.Folder != "":
 		return fmt.Errorf("store of %s: %w", f.Folder, err)

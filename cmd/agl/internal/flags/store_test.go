@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 )
 
@@ -21,5 +22,9 @@ func TestWrapSilentServer(t *testing.T) {
 	}
 	if err := f.Wrap(context.Canceled); !errors.Is(err, context.Canceled) || err.Error() != context.Canceled.Error() {
 		t.Errorf("an interrupted command: %v", err)
+	}
+	failed := &console.OutputError{Err: errors.New("the disk is full")}
+	if err := f.Wrap(failed); err != error(failed) {
+		t.Errorf("output that cannot be written is no error of the store: %v", err)
 	}
 }
