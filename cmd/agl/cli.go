@@ -246,6 +246,9 @@ func (m *Main) ParseFlags(args []string) (err error) {
 	if err != nil {
 		return usageError(err)
 	}
+	if err := checkEmptyFlags(parsed); err != nil {
+		return err
+	}
 	if err := checkTokens(parsed); err != nil {
 		return err
 	}
@@ -283,6 +286,29 @@ func checkEmpty(app *kong.Application, args []string) error {
 		}
 		if arg == "" && (i == 0 || !takesValue[args[i-1]]) {
 			return fmt.Errorf("argument %d is empty: a variable of the shell that is not set? (see %s --help)", i+1, programName())
+		}
+	}
+	return nil
+}
+
+// checkEmptyFlags refuses an empty value of a flag, as [checkEmpty] does of an argument: --rollout "$ID" of a variable that is not set would
+// choose all. Tokens and certificates may be empty, where a script leaves it to its variables whether there is one.
+func checkEmptyFlags(parsed *kong.Context) error {
+	for _, given := range parsed.Path {
+		if given.Flag == nil {
+			continue
+		}
+		empty := false
+		switch value := given.Flag.Target.Interface().(type) {
+		case flags.Token, flags.Path:
+		case flags.Database:
+			empty = value.Name == ""
+		default:
+			kind := given.Flag.Target.Kind()
+			empty = (kind == reflect.String || kind == reflect.Slice) && given.Flag.Target.Len() == 0
+		}
+		if empty {
+			return fmt.Errorf("--%s: needs a value, got an empty one (see %s%s --help)", given.Flag.Name, programName(), strings.TrimPrefix(parsed.Selected().FullPath(), "agl"))
 		}
 	}
 	return nil

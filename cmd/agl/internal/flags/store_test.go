@@ -24,7 +24,7 @@ func TestWrapSilentServer(t *testing.T) {
 		t.Errorf("an interrupted command: %v", err)
 	}
 	failed := &console.OutputError{Err: errors.New("the disk is full")}
-	if err := f.Wrap(failed); err != error(failed) {
+	if err := f.Wrap(failed); err == nil || err.Error() != failed.Error() {
 		t.Errorf("output that cannot be written is no error of the store: %v", err)
 	}
 }
