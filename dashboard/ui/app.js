@@ -3,9 +3,10 @@ import { render } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { html } from "./lib/html.js";
 import { go, href, keepAddress, route, settle } from "./route.js";
-import { lapsed, learn, oidcLogin, session, signIn, signOut, unauthorized } from "./api.js";
-import { connection, follow } from "./live.js";
+import { here, lapsed, learn, oidcLogin, session, signIn, signOut, unauthorized } from "./api.js";
+import { absence, connection, follow } from "./live.js";
 import { retryAfter, useKeys } from "./hooks.js";
+import { visible } from "./lib/format.js";
 import { Empty, Guard } from "./components/basic.js";
 import { Overview } from "./pages/overview.js";
 import { Rollouts } from "./pages/rollouts.js";
@@ -28,7 +29,10 @@ const views = [
   { path: "keys", name: "Access", page: Keys },
 ];
 
-const connectionWords = { live: "live", connecting: "connecting", paused: "paused", lost: "connection lost", refused: "not allowed", ended: "signed out" };
+// project is the name of the store's project, if it is one of several behind this address.
+const project = /[/]p[/]([a-z0-9-]+)[/][^/]*$/.exec(here)?.[1];
+
+const connectionWords = { live: "live", connecting: "connecting", paused: "paused", lost: "connection lost", refused: "not allowed", absent: "no store", ended: "signed out" };
 
 function App() {
   const { path } = route.value;
@@ -37,7 +41,7 @@ function App() {
   const view = views.find((v) => v.path === (path[0] || ""));
   const Page = view && (path[2] ? Object.hasOwn(view.parts || {}, path[2]) && view.parts[path[2]] : path[1] ? view.detail : view.page);
   useEffect(() => {
-    document.title = (path.length ? path.join(" · ") : "Overview") + " – agl";
+    document.title = [path.length ? path.join(" · ") : "Overview", project, "agl"].filter(Boolean).join(" – ");
     main.current?.focus({ preventScroll: true });
   }, [path.join("/")]);
   // Also where no size changes: two orders of one list have the same height. And again with the next frame: a list that is empty and full again between
@@ -68,6 +72,7 @@ function App() {
     <header class="top">
       <a class="skip" href=${href(path, route.value.params)} onClick=${() => main.current.focus()}>Skip to content</a>
       <a class="brand" href=${href([])}>agl</a>
+      ${project && html`<span class="project"><span class="hidden">project </span>${project}</span>`}
       <nav aria-label="Views">${views.map((v) => html`<a key=${v.path} href=${href(v.path ? [v.path] : [])} aria-current=${v === view ? "page" : undefined}>${v.name}</a>`)}</nav>
       <span class="connection ${connection.value}" role="status">${connectionWords[connection.value]}</span>
       ${signedIn && html`<button class="small" title=${"Signed in as " + session.value.identity.name} onClick=${leave}>Sign out</button>`}
@@ -75,6 +80,7 @@ function App() {
     </header>
     <main ref=${main} tabindex="-1">
       ${signedIn && failure && html`<p class="notice bad" role="alert">${failure}</p>`}
+      ${absence.value && html`<p class="notice bad" role="alert">There is no store at this address: ${visible(absence.value)}</p>`}
       ${unauthorized.value ? html`<${SignIn} />` : Page ? html`<${Guard} key=${path.slice(0, 4).join("/")}><${Page} id=${path[1]} path=${path} /></${Guard}>` : html`<${Empty} title="There is no such view."><a href=${href([])}>To the overview</a></${Empty}>`}
     </main>
     ${help && html`<${Help} close=${() => setHelp(false)} />`}`;

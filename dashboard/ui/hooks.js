@@ -111,12 +111,22 @@ export function useKeys(handlers) {
       if (typing && event.key !== "Escape") return;
       const handler = latest.current[event.key];
       if (!handler) return;
+      if (event.key.startsWith("Arrow") && event.target.closest?.(".text")) return; // they scroll it
       if (event.key === "Enter" && event.target.closest?.("a, button, summary")) return;
       event.preventDefault();
       handler(event);
     };
     addEventListener("keydown", press);
     return () => removeEventListener("keydown", press);
+  }, []);
+}
+
+// useTick draws a component again every ten seconds: what it says depends on the time.
+export function useTick() {
+  const [, tick] = useState(0);
+  useEffect(() => {
+    const timer = setInterval(() => document.hidden || tick((n) => n + 1), 10_000);
+    return () => clearInterval(timer);
   }, []);
 }
 

@@ -2,8 +2,12 @@
 import { signal } from "@preact/signals";
 import { events, relearn, signIns, unauthorized } from "./api.js";
 
-// connection is "live", "connecting", "paused" (the tab is hidden), "lost", "refused" (the key may not read) or "ended" (with the sign-in).
+// connection is "live", "connecting", "paused" (the tab is hidden), "lost", "refused" (the key may not read), "absent" (there is no store) or
+// "ended" (with the sign-in).
 export const connection = signal("connecting");
+
+// absence is what the server has said of a store that it does not have, such as one of a project that is archived, until it is there again.
+export const absence = signal("");
 
 const listeners = new Set();
 let abort = null;
@@ -24,10 +28,11 @@ export function tell(event) {
 }
 
 async function run(controller) {
-  let refused = false;
+  let why = "lost";
   try {
     for await (const event of events(since, controller.signal)) {
       connection.value = "live";
+      absence.value = "";
       failures = 0;
       if (event.id) since = event.id;
       tell(event);
@@ -39,10 +44,11 @@ async function run(controller) {
       connection.value = "ended";
       return; // until the reader has signed in
     }
-    refused = err.status === 403;
+    if (err.status === 403) why = "refused";
+    if (err.status === 404) [why, absence.value] = ["absent", err.message];
   }
   if (controller.signal.aborted) return;
-  connection.value = refused ? "refused" : "lost";
+  connection.value = why;
   failures++;
   timer = setTimeout(start, Math.min(500 * 2 ** failures, 10_000) * (0.5 + Math.random() / 2));
 }

@@ -210,9 +210,28 @@ test("a key is made, shown with its end, and revoked", async () => {
   await page.getByText(/shown this once: agl_/).waitFor();
   const row = page.getByRole("row").filter({ hasText: "for a while" });
   await row.getByText("in 89 d", { exact: true }).waitFor();
+  // An empty field is for ever; nothing else is.
+  const create = page.getByRole("button", { name: "Create", exact: true });
+  await page.getByLabel("Name").fill("for ever");
+  for (const [typed, allowed] of [["0", false], ["-1", false], ["1e", false], ["0.5", true], ["", true]]) {
+    await page.getByLabel("Days").fill("");
+    await page.getByLabel("Days").pressSequentially(typed);
+    await page.waitForFunction((allowed) => [...document.querySelectorAll(".key-form button")].find((b) => b.textContent === "Create").disabled !== allowed, allowed);
+  }
+  await create.click();
+  await page.getByRole("row").filter({ hasText: "for ever" }).getByText("never", { exact: true }).waitFor();
   page.once("dialog", (dialog) => dialog.accept());
   await row.getByRole("button", { name: "Revoke" }).click();
   await row.getByText("revoked", { exact: true }).waitFor();
+  await done();
+});
+
+test("an open page says of a key that it has expired", async () => {
+  await api("keys", { method: "POST", body: JSON.stringify({ name: "for a moment", scopes: ["read"], expire_seconds: 3 }) });
+  const { page, done } = await open("keys");
+  const row = page.getByRole("row").filter({ hasText: "for a moment" });
+  await row.getByText("expired", { exact: true }).waitFor();
+  assert.equal(await row.getByRole("button", { name: "Revoke" }).count(), 0);
   await done();
 });
 
@@ -327,6 +346,33 @@ test("the page works behind a path", async () => {
   await done();
 });
 
+test("the page of a project names it, and says that it is archived, until it is there again", async () => {
+  const projects = process.env.AGL_PAGE_PROJECTS;
+  const archive = async (on) => assert.ok((await fetch(projects + "/v1/agl/projects/search", { method: "POST", headers: { Authorization: "Bearer " + token, "Content-Type": "application/json" }, body: JSON.stringify({ archived: on }) })).ok);
+  const { page, done } = await open("rollouts", { address: projects + "/p/search/" });
+  await page.getByText("No rollouts yet.").waitFor();
+  await page.locator(".project", { hasText: "search" }).waitFor();
+  assert.equal(await page.title(), "rollouts – search – agl");
+  await archive(true);
+  await page.getByText("There is no store at this address: the project search is archived").waitFor();
+  await page.goto(projects + "/p/search/#/rollouts/ro-1");
+  await page.getByRole("button", { name: "Try again" }).waitFor();
+  assert.equal(await page.getByText("There is no rollout").count(), 0);
+  await archive(false);
+  await page.getByText("There is no rollout ro-1").waitFor();
+  assert.equal(await page.getByText("is archived").count(), 0);
+  await done([/404/]);
+});
+
+test("in a low window, as at a zoom of 400 %, the views are not behind the head of the page", async () => {
+  const { page, done } = await open("rollouts", { width: 320 });
+  await page.locator("tbody tr").first().waitFor();
+  await page.setViewportSize({ width: 320, height: 256 });
+  await page.evaluate(() => scrollTo(0, 400));
+  await page.waitForFunction(() => document.querySelector(".top").getBoundingClientRect().bottom <= 0);
+  await done();
+});
+
 test("what changes is seen without a reload, and nothing is asked while the tab is hidden", async () => {
   const { page, done } = await open("rollouts?q=&status=queuing");
   await page.getByText("No rollout matches.").waitFor();
@@ -383,6 +429,13 @@ test("the overview follows the latest resources, and failures and versions whose
   await fail("and again");
   hold();
   await failure.getByText("and again").waitFor();
+  // Of tasks that were enqueued together, those that have failed last are shown.
+  const tasks = await api("queues/rollouts/enqueue", { method: "POST", body: JSON.stringify({ rollouts: [...Array(10)].map((_, i) => ({ input: "task " + i })) }) });
+  for (const { rollout_id } of tasks) {
+    const { attempt } = await api(`rollouts/${rollout_id}/attempts`, { method: "POST", body: "{}" });
+    await api(`rollouts/${rollout_id}/attempts/${attempt.attempt_id}`, { method: "POST", body: JSON.stringify({ status: "failed" }) });
+  }
+  await page.waitForFunction((ids) => [...document.querySelectorAll(".failures li a")].map((a) => a.textContent).join() === ids, tasks.map((t) => t.rollout_id).reverse().slice(0, 8).join());
   await done();
 });
 
@@ -872,6 +925,20 @@ async function reply(content) {
   return id;
 }
 
+test("arrows scroll the text that has the focus, and select spans elsewhere", async () => {
+  const id = await reply(Array(400).fill("word").join("\n"));
+  const { page, done } = await open(`rollouts/${id}?tab=timeline&span=0000000000000001`);
+  const value = page.getByRole("row", { name: "gen_ai.completion.0.content" }).locator(".text");
+  await value.focus();
+  await page.keyboard.press("ArrowDown");
+  await page.waitForFunction(() => document.activeElement.scrollTop > 0);
+  await page.locator("#span-0000000000000001.selected").waitFor();
+  await page.getByRole("tree").focus();
+  await page.keyboard.press("ArrowDown");
+  await page.locator("#span-0000000000000002.selected").waitFor();
+  await done();
+});
+
 test("the details of a span are in a narrow window, too", async () => {
   const id = await reply("word ".repeat(3000));
   const { page, done } = await open("rollouts/" + id, { width: 600 });
@@ -882,6 +949,37 @@ test("the details of a span are in a narrow window, too", async () => {
   assert.ok(top > 0 && bottom <= 900, `they are from ${top} to ${bottom} px of 900`);
   await page.getByRole("tab", { name: "Timeline" }).click();
   await page.locator(".chip").getByText("0.3", { exact: true }).waitFor(); // and not 0.30000000000000004
+  await done();
+});
+
+test("an exception that is an event of a span is in the conversation, once however many spans it ended, and in the details", async () => {
+  const { rollout_id, attempt } = await api("rollouts", { method: "POST", body: JSON.stringify({ input: "what is raised" }) });
+  const shared = { rollout_id, attempt_id: attempt.attempt_id, trace_id: "ef".repeat(16), attributes: { n: 1 }, links: [], start_time: 10, end_time: 12, context: null, parent: null, resource: { attributes: {}, schema_url: "" } };
+  const raised = (type, message, timestamp) => ({ name: "exception", timestamp, attributes: { "exception.type": type, "exception.message": message, "exception.stacktrace": "File <b>agent.py</b>, line 3", "exception.escaped": "False" } });
+  const failed = { status_code: "ERROR", description: "<b>boom</b>" };
+  const spans = [
+    { name: "agent", parent_id: null, status: failed, events: [raised("ValueError", "<b>boom</b>", 11.5)] },
+    { name: "tool", parent_id: "000000000000ee01", status: failed, events: [raised("TimeoutError", "slow", 10.25), { name: "retry", timestamp: 10.5, attributes: { "wait.seconds": 3 } }, raised("ValueError", "<b>boom</b>", 11)] },
+    { name: "caught", parent_id: "000000000000ee01", status: { status_code: "OK", description: null }, events: [raised("KeyError", "expected", null)] },
+  ];
+  for (const [i, span] of spans.entries()) await api("spans", { method: "POST", body: JSON.stringify({ ...shared, ...span, sequence_id: i + 1, span_id: "000000000000ee0" + (i + 1) }) });
+  await api(`rollouts/${rollout_id}/attempts/${attempt.attempt_id}`, { method: "POST", body: JSON.stringify({ status: "failed" }) });
+  const { page, done } = await open("rollouts/" + rollout_id);
+  const shown = page.locator(".conversation .message.bad");
+  await shown.first().waitFor();
+  assert.equal(await shown.count(), 1);
+  await shown.getByText("<b>boom</b>", { exact: true }).waitFor();
+  await shown.getByText("stack trace").click();
+  await shown.getByText("File <b>agent.py</b>, line 3").waitFor();
+  await shown.getByRole("button", { name: "tool" }).click();
+  const panel = page.getByRole("complementary", { name: "Span" });
+  await panel.getByRole("heading", { name: "retry after 500 ms" }).waitFor();
+  await panel.getByRole("row", { name: "wait.seconds 3" }).waitFor();
+  assert.deepEqual(await panel.locator("section h4").allInnerTexts(), ["exception after 250 ms", "TimeoutError", "exception after 1.00 s", "ValueError", "retry after 500 ms"]);
+  await page.getByRole("tab", { name: "Timeline" }).click();
+  await page.locator(".row", { hasText: "caught" }).click();
+  await panel.getByText("KeyError").waitFor();
+  await panel.getByRole("row", { name: "exception.escaped False" }).waitFor();
   await done();
 });
 
@@ -1016,6 +1114,15 @@ test("rows are walked by keys", async () => {
   await page.keyboard.press("3");
   await page.getByRole("heading", { name: "Rollouts" }).waitFor();
   await help.waitFor({ state: "hidden" });
+  await done();
+});
+
+test("the pages of a list are in its own order, whatever it is sorted by", async () => {
+  const { page, done } = await open("rollouts?sort=reward&order=asc");
+  await page.getByRole("button", { name: "Next", exact: true }).click();
+  await page.waitForURL("**offset=50");
+  await page.getByRole("button", { name: "Previous", exact: true }).click();
+  await page.waitForURL("**order=asc");
   await done();
 });
 

@@ -80,7 +80,7 @@ func TestPage(t *testing.T) {
 	}
 	prefix := behindPrefix(t, server.URL())
 	cmd := exec.CommandContext(t.Context(), "node", "--test", "--test-reporter=spec", "--test-timeout=600000", "--test-concurrency=1", "page.test.mjs", "runs.test.mjs")
-	cmd.Env = append(os.Environ(), "AGL_PAGE_URL="+server.URL(), "AGL_PAGE_PREFIX="+prefix, "AGL_PAGE_TOKEN="+token, "AGL_PAGE_IDS="+string(ids))
+	cmd.Env = append(os.Environ(), "AGL_PAGE_URL="+server.URL(), "AGL_PAGE_PREFIX="+prefix, "AGL_PAGE_PROJECTS="+projects(t, dir), "AGL_PAGE_TOKEN="+token, "AGL_PAGE_IDS="+string(ids))
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
 	process.Silent(t, "the browser's console", out)
@@ -113,6 +113,14 @@ func behindPrefix(t *testing.T, store string) string {
 	}))
 	t.Cleanup(server.Close)
 	return server.URL + prefix
+}
+
+// projects starts a server with the project search.
+func projects(t *testing.T, dir string) (url string) {
+	t.Helper()
+	server := process.Store(t, aglBinary, "projects", dir, "--projects", filepath.Join(dir, "projects"))
+	command(t, dir, aglBinary, "project", "create", "search", "--store", server.URL())
+	return server.URL()
 }
 
 // add runs a rollout that emits the spans.

@@ -42,6 +42,46 @@ test("a run's curves follow it, and runs are drawn over each other", async () =>
   await left.context().close(); // the browser reports the 400 to the console
 });
 
+test("an open list says of a run that it was not heard from", async () => {
+  const { page, done } = await open("workers");
+  const heard = Date.now() / 1000 - 597;
+  await page.route("**/v1/agl/runs?*", (r) => r.fulfill({ json: { total: 1, items: [{ run_id: "ru-1", name: "", algorithm: "grpo", status: "running", step: 1, metrics: {}, metadata: {}, error: "", start_time: heard, update_time: heard, end_time: null }] } }));
+  await page.goto(base + "#/runs");
+  await page.getByText("not heard from for 10 min").waitFor();
+  await done();
+});
+
+test("runs that are older than the newest ones are compared, too, and can be left out again", async () => {
+  const { page, done } = await open("workers");
+  await page.route("**/v1/agl/runs?limit=200", async (r) => {
+    const answer = await r.fetch().then((a) => a.json());
+    await r.fulfill({ json: { ...answer, total: 300, items: answer.items.filter((run) => run.run_id !== made.run) } });
+  });
+  await page.goto(base + `#/runs/${made.other}?compare=${made.run}`);
+  await page.getByText(/^The newest \d+ of 300 runs[.]/).waitFor();
+  await page.getByRole("checkbox", { name: made.run, checked: true }).waitFor();
+  await page.getByRole("link", { name: "Choose among all" }).click();
+  await page.waitForURL(`**/#/runs?compare=${made.other}%2C${made.run}`);
+  await page.getByRole("checkbox", { name: "Compare calculator", checked: true }).waitFor();
+  await page.goBack();
+  await page.getByRole("checkbox", { name: "calculator " + made.run, checked: true }).click();
+  await page.waitForURL("**/#/runs/" + made.other);
+  await done();
+});
+
+test("metrics of runs that are no longer shown are not kept", async () => {
+  const { page, done } = await open("runs/" + made.other);
+  const steps = page.getByRole("region", { name: "Steps of the run" });
+  await steps.locator("tbody tr").nth(3).waitFor();
+  await page.goto(base + "#/runs/" + made.run);
+  await page.locator("figure.chart", { hasText: "Seconds by phase" }).waitFor();
+  const again = page.waitForRequest((r) => r.url().includes(made.other + "/metrics"));
+  await page.goto(base + "#/runs/" + made.other);
+  assert.doesNotMatch((await again).url(), /from=/);
+  await steps.locator("tbody tr").nth(3).waitFor();
+  await done();
+});
+
 test("curves of values that are odd are drawn, and many runs fit into a small window", async () => {
   const odd = [];
   for (const name of ["what is too large to be true", "flat", "a run with a name so long that no line of a small window holds it"]) {

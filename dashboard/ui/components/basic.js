@@ -1,17 +1,14 @@
 // The small parts of which pages are made.
-import { useEffect, useErrorBoundary, useState } from "preact/hooks";
+import { useErrorBoundary, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
+import { useTick } from "../hooks.js";
 import { ago, dateTime, visible } from "../lib/format.js";
 
 export const Status = ({ value }) => html`<span class="status status-${String(value).replace(/[^a-z]/g, "")}">${value}</span>`;
 
 // Time shows how long ago something was, or what say makes of it, and the exact time on demand.
 export function Time({ at, say = ago }) {
-  const [, tick] = useState(0);
-  useEffect(() => {
-    const timer = setInterval(() => document.hidden || tick((n) => n + 1), 10_000);
-    return () => clearInterval(timer);
-  }, []);
+  useTick();
   return at ? html`<time datetime=${new Date(at * 1000).toISOString()} title=${dateTime(at)}>${say(at)}</time>` : "–";
 }
 

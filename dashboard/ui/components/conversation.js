@@ -62,7 +62,7 @@ export function Conversation({ rollout, spans, items, read, onSpan, rate }) {
   const [most, setMost] = useState(itemsAtFirst);
   const shown = items.length > most ? [...items.slice(0, most / 2), null, ...items.slice(-most / 2)] : items;
   const { known, error } = useMessages(spans, shown, read);
-  return html`${error && html`<${Failure} error=${error} />`}<div class="conversation">${shown.map((item) => (item ? html`<${kinds[item.kind]} key=${item.span.span_id} rollout=${rollout} item=${item} said=${known.get(item.span.span_id)} read=${read} onSpan=${onSpan} rate=${rate} />`
+  return html`${error && html`<${Failure} error=${error} />`}<div class="conversation">${shown.map((item) => (item ? html`<${kinds[item.kind]} key=${item.kind + item.span.span_id} rollout=${rollout} item=${item} said=${known.get(item.span.span_id)} read=${read} onSpan=${onSpan} rate=${rate} />`
     : html`<p key="between"><button onClick=${() => setMost(most * 5)}>Show more of the ${count(items.length - most)} between</button></p>`))}</div>`;
 }
 
@@ -121,6 +121,6 @@ const Reward = ({ item, onSpan }) => html`<div class="reward"><button class="lin
 
 const Note = ({ item }) => html`<article class="message note"><h4>message</h4><${Text} value=${item.text} /></article>`;
 
-const Exception = ({ item }) => html`<article class="message bad"><h4>${oneLine(item.type)}</h4><${Text} value=${item.text} />${item.trace && html`<details><summary>stack trace</summary><${Text} class="code" value=${item.trace} /></details>`}</article>`;
+export const Exception = ({ item, onSpan }) => html`<article class="message bad"><h4>${oneLine(item.type)}${onSpan && html`<button class="link" onClick=${() => onSpan(item.span)}>${oneLine(item.span.name, 80)}</button>`}</h4><${Text} value=${item.text} />${item.trace && html`<details><summary>stack trace</summary><${Text} class="code" value=${item.trace} /></details>`}</article>`;
 
 const kinds = { call: Call, reward: Reward, note: Note, exception: Exception };

@@ -43,9 +43,9 @@ function Head({ column, sort, onSort }) {
 export function Pages({ offset, limit, total, go }) {
   if (total <= limit && offset === 0) return html`<p class="pages">${total.toLocaleString()} in all</p>`;
   return html`<nav class="pages" aria-label="Pages">
-    <button disabled=${offset === 0} onClick=${() => go(Math.max(0, offset - limit))}>Newer</button>
+    <button disabled=${offset === 0} onClick=${() => go(Math.max(0, offset - limit))}>Previous</button>
     <span>${(offset + 1).toLocaleString()}–${Math.min(offset + limit, total).toLocaleString()} of ${total.toLocaleString()}</span>
-    <button disabled=${offset + limit >= total} onClick=${() => go(offset + limit)}>Older</button>
+    <button disabled=${offset + limit >= total} onClick=${() => go(offset + limit)}>Next</button>
   </nav>`;
 }
 

@@ -159,17 +159,30 @@ export const outline = [
   "gen_ai.prompt.0.role", "gen_ai.completion.0.role",
 ];
 
-// entries are the calls, rewards, notes and exceptions of an attempt in order; trained says what a step has computed of a call.
+// isException tells the events in which OpenTelemetry records exceptions.
+export const isException = (event) => event.name === "exception" && Boolean(event.attributes?.["exception.type"] ?? event.attributes?.["exception.message"]);
+
+// exception reads what the attributes of a span, or of an event, say of an exception.
+export const exception = (attributes) => ({ type: said(attributes["exception.type"]) || "error", text: said(attributes["exception.message"]), trace: said(attributes["exception.stacktrace"]) });
+
+// passing tells an exception that a span has let through to its parent, which then has an event of its own.
+const passing = (parent, { attributes }) => JSON.stringify([parent, attributes["exception.type"], attributes["exception.message"]]);
+
+// entries are the calls, rewards, notes and exceptions of an attempt in order; trained says what a step has computed of a call. Of an
+// exception that ended several spans, the innermost is shown.
 export function entries(spans) {
   const shown = [];
   const wanted = new Set(calls(spans));
   const learned = trained(spans);
+  const passedOn = new Set(spans.flatMap((s) => (failed(s) && s.parent_id ? (s.events || []).filter(isException).map((e) => passing(s.parent_id, e)) : [])));
   for (const span of spans) {
     const reward = rewards(span);
     if (reward) shown.push({ kind: "reward", span, reward, ...posted(span, spans) });
     else if (span.name === "agentlightning.message") shown.push({ kind: "note", span, text: said(span.attributes["agentlightning.message.body"]) });
-    else if (span.name === "agentlightning.exception" || (failed(span) && span.attributes?.["exception.message"])) {
-      shown.push({ kind: "exception", span, type: said(span.attributes["exception.type"]) || "error", text: said(span.attributes["exception.message"]), trace: said(span.attributes["exception.stacktrace"]) });
+    else if (span.name === "agentlightning.exception" || (failed(span) && span.attributes?.["exception.message"])) shown.push({ kind: "exception", span, ...exception(span.attributes) });
+    else if (failed(span)) {
+      const last = span.events?.findLast(isException);
+      if (last && !passedOn.has(passing(span.span_id, last))) shown.push({ kind: "exception", span, ...exception(last.attributes) });
     }
     if (!wanted.has(span)) continue;
     shown.push({ kind: "call", ...chat(span), trained: learned.get(span.span_id) });

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { del, get, post } from "../api.js";
-import { emptied, useQuery } from "../hooks.js";
+import { emptied, useQuery, useTick } from "../hooks.js";
 import { now } from "../lib/clock.js";
 import { oneLine, until } from "../lib/format.js";
 import { Act, Empty, Failure, Loading, Time } from "../components/basic.js";
@@ -23,6 +23,7 @@ function state(k) {
 }
 
 export function Keys() {
+  useTick(); // keys expire
   const { data, error, reload } = useQuery((abort) => get("keys", {}, abort), [], (e) => e.kind === "document" && (e.document || "").startsWith("key/"));
   if (!data) return error ? html`<${Failure} error=${error} retry=${reload} />` : html`<${Loading} />`;
   return html`
@@ -37,9 +38,11 @@ function Create({ done }) {
   const [name, setName] = useState("");
   const [chosen, setChosen] = useState(["read"]);
   const [days, setDays] = useState("90");
+  const [odd, setOdd] = useState(false); // no number, for which a browser says that the field is empty
+  const wrong = odd || (days !== "" && !(Number(days) > 0));
   const [made, setMade] = useState(null);
   const create = async () => {
-    const key = await post("keys", { name: name.trim(), scopes: chosen, expire_seconds: (Number(days) || 0) * 86400 });
+    const key = await post("keys", { name: name.trim(), scopes: chosen, expire_seconds: Number(days) * 86400 });
     setMade(key);
     setName(emptied(name));
     done();
@@ -48,8 +51,8 @@ function Create({ done }) {
   return html`<form class="key-form" onSubmit=${(e) => e.preventDefault()}>
     <label>Name <input value=${name} maxlength="200" onInput=${(e) => setName(e.target.value)} placeholder="what it is for" /></label>
     <fieldset><legend>Scopes</legend>${scopes.map(([s, may]) => html`<label key=${s} title=${may}><input type="checkbox" checked=${chosen.includes(s)} onChange=${() => toggle(s)} /> ${s}</label>`)}</fieldset>
-    <label>Days, empty for ever <input type="number" min="0" max="36500" value=${days} onInput=${(e) => setDays(e.target.value)} /></label>
-    <${Act} run=${create} disabled=${!name.trim() || chosen.length === 0}>Create</${Act}>
+    <label>Days, empty for ever <input type="number" step="any" value=${days} aria-invalid=${wrong ? "true" : undefined} onInput=${(e) => (setDays(e.target.value), setOdd(e.target.validity.badInput))} /></label>
+    <${Act} run=${create} disabled=${!name.trim() || chosen.length === 0 || wrong}>Create</${Act}>
     ${made && html`<p role="status">The key ${oneLine(made.name, 60)}, shown this once: <code class="mono">${made.key}</code> <button type="button" onClick=${() => setMade(null)}>Done</button></p>`}
   </form>`;
 }

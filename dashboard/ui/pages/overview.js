@@ -36,7 +36,7 @@ async function load(abort) {
   ]);
   const [resources, failures] = await Promise.all([
     since("resources", statistics.total_resources, () => get("resources", { limit: 1, sort_by: "update_time", sort_order: "desc" }, abort)),
-    since("failures", byStatus.failed, () => get("rollouts", { status_in: "failed", sort_by: "start_time", sort_order: "desc", limit: 8 }, abort)),
+    since("failures", byStatus.failed, () => get("rollouts", { status_in: "failed", sort_by: "end_time", sort_order: "desc", limit: 8 }, abort)),
   ]);
   return { statistics, busy: busy.total, resources, failures, byStatus, calls, freshIn };
 }

@@ -62,7 +62,7 @@ const read = async (id, abort) => {
   try {
     return await find("resources/" + encodeURIComponent(id), abort);
   } catch (err) {
-    if (err.status === 404) return { resources: {}, gone: true };
+    if (err.status === 410) return { resources: {}, gone: true };
     throw err;
   }
 };

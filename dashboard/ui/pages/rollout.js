@@ -6,9 +6,9 @@ import { onEvent, tell } from "../live.js";
 import { emptied, passing, pause, retryAfter, still, useQuery } from "../hooks.js";
 import { go, href, route, setParams } from "../route.js";
 import { count, dateTime, number, oneLine, plural, seconds, visible } from "../lib/format.js";
-import { calls, entries, outline, took as spanTook } from "../lib/span.js";
+import { calls, entries, exception, isException, outline, took as spanTook } from "../lib/span.js";
 import { Act, Copy, download, Empty, Failure, Guard, JSONText, Loading, Status, Text, Time } from "../components/basic.js";
-import { Conversation } from "../components/conversation.js";
+import { Conversation, Exception } from "../components/conversation.js";
 import { Timeline } from "../components/timeline.js";
 import { notLearned, outcome } from "../lib/group.js";
 
@@ -23,7 +23,7 @@ export function Rollout({ id }) {
       return { rollout, attempts: attempts.items };
     },
     [id], (e) => e.rollout_id === id);
-  if (error?.status === 404) return html`<${Gone} id=${id} />`;
+  if (error?.status === 410) return html`<${Gone} id=${id} />`;
   if (!data) return error ? html`<${Failure} error=${error} retry=${reload} />` : html`<${Loading} />`;
   const { rollout, attempts } = data;
   const chosen = attempts.find((a) => a.attempt_id === route.value.params.attempt) || attempts.at(-1);
@@ -229,9 +229,28 @@ function SpanDetails({ outline: span, read, close }) {
       <div><dt>Span</dt><dd class="mono">${span.span_id}</dd></div>
     </dl>
     ${span.status?.description && html`<${Text} class="bad" value=${span.status.description} />`}
+    ${span.events?.length > 0 && html`<${Events} span=${span} />`}
     <h3>Attributes</h3>
     ${error && html`<${Failure} error=${error} retry=${reload} />`}${!whole && !error && html`<${Loading} />`}
-    <table class="attributes"><tbody>${Object.entries(whole?.attributes || {}).map(([k, v]) => html`<tr key=${k}><th scope="row">${visible(k)}</th><td><${Text} class="value" value=${typeof v === "string" ? v : JSON.stringify(v)} /></td></tr>`)}</tbody></table>
+    <${Attributes} of=${whole?.attributes} />
     ${whole && html`<div class="actions"><${Copy} text=${JSON.stringify(whole, null, 2)} label="Copy JSON" /></div>`}
   </aside>`;
+}
+
+const Attributes = ({ of }) => html`<table class="attributes"><tbody>${Object.entries(of || {}).map(([k, v]) => html`<tr key=${k}><th scope="row">${visible(k)}</th><td><${Text} class="value" value=${typeof v === "string" ? v : JSON.stringify(v)} /></td></tr>`)}</tbody></table>`;
+
+const eventsAtFirst = 50;
+const saidOfException = /^exception[.](type|message|stacktrace)$/;
+
+// Events shows what happened during a span, and when: exceptions first, which usually come last.
+function Events({ span }) {
+  const [most, setMost] = useState(eventsAtFirst);
+  const raised = span.events.filter(isException);
+  const events = [...raised, ...span.events.filter((e) => !isException(e))];
+  const after = (e) => (e.timestamp === null || span.start_time === null ? "" : "after " + seconds(e.timestamp - span.start_time));
+  const rest = (e, i) => (i < raised.length ? Object.fromEntries(Object.entries(e.attributes).filter(([k]) => !saidOfException.test(k))) : e.attributes);
+  return html`<h3>Events</h3>
+    ${events.slice(0, most).map((e, i) => html`<section key=${i}><h4>${oneLine(e.name)} <small>${after(e)}</small></h4>
+      ${i < raised.length && html`<${Exception} item=${exception(e.attributes)} />`}<${Attributes} of=${rest(e, i)} /></section>`)}
+    ${events.length > most && html`<button class="small" onClick=${() => setMost(most * 5)}>Show more of ${plural(events.length, "event")}</button>`}`;
 }

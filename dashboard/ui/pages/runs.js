@@ -2,7 +2,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { get, here } from "../api.js";
-import { useQuery } from "../hooks.js";
+import { useQuery, useTick } from "../hooks.js";
 import { go, href, route, setParams } from "../route.js";
 import { columns, layout, trained } from "../lib/metrics.js";
 import { count, dateTime, number, oneLine, seconds, silent, visible } from "../lib/format.js";
@@ -15,7 +15,10 @@ const list = (text) => (text || "").split(",").filter(Boolean);
 const isRun = (e) => e.kind === "document" && e.document.startsWith("run/");
 const reward = (r) => r.metrics["validation/pass_rate"] ?? r.metrics["validation/reward_mean"] ?? r.metrics.reward_mean ?? r.metrics.pass_rate;
 
-const RunStatus = ({ run }) => html`<${Status} value=${run.status} />${silent(run) && html` <small>${silent(run)}</small>`}`;
+function RunStatus({ run }) {
+  useTick();
+  return html`<${Status} value=${run.status} />${silent(run) && html` <small>${silent(run)}</small>`}`;
+}
 
 export function Runs() {
   const { compare } = route.value.params;
@@ -84,6 +87,7 @@ export function Run({ id }) {
   const all = [id, ...others];
   const concerns = (e) => isRun(e) && all.includes(e.document.slice("run/".length));
   const load = async (abort) => {
+    for (const other of known.keys()) if (!all.includes(other)) known.delete(other); // a run may have a hundred MB of metrics
     const runs = await Promise.all([read(id, abort), ...others.map((o) => beside(o, abort))]);
     return { runs, freshIn: runs.some((r) => r.partly) ? wholeEvery : 0 };
   };
@@ -97,7 +101,7 @@ export function Run({ id }) {
     ${error && html`<${Failure} error=${error} retry=${reload} />`}
     <${Facts} run=${run} />
     ${run.metadata.search && html`<p><a href=${href(["runs", id, "prompts"])}>Its prompts: the tree of candidates, their scores, and what each changed</a></p>`}
-    <${Compare} id=${id} others=${others} />
+    <${Compare} id=${id} others=${others} runs=${runs} />
     ${gone.map((r) => html`<p key=${r.gone} class="notice">The run ${visible(r.gone)} cannot be compared: ${visible(r.why)}</p>`)}
     <${Curves} runs=${runs.filter((r) => !r.gone)} open=${(step) => go(["runs", id, "steps", String(step)])} />`;
 }
@@ -115,14 +119,19 @@ function Facts({ run }) {
     ${Object.keys(settings).length > 0 && html`<details><summary>Settings</summary><${JSONText} value=${settings} /></details>`}`;
 }
 
+const runsAtOnce = 200;
+
 // Compare chooses the runs that are drawn over this one.
-function Compare({ id, others }) {
+function Compare({ id, others, runs }) {
   const [open, setOpen] = useState(others.length > 0);
-  const { data } = useQuery((abort) => (open ? get("runs", { limit: 200 }, abort) : null), [open], isRun);
+  const { data } = useQuery((abort) => (open ? get("runs", { limit: runsAtOnce }, abort) : null), [open], isRun);
+  const newest = (data?.items || []).filter((r) => r.run_id !== id);
+  const older = data ? others.filter((o) => !newest.some((r) => r.run_id === o)).map((o) => ({ run_id: o, name: runs.find((r) => r.run_id === o)?.name ?? "" })) : [];
   const toggle = (o) => setParams({ compare: (others.includes(o) ? others.filter((x) => x !== o) : [...others, o]).join(",") });
   return html`<details open=${open} onToggle=${(e) => setOpen(e.currentTarget.open)}><summary>Compare with other runs</summary>
     ${data && data.items.length < 2 && html`<p class="muted">This is the only run of the store.</p>`}
-    <fieldset class="runs"><legend>Runs</legend>${(data?.items || []).filter((r) => r.run_id !== id).map((r) => html`<label key=${r.run_id} class="check">
+    ${data && data.total > data.items.length && html`<p class="muted">The newest ${count(data.items.length)} of ${count(data.total)} runs. <a href=${href(["runs"], { compare: [id, ...others].join(",") })}>Choose among all</a></p>`}
+    <fieldset class="runs"><legend>Runs</legend>${[...older, ...newest].map((r) => html`<label key=${r.run_id} class="check">
       <input type="checkbox" checked=${others.includes(r.run_id)} onChange=${() => toggle(r.run_id)} /><bdi>${oneLine(r.name, 40)}</bdi> <span class="mono">${oneLine(r.run_id)}</span></label>`)}</fieldset>
   </details>`;
 }
