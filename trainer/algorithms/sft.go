@@ -120,14 +120,26 @@ func (a *SFT) New(p Parts) (Run, error) {
 func (v *trainingView) onSFTStep(r sft.Report) {
 	v.step = r.Step
 	if s := r.Selected; s != nil {
-		v.display.Notice(fmt.Sprintf("round %d learns from %d of %d rollouts, of %d tasks: mean reward %.3f of all, %.3f of those",
-			r.Round, s.Kept, s.Rollouts, s.Tasks, s.RewardMean, s.KeptMean))
+		v.display.Notice(fmt.Sprintf("round %d learns from %s", r.Round, selectedText(s)))
 	}
 	u := display.Update{Rows: []display.Row{v.stepsRow()}}
 	if r.Updates > 0 && (r.Step%lossSteps == 0 || r.Step == r.Steps) {
 		u.Line = fmt.Sprintf("step %d/%d  loss %.3f", r.Step, r.Steps, r.Loss)
 	}
 	v.display.Update(u)
+}
+
+// selectedText says which rollouts a round learns from. Those of a round that keeps none have no mean.
+func selectedText(s *sft.Selected) string {
+	count := func(n int) string { return display.Count(int64(n)) }
+	if s.Kept > 0 {
+		return fmt.Sprintf("%s of %s rollouts, of %s tasks: mean reward %.3f of all, %.3f of those", count(s.Kept), count(s.Rollouts), count(s.Tasks), s.RewardMean, s.KeptMean)
+	}
+	masked := 0
+	for _, n := range s.Masked {
+		masked += n
+	}
+	return fmt.Sprintf("none of %s rollouts, of which %s are rejected and %s are masked: mean reward %.3f", count(s.Rollouts), count(s.Rejected), count(masked), s.RewardMean)
 }
 
 // sftRun is a run of SFT.
@@ -145,8 +157,7 @@ func (r *sftRun) Result() Result {
 	s := r.Summary()
 	sentence := fmt.Sprintf("%d optimizer steps, %s rollouts made.", s.Step, display.Count(int64(s.Totals.Rollouts)))
 	if c := s.Selected; c != nil {
-		sentence += fmt.Sprintf("\n\nThe last round learned from %s of %s rollouts, of %s tasks: mean reward %.3f of all, %.3f of those.",
-			display.Count(int64(c.Kept)), display.Count(int64(c.Rollouts)), display.Count(int64(c.Tasks)), c.RewardMean, c.KeptMean)
+		sentence += fmt.Sprintf("\n\nThe last round learned from %s.", selectedText(c))
 	}
 	return Result{
 		Summary: SFTSummary{summarize(s.Summary), s.Selected}, Report: reportTraining(sentence, s.Summary), Text: validationText(s.Summary),
