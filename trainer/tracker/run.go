@@ -134,12 +134,34 @@ func member(run *agl.Run, name string) any {
 // Heartbeat tells the store that the run is under way, until Close.
 func (r *Run) Heartbeat(ctx context.Context, logger *slog.Logger) {
 	r.stop = background.Start(ctx, func(ctx context.Context) {
+		heard := r.started.UpdateTime
 		for backoff.Sleep(ctx, heartbeatInterval) == nil {
-			if _, err := r.runs.UpdateRun(ctx, agl.UpdateRunParams{RunID: r.ID()}); err != nil && ctx.Err() == nil {
+			run, err := r.runs.UpdateRun(ctx, agl.UpdateRunParams{RunID: r.ID()})
+			switch silent := run.UpdateTime.Time().Sub(heard.Time()); {
+			case err == nil && silent >= silentAfter && isExclusive(&run):
+				r.warnOfOthers(ctx, logger, run.UpdateTime.Time(), silent)
+			case err != nil && ctx.Err() == nil:
 				logger.WarnContext(ctx, "the store does not hear that the run is under way", "run_id", r.ID(), "error", err)
+			}
+			if err == nil {
+				heard = run.UpdateTime
 			}
 		}
 	})
+}
+
+// warnOfOthers names the runs that were started while this one counted as ended: its process was suspended, or its store away.
+func (r *Run) warnOfOthers(ctx context.Context, logger *slog.Logger, now time.Time, silent time.Duration) {
+	others, err := UnderWay(ctx, r.runs, now)
+	if err != nil {
+		logger.WarnContext(ctx, "the store does not say which runs are under way", "error", err)
+	}
+	for i := range others {
+		if other := &others[i]; other.RunID != r.ID() {
+			logger.WarnContext(ctx, "another run was started in the store while it did not hear from this one; runners of both take rollouts from one queue, which the first to end closes: end one of them",
+				"other", other.RunID, "name", cmp.Or(other.Name, other.Algorithm), "silent", silent.Round(time.Second))
+		}
+	}
 }
 
 // ID returns the id of the run.

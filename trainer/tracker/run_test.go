@@ -201,6 +201,38 @@ func TestRunAlone(t *testing.T) {
 	})
 }
 
+// TestRunSuspended: a run that was silent for so long that another one was started says so when it is heard from again.
+func TestRunSuspended(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		runs := &away{Runs: agl.RunsOf(memorytest.Open(t))}
+		start := func(runs agl.Runs, id string) (*tracker.Run, *strings.Builder) {
+			t.Helper()
+			run, err := tracker.NewRun(t.Context(), runs, agl.StartRunParams{RunID: id, Metadata: []byte(`{"exclusive":true}`)})
+			if err == nil {
+				err = run.Alone(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var log strings.Builder
+			run.Heartbeat(t.Context(), slog.New(slog.NewTextHandler(&log, nil)))
+			return run, &log
+		}
+		suspended, log := start(runs, "suspended")
+		runs.err, runs.back = agl.Errorf(agl.CodeUnavailable, "suspended"), time.Now().Add(3*time.Minute)
+		time.Sleep(2 * time.Minute)
+		other, quiet := start(runs.Runs, "other")
+		time.Sleep(10 * time.Minute)
+		if err := errors.Join(suspended.Close(t.Context(), nil), other.Close(t.Context(), nil)); err != nil {
+			t.Error(err)
+		}
+		if n := strings.Count(log.String(), "other=other"); n != 1 || quiet.Len() > 0 {
+			t.Errorf("%d warnings of the other run, want one, and none there: %q\n%s", n, quiet, log)
+		}
+	})
+}
+
 // TestRunsAtTheSameTime: of two runs that have both started, the earlier goes on.
 func TestRunsAtTheSameTime(t *testing.T) {
 	t.Parallel()
