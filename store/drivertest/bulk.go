@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/agl-go/agl"
@@ -18,6 +19,7 @@ func bulkTests() map[string]func(*harness) {
 		"5,000 rollouts in one batch":       testManyRollouts,
 		"a rollout of 10,000 spans":         testLongRollout,
 		"everything of a large load exists": testManyLoaded,
+		"pages of spans, one by one":        testSpanPages,
 	}
 }
 
@@ -111,6 +113,66 @@ func testLongRollout(d *harness) {
 			d.Fatalf("span %d is %s, want %s", i, s.Payload, payloads[i])
 		}
 	}
+}
+
+// testSpanPages reads spans page after page while others are added, which may come before what was read. Some have the same
+// sequence id.
+func testSpanPages(d *harness) {
+	attempts := []*agl.Attempt{attempt("r", 1, agl.AttemptFailed, ""), attempt("r", 2, agl.AttemptRunning, "")}
+	d.apply(driver.Changes{Rollouts: created(rollout("r", agl.RolloutRunning)), Attempts: begun(attempts...)})
+	source := rand.New(rand.NewPCG(5, 6))
+	added := 0
+	add := func(n int) {
+		var c driver.Changes
+		for range n {
+			c.Spans = append(c.Spans, spanOf(attempts[added%2], fmt.Sprintf("s%d", added), int64(source.IntN(30))))
+			added++
+		}
+		d.apply(c)
+	}
+	add(90)
+	for round := range 2 {
+		for _, attemptID := range []string{"", "at-1", "at-2", agl.LatestAttempt} {
+			for _, limit := range []int{3, 20} {
+				p := agl.QuerySpansParams{RolloutID: "r", AttemptID: attemptID, Paging: agl.Paging{Limit: limit}}
+				for total := 1; p.Offset < total; p.Offset += limit {
+					all := p
+					all.Paging = agl.Paging{Limit: -1}
+					want, _ := d.orderedSpans(all)
+					var got []string
+					got, total = d.orderedSpans(p)
+					equal(d, "total", total, len(want))
+					equal(d, fmt.Sprintf("spans of attempt %q from %d on, in round %d", attemptID, p.Offset, round), fmt.Sprint(got),
+						fmt.Sprint(want[p.Offset:min(p.Offset+limit, total)]))
+					if p.Offset%7 == 6 && added < 130 {
+						add(2)
+					}
+				}
+			}
+		}
+	}
+	// The next attempt is the latest one, and has as many spans as the one before it.
+	p := agl.QuerySpansParams{RolloutID: "r", AttemptID: agl.LatestAttempt, Paging: agl.Paging{Limit: 30}}
+	_, total := d.orderedSpans(p)
+	next := attempt("r", 3, agl.AttemptRunning, "")
+	c := driver.Changes{Attempts: begun(next)}
+	for i := range total {
+		c.Spans = append(c.Spans, spanOf(next, fmt.Sprintf("n%d", i), int64(i)))
+	}
+	d.apply(c)
+	p.Offset = 30
+	got, _ := d.orderedSpans(p)
+	equal(d, "the first span of the second page of the new attempt", got[0], c.Spans[30].SpanID)
+}
+
+// orderedSpans returns the ids of the spans of a query, and the total.
+func (d *harness) orderedSpans(p agl.QuerySpansParams) (ids []string, total int) {
+	d.Helper()
+	page := must(d.QuerySpans(d.ctx, p))(d)
+	for i := range page.Items {
+		ids = append(ids, page.Items[i].SpanID)
+	}
+	return ids, page.Total
 }
 
 // testManyLoaded loads thousands of records at once, half of which exist.

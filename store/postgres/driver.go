@@ -22,6 +22,7 @@ type Driver struct {
 	log    *slog.Logger
 
 	batch    batch
+	ends     pageEnds
 	turn     chan struct{} // capacity 1: the sender owns the batch
 	lastNow  atomic.Uint64 // the time of the last batch, as the bits of a float64
 	listener listener

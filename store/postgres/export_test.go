@@ -37,6 +37,13 @@ func Statements() map[string]string {
 	}
 }
 
+// LaterPage returns the statement for the page of 50 spans at an offset, after a reader has read the page before it.
+func LaterPage(p agl.QuerySpansParams, sequence int64) (sql string, args []any) {
+	p.Limit = 50
+	s := spanSearch(p, pageEnd{sequence: sequence, passed: p.Offset - 1})
+	return s.page.sql, stored(s.page.args)
+}
+
 // WriterParams are the settings of the connection of the batches.
 func WriterParams(url string) (map[string]string, error) {
 	parsed, err := parse(Config{URL: url}.withDefaults())

@@ -247,28 +247,6 @@ func latestOf(rolloutID string) string {
 	return `(SELECT a.attempt_id FROM attempts a WHERE a.rollout_id = ` + rolloutID + ` ORDER BY a.sequence_id DESC, a.ordinal DESC LIMIT 1)`
 }
 
-// QuerySpans implements driver.Driver.
-func (d *Driver) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[driver.StoredSpan], error) {
-	always := []sqlstore.Condition{{SQL: `s.rollout_id = ?`, Args: []any{p.RolloutID}}}
-	// Attempts count their spans.
-	total := selection{`SELECT COALESCE(sum(a.span_count), 0)::bigint FROM attempts a WHERE a.rollout_id = $1`, []any{p.RolloutID}}
-	switch p.AttemptID {
-	case "":
-	case agl.LatestAttempt:
-		always = append(always, sqlstore.Condition{SQL: `s.attempt_id = ` + latestOf("?"), Args: []any{p.RolloutID}})
-		total.sql += ` AND a.attempt_id = ` + latestOf("$1")
-	default:
-		always = append(always, sqlstore.Condition{SQL: `s.attempt_id = ?`, Args: []any{p.AttemptID}})
-		total.sql += ` AND a.attempt_id = $2`
-		total.args = append(total.args, p.AttemptID)
-	}
-	q := sqlstore.Postgres.Spans(p, always...)
-	s := searchFor("spans", storedColumns, `spans s`, &q, p.Paging, &total)
-	s.guard = &selection{`SELECT evicted FROM rollouts WHERE rollout_id = $1`, []any{p.RolloutID}}
-	evicted := agl.Errorf(agl.CodeEvicted, "Spans for rollout %s have been evicted", p.RolloutID)
-	return find(ctx, d, s, evicted, func(r *row) (driver.StoredSpan, error) { return r.stored(p.RolloutID) })
-}
-
 // storedColumns are the columns of row.stored.
 const storedColumns = `s.attempt_id, s.span_id, s.checksum, s.payload, s.base`
 
