@@ -3,8 +3,6 @@ package algorithm
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"iter"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/durable"
+	"github.com/agl-go/agl/internal/randomid"
 )
 
 // SessionParams are the arguments of [OpenSession].
@@ -202,9 +201,7 @@ func OpenSession(ctx context.Context, p SessionParams) (_ *Session, err error) {
 
 // newRun returns a name for a run.
 func newRun(algorithm string) string {
-	var id [6]byte
-	_, _ = rand.Read(id[:]) // never fails
-	return algorithm + "-" + hex.EncodeToString(id[:])
+	return algorithm + "-" + randomid.Hex(6)
 }
 
 func (s *Session) openModel(ctx context.Context) (err error) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/agl-go/agl/internal/randomid"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/anthropic"
 	"github.com/agl-go/agl/proxy/openai"
@@ -54,7 +55,7 @@ func (g *Gateway) translate(path string, body jsontext.Value, start time.Time) (
 	var err error
 	switch path {
 	case responses:
-		o := openai.ResponsesOptions{Created: start.Unix(), ID: "resp_" + newID()}
+		o := openai.ResponsesOptions{Created: start.Unix(), ID: "resp_" + randomid.Hex(16)}
 		chat, to, err = openai.ResponsesToChat(g.named(body), o)
 	case messages:
 		to = &anthropic.ChatReply{}

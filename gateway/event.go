@@ -2,8 +2,6 @@ package gateway
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"math"
 	"net/http"
 	"slices"
@@ -12,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/randomid"
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
@@ -48,11 +47,9 @@ func (e *event) span(r *rollout) agl.Span {
 	o := rawjson.NewObject(make([]byte, 0, len(e.data)+192))
 	o.Key(keyRecord)
 	o = e.appendJSON(o, "")
-	var ids [24]byte
-	_, _ = rand.Read(ids[:]) // never fails
 	s := agl.Span{
 		RolloutID: r.storeID(), AttemptID: r.Attempt.AttemptID,
-		TraceID: hex.EncodeToString(ids[:16]), SpanID: hex.EncodeToString(ids[16:]), Name: "agl.event." + e.kind,
+		TraceID: randomid.Hex(16), SpanID: randomid.Hex(8), Name: "agl.event." + e.kind,
 		Status:    agl.SpanStatus{Code: agl.StatusOK},
 		StartTime: agl.Some(e.timestamp), EndTime: agl.Some(e.timestamp),
 		Extra: o.End(),

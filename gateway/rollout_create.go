@@ -2,8 +2,6 @@ package gateway
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"net/http"
 	"slices"
 	"strconv"
@@ -12,6 +10,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
+	"github.com/agl-go/agl/internal/randomid"
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
@@ -23,7 +22,7 @@ func (g *Gateway) createRollouts(w http.ResponseWriter, r *http.Request) error {
 	p := agl.CreateRolloutsParams{Rollouts: make([]agl.CreateRollout, len(asked))}
 	for i := range asked {
 		if asked[i].id == "" {
-			asked[i].id = newID()
+			asked[i].id = randomid.Hex(16)
 		}
 	}
 	groups(asked)
@@ -86,13 +85,6 @@ func (g *Gateway) created(ctx context.Context, stored agl.AttemptedRollout, aske
 		}
 		stored = made[0]
 	}
-}
-
-// newID returns 32 hexadecimal digits.
-func newID() string {
-	var raw [16]byte
-	_, _ = rand.Read(raw[:]) // never fails
-	return hex.EncodeToString(raw[:])
 }
 
 // creations reads the body of POST /api/rollouts.

@@ -3,8 +3,6 @@ package proxy
 import (
 	"container/list"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -20,6 +18,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/backoff"
 	"github.com/agl-go/agl/internal/httpserver"
+	"github.com/agl-go/agl/internal/randomid"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/openai"
 )
@@ -228,13 +227,13 @@ func readEmission(body []byte, traceparent string) (agl.Span, error) {
 		if span.SpanID != "" {
 			return agl.Span{}, fmt.Errorf("span_id: got %q, must be 16 hex digits", span.SpanID)
 		}
-		span.SpanID = randomHex(8)
+		span.SpanID = randomid.Hex(8)
 	}
 	if parent := traceparentForm.FindStringSubmatch(traceparent); parent != nil {
 		span.TraceID, span.ParentID = parent[1], agl.Some(parent[2])
 		span.Parent = &agl.SpanContext{TraceID: parent[1], SpanID: parent[2], IsRemote: true}
 	} else {
-		span.TraceID = randomHex(16)
+		span.TraceID = randomid.Hex(16)
 	}
 	span.Context = &agl.SpanContext{TraceID: span.TraceID, SpanID: span.SpanID}
 	return span, nil
@@ -244,12 +243,6 @@ var (
 	traceparentForm = regexp.MustCompile(`^00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}$`)
 	spanIDForm      = regexp.MustCompile(`^[0-9a-f]{16}$`)
 )
-
-func randomHex(n int) string {
-	id := make([]byte, n)
-	rand.Read(id)
-	return hex.EncodeToString(id)
-}
 
 // attributes returns the name and the attributes of the span.
 func (e *emission) attributes() (name string, attrs []agl.Attr, err error) {

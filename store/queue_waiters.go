@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/randomid"
 	"github.com/agl-go/agl/store/driver"
 )
 
@@ -241,7 +242,7 @@ func (w *unitOfWork) startAttempt(e *rolloutEntry, worker agl.Null[string]) *agl
 	if e.latest != nil {
 		prior = e.latest.cur.SequenceID
 	}
-	r, a := beginAttempt(*e.cur, prior, newID("at-", attemptIDBytes), worker, w.now)
+	r, a := beginAttempt(*e.cur, prior, "at-"+randomid.Hex(attemptIDBytes), worker, w.now)
 	w.setRollout(e, &r)
 	return w.addAttempt(e, &a).cur
 }

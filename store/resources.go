@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/randomid"
 	"github.com/agl-go/agl/store/driver"
 )
 
@@ -100,7 +101,7 @@ func (s *Store) putResources(ctx context.Context, key *idempotencyKey, id string
 		}
 	}, func(w *unitOfWork) (agl.ResourcesUpdate, error) {
 		for !upsert && w.resources[id] != nil {
-			id = newID("rs-", resourcesIDBytes)
+			id = "rs-" + randomid.Hex(resourcesIDBytes)
 		}
 		u := agl.ResourcesUpdate{ResourcesID: id, CreateTime: w.now, UpdateTime: w.now, Version: 1, Resources: resources}
 		if old := w.resources[id]; old != nil {
@@ -126,7 +127,7 @@ func (s *Store) AddResources(ctx context.Context, p agl.AddResourcesParams) (agl
 	invalid := cmp.Or(checkIDs(givenText{"idempotency_key", p.IdempotencyKey}), p.Resources.Validate())
 	return do(ctx, s, "AddResources", invalid, func() (agl.ResourcesUpdate, error) {
 		key := newKey("add_resources", p.IdempotencyKey, nil, p.Resources.AppendJSON)
-		return s.putResources(ctx, key, newID("rs-", resourcesIDBytes), false, p.KeepLatest, p.Resources)
+		return s.putResources(ctx, key, "rs-"+randomid.Hex(resourcesIDBytes), false, p.KeepLatest, p.Resources)
 	})
 }
 

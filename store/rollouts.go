@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/randomid"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/store/driver"
 )
@@ -27,7 +28,7 @@ func newRollout(e *agl.EnqueueRollout) (r agl.Rollout, err error) {
 		return r, err
 	}
 	r = agl.Rollout{
-		RolloutID:   newID("ro-", rolloutIDBytes),
+		RolloutID:   "ro-" + randomid.Hex(rolloutIDBytes),
 		Input:       e.Input,
 		Mode:        e.Mode,
 		ResourcesID: e.ResourcesID,
@@ -49,7 +50,7 @@ func newRollout(e *agl.EnqueueRollout) (r agl.Rollout, err error) {
 func (w *unitOfWork) admit(given *agl.Rollout, status agl.RolloutStatus) *rolloutEntry {
 	r := *given
 	for w.rollouts[r.RolloutID] != nil {
-		r.RolloutID = newID("ro-", rolloutIDBytes)
+		r.RolloutID = "ro-" + randomid.Hex(rolloutIDBytes)
 	}
 	r.StartTime = w.now
 	r.Status = status

@@ -1,8 +1,6 @@
 package store
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"math"
 	"slices"
 	"strings"
@@ -35,13 +33,6 @@ const (
 	attemptIDBytes   = 4
 	resourcesIDBytes = 6
 )
-
-// newID returns the prefix and n random bytes in hex.
-func newID(prefix string, n int) string {
-	var raw [8]byte
-	_, _ = rand.Read(raw[:n]) // never fails
-	return string(hex.AppendEncode([]byte(prefix), raw[:n]))
-}
 
 // maxIDBytes bounds ids and keys. Every database can index this many bytes.
 const maxIDBytes = 1024

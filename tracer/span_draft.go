@@ -2,20 +2,19 @@ package tracer
 
 import (
 	"cmp"
-	"crypto/rand"
-	"encoding/hex"
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/randomid"
 )
 
 // fromDraft returns the span that a draft describes, with generated ids and times where the draft has none.
 func fromDraft(d agl.SpanDraft) agl.Span {
 	if d.TraceID == "" {
-		d.TraceID = newID(16)
+		d.TraceID = randomid.Hex(16)
 	}
 	if d.SpanID == "" {
-		d.SpanID = newID(8)
+		d.SpanID = randomid.Hex(8)
 	}
 	if d.StartTime == 0 {
 		d.StartTime = agl.TimestampOf(time.Now())
@@ -32,11 +31,4 @@ func fromDraft(d agl.SpanDraft) agl.Span {
 		span.Parent = &agl.SpanContext{TraceID: d.TraceID, SpanID: d.ParentID}
 	}
 	return span
-}
-
-// newID returns n ≤ 16 random bytes in hex.
-func newID(n int) string {
-	var b [16]byte
-	rand.Read(b[:n])
-	return hex.EncodeToString(b[:n])
 }

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/randomid"
 )
 
 const scopeName = "github.com/agl-go/agl/tracer"
@@ -154,7 +155,7 @@ func (t *Trace) check(s *agl.Span) error {
 func (t *Trace) completed(s agl.Span) agl.Span {
 	s.RolloutID, s.AttemptID = t.rolloutID, t.attemptID
 	if s.SpanID == "" {
-		s.SpanID = newID(8)
+		s.SpanID = randomid.Hex(8)
 	}
 	if s.TraceID == "" {
 		s.TraceID = t.traceID.String()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/modelerror"
+	"github.com/agl-go/agl/internal/randomid"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/openai"
 	"github.com/agl-go/agl/proxy/record"
@@ -289,7 +290,7 @@ func (c *modelCall) finish(err error) {
 		attrs = append(attrs, agl.Attr{Key: attrTruncated, Value: true})
 	}
 	draft := agl.SpanDraft{
-		Name: agl.SpanChatCompletion, SpanID: newID(8), TraceID: c.trace.TraceID(), ParentID: c.parent,
+		Name: agl.SpanChatCompletion, SpanID: randomid.Hex(8), TraceID: c.trace.TraceID(), ParentID: c.parent,
 		StartTime: agl.TimestampOf(c.start), EndTime: agl.TimestampOf(end),
 		Status: agl.SpanStatus{Code: agl.StatusOK},
 	}

@@ -3,8 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,6 +16,7 @@ import (
 	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/cmd/agl/internal/policydir"
 	"github.com/agl-go/agl/internal/durable"
+	"github.com/agl-go/agl/internal/randomid"
 	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/proxy/openai"
 	"github.com/agl-go/agl/tinker"
@@ -50,9 +49,7 @@ func (c *policyServeCommand) Validate() (err error) {
 	if c.MaxModels < 1 {
 		return fmt.Errorf("--max-models=%d: must be at least 1", c.MaxModels)
 	}
-	var instance [4]byte
-	rand.Read(instance[:])
-	cfg := policy.Config{Instance: hex.EncodeToString(instance[:])}
+	cfg := policy.Config{Instance: randomid.Hex(4)}
 	if c.Model == "" {
 		if c.model, err = c.Checked(); err != nil {
 			return err

@@ -1,14 +1,13 @@
 package exchange
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/agl-go/agl/internal/httpbody"
+	"github.com/agl-go/agl/internal/randomid"
 	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/proxy/anthropic"
 	"github.com/agl-go/agl/proxy/openai"
@@ -161,7 +160,7 @@ func (p *planner) planTranslated(pl *plan, to upstream.Target, ids bool) error {
 		near = &anthropic.ChatReply{}
 		pl.asked, err = anthropic.ToChat(pl.asked, anthropic.ChatOptions{Hosted: hosted})
 	case record.Responses:
-		pl.asked, near, err = openai.ResponsesToChat(pl.asked, openai.ResponsesOptions{Hosted: hosted, Created: p.start.Unix(), ID: "resp_" + randomID()})
+		pl.asked, near, err = openai.ResponsesToChat(pl.asked, openai.ResponsesOptions{Hosted: hosted, Created: p.start.Unix(), ID: "resp_" + randomid.Hex(16)})
 	case record.Chat, record.Completion:
 	}
 	if err != nil {
@@ -193,12 +192,6 @@ func (p *planner) planTranslated(pl *plan, to upstream.Target, ids bool) error {
 	}
 	pl.Translated = true
 	return nil
-}
-
-func randomID() string {
-	var random [16]byte
-	_, _ = rand.Read(random[:]) // never fails; it ends the program instead
-	return hex.EncodeToString(random[:])
 }
 
 // unknownURL is the code of the error for a path that the backend of a model does not have.

@@ -3,9 +3,7 @@ package archive
 import (
 	"bufio"
 	"context"
-	"crypto/rand"
 	"encoding/base64"
-	"encoding/hex"
 	"io"
 	"slices"
 	"strconv"
@@ -16,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/randomid"
 	"github.com/agl-go/agl/internal/spandelta"
 	"github.com/agl-go/agl/store/driver"
 	"github.com/agl-go/agl/store/internal/spanchain"
@@ -74,10 +73,8 @@ type exporter struct {
 }
 
 func (e *exporter) header(driverName string) error {
-	var id [8]byte
-	_, _ = rand.Read(id[:]) // never fails
 	return e.marshal(kindHeader, &header{
-		Format: formatName, Version: formatVersion, ExportID: "ex-" + hex.EncodeToString(id[:]),
+		Format: formatName, Version: formatVersion, ExportID: "ex-" + randomid.Hex(8),
 		Created: agl.TimestampOf(time.Now()), Driver: driverName,
 	})
 }

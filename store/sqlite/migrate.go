@@ -2,12 +2,11 @@ package sqlite
 
 import (
 	"context"
-	"crypto/rand"
 	"embed"
-	"encoding/hex"
 	"strconv"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/randomid"
 	"github.com/agl-go/agl/store/internal/sqlstore"
 )
 
@@ -138,7 +137,5 @@ func populate(ctx context.Context, c *conn) error {
 // newIdentity returns an id that distinguishes this file, and its events, from all
 // others.
 func newIdentity() string {
-	var identity [6]byte
-	_, _ = rand.Read(identity[:]) // never fails
-	return hex.EncodeToString(identity[:])
+	return randomid.Hex(6)
 }
