@@ -74,8 +74,8 @@ func (c *Config) readFile(f attemptFolder) ([]byte, error) {
 	return fs.ReadFile(dir, resultFile)
 }
 
-// printedResult reads the result from standard output: from its last line or, if that is something else, from the
-// only earlier line that reports a reward.
+// printedResult reads the result from standard output: from its last line, from an object of several lines at its end or, if that
+// is something else, from the only earlier line that reports a reward.
 func printedResult(stdout *output) (result, error) {
 	output, dropped := stdout.end()
 	limit := len(output)
@@ -83,6 +83,14 @@ func printedResult(stdout *output) (result, error) {
 	end := bytes.LastIndexByte(output, '\n') + 1
 	if end == 0 && dropped > 0 && isCutResult(stdout.head[bytes.LastIndexByte(stdout.head, '\n')+1:], output) {
 		return result{}, agl.Errorf(agl.CodeInvalid, "last line of standard output: got a result of which the middle is lost, must have at most %d bytes; leave out what the reward does not need", limit)
+	}
+	if object := printedObject(output); object != nil {
+		switch r, err := parseResult(object); {
+		case err != nil:
+			return result{}, agl.Errorf(agl.CodeInvalid, "last lines of standard output: %w", err)
+		case r.given:
+			return r, nil
+		}
 	}
 	r, err := parseLine(output[end:])
 	if err != nil {
@@ -104,6 +112,18 @@ func printedResult(stdout *output) (result, error) {
 			"standard output: %d lines report a reward, and the last line, %.100q, is none of them; print the result that counts last", found, output[end:])
 	}
 	return r, nil
+}
+
+// printedObject returns the object of several lines with which output ends, as jq and json.dumps(…, indent=2) print one; nil if there is none.
+func printedObject(output []byte) []byte {
+	if !bytes.HasSuffix(output, []byte("\n}")) {
+		return nil
+	}
+	object := output[bytes.LastIndex(output, []byte("\n{"))+1:]
+	if !jsontext.Value(object).IsValid(rawjson.Options()) {
+		return nil
+	}
+	return object
 }
 
 // trim returns text without the spaces around it and the byte order mark before it, with which programs on Windows begin a
