@@ -141,8 +141,9 @@ class Live(unittest.TestCase):
         with self.assertRaisesRegex(agl_go.LiveError, "does not answer"):
             agl_go.late_reward("r", 1)
         self.assertEqual(len(Server.taken), sleep.call_count + 1)
-        with mock.patch.dict(os.environ, {"AGL_EMIT_URL": f"http://{self.host}"}), self.assertRaisesRegex(agl_go.EmitError, "does not answer"):
-            agl_go.emit_reward(1)
+        with mock.patch.dict(os.environ, {"AGL_EMIT_URL": f"http://{self.host}"}), mock.patch("agl_go._emit.RETRY_SECONDS", 0):
+            with self.assertRaisesRegex(agl_go.EmitError, "does not answer"):
+                agl_go.emit_reward(1)
 
     def test_metrics_of_a_run(self) -> None:
         agl_go.log_metrics(1, {"loss": 0.5, "nan": float("nan"), "validation": {"loss": 1, "ratio": {"max": "2"}}}, run="a/b", name="mine")
