@@ -353,6 +353,10 @@ test("the page of a project names it, and says that it is archived, until it is 
   await page.getByText("No rollouts yet.").waitFor();
   await page.locator(".project", { hasText: "search" }).waitFor();
   assert.equal(await page.title(), "rollouts – search – agl");
+  await page.setViewportSize({ width: 970, height: 900 }); // a long name leaves all views in sight
+  await page.locator(".project").evaluate((e) => (e.lastChild.textContent = "abcdefghi-".repeat(4)));
+  assert.ok((await page.getByRole("navigation", { name: "Views" }).evaluate((e) => e.scrollWidth - e.clientWidth)) <= 0);
+  assert.ok((await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth)) <= 0);
   await archive(true);
   await page.getByText("There is no store at this address: the project search is archived").waitFor();
   await page.goto(projects + "/p/search/#/rollouts/ro-1");
@@ -1179,6 +1183,31 @@ test("two versions of resources are compared", async () => {
   await page.locator(".versions li").nth(1).getByRole("button", { name: "compare" }).click();
   await page.locator(".diff .added").getByText("Take your time.").waitFor();
   assert.equal(await page.locator(".diff .removed").textContent(), "- removed: Be brief.");
+  await done();
+});
+
+test("in a narrow window the version of resources that is chosen is in view", async () => {
+  const items = [...Array(50)].map((_, i) => ({ resources_id: "rs-" + i, version: 1, create_time: 1, update_time: 1, resources: { a: { resource_type: "x" } } }));
+  const { page, done } = await open("workers", { width: 390 });
+  await page.route("**/v1/agl/resources?*", (r) => r.fulfill({ json: { total: 50, items } }));
+  await page.route("**/v1/agl/resources/*", (r) => r.fulfill({ json: items[1] }));
+  await page.goto(base + "#/resources");
+  await page.getByRole("button", { name: "rs-1", exact: true }).click();
+  const { bottom } = await page.getByRole("heading", { name: "rs-1" }).evaluate((e) => e.getBoundingClientRect().toJSON());
+  assert.ok(bottom < 900, `its heading ends at ${bottom} px of 900`);
+  await done();
+});
+
+test("with a contrast theme the bars of spans, tokens, and what is chosen are seen", async () => {
+  const { page, done } = await open(`rollouts/${made.chat}?tab=timeline&span=0000000000000001`);
+  await page.emulateMedia({ forcedColors: "active" });
+  const style = (selector) => page.locator(selector).first().evaluate((e) => ({ ground: getComputedStyle(e).backgroundColor, outline: getComputedStyle(e).outlineStyle }));
+  const { ground } = await style("body");
+  assert.notEqual((await style(".bar")).ground, ground);
+  for (const chosen of [".row.selected", "button[aria-selected=true]", "nav a[aria-current]"]) assert.equal((await style(chosen)).outline, "solid", chosen);
+  await page.getByRole("tab", { name: "Conversation" }).click();
+  await page.getByRole("button", { name: "tokens" }).last().click();
+  assert.notEqual((await style(".tokens .p5")).ground, ground);
   await done();
 });
 
