@@ -2,6 +2,7 @@ package yamlfile
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -108,9 +109,22 @@ func Integer[T int | int64 | uint64](to *T, limits ...Limit) Value {
 	must, schema, allows := bounded("an integer", "integer", limits)
 	return scalar(must, schema, func(r *reader, n *yaml.Node, at string) {
 		if n.Tag != "!!int" || n.Decode(to) != nil || !allows(float64(*to)) {
-			r.wrong(n, at, must)
+			r.wrong(n, at, must+largest[T](n.Value, allows))
 		}
 	})
+}
+
+// largest names the largest integer that T holds if the number in text is larger and no limit says so; otherwise it is empty.
+func largest[T int | int64 | uint64](text string, allows func(float64) bool) string {
+	most := uint64(math.MaxInt64)
+	if ^T(0) > 0 {
+		most = math.MaxUint64
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if !allows(float64(most)) || !errors.Is(err, strconv.ErrRange) && n <= most {
+		return ""
+	}
+	return fmt.Sprintf(" and of at most %d", most)
 }
 
 // Number declares a finite number within limits. Without limits it must not be negative.

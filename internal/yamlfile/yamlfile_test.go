@@ -167,6 +167,8 @@ func TestMistakes(t *testing.T) {
 		"integer: -1":                   "f.yaml:1: integer: got the number -1, must be an integer that is not negative",
 		"integer: 1.5":                  "f.yaml:1: integer: got the number 1.5, must be an integer that is not negative",
 		"seed: -1":                      "f.yaml:1: seed: got the number -1, must be an integer that is not negative",
+		"integer: 99999999999999999999": "f.yaml:1: integer: got the number 99999999999999999999, must be an integer that is not negative and of at most 9223372036854775807",
+		"seed: 18446744073709551616":    "f.yaml:1: seed: got the number 18446744073709551616, must be an integer that is not negative and of at most 18446744073709551615",
 		"number: 0":                     "f.yaml:1: number: got the number 0, must be a number above 0 and of at most 1",
 		"number: .inf":                  "f.yaml:1: number: got the number .inf, must be a number above 0 and of at most 1",
 		"number: half":                  "f.yaml:1: number: got a text, must be a number above 0 and of at most 1",
