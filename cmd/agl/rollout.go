@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/agl-go/agl"
@@ -163,7 +164,11 @@ func findRollout(ctx context.Context, store agl.Store, name string) (agl.Attempt
 	for i := range found[:min(most, len(found))] {
 		ids = append(ids, found[i].RolloutID)
 	}
-	return r, agl.Errorf(agl.CodeInvalid, "%d rollouts begin with %q (%s, …); give more of the id", len(found), name, strings.Join(ids, ", "))
+	count := strconv.Itoa(len(found))
+	if total > pageSize { // the others were not looked at
+		count = "at least " + count
+	}
+	return r, agl.Errorf(agl.CodeInvalid, "%s rollouts begin with %q (%s, …); give more of the id", count, name, strings.Join(ids, ", "))
 }
 
 // extreme finds the rollout with the highest or the lowest reward, the newest of several.
