@@ -1,7 +1,6 @@
 package agl
 
 import (
-	"bytes"
 	"errors"
 	"iter"
 	"math"
@@ -218,46 +217,9 @@ func checkAttributeValue(value []byte) bool {
 	case '{', 'n':
 		return false
 	case '[':
-		if isNumberList(value) {
-			return true
-		}
-		first := byte(0)
-		for element := range rawjson.Elements(value) {
-			kind := elementKind(element[0])
-			if first == 0 {
-				first = kind
-			}
-			if kind == 0 || kind != first {
-				return false
-			}
-		}
+		return rawjson.IsScalarList(value)
 	}
 	return true
-}
-
-// isNumberList reports whether list, which is valid JSON, holds numbers only. Most attributes are token ids, so this
-// searches for the bytes that numbers cannot contain, which is faster than parsing.
-func isNumberList(list []byte) bool {
-	for _, c := range []byte(`"[{tfn`) {
-		if bytes.IndexByte(list[1:], c) >= 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// elementKind returns the type of a list element by its first byte, 0 for a type that a list cannot hold.
-func elementKind(c byte) byte {
-	switch c {
-	case '"':
-		return '"'
-	case 't', 'f':
-		return 't'
-	case '{', '[', 'n':
-		return 0
-	default:
-		return '0'
-	}
 }
 
 // Reward is one dimension of a reward.

@@ -51,11 +51,10 @@ func flattenJSON(dst []agl.Attr, prefix string, raw jsontext.Value) []agl.Attr {
 		}
 		return dst
 	case '[':
-		elements := jsonElements(raw)
-		if uniform(elements) && prefix != "" && raw.IsValid() {
+		if prefix != "" && raw.IsValid() && rawjson.IsScalarList(raw) {
 			return append(dst, agl.Attr{Key: prefix, Value: raw})
 		}
-		for i, element := range elements {
+		for i, element := range jsonElements(raw) {
 			dst = flattenJSON(dst, join(prefix, strconv.Itoa(i)), element)
 		}
 		return dst
@@ -83,20 +82,4 @@ func jsonElements(raw jsontext.Value) []jsontext.Value {
 		return nil
 	}
 	return elements
-}
-
-// uniform reports whether elements are scalars of one kind.
-func uniform(elements []jsontext.Value) bool {
-	kind := func(v jsontext.Value) jsontext.Kind {
-		if k := v.Kind(); k != 'f' {
-			return k
-		}
-		return 't'
-	}
-	for _, e := range elements {
-		if k := kind(e); k != kind(elements[0]) || k == '{' || k == '[' || k == 'n' {
-			return false
-		}
-	}
-	return true
 }

@@ -269,6 +269,48 @@ func elements(raw []byte, yield func(value []byte) bool) (complete bool) {
 	}) >= 0
 }
 
+// IsScalarList reports whether list, which is a valid array, holds strings, numbers or booleans only, all of one type.
+func IsScalarList(list []byte) bool {
+	if isNumberList(list) {
+		return true
+	}
+	first := byte(0)
+	for element := range Elements(list) {
+		kind := scalarKind(element[0])
+		if first == 0 {
+			first = kind
+		}
+		if kind == 0 || kind != first {
+			return false
+		}
+	}
+	return true
+}
+
+// isNumberList searches for the bytes that numbers cannot contain, which is faster than parsing: most lists are token ids.
+func isNumberList(list []byte) bool {
+	for _, c := range []byte(`"[{tfn`) {
+		if bytes.IndexByte(list[1:], c) >= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// scalarKind returns the type of a value by its first byte, 0 for null, an object or an array.
+func scalarKind(c byte) byte {
+	switch c {
+	case '"':
+		return '"'
+	case 't', 'f':
+		return 't'
+	case '{', '[', 'n':
+		return 0
+	default:
+		return '0'
+	}
+}
+
 // CommonPrefix returns the length of the longest common prefix. Long ones, such as those of lists of token ids, are compared in
 // blocks.
 func CommonPrefix(a, b []byte) int {
