@@ -285,30 +285,10 @@ func (e *emission) attributes() (name string, attrs []agl.Attr, err error) {
 // rewards returns the dimensions of the reward. Errors have the names of the member with the primary one, or with all of them.
 func (e *emission) rewards(one, all string) ([]agl.Reward, error) {
 	if e.Reward != nil {
-		value, err := rewardNumber(one, e.Reward)
+		value, err := agl.ParseReward(one, e.Reward)
 		return []agl.Reward{{Name: "primary", Value: value}}, err
 	}
-	if e.Rewards.Kind() != '{' {
-		return nil, fmt.Errorf("%s: got %.100s, must be an object of numbers, true or false, the primary one first", all, e.Rewards)
-	}
-	var rewards []agl.Reward
-	for name, raw := range agl.Attributes(e.Rewards).All() {
-		value, err := rewardNumber(all+"."+name, raw)
-		if err != nil {
-			return nil, err
-		}
-		rewards = append(rewards, agl.Reward{Name: name, Value: value})
-	}
-	return rewards, nil
-}
-
-// rewardNumber reads a number, or true or false for 1 or 0, as in the result of an attempt.
-func rewardNumber(field string, raw jsontext.Value) (float64, error) {
-	value, ok := rawjson.Number(raw)
-	if !ok {
-		return 0, fmt.Errorf("%s: got %.100s, must be a finite number, true or false", field, raw)
-	}
-	return value, nil
+	return agl.ParseRewards(all, e.Rewards)
 }
 
 // objectAttributes describes a value as Agent-lightning's emit_object does: text, booleans

@@ -410,9 +410,9 @@ func (p *Proxy) rlReward(r *http.Request, _ route, s *session.Session) (int, any
 	if err := p.readSessionBody(r, &body); err != nil {
 		return 0, nil, err
 	}
-	value, err := rewardNumber("reward", body.Reward)
+	value, err := agl.ParseReward("reward", body.Reward)
 	if err != nil {
-		return 0, nil, agl.Errorf(agl.CodeInvalid, "%w", err)
+		return 0, nil, err
 	}
 	_, err = p.addReward(r.Context(), agl.AddRewardParams{RolloutID: s.RolloutID, Rewards: []agl.Reward{{Name: "primary", Value: value}}, Call: body.InteractionID})
 	return http.StatusOK, map[string]string{"message": "success"}, err

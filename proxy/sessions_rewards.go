@@ -41,7 +41,7 @@ func (r *sessionReward) params(rolloutID string) (agl.AddRewardParams, error) {
 	said := emission{Reward: r.Value, Rewards: r.Dimensions}
 	rewards, err := said.rewards("value", "dimensions")
 	if err != nil {
-		return agl.AddRewardParams{}, agl.Errorf(agl.CodeInvalid, "%w", err)
+		return agl.AddRewardParams{}, err
 	}
 	p := agl.AddRewardParams{RolloutID: rolloutID, Rewards: rewards, Call: r.Call, Turn: r.Turn, Source: r.Source, Message: r.Message, IdempotencyKey: r.IdempotencyKey}
 	if r.At != nil {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -221,39 +222,30 @@ func (r *result) readMember(member string, value jsontext.Value) error {
 		}
 		return rawjson.Unmarshal(value, &r.err)
 	case "reward":
-		return r.reward("reward", "primary", value)
-	case "rewards":
-		if value.Kind() != '{' {
-			return agl.Errorf(agl.CodeInvalid, "rewards: got %.100s, must be an object of numbers, true or false, the primary one first", value)
-		}
-		return r.dimensions(value)
-	}
-	return nil
-}
-
-func (r *result) dimensions(value jsontext.Value) error {
-	for dimension, number := range agl.Attributes(value).All() {
-		if err := r.reward("rewards."+dimension, dimension, number); err != nil {
+		number, err := agl.ParseReward("reward", value)
+		if err != nil {
 			return err
 		}
-	}
-	if len(r.rewards) == 0 {
-		return agl.Errorf(agl.CodeInvalid, "rewards: got {}, must have at least one dimension")
+		return r.add("reward", agl.Reward{Name: "primary", Value: number})
+	case "rewards":
+		rewards, err := agl.ParseRewards("rewards", value)
+		for i := 0; i < len(rewards) && err == nil; i++ {
+			err = r.add("rewards."+rewards[i].Name, rewards[i])
+		}
+		if err == nil && len(r.rewards) == 0 {
+			err = agl.Errorf(agl.CodeInvalid, "rewards: got {}, must have at least one dimension")
+		}
+		return err
 	}
 	return nil
 }
 
-func (r *result) reward(field, dimension string, value jsontext.Value) error {
+// add adds a dimension of the reward.
+func (r *result) add(field string, one agl.Reward) error {
 	r.given = true
-	number, ok := rawjson.Number(value)
-	if !ok {
-		return agl.Errorf(agl.CodeInvalid, "%s: got %.100s, must be a finite number, true or false", field, value)
+	if slices.ContainsFunc(r.rewards, func(known agl.Reward) bool { return known.Name == one.Name }) {
+		return agl.Errorf(agl.CodeInvalid, "%s: the dimension %q is given twice", field, one.Name)
 	}
-	for i := range r.rewards {
-		if r.rewards[i].Name == dimension {
-			return agl.Errorf(agl.CodeInvalid, "%s: the dimension %q is given twice", field, dimension)
-		}
-	}
-	r.rewards = append(r.rewards, agl.Reward{Name: dimension, Value: number})
+	r.rewards = append(r.rewards, one)
 	return nil
 }

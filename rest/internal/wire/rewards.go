@@ -93,30 +93,11 @@ func (r *NewReward) rewards() ([]agl.Reward, error) {
 	case value == dimensions:
 		return nil, agl.Errorf(agl.CodeInvalid, "value and dimensions: got both or neither, must be one of them")
 	case value:
-		v, err := rewardNumber("value", r.Value)
+		v, err := agl.ParseReward("value", r.Value)
 		return []agl.Reward{{Name: "primary", Value: v}}, err
-	case r.Dimensions.Kind() != '{':
-		return nil, agl.Errorf(agl.CodeInvalid, "dimensions: got %.100s, must be an object of numbers, true or false, the primary one first", r.Dimensions)
 	}
-	var rewards []agl.Reward
-	for name, raw := range agl.Attributes(r.Dimensions).All() {
-		v, err := rewardNumber("dimensions."+name, raw)
-		if err != nil {
-			return nil, err
-		}
-		rewards = append(rewards, agl.Reward{Name: name, Value: v})
-	}
-	return rewards, nil
+	return agl.ParseRewards("dimensions", r.Dimensions)
 }
 
 // present reports whether a member is there and not null.
 func present(raw jsontext.Value) bool { return len(raw) > 0 && raw.Kind() != 'n' }
-
-// rewardNumber reads a number, or true or false for 1 or 0, as in the result of an attempt.
-func rewardNumber(field string, raw jsontext.Value) (float64, error) {
-	value, ok := rawjson.Number(raw)
-	if !ok {
-		return 0, agl.Errorf(agl.CodeInvalid, "%s: got %.100s, must be a finite number, true or false", field, raw)
-	}
-	return value, nil
-}
