@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store"
 	"github.com/agl-go/agl/trainer/algorithms"
+	"github.com/agl-go/agl/trainer/keys"
 	"github.com/agl-go/agl/trainer/output"
 )
 
@@ -67,6 +70,42 @@ func TestConflictOfACorrectedRun(t *testing.T) {
 			if record.Error != "algorithm: "+test.message {
 				t.Errorf("the record says %q, want %q", record.Error, test.message)
 			}
+			if run := storedRun(t, cfg.File.Output); run.Status != agl.RunFailed || !strings.HasSuffix(run.Error, test.message) {
+				t.Errorf("the store says %s, %q, want %q", run.Status, run.Error, test.message)
+			}
 		})
+	}
+}
+
+// storedRun reads the only run in the store of a folder.
+func storedRun(t *testing.T, folder string) agl.Run {
+	t.Helper()
+	s, err := store.Open(t.Context(), "sqlite:"+filepath.Join(folder, keys.DatabaseFile), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := agl.RunsOf(s).QueryRuns(t.Context(), agl.QueryRunsParams{})
+	if err = errors.Join(err, s.Close(t.Context())); err != nil || len(page.Items) != 1 {
+		t.Fatalf("%d runs, %v", len(page.Items), err)
+	}
+	return page.Items[0]
+}
+
+// A finished run that refuses a corrected run file stays finished, also in its store.
+func TestFinishedRunRefuses(t *testing.T) {
+	t.Parallel()
+	cfg := shellJob(t, `echo '{"reward": 1}'`)
+	runJob(t, cfg)
+	cfg.File.Algorithm = &colliding{err: agl.Errorf(agl.CodeConflict, "taken"), now: true}
+	cfg.Resume, cfg.Source.Text = true, []byte("corrected")
+	if _, err := Run(t.Context(), cfg); !errors.Is(err, agl.ErrConflict) {
+		t.Fatalf("got %v, want a conflict", err)
+	}
+	record, _, err := output.Read(cfg.File.Output)
+	if err != nil || record.State != output.StateFinished {
+		t.Errorf("the record is %+v, %v", record, err)
+	}
+	if run := storedRun(t, cfg.File.Output); run.Status != agl.RunFinished || run.Error != "" {
+		t.Errorf("the store says %s, %q", run.Status, run.Error)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/agl-go/agl/trainer/display"
 	"github.com/agl-go/agl/trainer/engine"
 	"github.com/agl-go/agl/trainer/keys"
+	"github.com/agl-go/agl/trainer/output"
 	"github.com/agl-go/agl/trainer/tracker"
 )
 
@@ -37,6 +38,8 @@ type learner struct {
 	display display.Display
 	warn    func(text string)
 	token   string // of the store
+	// earlier is the record of a run that resumes with a corrected run file, from before; nil without one.
+	earlier *output.Record
 
 	stored     *tracker.Run                   // nil before Start, and if the store keeps no runs
 	began      atomic.Bool                    // Run was called, which closes stored
@@ -92,7 +95,7 @@ func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 		return err
 	}
 	defer func() {
-		trackers.Close(context.WithoutCancel(ctx), reason(ctx, err))
+		trackers.Close(context.WithoutCancel(ctx), l.outcome(reason(ctx, err)))
 	}()
 	if path := l.cfg.File.Algorithm.Needs().Demonstrations; path != "" && l.engine != nil { // report a mistake in it before a warm start
 		if _, err := l.engine.Demonstrations(ctx, l.model().BaseModel, path); err != nil {
@@ -132,6 +135,27 @@ func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	}
 	defer background.Start(ctx, watch.silent)()
 	return run.Run(ctx, in)
+}
+
+// learned reports whether the algorithm has got past what it refuses to continue: it has rollouts, or a step.
+func (l *learner) learned() bool { return l.enqueued.Load() || l.stepped.Load() }
+
+// outcome returns how the run has ended, given why its algorithm has. If that refuses a corrected run file, the run is as it was: see
+// [output.Folder.Revert].
+func (l *learner) outcome(err error) error {
+	if l.earlier == nil || l.learned() || !errors.Is(err, agl.ErrConflict) {
+		return err
+	}
+	switch l.earlier.State {
+	case output.StateFinished:
+		return nil
+	case output.StateInterrupted:
+		return fmt.Errorf("%s: %w", l.earlier.Error, context.Canceled)
+	case output.StateFailed:
+		return errors.New(l.earlier.Error)
+	case output.StateRunning: // its process was killed
+	}
+	return err
 }
 
 // reason returns why an algorithm has ended, given its error: when its context was cancelled, what has ended the run.

@@ -131,10 +131,8 @@ func (r *localRun) started() bool {
 	return err == nil || r.learner.enqueued.Load() || r.usage().Calls > 0
 }
 
-// learned reports whether the algorithm has got past what it refuses to continue: it has rollouts, or a step.
-func (r *localRun) learned() bool {
-	return r.learner != nil && (r.learner.enqueued.Load() || r.learner.stepped.Load())
-}
+// learned reports whether the algorithm has got past what it refuses to continue.
+func (r *localRun) learned() bool { return r.learner != nil && r.learner.learned() }
 
 func isInterrupt(failure error) bool {
 	_, signalled := errors.AsType[*execution.InterruptError](failure)
@@ -181,7 +179,7 @@ func (r *localRun) fit(ctx context.Context, start prepared) (err error) {
 	if err != nil {
 		return err
 	}
-	r.learner = &learner{cfg: cfg, outDir: r.folder.Path, runID: r.folder.Record.ID, engine: trained, proxy: cfg.newProxy(trained, served, token), warn: r.notes.add, token: token}
+	r.learner = &learner{cfg: cfg, outDir: r.folder.Path, runID: r.folder.Record.ID, engine: trained, proxy: cfg.newProxy(trained, served, token), warn: r.notes.add, token: token, earlier: r.folder.Earlier()}
 	config := trainer.Config{
 		Algorithm: r.learner, Train: datasetOf(start.train), Val: datasetOf(start.val),
 		InitialResources: slices.Clone(cfg.File.Prompts), Proxy: r.learner.proxy,

@@ -322,6 +322,15 @@ func (f *Folder) correct(p Params) (corrected bool, err error) {
 	return true, nil
 }
 
+// Earlier returns the record of the run as earlier processes left it, if this one goes on with another run file; otherwise nil.
+func (f *Folder) Earlier() *Record {
+	if f.kept == nil {
+		return nil
+	}
+	earlier := f.earlier
+	return &earlier
+}
+
 // Revert restores the run file and the record of a run that cannot go on with a
 // corrected run file, and reports whether there was one.
 func (f *Folder) Revert() (reverted bool, err error) {
