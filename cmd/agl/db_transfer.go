@@ -62,9 +62,16 @@ func (c *dbImportCommand) run(ctx context.Context, out *console.Console) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Close(context.WithoutCancel(ctx))) }()
+	return c.into(ctx, out, d, export)
+}
+
+// into imports an export into the database of a driver.
+func (c *dbImportCommand) into(ctx context.Context, out *console.Console, d driver.Driver, export io.Reader) error {
 	meter := newMeter(out.Err, "imported")
 	counts, err := archive.Import(ctx, d, export, func(done archive.Counts) { meter.at(records(done), done.Bytes) })
 	switch {
+	case err != nil && ctx.Err() != nil: // main prints no error of an interrupt
+		return errors.Join(err, out.Summarize("interrupted, with a part of %s imported; run the same command again to continue", c.File))
 	case errors.Is(err, agl.ErrConflict), errors.Is(err, agl.ErrInvalid):
 		return fmt.Errorf("import %s: %w", c.File, err)
 	case err != nil:
