@@ -24,7 +24,7 @@ def serve(handler: Handler) -> None:
 
     During a call the rest of this package and the environment variables belong to the attempt of that task. An async handler
     runs in one event loop for all tasks, so that it can keep its clients. For what it leaves running there, this package belongs
-    to the attempt that has begun it.
+    to the attempt that has begun it. For a thread it belongs to the attempt that runs: wait for threads that emit.
 
     A returned reward is one more besides those that the handler has emitted: return None for what was emitted.
 
