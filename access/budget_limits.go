@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/agl-go/agl"
 )
@@ -134,7 +135,7 @@ type BudgetError struct {
 func (e *BudgetError) Error() string {
 	text := func(n int64) string {
 		if e.Unit == "dollars" {
-			return fmt.Sprintf("%.9g", float64(n)/1e9)
+			return strconv.FormatFloat(float64(n)/1e9, 'f', -1, 64) // 0.000001, not 1e-06
 		}
 		return fmt.Sprint(n)
 	}

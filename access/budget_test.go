@@ -307,7 +307,7 @@ func TestChargesAreChecked(t *testing.T) {
 func TestBudgetErrorsNameEverything(t *testing.T) {
 	t.Parallel()
 	e := &access.BudgetError{KeyID: "k", Unit: "dollars", Limit: 2_500_000_000, Left: 1_000, Reserved: 20_000_000, Need: 30_000_000}
-	if got := e.Error(); got != "the key k has a budget of 2.5 dollars: 1e-06 are left, running requests have reserved 0.02, and this request may need 0.03" {
+	if got := e.Error(); got != "the key k has a budget of 2.5 dollars: 0.000001 are left, running requests have reserved 0.02, and this request may need 0.03" {
 		t.Error(got)
 	}
 }
