@@ -14,12 +14,15 @@ import (
 // Reader reads the tasks of one file. Only one goroutine may use it at a time.
 type Reader struct{ source source }
 
-// Open opens the task file at path. It does not read the file yet. A mistake in the options is agl.ErrInvalid; a file that
-// cannot be opened is the error of package os.
+// Open opens the task file at path. It does not read the file yet. A mistake in the options is agl.ErrInvalid, as is a
+// folder or a pipe; a file that cannot be opened is the error of package os.
 func Open(path string, options Options) (*Reader, error) {
 	options = options.withDefaults(path)
 	if err := options.validate(path); err != nil {
 		return nil, err
+	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // it is read more than once
+		return nil, agl.Errorf(agl.CodeInvalid, "%s: it is not a regular file, must be one", path)
 	}
 	f, err := os.Open(path)
 	if err != nil {

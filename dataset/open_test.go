@@ -124,6 +124,18 @@ func TestOpenRejects(t *testing.T) {
 	}
 }
 
+// A file is read more than once, which a folder or a pipe cannot be.
+func TestOpenRegular(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "t.jsonl")
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dataset.Open(path, dataset.Options{}); !errors.Is(err, agl.ErrInvalid) || err.Error() != path+": it is not a regular file, must be one" {
+		t.Errorf("a folder: %v", err)
+	}
+}
+
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
