@@ -180,11 +180,7 @@ func (s *Session) writeVersion(version string) error {
 		return nil
 	}
 	s.unsaved = append(s.unsaved, version)
-	data, err := json.Marshal(s.unsaved)
-	if err == nil {
-		err = durable.WriteFile(s.versionsFile(), append(data, '\n'))
-	}
-	if err != nil {
+	if err := durable.WriteJSON(s.versionsFile(), s.unsaved); err != nil {
 		return fmt.Errorf("write the versions that are published: %w", err)
 	}
 	return nil

@@ -453,11 +453,7 @@ func (s *Session) WriteReport(report any) error {
 	if s.p.OutDir == "" {
 		return nil
 	}
-	data, err := json.Marshal(report, json.Deterministic(true), jsontext.Multiline(true))
-	if err == nil {
-		err = durable.WriteFile(filepath.Join(s.p.OutDir, "report.json"), append(data, '\n'))
-	}
-	if err != nil {
+	if err := durable.WriteJSON(filepath.Join(s.p.OutDir, "report.json"), report, jsontext.Multiline(true)); err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}
 	return nil

@@ -90,13 +90,9 @@ func (c *Checkpoints) NoteWeights(weights ...string) error {
 // their weights, and the weights of a checkpoint that it replaces. Only a failure to write is an error; ctx limits the
 // deletions.
 func (c *Checkpoints) Save(ctx context.Context, cp Checkpoint) error {
-	data, err := json.Marshal(checkpointFile{checkpointFormat, cp}, json.Deterministic(true), jsontext.Multiline(true))
-	if err != nil {
-		return fmt.Errorf("save checkpoint of step %d: %w", cp.Step, err)
-	}
 	path := filepath.Join(c.dir, fmt.Sprintf("%s%08d%s", checkpointPrefix, cp.Step, checkpointSuffix))
 	replaced, readErr := readCheckpoint(path) // its weights could not be loaded
-	if err := durable.WriteFile(path, append(data, '\n')); err != nil {
+	if err := durable.WriteJSON(path, checkpointFile{checkpointFormat, cp}, jsontext.Multiline(true)); err != nil {
 		return fmt.Errorf("save checkpoint of step %d: %w", cp.Step, err)
 	}
 	noted, deleted := c.removeNote(), c.prune(ctx, cp)

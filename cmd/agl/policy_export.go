@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
@@ -58,10 +57,6 @@ func (c *policyExportCommand) run(_ context.Context, out *console.Console) error
 			described.Marks[name] = int(tokenizer.Mark(mark))
 		}
 	}
-	text, err := json.Marshal(described, jsontext.Multiline(true), json.Deterministic(true))
-	if err != nil {
-		return fmt.Errorf("config.json: %w", err)
-	}
 	tensors, config := filepath.Join(c.To, "model.safetensors"), filepath.Join(c.To, "config.json")
 	for _, file := range []string{tensors, config} {
 		if _, err := os.Lstat(file); err == nil {
@@ -76,7 +71,7 @@ func (c *policyExportCommand) run(_ context.Context, out *console.Console) error
 	if err := out.WriteFile(tensors, func(w io.Writer) error { return policy.Export(cfg, weights, w) }); err != nil {
 		return err
 	}
-	if err := durable.WriteFile(config, append(text, '\n')); err != nil {
+	if err := durable.WriteJSON(config, described, jsontext.Multiline(true)); err != nil {
 		return err
 	}
 	return out.Printf("wrote %s and %s\n", tensors, config)

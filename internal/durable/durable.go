@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"syscall"
+
+	"github.com/go-json-experiment/json"
 )
 
 // Unfinished matches, below a directory and the beginning of a name, the files that interrupted calls of [WriteFile] leave.
@@ -45,6 +47,15 @@ func WriteFile(path string, data []byte) (err error) {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return SyncDir(dir)
+}
+
+// WriteJSON is [WriteFile] for a value in JSON, whose maps are in the order of their names.
+func WriteJSON(path string, value any, options ...json.Options) error {
+	data, err := json.Marshal(value, append(options, json.Deterministic(true))...)
+	if err != nil {
+		return err
+	}
+	return WriteFile(path, append(data, '\n'))
 }
 
 // Publish gives a complete file its name, durably. It returns os.ErrExist, and replaces nothing, if there is a file of that name.

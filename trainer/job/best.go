@@ -20,14 +20,6 @@ import (
 	"github.com/agl-go/agl/trainer/output"
 )
 
-func writeJSON(path string, value any, options ...json.Options) error {
-	data, err := json.Marshal(value, append(options, json.Deterministic(true))...)
-	if err != nil {
-		return err
-	}
-	return durable.WriteFile(path, append(data, '\n'))
-}
-
 // bestDir has the best resources of a run.
 const (
 	bestDir  = "best"
@@ -93,7 +85,7 @@ func (c Config) writeBest(folder *output.Folder, found *algorithms.Best) (err er
 			return err
 		}
 	}
-	return writeJSON(filepath.Join(dir, bestFile), b, jsontext.Multiline(true))
+	return durable.WriteJSON(filepath.Join(dir, bestFile), b, jsontext.Multiline(true))
 }
 
 // weightsFile is the file in which the embedded engine keeps a checkpoint, relative

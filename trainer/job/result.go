@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/agl-go/agl/internal/durable"
 	"github.com/agl-go/agl/internal/terminal"
 	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/algorithms"
@@ -55,7 +56,7 @@ func (r *Result) WriteSummary(path string) error {
 		s.Own, err = json.Marshal(r.Summary, json.Deterministic(true))
 	}
 	if err == nil {
-		err = writeJSON(path, s, jsontext.WithIndent("  "))
+		err = durable.WriteJSON(path, s, jsontext.WithIndent("  "))
 	}
 	if err != nil {
 		return fmt.Errorf("write the summary: %w", err)

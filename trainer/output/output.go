@@ -441,11 +441,7 @@ func readRecord(path string) (r Record, found bool, err error) {
 
 // Save writes the record.
 func (f *Folder) Save() error {
-	data, err := json.Marshal(f.Record, json.Deterministic(true), jsontext.Multiline(true))
-	if err == nil {
-		err = durable.WriteFile(f.File(RecordFile), append(data, '\n'))
-	}
-	if err != nil {
+	if err := durable.WriteJSON(f.File(RecordFile), f.Record, jsontext.Multiline(true)); err != nil {
 		return fmt.Errorf("write the record of the run: %w", err)
 	}
 	return nil

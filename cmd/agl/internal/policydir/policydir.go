@@ -147,11 +147,7 @@ func (m Model) Config(cfg policy.Config) policy.Config {
 
 // Write puts the model into its directory.
 func (m Model) Write(dir string) error {
-	data, err := json.Marshal(m, jsontext.Multiline(true))
-	if err != nil {
-		return err
-	}
-	if err := durable.WriteFile(ModelFile(dir), append(data, '\n')); err != nil {
+	if err := durable.WriteJSON(ModelFile(dir), m, jsontext.Multiline(true)); err != nil {
 		return fmt.Errorf("create a model: %w", err)
 	}
 	return nil
