@@ -24,9 +24,10 @@ import (
 const serverName = "agl"
 
 // nameInSchema selects the application_name of the connections of servers that use the current schema. PostgreSQL keeps 63 bytes
-// of ASCII.
-const nameInSchema = `CASE WHEN current_schema() <> '` + schema + `'
-	THEN left('` + serverName + ` in ' || regexp_replace(current_schema(), '[^a-zA-Z0-9_]', '?', 'g'), 63) ELSE '` + serverName + `' END`
+// of ASCII: a hash tells what these do not show.
+const nameInSchema = `CASE WHEN COALESCE(current_schema(), '` + schema + `') = '` + schema + `' THEN '` + serverName + `'
+	WHEN current_schema() ~ '^[a-zA-Z0-9_]{1,56}$' THEN '` + serverName + ` in ' || current_schema()
+	ELSE '` + serverName + ` in ' || left(regexp_replace(current_schema(), '[^a-zA-Z0-9_]', '?', 'g'), 44) || ' ' || hashtext(current_schema()) END`
 
 // schema is the schema of all tables unless the URL has a search_path.
 const schema = "agl"

@@ -337,8 +337,8 @@ func TestCheck(t *testing.T) {
 func TestSchemas(t *testing.T) {
 	t.Parallel()
 	databaseURL := fresh(t)
-	names := []string{"agl", "db", `"Ü` + strings.Repeat("x", 60) + `"`}
-	execute(t, databaseURL, `CREATE SCHEMA db; CREATE SCHEMA `+names[2])
+	names := []string{"agl", "db", `"Ü` + strings.Repeat("x", 60) + `"`, `"Ä` + strings.Repeat("x", 60) + `"`, strings.Repeat("y", 61) + "1", strings.Repeat("y", 61) + "2"}
+	execute(t, databaseURL, `CREATE SCHEMA db; CREATE SCHEMA `+strings.Join(names[2:], `; CREATE SCHEMA `))
 	inUse := func(schema string) bool {
 		t.Helper()
 		status, err := openDatabase(t, inSchema(t, databaseURL, schema)).Status(t.Context())
