@@ -232,31 +232,6 @@ type Reward struct {
 // the sum must not overflow.
 const MaxReward = 1e15
 
-// ParseReward reads a reward: a number, or true or false for 1 or 0. ErrInvalid names the field.
-func ParseReward(field string, raw jsontext.Value) (float64, error) {
-	value, ok := rawjson.Number(raw)
-	if !ok {
-		return 0, Errorf(CodeInvalid, "%s: got %.100s, must be a finite number, true or false", field, raw)
-	}
-	return value, nil
-}
-
-// ParseRewards reads the dimensions of a reward: an object of values that [ParseReward] reads.
-func ParseRewards(field string, raw jsontext.Value) ([]Reward, error) {
-	if raw.Kind() != '{' {
-		return nil, Errorf(CodeInvalid, "%s: got %.100s, must be an object of numbers, true or false, the primary one first", field, raw)
-	}
-	var rewards []Reward
-	for name, value := range Attributes(raw).All() {
-		v, err := ParseReward(field+"."+name, value)
-		if err != nil {
-			return nil, err
-		}
-		rewards = append(rewards, Reward{Name: name, Value: v})
-	}
-	return rewards, nil
-}
-
 // RewardAttributes returns the attributes of a reward span. The primary dimension comes first. It returns ErrInvalid
 // if there is no dimension, or if a value is not finite or its magnitude exceeds [MaxReward].
 func RewardAttributes(rewards ...Reward) ([]Attr, error) {

@@ -20,6 +20,7 @@ import (
 	"github.com/agl-go/agl/internal/httpserver"
 	"github.com/agl-go/agl/internal/randomid"
 	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/internal/rewardjson"
 	"github.com/agl-go/agl/proxy/openai"
 )
 
@@ -285,10 +286,10 @@ func (e *emission) attributes() (name string, attrs []agl.Attr, err error) {
 // rewards returns the dimensions of the reward. Errors have the names of the member with the primary one, or with all of them.
 func (e *emission) rewards(one, all string) ([]agl.Reward, error) {
 	if e.Reward != nil {
-		value, err := agl.ParseReward(one, e.Reward)
+		value, err := rewardjson.Value(one, e.Reward)
 		return []agl.Reward{{Name: "primary", Value: value}}, err
 	}
-	return agl.ParseRewards(all, e.Rewards)
+	return rewardjson.Dimensions(all, e.Rewards)
 }
 
 // objectAttributes describes a value as Agent-lightning's emit_object does: text, booleans

@@ -15,6 +15,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/internal/rewardjson"
 	"github.com/agl-go/agl/proxy/admin"
 	"github.com/agl-go/agl/proxy/exchange"
 	"github.com/agl-go/agl/proxy/openai"
@@ -410,7 +411,7 @@ func (p *Proxy) rlReward(r *http.Request, _ route, s *session.Session) (int, any
 	if err := p.readSessionBody(r, &body); err != nil {
 		return 0, nil, err
 	}
-	value, err := agl.ParseReward("reward", body.Reward)
+	value, err := rewardjson.Value("reward", body.Reward)
 	if err != nil {
 		return 0, nil, err
 	}

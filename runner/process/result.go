@@ -15,6 +15,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/internal/rewardjson"
 )
 
 // result is what a program reports about its attempt.
@@ -222,13 +223,13 @@ func (r *result) readMember(member string, value jsontext.Value) error {
 		}
 		return rawjson.Unmarshal(value, &r.err)
 	case "reward":
-		number, err := agl.ParseReward("reward", value)
+		number, err := rewardjson.Value("reward", value)
 		if err != nil {
 			return err
 		}
 		return r.add("reward", agl.Reward{Name: "primary", Value: number})
 	case "rewards":
-		rewards, err := agl.ParseRewards("rewards", value)
+		rewards, err := rewardjson.Dimensions("rewards", value)
 		for i := 0; i < len(rewards) && err == nil; i++ {
 			err = r.add("rewards."+rewards[i].Name, rewards[i])
 		}

@@ -79,7 +79,7 @@ func (w *runnerWatch) silent(ctx context.Context) {
 		}
 		if n > 0 {
 			w.notice(fmt.Sprintf("warning: runners of %s were not heard from for %s, such as %s of %s; %s",
-				display.Plural(n, "rollout"), runnerWait, first.Attempt.WorkerID.Or("one without a name"), first.RolloutID, w.fate(&first.Rollout)))
+				display.Plural(n, "rollout"), runnerWait, first.Attempt.WorkerID.V, first.RolloutID, w.fate(&first.Rollout)))
 		}
 	}
 }
@@ -94,7 +94,7 @@ func (w *runnerWatch) held(ctx context.Context, heard map[string]agl.Timestamp) 
 		return nil, err
 	}
 	for _, r := range page.Items {
-		if r.Attempt == nil {
+		if r.Attempt == nil || !r.Attempt.WorkerID.Valid { // a session of a service has no runner
 			continue
 		}
 		last := r.Attempt.LastHeartbeatTime.Or(r.Attempt.StartTime)

@@ -86,6 +86,9 @@ func TestSilentRunner(t *testing.T) {
 			return result.Rollouts[0]
 		}
 		dead, alive := claim("dead"), claim("alive")
+		if _, err := s.StartRollout(t.Context(), agl.StartRolloutParams{}); err != nil { // as a session begins, which has no runner
+			t.Fatal(err)
+		}
 		for range 12 { // two minutes
 			time.Sleep(10 * time.Second)
 			running, now := agl.AttemptRunning, agl.TimestampOf(time.Now())

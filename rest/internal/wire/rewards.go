@@ -5,6 +5,7 @@ import (
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/rawjson"
+	"github.com/agl-go/agl/internal/rewardjson"
 )
 
 // NewReward is the body that posts to [RewardsOf]. It has either Value or Dimensions.
@@ -93,10 +94,10 @@ func (r *NewReward) rewards() ([]agl.Reward, error) {
 	case value == dimensions:
 		return nil, agl.Errorf(agl.CodeInvalid, "value and dimensions: got both or neither, must be one of them")
 	case value:
-		v, err := agl.ParseReward("value", r.Value)
+		v, err := rewardjson.Value("value", r.Value)
 		return []agl.Reward{{Name: "primary", Value: v}}, err
 	}
-	return agl.ParseRewards("dimensions", r.Dimensions)
+	return rewardjson.Dimensions("dimensions", r.Dimensions)
 }
 
 // present reports whether a member is there and not null.
