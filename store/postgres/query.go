@@ -125,15 +125,9 @@ func find[T any](ctx context.Context, d *Driver, s *search, refused error, each 
 		page.Items = []T{}
 		var queries pgx.Batch
 		queries.Queue(snapshot)
+		queries.Queue(`SELECT NOT EXISTS (` + readStore + `)`).Query(refuseIf(errIncomplete)) // a part of a list would look like all of it
 		if s.guard != nil {
-			queries.Queue(s.guard.sql, stored(s.guard.args)...).Query(func(rows pgx.Rows) error {
-				return collect(rows, nil, func(r *row) error {
-					if r.bool() {
-						return refused
-					}
-					return nil
-				})
-			})
+			queries.Queue(s.guard.sql, stored(s.guard.args)...).Query(refuseIf(refused))
 		}
 		queries.Queue(s.page.sql, stored(s.page.args)...).Query(func(rows pgx.Rows) error {
 			return collect(rows, nil, func(r *row) error {
@@ -150,6 +144,18 @@ func find[T any](ctx context.Context, d *Driver, s *search, refused error, each 
 		return agl.Page[T]{}, err
 	}
 	return page, nil
+}
+
+// refuseIf returns err for a query that selects true.
+func refuseIf(err error) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		return collect(rows, nil, func(r *row) error {
+			if r.bool() {
+				return err
+			}
+			return nil
+		})
+	}
 }
 
 // sent sends queries in one round trip. If they fail, it ends the transaction that they

@@ -128,7 +128,13 @@ func TestTablesIncomplete(t *testing.T) {
 		_, reads := s.GetDocument(t.Context(), "key", "d")
 		_, resources := s.GetLatestResources(t.Context())
 		_, worker := s.GetWorker(t.Context(), agl.GetWorkerParams{WorkerID: "w"})
-		for name, err := range map[string]error{"wait": waits, "a document": reads, "resources": resources, "a worker": worker} {
+		_, rollouts := s.QueryRollouts(t.Context(), agl.QueryRolloutsParams{})
+		_, spans := s.QuerySpans(t.Context(), agl.QuerySpansParams{RolloutID: "r"})
+		_, documents := s.QueryDocuments(t.Context(), agl.QueryDocumentsParams{Kind: "key", Limit: 1})
+		for name, err := range map[string]error{
+			"wait": waits, "a document": reads, "resources": resources, "a worker": worker,
+			"a list of rollouts": rollouts, "of spans": spans, "of documents": documents, // a part would look like all of it
+		} {
 			if !errors.Is(err, agl.ErrUnavailable) {
 				t.Errorf("%s: %s: error %v, want unavailable", part[0], name, err)
 			}
