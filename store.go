@@ -26,8 +26,8 @@ type Store interface {
 	Ready(ctx context.Context) error
 
 	// EnqueueRollouts appends rollouts to the queue, in order. A null resources id
-	// becomes the id of the latest resources. Other ids are not checked. Each 5,000 have a commit of their own: if there is an
-	// error after the first ones, a repeat with the same idempotency key enqueues the others.
+	// becomes the id of the latest resources. Other ids are not checked. All are one commit, for which other writes wait: enqueue
+	// many in calls of some thousands.
 	EnqueueRollouts(ctx context.Context, p EnqueueRolloutsParams) ([]Rollout, error)
 	// StartRollout creates a rollout with its first attempt, bypassing the queue. Names that begin with MetadataGateway are
 	// CodeInvalid: who may start a rollout to do its task may not give controllers of that API work.

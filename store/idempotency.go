@@ -32,15 +32,6 @@ func newKey(operation, key string, path []string, appendArgs func([]byte) []byte
 	}
 }
 
-// part returns the key of a part of the operation, which has a commit of its own. The first part has the operation's key.
-func (k *idempotencyKey) part(n int) *idempotencyKey {
-	if k == nil || n == 0 {
-		return k
-	}
-	operation, rest, _ := strings.Cut(k.scope, " ")
-	return &idempotencyKey{scope: operation + "-" + strconv.Itoa(n) + " " + rest, fingerprint: k.fingerprint}
-}
-
 // dequeueKey returns the key of a dequeue. A repeat may have another timeout.
 func dequeueKey(p agl.DequeueRolloutsParams) *idempotencyKey {
 	return newKey("dequeue", p.IdempotencyKey, nil, func(dst []byte) []byte {

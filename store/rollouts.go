@@ -79,50 +79,29 @@ func (s *Store) EnqueueRollouts(ctx context.Context, p agl.EnqueueRolloutsParams
 			}
 			return dst
 		})
-		out := make([]agl.Rollout, 0, len(rollouts))
-		part := 0
-		for rest := range slices.Chunk(rollouts, maxEnqueued) {
-			enqueued, err := s.enqueue(ctx, key.part(part), rest)
-			if err != nil && part > 0 {
-				return nil, agl.Errorf(agl.ErrorCode(err), "the first %d of %d rollouts are enqueued: %w", part*maxEnqueued, len(rollouts), err)
+		return submitOnce(ctx, s.committer, key, func(want *driver.LoadParams) {
+			for i := range rollouts {
+				want.Rollouts = append(want.Rollouts, rollouts[i].RolloutID)
 			}
-			if err != nil {
-				return nil, err
+		}, func(w *unitOfWork) ([]agl.Rollout, error) {
+			out := make([]agl.Rollout, len(rollouts))
+			var keys []driver.AttemptKey
+			for i := range rollouts {
+				out[i] = *w.admit(&rollouts[i], agl.RolloutQueuing).cur
+				if key != nil {
+					keys = append(keys, driver.AttemptKey{RolloutID: out[i].RolloutID})
+				}
 			}
-			out = append(out, enqueued...)
-			part++
-		}
-		return out, nil
-	})
-}
-
-// maxEnqueued is how many rollouts are enqueued in one commit. Other writes wait for it, and PostgreSQL has a statement timeout.
-const maxEnqueued = 5000
-
-// enqueue enqueues new rollouts in one commit.
-func (s *Store) enqueue(ctx context.Context, key *idempotencyKey, rollouts []agl.Rollout) ([]agl.Rollout, error) {
-	return submitOnce(ctx, s.committer, key, func(want *driver.LoadParams) {
-		for i := range rollouts {
-			want.Rollouts = append(want.Rollouts, rollouts[i].RolloutID)
-		}
-	}, func(w *unitOfWork) ([]agl.Rollout, error) {
-		out := make([]agl.Rollout, len(rollouts))
-		var keys []driver.AttemptKey
-		for i := range rollouts {
-			out[i] = *w.admit(&rollouts[i], agl.RolloutQueuing).cur
-			if key != nil {
-				keys = append(keys, driver.AttemptKey{RolloutID: out[i].RolloutID})
+			key.record(w, driver.IdempotencyRecord{Made: keys})
+			return out, nil
+		}, func(earlier *driver.IdempotencyRecord) ([]agl.Rollout, error) {
+			found, err := s.replayAttempts(ctx, earlier)
+			out := make([]agl.Rollout, len(found))
+			for i := range found {
+				out[i] = found[i].Rollout
 			}
-		}
-		key.record(w, driver.IdempotencyRecord{Made: keys})
-		return out, nil
-	}, func(earlier *driver.IdempotencyRecord) ([]agl.Rollout, error) {
-		found, err := s.replayAttempts(ctx, earlier)
-		out := make([]agl.Rollout, len(found))
-		for i := range found {
-			out[i] = found[i].Rollout
-		}
-		return out, err
+			return out, err
+		})
 	})
 }
 
