@@ -163,6 +163,20 @@ func testSpanPages(d *harness) {
 	p.Offset = 30
 	got, _ := d.orderedSpans(p)
 	equal(d, "the first span of the second page of the new attempt", got[0], c.Spans[30].SpanID)
+
+	// The rollout is deleted and created again, with as many spans.
+	p = agl.QuerySpansParams{RolloutID: "r", Paging: agl.Paging{Limit: 30}}
+	_, total = d.orderedSpans(p)
+	d.apply(driver.Changes{DeletedRollouts: []string{"r"}})
+	again := attempt("r", 1, agl.AttemptRunning, "")
+	c = driver.Changes{Rollouts: created(rollout("r", agl.RolloutRunning)), Attempts: begun(again)}
+	for i := range total {
+		c.Spans = append(c.Spans, spanOf(again, fmt.Sprintf("a%d", i), 1000+int64(i)))
+	}
+	d.apply(c)
+	p.Offset = 30
+	got, _ = d.orderedSpans(p)
+	equal(d, "the first span of the second page of the rollout that was created again", got[0], c.Spans[30].SpanID)
 }
 
 // orderedSpans returns the ids of the spans of a query, and the total.

@@ -24,7 +24,7 @@ import (
 const serverName = "agl"
 
 // nameInSchema selects the application_name of the connections of servers that use the current schema. PostgreSQL keeps 63 bytes
-// of ASCII: a hash tells what these do not show.
+// of ASCII, so a name that is longer or has other characters ends with its hash.
 const nameInSchema = `CASE WHEN COALESCE(current_schema(), '` + schema + `') = '` + schema + `' THEN '` + serverName + `'
 	WHEN current_schema() ~ '^[a-zA-Z0-9_]{1,56}$' THEN '` + serverName + ` in ' || current_schema()
 	ELSE '` + serverName + ` in ' || left(regexp_replace(current_schema(), '[^a-zA-Z0-9_]', '?', 'g'), 44) || ' ' || hashtext(current_schema()) END`

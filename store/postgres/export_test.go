@@ -40,7 +40,7 @@ func Statements() map[string]string {
 // LaterPage returns the statement for the page of 50 spans at an offset, after a reader has read the page before it.
 func LaterPage(p agl.QuerySpansParams, sequence int64) (sql string, args []any) {
 	p.Limit = 50
-	s := spanSearch(p, pageEnd{sequence: sequence, passed: p.Offset - 1})
+	s := spanSearch(p, pageEnd{sequence: sequence, passed: p.Offset - 1}, new(int64))
 	return s.page.sql, stored(s.page.args)
 }
 

@@ -101,6 +101,7 @@ type search struct {
 	guard *selection // if it selects true, the query is refused; may be nil
 	page  selection
 	total selection
+	more  []any // where the further columns of total go
 	agl.Paging
 }
 
@@ -136,7 +137,7 @@ func find[T any](ctx context.Context, d *Driver, s *search, refused error, each 
 				return err
 			})
 		})
-		queries.Queue(s.total.sql, stored(s.total.args)...).QueryRow(func(row pgx.Row) error { return row.Scan(&page.Total) })
+		queries.Queue(s.total.sql, stored(s.total.args)...).QueryRow(func(row pgx.Row) error { return row.Scan(append([]any{&page.Total}, s.more...)...) })
 		queries.Queue(`COMMIT`)
 		return sent(ctx, conn, &queries)
 	})

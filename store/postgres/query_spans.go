@@ -14,16 +14,16 @@ import (
 func (d *Driver) QuerySpans(ctx context.Context, p agl.QuerySpansParams) (agl.Page[driver.StoredSpan], error) {
 	of := spanSet{p.RolloutID, p.AttemptID}
 	from := d.ends.before(of, p)
-	page, err := d.spansFrom(ctx, p, from)
-	if err == nil && from.passed > 0 && !from.holds(p, page) {
+	page, newest, err := d.spansFrom(ctx, p, from)
+	if err == nil && from.passed > 0 && (page.Total != from.total || newest != from.newest) {
 		from = pageEnd{}
-		page, err = d.spansFrom(ctx, p, from)
+		page, newest, err = d.spansFrom(ctx, p, from)
 	}
 	if err != nil {
 		return agl.Page[driver.StoredSpan]{}, err
 	}
 	if inOrder(p) {
-		d.ends.keep(of, from.next(page))
+		d.ends.keep(of, from.next(page, newest))
 	}
 	out := agl.Page[driver.StoredSpan]{Items: make([]driver.StoredSpan, len(page.Items)), Limit: page.Limit, Offset: page.Offset, Total: page.Total}
 	for i := range page.Items {
@@ -39,26 +39,31 @@ type placedSpan struct {
 	sequence int64
 }
 
-func (d *Driver) spansFrom(ctx context.Context, p agl.QuerySpansParams, from pageEnd) (agl.Page[placedSpan], error) {
-	s := spanSearch(p, from)
+// spansFrom also returns the ordinal of the newest attempt whose spans are searched.
+func (d *Driver) spansFrom(ctx context.Context, p agl.QuerySpansParams, from pageEnd) (page agl.Page[placedSpan], newest int64, err error) {
+	s := spanSearch(p, from, &newest)
 	evicted := agl.Errorf(agl.CodeEvicted, "Spans for rollout %s have been evicted", p.RolloutID)
-	page, err := find(ctx, d, s, evicted, func(r *row) (placedSpan, error) {
+	page, err = find(ctx, d, s, evicted, func(r *row) (placedSpan, error) {
 		stored, err := r.stored(p.RolloutID)
-		return placedSpan{stored, r.int8()}, err
+		if err != nil {
+			return placedSpan{}, err
+		}
+		return placedSpan{stored, r.int8()}, nil
 	})
 	page.Offset = p.Offset
-	return page, err
+	return page, newest, err
 }
 
-// spanSearch makes a search of spans. It skips no spans before from, if that is not the zero value.
-func spanSearch(p agl.QuerySpansParams, from pageEnd) *search {
+// spanSearch makes a search of spans. It begins at from, unless that is the zero value, so that the database does not skip the spans
+// before. newest gets the ordinal of the newest attempt whose spans are searched.
+func spanSearch(p agl.QuerySpansParams, from pageEnd, newest *int64) *search {
 	always := []sqlstore.Condition{{SQL: `s.rollout_id = ?`, Args: []any{p.RolloutID}}}
 	// Attempts count their spans.
-	total := selection{`SELECT COALESCE(sum(a.span_count), 0)::bigint FROM attempts a WHERE a.rollout_id = $1`, []any{p.RolloutID}}
+	total := selection{`SELECT COALESCE(sum(a.span_count), 0)::bigint, COALESCE(max(a.ordinal), 0) FROM attempts a WHERE a.rollout_id = $1`, []any{p.RolloutID}}
 	isAttempt := `s.attempt_id = %s`
 	if from.passed > 0 {
-		// The expression keeps the primary key out of the plan, for which all spans of the attempt would be sorted. PostgreSQL
-		// expects it to be true for half of the rows, so that it reads the first of them in the order of the other index.
+		// Without COALESCE the planner may use the primary key, and sort all spans of the attempt. It guesses that COALESCE is true for
+		// half of the rows, so it reads the index in the order of sequence ids until the page is full.
 		isAttempt = `COALESCE(s.attempt_id = %s, false)`
 		always = append(always, sqlstore.Condition{SQL: `s.sequence_id >= ?`, Args: []any{from.sequence}})
 		p.Offset -= from.passed
@@ -75,6 +80,9 @@ func spanSearch(p agl.QuerySpansParams, from pageEnd) *search {
 	}
 	q := sqlstore.Postgres.Spans(p, always...)
 	s := searchFor("spans", storedColumns+`, s.sequence_id`, `spans s`, &q, p.Paging, &total)
+	if !q.Filtered {
+		s.more = []any{newest}
+	}
 	s.guard = &selection{`SELECT evicted FROM rollouts WHERE rollout_id = $1`, []any{p.RolloutID}}
 	return s
 }
@@ -91,10 +99,12 @@ type spanSet struct{ rolloutID, attemptID string }
 
 // pageEnd is the place of the last span of a page. The zero value is none.
 type pageEnd struct {
-	attemptID string // of the span
-	sequence  int64  // its sequence id
-	passed    int    // spans with smaller sequence ids
-	total     int    // all spans of the set; spans neither change nor are deleted alone, so an equal total means the same spans
+	sequence int64 // its sequence id
+	passed   int   // spans with smaller sequence ids
+	// Spans do not change, and are removed only with their attempt or their rollout. Attempts are numbered for ever. So the set has
+	// the same spans as long as it has as many of them, and the same newest attempt.
+	total  int
+	newest int64 // its ordinal
 }
 
 // inOrder reports whether a query has no filters, and the order of sequence ids.
@@ -126,25 +136,15 @@ func (e *pageEnds) keep(of spanSet, end pageEnd) {
 		delete(e.ends, of)
 		return
 	}
-	if e.ends == nil || len(e.ends) >= maxPageEnds {
+	if _, kept := e.ends[of]; e.ends == nil || !kept && len(e.ends) >= maxPageEnds {
 		e.ends = map[spanSet]pageEnd{}
 	}
 	e.ends[of] = end
 }
 
-// holds reports whether the spans before a page that was read from e on are those that e has passed.
-func (e pageEnd) holds(p agl.QuerySpansParams, page agl.Page[placedSpan]) bool {
-	if page.Total != e.total {
-		return false
-	}
-	if len(page.Items) == 0 {
-		return p.Offset >= page.Total
-	}
-	return p.AttemptID != agl.LatestAttempt || page.Items[0].AttemptID == e.attemptID
-}
-
-// next returns the end of a page that was read from e on, or e if the sequence ids do not tell. It is none after the last page.
-func (e pageEnd) next(page agl.Page[placedSpan]) pageEnd {
+// next returns the end of a page that was read from e on, or e if all its spans have one sequence id. After the last page it is the zero
+// value.
+func (e pageEnd) next(page agl.Page[placedSpan], newest int64) pageEnd {
 	n := len(page.Items)
 	if n == 0 || page.Offset+n >= page.Total {
 		return pageEnd{}
@@ -157,5 +157,5 @@ func (e pageEnd) next(page agl.Page[placedSpan]) pageEnd {
 	if first == 0 {
 		return e
 	}
-	return pageEnd{last.AttemptID, last.sequence, page.Offset + first, page.Total}
+	return pageEnd{last.sequence, page.Offset + first, page.Total, newest}
 }
