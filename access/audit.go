@@ -52,7 +52,7 @@ func (a *Act) sanitize() {
 	}
 }
 
-// From says where a request came from, for acts and logs: the address, without the port 0 of a client behind a proxy that names no port.
+// From returns the client's address and port, for acts and logs. A port 0 is left out: it stands for one that the client's proxy did not send.
 func From(r *http.Request) string { return strings.TrimSuffix(r.RemoteAddr, ":0") }
 
 // Audit records acts in a store. It is safe for concurrent use.

@@ -260,11 +260,11 @@ const usageTimeout = time.Second
 
 // try sends the call once.
 func (g *Gateway) try(ctx context.Context, x *exchange) (got reply, err error) {
-	agent := ctx
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(agent))
+	agentCtx := ctx
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(agentCtx))
 	defer cancel(nil)
-	defer context.AfterFunc(agent, func() {
-		if x.stream != nil && x.stream.had.Load() && errors.Is(context.Cause(agent), context.Canceled) {
+	defer context.AfterFunc(agentCtx, func() {
+		if x.stream != nil && x.stream.ended.Load() && errors.Is(context.Cause(agentCtx), context.Canceled) {
 			timer := time.NewTimer(usageTimeout)
 			defer timer.Stop()
 			select {
@@ -272,7 +272,7 @@ func (g *Gateway) try(ctx context.Context, x *exchange) (got reply, err error) {
 			case <-ctx.Done():
 			}
 		}
-		cancel(context.Cause(agent))
+		cancel(context.Cause(agentCtx))
 	})()
 	timer := time.AfterFunc(g.cfg.Timeout, func() { cancel(errUpstreamTimeout) })
 	defer timer.Stop()
@@ -298,12 +298,12 @@ func (g *Gateway) try(ctx context.Context, x *exchange) (got reply, err error) {
 	timer.Reset(g.cfg.Timeout)
 	got = reply{status: res.StatusCode, kind: res.Header.Get("Content-Type")}
 	if x.stream != nil && got.status == http.StatusOK {
-		is := strings.HasPrefix(got.kind, "text/event-stream")
-		if !is {
-			res.Body, is = upstream.PeekStream(res.Body)
+		isStream := strings.HasPrefix(got.kind, "text/event-stream")
+		if !isStream {
+			res.Body, isStream = upstream.PeekStream(res.Body)
 		}
-		if is {
-			got.body, err = x.stream.relay(agent, res, timer, g.cfg.Timeout)
+		if isStream {
+			got.body, err = x.stream.relay(agentCtx, res, timer, g.cfg.Timeout)
 			return got, err
 		}
 	}

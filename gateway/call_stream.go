@@ -22,8 +22,9 @@ type stream struct {
 	most  int64 // bytes of the longest reply
 	last  []byte
 	begun bool        // the agent has received a part
-	had   atomic.Bool // the agent has the finish reason of each choice, with which many leave
-	gone  bool        // it has left with that
+	had   bool        // the agent has the finish reason of each choice; many disconnect then
+	gone  bool        // the agent has disconnected after that; nothing more is sent
+	ended atomic.Bool // the finish reason of each choice has come, and may be on its way to the agent
 	fault string      // why a reply is wrong although it has come to its end
 	gaps  bool        // the reply has the ids of only some of its tokens
 
@@ -51,7 +52,7 @@ func (s *stream) relay(ctx context.Context, res *http.Response, timer *time.Time
 	var whole openai.Accumulator
 	piece := make([]byte, 16<<10)
 	left := func(err error) (jsontext.Value, error) {
-		if s.had.Load() && errors.Is(context.Cause(ctx), context.Canceled) {
+		if s.had && errors.Is(context.Cause(ctx), context.Canceled) {
 			return s.whole(&whole), nil
 		}
 		return nil, fmt.Errorf("%w: %w", errBroken, err)
@@ -59,7 +60,7 @@ func (s *stream) relay(ctx context.Context, res *http.Response, timer *time.Time
 	for {
 		n, err := res.Body.Read(piece)
 		timer.Reset(timeout)
-		if ctx.Err() != nil && !s.had.Load() {
+		if ctx.Err() != nil && !s.had {
 			return left(context.Cause(ctx))
 		}
 		events.Write(piece[:n])
@@ -84,6 +85,7 @@ func (s *stream) relay(ctx context.Context, res *http.Response, timer *time.Time
 				out = append(out, visible...)
 			}
 		}
+		s.ended.Store(s.translator == nil && whole.Complete()) // before the agent may leave with it
 		if err := s.send(out); err != nil {
 			return left(err)
 		}
@@ -93,7 +95,7 @@ func (s *stream) relay(ctx context.Context, res *http.Response, timer *time.Time
 		if int64(whole.Size()+events.Buffered()) > s.most {
 			return nil, fmt.Errorf("%w: it is longer than %d bytes", errBroken, s.most)
 		}
-		s.had.Store(s.translator == nil && whole.Complete())
+		s.had = s.ended.Load()
 		switch {
 		case ended && (whole.Complete() || whole.Failure() != nil): // some backends send no [DONE]
 			if s.translator != nil {
@@ -119,7 +121,7 @@ func (s *stream) send(part []byte) error {
 	if err == nil {
 		err = http.NewResponseController(s.w).Flush()
 	}
-	if s.gone = err != nil && s.had.Load(); s.gone {
+	if s.gone = err != nil && s.had; s.gone {
 		return nil
 	}
 	return err

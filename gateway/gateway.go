@@ -25,7 +25,7 @@ type Gateway struct {
 	open     *access.Open  // counts the running model calls of each caller
 	draining chan struct{} // closed by Drain
 	drain    sync.Once
-	gaps     sync.Once // logs a backend that leaves out token ids
+	gaps     sync.Once // logs the first backend that leaves token ids out of a stream
 
 	background sync.WaitGroup
 	stop       context.CancelFunc

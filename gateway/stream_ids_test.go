@@ -15,7 +15,7 @@ import (
 	"github.com/agl-go/agl/gateway"
 )
 
-// usageOf is what a backend says of chunks at their end.
+// usageOf is the event with the usage of chunks, which a backend sends before [DONE].
 const usageOf = `data: {"id":"c","choices":[],"usage":{"prompt_tokens":2,"completion_tokens":2,"total_tokens":4}}` + "\n\n"
 
 // A stream with the ids of only some of its tokens is recorded without any, also when its agent leaves at the finish reason:

@@ -1,4 +1,4 @@
-// Package background runs goroutines that their starter stops and waits for.
+// Package background runs goroutines that their starter stops and waits for, and has the non-blocking operations on their channels.
 //
 //	stop := background.Start(ctx, watcher.Run)
 //	defer stop()

@@ -49,7 +49,7 @@ func WriteFile(path string, data []byte) (err error) {
 	return SyncDir(dir)
 }
 
-// WriteJSON is [WriteFile] for a value in JSON, whose maps are in the order of their names.
+// WriteJSON writes a value as JSON with [WriteFile]. The keys of maps are sorted, and the file ends with a newline.
 func WriteJSON(path string, value any, options ...json.Options) error {
 	data, err := json.Marshal(value, append(options, json.Deterministic(true))...)
 	if err != nil {

@@ -21,8 +21,8 @@ func forwarded(next http.Handler, trusted []netip.Prefix) http.Handler {
 	})
 }
 
-// clientAddress is the last address of the lists that no trusted proxy has, with port 0 if its proxy names none. What stands before
-// it was written by the client.
+// clientAddress returns the last address in the lists that is not a trusted proxy's, with port 0 if the list has no port for it.
+// The client may have forged the addresses before it.
 func clientAddress(lists []string, last netip.AddrPort, trusted []netip.Prefix) netip.AddrPort {
 	hops := strings.Split(strings.Join(lists, ","), ",")
 	for _, hop := range slices.Backward(hops) {

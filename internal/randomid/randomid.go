@@ -1,4 +1,4 @@
-// Package randomid makes ids that nobody can guess, and that need no register.
+// Package randomid makes random ids that nobody can guess. It must not know what they identify.
 package randomid
 
 import (

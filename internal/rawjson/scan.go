@@ -269,7 +269,7 @@ func elements(raw []byte, yield func(value []byte) bool) (complete bool) {
 	}) >= 0
 }
 
-// IsScalarList reports whether list, which is a valid array, holds strings, numbers or booleans only, all of one type.
+// IsScalarList reports whether list, a valid array, holds only strings, only numbers or only booleans. It is true for an empty one.
 func IsScalarList(list []byte) bool {
 	if isNumberList(list) {
 		return true

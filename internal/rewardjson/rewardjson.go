@@ -1,5 +1,5 @@
-// Package rewardjson reads rewards that programs and people write as JSON, so that the same is said everywhere of what is wrong
-// with one. It must not know who has written them.
+// Package rewardjson reads rewards that programs and people write as JSON, so that a mistake gets the same message everywhere.
+// It must not know who has written them.
 package rewardjson
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/agl-go/agl/internal/rawjson"
 )
 
-// Value reads a reward: a number, or true or false for 1 or 0. agl.ErrInvalid names the field.
+// Value reads a reward: a finite number, or true or false for 1 or 0. Anything else is an agl.ErrInvalid that names the field.
 func Value(field string, raw jsontext.Value) (float64, error) {
 	value, ok := rawjson.Number(raw)
 	if !ok {
@@ -18,7 +18,7 @@ func Value(field string, raw jsontext.Value) (float64, error) {
 	return value, nil
 }
 
-// Dimensions reads the dimensions of a reward: an object of what [Value] reads. It may be empty.
+// Dimensions reads the dimensions of a reward: an object whose values are as for [Value]. An empty object gives no rewards and no error.
 func Dimensions(field string, raw jsontext.Value) (rewards []agl.Reward, err error) {
 	if raw.Kind() != '{' {
 		return nil, agl.Errorf(agl.CodeInvalid, "%s: got %.100s, must be an object of numbers, true or false, the primary one first", field, raw)

@@ -27,7 +27,7 @@ func Path(to *string) Value {
 	return pathOf("the path of a file or a folder", schema, func(_ *reader, _ *yaml.Node, _, absolute string) { *to = absolute })
 }
 
-// Command declares a program and its arguments. A ~ before the program is read as in a [Path]; its arguments are left as they are.
+// Command declares a program and its arguments. A ~ at the beginning of the program is the home directory; arguments are not changed.
 func Command(to *[]string) Value {
 	return NonEmptyList(to, Text).Check(func(s *Scope) {
 		if !s.Clean() {

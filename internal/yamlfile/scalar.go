@@ -114,7 +114,7 @@ func Integer[T int | int64 | uint64](to *T, limits ...Limit) Value {
 	})
 }
 
-// largest names the largest integer that T holds if the number in text is larger and no limit says so; otherwise it is empty.
+// largest returns the end of the message for a number too large for T, " and of at most N", and "" if it fits or a limit forbids N.
 func largest[T int | int64 | uint64](text string, allows func(float64) bool) string {
 	most := uint64(math.MaxInt64)
 	if ^T(0) > 0 {

@@ -197,7 +197,7 @@ func (r *relay) charge() {
 }
 
 // sendLast sends the rest of a reply. While the call has no sequence id, the agent gets
-// all but the last byte, so that only the end is delayed. It fails if the agent has not waited for that.
+// all but the last byte, so that only the end is delayed. It fails if the agent leaves before the end is sent.
 func (r *relay) sendLast(ctx context.Context, parts [][]byte) error {
 	if !r.entry.HasSequenceID() {
 		for len(parts) > 0 && len(parts[len(parts)-1]) == 0 {

@@ -73,7 +73,7 @@ func relayStream(ctx context.Context, r *relay) error {
 		if over || whole {
 			r.entry.AwaitSequence()
 		}
-		if fault == nil && !had && gone(ctx) { // it has not waited for this piece
+		if fault == nil && !had && gone(ctx) { // the agent left before this piece was sent
 			return context.Cause(ctx)
 		}
 		r.reply.Outlast(whole)

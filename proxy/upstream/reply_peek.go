@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// PeekStream reports whether a body begins as a stream of events does, whatever its Content-Type is: many servers that are
-// written by hand send another one, or none, and the clients of agents do not look at it. It returns the body from its start.
-func PeekStream(body io.ReadCloser) (whole io.ReadCloser, is bool) {
+// PeekStream reports whether a body begins like a stream of events. Many hand-written servers send a wrong Content-Type or none,
+// and the SDKs of agents ignore it. whole is the body from its first byte, and replaces body.
+func PeekStream(body io.ReadCloser) (whole io.ReadCloser, stream bool) {
 	const most = 64 // bytes; blank lines may come first
 	head := make([]byte, 0, most)
 	for {

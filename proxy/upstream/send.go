@@ -310,8 +310,8 @@ func (r *Reply) receive(req *Request, res *http.Response) error {
 	r.FirstByte = time.Now()
 	r.ResumeIdle()
 	if r.streams && !r.Stream() && r.Status < 300 && r.Encoding() == "" {
-		body, is := PeekStream(r.body)
-		if r.body = body; is {
+		body, isStream := PeekStream(r.body)
+		if r.body = body; isStream {
 			header := http.Header{}
 			maps.Copy(header, r.Header)
 			header.Set("Content-Type", eventStream)
