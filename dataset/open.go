@@ -3,6 +3,7 @@ package dataset
 import (
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"os"
 
@@ -22,13 +23,25 @@ func Open(path string, options Options) (*Reader, error) {
 		return nil, err
 	}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // it is read more than once
-		return nil, agl.Errorf(agl.CodeInvalid, "%s: it is not a regular file, must be one", path)
+		return nil, agl.Errorf(agl.CodeInvalid, "%s: got %s, must be a regular file", path, kindOf(info.Mode()))
 	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("dataset: %w", err) // err says that it was to be opened
 	}
 	return &Reader{source{path: path, file: f, options: options}}, nil
+}
+
+// kindOf names what is no regular file.
+func kindOf(mode fs.FileMode) string {
+	switch {
+	case mode.IsDir():
+		return "a folder"
+	case mode&fs.ModeNamedPipe != 0:
+		return "a pipe"
+	default:
+		return "a device or a socket"
+	}
 }
 
 // Close closes the file.

@@ -131,7 +131,7 @@ func TestOpenRegular(t *testing.T) {
 	if err := os.Mkdir(path, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := dataset.Open(path, dataset.Options{}); !errors.Is(err, agl.ErrInvalid) || err.Error() != path+": it is not a regular file, must be one" {
+	if _, err := dataset.Open(path, dataset.Options{}); !errors.Is(err, agl.ErrInvalid) || err.Error() != path+": got a folder, must be a regular file" {
 		t.Errorf("a folder: %v", err)
 	}
 }

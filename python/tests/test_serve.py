@@ -325,6 +325,25 @@ class Serve(unittest.TestCase):
         for task in ("exit", "raise", "return"):
             self.assertEqual(done.stderr.count(f"child of {task}"), 1, done.stderr)
 
+    def test_a_fork_does_not_write_the_result_of_its_parent(self) -> None:
+        replies, done = self.kept(
+            """
+            import os
+            import agl_go
+
+            def handle(task):
+                agl_go.emit_reward(0.25)
+                child = os.fork()
+                if child == 0:
+                    return 0.1
+                os.waitpid(child, 0)
+
+            agl_go.serve(handle)
+            """,
+            "one",
+        )
+        self.assertEqual((replies, json.loads(self.result(0).read_text())), ([{"attempt_id": "at-0"}], {"reward": 0.25}), done.stderr)
+
     def test_an_environment_that_is_cleared(self) -> None:
         replies, done = self.kept(
             """

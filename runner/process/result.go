@@ -86,6 +86,7 @@ func printedResult(stdout *output) (result, error) {
 	if end == 0 && dropped > 0 && isCutResult(stdout.head[bytes.LastIndexByte(stdout.head, '\n')+1:], output) {
 		return result{}, agl.Errorf(agl.CodeInvalid, "last line of standard output: got a result of which the middle is lost, must have at most %d bytes; leave out what the reward does not need", limit)
 	}
+	before, last := output[:end], output[end:]
 	if object := printedObject(output); object != nil {
 		switch r, err := parseResult(object); {
 		case err != nil:
@@ -93,8 +94,11 @@ func printedResult(stdout *output) (result, error) {
 		case r.given:
 			return r, nil
 		}
+		before, last = output[:len(output)-len(object)], object // what is within it is no result
+	} else if dropped > 0 && bytes.HasSuffix(output, []byte("\n}")) && !bytes.Contains(output, []byte("\n{")) {
+		before = nil // all of it is within an object whose beginning is lost
 	}
-	r, err := parseLine(output[end:])
+	r, err := parseLine(last)
 	if err != nil {
 		return result{}, agl.Errorf(agl.CodeInvalid, "last line of standard output: %w", err)
 	}
@@ -102,7 +106,7 @@ func printedResult(stdout *output) (result, error) {
 		return r, nil
 	}
 	found := 0
-	for line := range bytes.Lines(output[:end]) {
+	for line := range bytes.Lines(before) {
 		// Earlier lines without a result, or with an error, are ordinary output.
 		if earlier, err := parseLine(bytes.TrimSpace(line)); err == nil && len(earlier.rewards) > 0 {
 			found++
@@ -111,7 +115,7 @@ func printedResult(stdout *output) (result, error) {
 	}
 	if found > 1 {
 		return result{}, agl.Errorf(agl.CodeInvalid,
-			"standard output: %d lines report a reward, and the last line, %.100q, is none of them; print the result that counts last", found, output[end:])
+			"standard output: %d lines report a reward, and the last line, %.100q, is none of them; print the result that counts last", found, last)
 	}
 	return r, nil
 }

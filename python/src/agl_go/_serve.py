@@ -24,7 +24,7 @@ def serve(handler: Handler) -> None:
 
     During a call the rest of this package and the environment variables belong to the attempt of that task. An async handler
     runs in one event loop for all tasks, so that it can keep its clients. For what it leaves running there, this package belongs
-    to the attempt that has begun it. For a thread it belongs to the attempt that runs: wait for threads that emit.
+    to the attempt that has begun it. In a thread it belongs to the attempt that runs at that moment, so wait for threads that emit before you return.
 
     A returned reward is one more besides those that the handler has emitted: return None for what was emitted.
 
@@ -87,7 +87,7 @@ def _serve(call: Callable[[Any], Optional[Reward]]) -> None:
         for line in requests:
             request = json.loads(line)
             with _environment(request["env"]):
-                reply = _reply(call, request["task"])
+                reply = _reply(call, request["task"], process)
             sys.stdout.flush()
             sys.stderr.flush()
             if os.getpid() != process:
@@ -96,12 +96,12 @@ def _serve(call: Callable[[Any], Optional[Reward]]) -> None:
             replies.flush()
 
 
-def _reply(call: Callable[[Any], Optional[Reward]], value: Any) -> Mapping[str, Any]:
+def _reply(call: Callable[[Any], Optional[Reward]], value: Any, process: int) -> Mapping[str, Any]:
     """Calls the handler and returns the result of the attempt. If it is empty, the result file counts."""
     try:
         reward = call(value)
         members = {} if reward is None else reward_members(reward)
-        if members and os.path.exists(variables()["AGL_RESULT_FILE"]):
+        if members and os.getpid() == process and os.path.exists(variables()["AGL_RESULT_FILE"]):
             update(members)  # an error that is reported there counts
             return {}
         return members
