@@ -29,8 +29,8 @@ type RunConfig struct {
 	RunID string
 	// Progress is called as the run proceeds.
 	Progress Progress
-	// OnMetrics is called with each line that was written to metrics.jsonl, or would be with an OutDir; nil does nothing. It must not
-	// keep the line.
+	// OnMetrics is called with each new line of metrics.jsonl, also without an OutDir; nil does nothing. It is not called with lines that a
+	// resumed run restores (see [Session.RestoreMetrics]). It must not keep the line.
 	OnMetrics func(ctx context.Context, line []byte)
 	// Logger gets warnings and information for people; nil discards it.
 	Logger *slog.Logger

@@ -32,7 +32,7 @@ func CoverageOf(rolloutID string, merged adapter.Merged, logprobs bool) Coverage
 		if calls = slices.Concat(calls, report.WithoutLogprobs, unknown); len(report.WithoutTokens) == 0 {
 			what = "log-probabilities"
 			if len(report.WithoutLogprobs) == 0 {
-				what = fmt.Sprintf("log-probabilities of samples: one is %g", least)
+				what = fmt.Sprintf("usable log-probabilities: the least is %g, must be at least %d", least, leastLogprob)
 			}
 		}
 	}
@@ -47,7 +47,7 @@ func CoverageOf(rolloutID string, merged adapter.Merged, logprobs bool) Coverage
 func unknownLogprobs(trajectories []adapter.Trajectory) (calls []adapter.Call, least float32) {
 	for _, t := range trajectories {
 		for _, reply := range t.Replies {
-			if len(reply.Logprobs) == 0 {
+			if len(reply.Logprobs) == 0 || !reply.HasLogprobs() { // the report has it
 				continue
 			}
 			if p := slices.Min(reply.Logprobs); p < leastLogprob {

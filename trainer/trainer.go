@@ -210,7 +210,7 @@ func setup(ctx context.Context, cfg Config, s agl.Store) (agl.Resources, func(co
 			return nil, nil, errors.Join(err, stop(ctx))
 		}
 		stopProxy := stop
-		// The proxy first: what it has not stored is more than the algorithm has to say.
+		// The proxy first: both share the time of ctx, and if the store is away, the proxy's unsaved spans matter more than the run's status.
 		stop = func(ctx context.Context) error { return errors.Join(stopProxy(ctx), starter.Stop(ctx)) }
 	}
 	if err := addResources(ctx, cfg, s, resources, cfg.Proxy != nil); err != nil {

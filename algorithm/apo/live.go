@@ -40,7 +40,7 @@ type Live struct {
 	// Allow, if not nil, says whether a rollout may be shown to the models. A rollout for which it returns an error is
 	// not shown.
 	Allow func(ctx context.Context, store agl.Store, r agl.AttemptedRollout) (bool, error)
-	// OnRound is called with each line of metrics.jsonl (see [LiveRound]); nil does nothing.
+	// OnRound is called with each new line of metrics.jsonl (see [LiveRound]), not with those that a resumed run restores; nil does nothing.
 	OnRound func(LiveRound)
 }
 
@@ -205,6 +205,10 @@ func (s *search) liveRound(ctx context.Context, number int, since string) (next 
 		return "", err
 	}
 	s.best, s.beam = parent, []*Candidate{parent}
+	if !told { // of the rounds before it, which an earlier process has told of
+		s.report.Improved = parent.ResourcesID != s.seed.ResourcesID
+		s.publish(ctx)
+	}
 	candidate, err := s.edit(ctx, number, parent, g.Shown)
 	if err != nil {
 		return "", err
@@ -258,7 +262,7 @@ func (s *search) orphan(ctx context.Context, key string, round LiveRound, told b
 	return s.tell(ctx, round, told)
 }
 
-// tell reports a round. Of one that was told before, it writes the line of metrics.jsonl again, from which it was cut when the run resumed.
+// tell reports a round. If an earlier process has reported it, tell only restores its line: metrics.jsonl was truncated when the run resumed.
 func (s *search) tell(ctx context.Context, r LiveRound, told bool) error {
 	if told {
 		return s.session.RestoreMetrics(r)

@@ -38,7 +38,7 @@ type learner struct {
 	display display.Display
 	warn    func(text string)
 	token   string // of the store
-	// earlier is the record of a run that resumes with a corrected run file, from before; nil without one.
+	// earlier is the record as earlier processes left it, if the run resumes with a corrected run file; otherwise nil.
 	earlier *output.Record
 
 	stored     *tracker.Run                   // nil before Start, and if the store keeps no runs
@@ -140,8 +140,8 @@ func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 // learned reports whether the algorithm has got past what it refuses to continue: it has rollouts, or a step.
 func (l *learner) learned() bool { return l.enqueued.Load() || l.stepped.Load() }
 
-// outcome returns how the run has ended, given why its algorithm has. If that refuses a corrected run file, the run is as it was: see
-// [output.Folder.Revert].
+// outcome returns the error with which the run ends in its trackers, given the algorithm's. If the algorithm refuses a corrected run file,
+// that is how the run had ended before: see [output.Folder.Revert].
 func (l *learner) outcome(err error) error {
 	if l.earlier == nil || l.learned() || !errors.Is(err, agl.ErrConflict) {
 		return err
@@ -150,13 +150,21 @@ func (l *learner) outcome(err error) error {
 	case output.StateFinished:
 		return nil
 	case output.StateInterrupted:
-		return fmt.Errorf("%s: %w", l.earlier.Error, context.Canceled)
+		return interruptedError(l.earlier.Error)
 	case output.StateFailed:
 		return errors.New(l.earlier.Error)
 	case output.StateRunning: // its process was killed
 	}
 	return err
 }
+
+// interruptedError is why an earlier process was interrupted.
+type interruptedError string
+
+func (e interruptedError) Error() string { return string(e) }
+
+// Is makes the run count as interrupted.
+func (interruptedError) Is(target error) bool { return target == context.Canceled }
 
 // reason returns why an algorithm has ended, given its error: when its context was cancelled, what has ended the run.
 func reason(ctx context.Context, err error) error {

@@ -20,8 +20,8 @@ type runnerWatch struct {
 }
 
 const (
-	// runnerWait is how long rollouts wait for runners on other machines before there is a warning, and for how long a runner must not be heard
-	// from: it sends a heartbeat every 10 s.
+	// runnerWait is how long rollouts wait for runners on other machines, and how long a runner may be silent, before there is a warning.
+	// Runners send a heartbeat every 10 s.
 	runnerWait    = 30 * time.Second
 	watchInterval = 5 * time.Second
 )
@@ -48,25 +48,27 @@ func (w *runnerWatch) missing(ctx context.Context) {
 	}
 }
 
-// silent says once of each rollout that its runner is no longer heard from, when nothing else goes on: a runner that was killed holds its rollouts up
-// until the store gives them to others. It returns when ctx ends.
+// silent says once of each rollout that its runner is no longer heard from. It looks only while the number of running rollouts stays the same:
+// a runner that was killed holds its rollouts up until the store gives them to others. It returns when ctx ends.
 func (w *runnerWatch) silent(ctx context.Context) {
 	before, still := 0, time.Duration(0)
-	heard, told := map[string]agl.Timestamp{}, map[string]bool{} // by attempt
+	var heard map[string]signs // by attempt
+	told := map[string]bool{}  // by attempt
 	for backoff.Sleep(ctx, watchInterval) == nil {
 		running, err := w.count(ctx, agl.RolloutPreparing, agl.RolloutRunning)
 		if still += watchInterval; err != nil || running == 0 || running != before {
 			before, still = running, 0
-			clear(heard)
+			heard = nil
 			continue
 		}
 		if still%runnerWait != 0 {
 			continue
 		}
-		held, err := w.held(ctx, heard)
+		held, now, err := w.held(ctx, heard)
 		if err != nil {
 			continue
 		}
+		heard = now
 		n := 0
 		var first *agl.AttemptedRollout
 		for i := range held {
@@ -84,26 +86,42 @@ func (w *runnerWatch) silent(ctx context.Context) {
 	}
 }
 
-// held returns the rollouts whose attempts have sent nothing since the last call. heard is what was known of them then.
-func (w *runnerWatch) held(ctx context.Context, heard map[string]agl.Timestamp) (silent []agl.AttemptedRollout, err error) {
+// signs are when an attempt and its worker were heard from.
+type signs struct {
+	attempt agl.Timestamp
+	worker  agl.Null[agl.Timestamp]
+}
+
+// held returns the rollouts of whose attempts and workers nothing was heard since before. Workers without heartbeats, which runners of
+// other programs may be, are never silent.
+func (w *runnerWatch) held(ctx context.Context, before map[string]signs) (silent []agl.AttemptedRollout, now map[string]signs, err error) {
 	const most = 1000
+	workers, err := w.store.QueryWorkers(ctx, agl.QueryWorkersParams{StatusIn: []agl.WorkerStatus{agl.WorkerBusy}, Paging: agl.Paging{Limit: most}})
+	if err != nil {
+		return nil, nil, err
+	}
+	beats := map[string]agl.Null[agl.Timestamp]{}
+	for i := range workers.Items {
+		beats[workers.Items[i].WorkerID] = workers.Items[i].LastHeartbeatTime
+	}
 	page, err := w.store.QueryRollouts(ctx, agl.QueryRolloutsParams{
 		StatusIn: []agl.RolloutStatus{agl.RolloutPreparing, agl.RolloutRunning}, Paging: agl.Paging{Limit: most},
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	now = map[string]signs{}
 	for _, r := range page.Items {
 		if r.Attempt == nil || !r.Attempt.WorkerID.Valid { // a session of a service has no runner
 			continue
 		}
-		last := r.Attempt.LastHeartbeatTime.Or(r.Attempt.StartTime)
-		if before, known := heard[r.Attempt.AttemptID]; known && before == last {
+		id := r.Attempt.AttemptID
+		now[id] = signs{r.Attempt.LastHeartbeatTime.Or(r.Attempt.StartTime), beats[r.Attempt.WorkerID.V]}
+		if earlier, known := before[id]; known && earlier == now[id] && earlier.worker.Valid {
 			silent = append(silent, r)
 		}
-		heard[r.Attempt.AttemptID] = last
 	}
-	return silent, nil
+	return silent, now, nil
 }
 
 // fate says what becomes of a rollout whose runner has died.

@@ -74,7 +74,7 @@ func TestSilentRunner(t *testing.T) {
 			w.silent(ctx)
 		}()
 		config := &agl.RolloutConfig{UnresponsiveSeconds: agl.Some(300.0)}
-		if _, err := s.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: slices.Repeat([]agl.EnqueueRollout{{Mode: agl.ModeTrain, Config: config}}, 2)}); err != nil {
+		if _, err := s.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: slices.Repeat([]agl.EnqueueRollout{{Mode: agl.ModeTrain, Config: config}}, 3)}); err != nil {
 			t.Fatal(err)
 		}
 		claim := func(worker string) agl.AttemptedRollout {
@@ -85,7 +85,13 @@ func TestSilentRunner(t *testing.T) {
 			}
 			return result.Rollouts[0]
 		}
+		for _, worker := range []string{"dead", "alive"} {
+			if _, err := s.UpdateWorker(t.Context(), agl.UpdateWorkerParams{WorkerID: worker}); err != nil { // a heartbeat
+				t.Fatal(err)
+			}
+		}
 		dead, alive := claim("dead"), claim("alive")
+		claim("a program that sends no heartbeats")
 		if _, err := s.StartRollout(t.Context(), agl.StartRolloutParams{}); err != nil { // as a session begins, which has no runner
 			t.Fatal(err)
 		}

@@ -26,7 +26,7 @@ type Run struct {
 	stop    func()           // ends the heartbeats and waits for them
 	unsent  []agl.RunMetrics // what the store has not taken yet, one for each step
 	ended   bool             // the store knows that the run has ended
-	failed  error            // of Close
+	failed  error            // the argument of the last Close, for CloseAgain
 }
 
 // NewRun starts the run, or goes on with it if the store has it.
@@ -221,10 +221,15 @@ func (r *Run) add(ctx context.Context, steps []agl.RunMetrics) error {
 // mayPass reports whether the store may take later what it has not taken.
 func mayPass(err error) bool { return agl.Transient(err) || agl.IsContextError(err) }
 
-// CloseAgain ends the run where the store was away at Close, or is until ctx ends. Otherwise the store would have it running for ever.
+// CloseAgain ends a run that Close could not end because the store was away. It tries until ctx ends, which must have a deadline.
+// Without it the run would stay running in the store for ever.
 func (r *Run) CloseAgain(ctx context.Context) error {
 	for !r.ended {
-		err := r.Close(ctx, r.failed)
+		_ = r.send(ctx) // Close has said what the store lacks
+		err := r.end(ctx)
+		if errors.Is(err, agl.ErrNotFound) {
+			return nil // who deleted the run wants no end of it
+		}
 		if err != nil && (!mayPass(err) || backoff.Sleep(ctx, closeInterval) != nil) {
 			return err
 		}
@@ -245,18 +250,23 @@ func (r *Run) Close(ctx context.Context, failed error) error {
 			unlogged = fmt.Errorf("the store lacks metrics of the last %d steps, which metrics.jsonl has: %w", steps, err)
 		}
 	}
+	return errors.Join(unlogged, r.end(ctx))
+}
+
+// end tells the store how the run has ended.
+func (r *Run) end(ctx context.Context) error {
 	status, message := agl.RunFinished, ""
-	if failed != nil {
-		status, message = agl.RunFailed, failed.Error()
-		if _, interrupted := errors.AsType[*execution.InterruptError](failed); interrupted || agl.IsContextError(failed) {
+	if r.failed != nil {
+		status, message = agl.RunFailed, r.failed.Error()
+		if _, interrupted := errors.AsType[*execution.InterruptError](r.failed); interrupted || agl.IsContextError(r.failed) {
 			status = agl.RunInterrupted
 		}
 	}
 	const most = 5000 // bytes; a store takes no longer ones
 	message = strings.ToValidUTF8(message[:min(len(message), most)], "")
 	if _, err := r.runs.UpdateRun(ctx, agl.UpdateRunParams{RunID: r.ID(), Status: &status, Error: &message}); err != nil {
-		return errors.Join(unlogged, fmt.Errorf("end the run in the store: %w", err))
+		return fmt.Errorf("end the run in the store: %w", err)
 	}
 	r.ended = true
-	return unlogged
+	return nil
 }
