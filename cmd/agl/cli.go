@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,7 +38,7 @@ type cli struct {
 	Config     configCommand     `cmd:"" help:"Check run files, and print their JSON Schema: check, schema."`
 	Doctor     doctorCommand     `cmd:"" help:"Check what a run needs: file, agent, tasks, models, store, ports."`
 	DB         dbCommand         `cmd:"" name:"db" help:"Maintain a store's database: status, migrate, check, vacuum, backup, export, import."`
-	Project    projectCommand    `cmd:"" help:"Projects of a server, each a store of its own: create, list, archive."`
+	Project    projectCommand    `cmd:"" help:"Projects of a server, each a store of its own: create, list, limit, archive."`
 	Audit      auditCommand      `cmd:"" help:"What was done to a store, by whom and from where."`
 	Release    releaseCommand    `cmd:"" help:"Releases to live sessions: propose, list, show, promote, rollback, freeze, resume."`
 	Key        keyCommand        `cmd:"" help:"Keys of a store, each with what it may do: create, list, revoke."`
@@ -139,19 +138,6 @@ type helpShownError struct {
 
 func (e *helpShownError) Error() string { return fmt.Sprintf("exit status %d", e.code) }
 
-// helpWriter keeps the first error of writing help, which kong returns as one of the command line.
-type helpWriter struct {
-	io.Writer
-
-	err error
-}
-
-func (w *helpWriter) Write(p []byte) (int, error) {
-	n, err := w.Writer.Write(p)
-	w.err = cmp.Or(w.err, err)
-	return n, err
-}
-
 // homePath reads a path in which no shell has expanded ~, such as --output=~/runs.
 func homePath(ctx *kong.DecodeContext, to reflect.Value) error {
 	var path string
@@ -181,6 +167,12 @@ func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
 		// After printing help kong expects the process to end.
 		kong.Exit(func(code int) { panic(&helpShownError{code: code}) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.Help(func(options kong.HelpOptions, ctx *kong.Context) error {
+			if err := kong.DefaultHelpPrinter(options, ctx); err != nil { // kong would take it for an error of the command line
+				panic(&helpShownError{code: 1, err: &console.OutputError{Err: err}})
+			}
+			return nil
+		}),
 		kong.ValueFormatter(helpOfValue),
 		// With a resolver, kong forgets what is wrong with an environment variable whose flag is given.
 		kong.Resolvers(kong.ResolverFunc(func(*kong.Context, *kong.Path, *kong.Flag) (any, error) { return nil, nil })),
@@ -214,8 +206,7 @@ func helpOfValue(v *kong.Value) string {
 // ParseFlags reads the command line. Its error names the flag, the value and what is allowed.
 func (m *Main) ParseFlags(args []string) (err error) {
 	args = joinNegative(args)
-	help := &helpWriter{Writer: m.Stdout}
-	parser, err := newParser(help, m.Stderr)
+	parser, err := newParser(m.Stdout, m.Stderr)
 	if err != nil {
 		return err
 	}
@@ -240,9 +231,6 @@ func (m *Main) ParseFlags(args []string) (err error) {
 		return err
 	}
 	parsed, err := parser.Parse(args)
-	if help.err != nil {
-		return &helpShownError{code: 1, err: fmt.Errorf("write to standard output: %w", help.err)}
-	}
 	if err != nil {
 		return usageError(err)
 	}
@@ -303,9 +291,11 @@ func checkEmptyFlags(parsed *kong.Context) error {
 		case flags.Token, flags.Path:
 		case flags.Database:
 			empty = value.Name == ""
+		case []string:
+			empty = len(value) == 0 || slices.Contains(value, "")
 		default:
 			kind := given.Flag.Target.Kind()
-			empty = (kind == reflect.String || kind == reflect.Slice) && given.Flag.Target.Len() == 0
+			empty = (kind == reflect.String || kind == reflect.Slice || kind == reflect.Map) && given.Flag.Target.Len() == 0
 		}
 		if empty {
 			return fmt.Errorf("--%s: needs a value, got an empty one (see %s%s --help)", given.Flag.Name, programName(), strings.TrimPrefix(parsed.Selected().FullPath(), "agl"))

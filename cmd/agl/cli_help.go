@@ -11,8 +11,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// helpText is what --help and the manual page say of a command beside its flags. Below a line with the command's name are
-// paragraphs, and indented lines, which stay lines.
+// helpText is what --help and the manual page say of each command beside its flags. The part of a command begins with "# " and its full name.
+// The lines of a paragraph are joined; indented lines stay as they are.
 //
 //go:embed help.txt
 var helpText string
@@ -21,7 +21,7 @@ var helpText string
 func describeCommands(app *kong.Application) error {
 	withinParagraph := regexp.MustCompile(`(\S)\n(\S)`)
 	details := map[string]string{} // by command
-	for part := range strings.SplitSeq(strings.TrimPrefix(helpText, "# "), "\n# ") {
+	for part := range strings.SplitSeq(strings.TrimPrefix(strings.ReplaceAll(helpText, "\r\n", "\n"), "# "), "\n# ") {
 		command, text, _ := strings.Cut(part, "\n")
 		details[command] = withinParagraph.ReplaceAllString(strings.TrimSpace(text), "$1 $2")
 	}
@@ -33,7 +33,7 @@ func describeCommands(app *kong.Application) error {
 		return next(nil)
 	})
 	if err == nil && len(details) > 0 {
-		err = fmt.Errorf("help.txt is about %q, which are no commands", slices.Sorted(maps.Keys(details)))
+		err = fmt.Errorf("help.txt: got parts for %q, each must be a command such as \"agl store\"", slices.Sorted(maps.Keys(details)))
 	}
 	return err
 }

@@ -71,7 +71,7 @@ func (c *dbImportCommand) into(ctx context.Context, out *console.Console, d driv
 	counts, err := archive.Import(ctx, d, export, func(done archive.Counts) { meter.at(records(done), done.Bytes) })
 	switch {
 	case err != nil && ctx.Err() != nil: // main prints no error of an interrupt
-		return errors.Join(err, out.Summarize("interrupted, with a part of %s imported; run the same command again to continue", c.File))
+		return errors.Join(err, out.Summarize("interrupted, with a part of the export imported; run the same command again to continue"))
 	case errors.Is(err, agl.ErrConflict), errors.Is(err, agl.ErrInvalid):
 		return fmt.Errorf("import %s: %w", c.File, err)
 	case err != nil:

@@ -47,7 +47,7 @@ func TestImportInterrupted(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	d := interruptedDriver{empty, interrupt}
 	err = (&dbImportCommand{File: "all.jsonl"}).into(ctx, &console.Console{Out: io.Discard, Err: &said}, d, strings.NewReader(export.String()))
-	if !errors.Is(err, context.Canceled) || said.String() != "agl: interrupted, with a part of all.jsonl imported; run the same command again to continue\n" {
+	if !errors.Is(err, context.Canceled) || said.String() != "agl: interrupted, with a part of the export imported; run the same command again to continue\n" {
 		t.Errorf("got %v, and it said %q", err, said.String())
 	}
 }

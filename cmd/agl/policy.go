@@ -36,8 +36,8 @@ type policyServeCommand struct {
 	flags.Log `set:"logLevel=info"`
 
 	APIKey    flags.Token `name:"api-key" env:"TINKER_API_KEY" placeholder:"KEY" help:"Require this key of every request, as X-API-Key or as a bearer token."`
-	Model     string      `type:"path" placeholder:"DIRECTORY" help:"Serve the model that agl policy create wrote here. Default: a model of the sizes below, with random weights drawn from the seed of each create_model."`
-	Dir       string      `type:"path" placeholder:"DIRECTORY" help:"Keep checkpoints and sampler snapshots here, so that a later server can use them. Default: with --model, there; else in memory."`
+	Model     string      `type:"home" placeholder:"DIRECTORY" help:"Serve the model that agl policy create wrote here. Default: a model of the sizes below, with random weights drawn from the seed of each create_model."`
+	Dir       string      `type:"home" placeholder:"DIRECTORY" help:"Keep checkpoints and sampler snapshots here, so that a later server can use them. Default: with --model, there; else in memory."`
 	MaxModels int         `default:"64" help:"Refuse more models in training than this."`
 	policydir.Sizes
 

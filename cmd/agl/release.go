@@ -211,7 +211,7 @@ type releaseAct struct {
 	act release.Act
 }
 
-// newReleaseCommand returns the command with what its acts do, which no flag says.
+// newReleaseCommand sets which act each of the four commands of type releaseAct does; no flag says it.
 func newReleaseCommand() releaseCommand {
 	return releaseCommand{
 		Promote: releaseAct{act: release.ActPromote}, Rollback: releaseAct{act: release.ActRollback},

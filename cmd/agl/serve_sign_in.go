@@ -10,6 +10,7 @@ import (
 
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/access/oidc"
+	"github.com/agl-go/agl/cmd/agl/internal/flags"
 	"github.com/agl-go/agl/rest/server"
 )
 
@@ -18,7 +19,7 @@ type signInFlags struct {
 	PublicURL        string         `name:"public-url" placeholder:"URL" help:"The URL by which browsers reach the store; --oidc-issuer needs it."`
 	OIDCIssuer       string         `name:"oidc-issuer" placeholder:"URL" help:"Let people sign in to the dashboard by this OpenID Connect provider. Its redirect URI is the public URL with /v1/agl/login/oidc/callback."`
 	OIDCClientID     string         `name:"oidc-client-id" placeholder:"ID" help:"The client that the provider knows the store as."`
-	OIDCClientSecret string         `name:"oidc-client-secret" env:"AGL_OIDC_CLIENT_SECRET" placeholder:"SECRET" help:"The secret of this client. Default: none, for a public client."`
+	OIDCClientSecret flags.Token    `name:"oidc-client-secret" env:"AGL_OIDC_CLIENT_SECRET" placeholder:"SECRET" help:"The secret of this client. Default: none, for a public client."`
 	OIDCScope        []string       `name:"oidc-scope" sep:"none" placeholder:"SCOPE" help:"Ask the provider for this scope, too, such as groups; repeat it for several."`
 	OIDCGroup        []access.Grant `name:"oidc-group" sep:"none" placeholder:"GROUP=SCOPES" help:"What the members of a group may do, such as research=read,train; with @PROJECT at its end in one project only; repeat it for several."`
 	JWTIssuer        string         `name:"jwt-issuer" placeholder:"URL" help:"Accept JWTs of this issuer as bearer tokens."`
@@ -79,7 +80,7 @@ func (f *signInFlags) signIn(project, base string, transport http.RoundTripper) 
 	}
 	s, err := oidc.NewSignIn(oidc.SignInConfig{
 		Config:   oidc.Config{Issuer: f.OIDCIssuer, GroupsClaim: f.GroupsClaim, Grants: grants, Transport: transport},
-		ClientID: f.OIDCClientID, ClientSecret: f.OIDCClientSecret, Scopes: f.OIDCScope,
+		ClientID: f.OIDCClientID, ClientSecret: string(f.OIDCClientSecret), Scopes: f.OIDCScope,
 		RedirectURL: public.String() + base + "/v1/agl/login/oidc/callback",
 	})
 	if err != nil {

@@ -110,7 +110,7 @@ func (c *storeCommand) Validate() error {
 	if err := c.gatewayFlags.validate(); err != nil {
 		return err
 	}
-	if err := c.signInFlags.validate(c.token(), c.TLSClientCA); err != nil {
+	if err := c.signInFlags.validate(c.token(), string(c.TLSClientCA)); err != nil {
 		return err
 	}
 	return c.Check(c.token() != "", "set --token (or AGL_TOKEN), or allow it with --no-auth")

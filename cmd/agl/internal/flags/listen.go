@@ -22,9 +22,9 @@ type Listen struct {
 	NoAuth       bool           `help:"Allow an address that other machines can reach, although callers need no credentials."`
 	Insecure     bool           `help:"Allow an address that other machines can reach without TLS, such as inside a network that encrypts."`
 	TrustedProxy []TrustedProxy `sep:"none" placeholder:"ADDRESS" help:"A proxy with this address or network (10.0.0.0/8) is in front: it does TLS, and X-Forwarded-For of its requests names the client; repeat it for several."`
-	TLSCert      string         `name:"tls-cert" type:"path" placeholder:"FILE" help:"Encrypt with the certificate in this PEM file. It is read again when it changes. See agl cert."`
-	TLSKey       string         `name:"tls-key" type:"path" placeholder:"FILE" help:"The key of --tls-cert, as PEM."`
-	TLSClientCA  string         `name:"tls-client-ca" type:"path" placeholder:"FILE" help:"Verify the certificates of clients that show one with the CA certificates in this PEM file."`
+	TLSCert      Path           `name:"tls-cert" placeholder:"FILE" help:"Encrypt with the certificate in this PEM file. It is read again when it changes. See agl cert."`
+	TLSKey       Path           `name:"tls-key" placeholder:"FILE" help:"The key of --tls-cert, as PEM."`
+	TLSClientCA  Path           `name:"tls-client-ca" placeholder:"FILE" help:"Verify the certificates of clients that show one with the CA certificates in this PEM file."`
 	DrainTimeout time.Duration  `default:"10s" help:"On SIGTERM or SIGINT, finish accepted requests for at most this long."`
 
 	loopbackOnly bool // set by Check: callers need no credentials
@@ -65,7 +65,7 @@ func (f *Listen) Encrypt(listener net.Listener, log *slog.Logger) (net.Listener,
 	if f.TLSCert == "" {
 		return listener, nil
 	}
-	encrypted, err := httpserver.TLS{CertFile: f.TLSCert, KeyFile: f.TLSKey, ClientCAFile: f.TLSClientCA}.Listener(listener, log)
+	encrypted, err := httpserver.TLS{CertFile: string(f.TLSCert), KeyFile: string(f.TLSKey), ClientCAFile: string(f.TLSClientCA)}.Listener(listener, log)
 	if err != nil {
 		return nil, fmt.Errorf("--tls-cert: %w", errors.Join(err, listener.Close()))
 	}

@@ -44,7 +44,7 @@ type StoreOrRun struct {
 // retryTimeout is how long a command retries to reach a store while a person waits.
 const retryTimeout = 1 * time.Second
 
-// Flag is what a command needs to be given, after a space, to use the same store; nothing if that is the store of the environment.
+// Flag returns " --store URL", to be appended to a command that shall use the same store, or "" if the command uses it without a flag.
 func (f *Store) Flag() string {
 	if string(f.StoreURL) == cmp.Or(os.Getenv("AGL_STORE_URL"), "http://localhost:4747") {
 		return ""
@@ -202,15 +202,15 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// unwrapped reports whether an error is none of a store: none at all, an interrupt, or one of standard output.
-func unwrapped(err error) bool {
+// notOfStore reports whether Wrap returns an error as it is: nil, an interrupt, or an error of standard output.
+func notOfStore(err error) bool {
 	_, ofOutput := errors.AsType[*console.OutputError](err)
 	return err == nil || ofOutput || errors.Is(err, context.Canceled)
 }
 
 // Wrap names the store in an error of a call to it.
 func (f *Store) Wrap(err error) error {
-	if unwrapped(err) {
+	if notOfStore(err) {
 		return err
 	}
 	hint := ""
@@ -226,7 +226,7 @@ func (f *Store) Wrap(err error) error {
 // Wrap names the store in an error of a call to it.
 func (f *StoreOrRun) Wrap(err error) error {
 	switch {
-	case unwrapped(err):
+	case notOfStore(err):
 		return err
 	case f.Folder != "":
 		return fmt.Errorf("store of %s: %w", f.Folder, err)
