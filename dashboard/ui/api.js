@@ -136,7 +136,8 @@ export async function get(path, params, abort) {
   return parse(await (await call("GET", path, { params, signal: abort })).text());
 }
 
-// find gets one thing. The store answers null for a rollout or resources that it does not have; 404 says that there is no store.
+// find gets a rollout or resources. For those that it does not have the store answers null, which is an error with the status 410 here:
+// for these paths 404 means that there is no store.
 export async function find(path, abort) {
   const found = await get(path, {}, abort);
   if (found === null) throw new APIError(410, "the store does not have it");

@@ -6,7 +6,7 @@ import { events, relearn, signIns, unauthorized } from "./api.js";
 // "ended" (with the sign-in).
 export const connection = signal("connecting");
 
-// absence is what the server has said of a store that it does not have, such as one of a project that is archived, until it is there again.
+// absence is the server's message that there is no store here, such as that the project is archived; empty while there is one.
 export const absence = signal("");
 
 const listeners = new Set();
@@ -40,6 +40,7 @@ async function run(controller) {
   } catch (err) {
     if (controller.signal.aborted) return;
     if (err.status !== 0 && err.status !== 503) since = "";
+    if (err.status === 401 || err.status === 403) absence.value = ""; // there is a store
     if (err.status === 401) {
       connection.value = "ended";
       return; // until the reader has signed in

@@ -418,7 +418,7 @@ func endedAfter(ctx context.Context, name string, last error) error {
 	if last == nil || !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return fmt.Errorf("%w, after %v", err, last) //nolint:errorlint // it is of the context alone: a retry cannot help
+	return fmt.Errorf("%w, after %v", err, last) //nolint:errorlint // not wrapped: the caller would take it for an error that a repeat may help
 }
 
 // keyOr returns the caller's idempotency key, or a new one if there is none.

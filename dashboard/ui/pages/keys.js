@@ -38,7 +38,7 @@ function Create({ done }) {
   const [name, setName] = useState("");
   const [chosen, setChosen] = useState(["read"]);
   const [days, setDays] = useState("90");
-  const [odd, setOdd] = useState(false); // no number, for which a browser says that the field is empty
+  const [odd, setOdd] = useState(false); // what is typed is no number; the browser then gives "" as the value
   const wrong = odd || (days !== "" && !(Number(days) > 0));
   const [made, setMade] = useState(null);
   const create = async () => {

@@ -242,7 +242,7 @@ const Attributes = ({ of }) => html`<table class="attributes"><tbody>${Object.en
 const eventsAtFirst = 50;
 const saidOfException = /^exception[.](type|message|stacktrace)$/;
 
-// Events shows what happened during a span, and when: exceptions first, which usually come last.
+// Events shows what happened during a span, and when. Exceptions come first: they are usually the last events, and only the first 50 are shown.
 function Events({ span }) {
   const [most, setMost] = useState(eventsAtFirst);
   const raised = span.events.filter(isException);
