@@ -215,7 +215,7 @@ func TestMasks(t *testing.T) {
 // says why.
 func TestRefusesText(t *testing.T) {
 	t.Parallel()
-	for fault, what := range map[string]string{"text": "token ids", "no_logprobs": "log-probabilities", "impossible": "log-probabilities"} {
+	for fault, what := range map[string]string{"text": "token ids", "no_logprobs": "log-probabilities", "impossible": "usable log-probabilities: the least is -9999, must be at least -50"} {
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, "", nil)

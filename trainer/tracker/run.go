@@ -225,7 +225,9 @@ func mayPass(err error) bool { return agl.Transient(err) || agl.IsContextError(e
 // Without it the run would stay running in the store for ever.
 func (r *Run) CloseAgain(ctx context.Context) error {
 	for !r.ended {
-		_ = r.send(ctx) // Close has said what the store lacks
+		if len(r.unsent) > 0 {
+			_ = r.send(ctx) // Close has said what the store lacks
+		}
 		err := r.end(ctx)
 		if errors.Is(err, agl.ErrNotFound) {
 			return nil // who deleted the run wants no end of it
