@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,20 +56,33 @@ func TestRunResumes(t *testing.T) {
 type away struct {
 	agl.Runs
 
+	mu   sync.Mutex
 	err  error
 	back time.Time // UpdateRun succeeds from then on; zero means never
 }
 
+func (a *away) set(err error, back time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.err, a.back = err, back
+}
+
+func (a *away) state() (back time.Time, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.back, a.err
+}
+
 func (a *away) AddRunMetrics(ctx context.Context, p agl.AddRunMetricsParams) (agl.Run, error) {
-	if a.err != nil {
-		return agl.Run{}, a.err
+	if _, err := a.state(); err != nil {
+		return agl.Run{}, err
 	}
 	return a.Runs.AddRunMetrics(ctx, p)
 }
 
 func (a *away) UpdateRun(ctx context.Context, p agl.UpdateRunParams) (agl.Run, error) {
-	if a.err != nil && (a.back.IsZero() || time.Now().Before(a.back)) {
-		return agl.Run{}, a.err
+	if back, err := a.state(); err != nil && (back.IsZero() || time.Now().Before(back)) {
+		return agl.Run{}, err
 	}
 	return a.Runs.UpdateRun(ctx, p)
 }
@@ -111,10 +125,10 @@ func TestRunOutlastsAnOutage(t *testing.T) {
 		{unavailable, `{"step":6,"loss":0}`},
 		{nil, `{"step":7,"` + strings.Repeat("n", agl.MaxRunMetricBytes+1) + `":1}`}, // must not take the step before with it
 	} {
-		runs.err = step.err
+		runs.set(step.err, time.Time{})
 		set.Line(t.Context(), []byte(step.line))
 	}
-	runs.err = nil
+	runs.set(nil, time.Time{})
 	set.Close(t.Context(), nil)
 	wantSeries(t, runs, "1 map[loss:5], 2 map[loss:4 validation/pass_rate:0.5], 3 map[loss:3], 4 map[loss:2], 6 map[loss:0]")
 }
@@ -128,7 +142,8 @@ func TestRunEndsInAnOutage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		runs.err = agl.Errorf(agl.CodeUnavailable, "the server does not answer")
+		unanswered := agl.Errorf(agl.CodeUnavailable, "the server does not answer")
+		runs.set(unanswered, time.Time{})
 		if err := run.Close(t.Context(), errors.New("boom")); !errors.Is(err, agl.ErrUnavailable) {
 			t.Fatalf("got %v, want that the store is away", err)
 		}
@@ -137,7 +152,7 @@ func TestRunEndsInAnOutage(t *testing.T) {
 		if err := run.CloseAgain(ctx); !errors.Is(err, agl.ErrUnavailable) || ctx.Err() == nil {
 			t.Errorf("got %v, want that the store is still away after 10s", err)
 		}
-		runs.back = time.Now().Add(3 * time.Second)
+		runs.set(unanswered, time.Now().Add(3*time.Second))
 		if err := errors.Join(run.CloseAgain(t.Context()), run.CloseAgain(t.Context())); err != nil {
 			t.Error(err)
 		}
@@ -220,7 +235,7 @@ func TestRunSuspended(t *testing.T) {
 			return run, &log
 		}
 		suspended, log := start(runs, "suspended")
-		runs.err, runs.back = agl.Errorf(agl.CodeUnavailable, "suspended"), time.Now().Add(3*time.Minute)
+		runs.set(agl.Errorf(agl.CodeUnavailable, "suspended"), time.Now().Add(3*time.Minute))
 		time.Sleep(2 * time.Minute)
 		other, quiet := start(runs.Runs, "other")
 		time.Sleep(10 * time.Minute)
