@@ -269,7 +269,7 @@ func (s *spans) named(name string) (found []agl.Span) {
 func run(t *testing.T, b *bench, env []string, name string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
-	cmd.Env = append(append(os.Environ(), env...), "PROXY_URL="+b.url, "API_KEY="+b.key, "MODEL_SAYS="+said, "WHOLE="+names(whole), "FAILED="+names(failed), "EITHER="+names(either))
+	cmd.Env = append(append(os.Environ(), env...), "PROXY_URL="+b.url, "API_KEY="+b.key, "MODEL_SAYS="+said, "WHOLE="+names(whole), "FAILED="+names(failed))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
