@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -65,15 +64,6 @@ func (e *event) span(r *rollout) agl.Span {
 		}
 	}
 	return s
-}
-
-// finite reads a JSON number.
-func finite(raw jsontext.Value) (float64, bool) {
-	if raw.Kind() != '0' {
-		return 0, false
-	}
-	f, err := strconv.ParseFloat(string(raw), 64)
-	return f, err == nil && !math.IsInf(f, 0)
 }
 
 // eventOf reads the event in a stored span. ok is false for spans of other origin.

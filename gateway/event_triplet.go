@@ -3,7 +3,6 @@ package gateway
 import (
 	"bytes"
 	"slices"
-	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -78,23 +77,6 @@ func tokensOf(response jsontext.Value) (prompt, reply jsontext.Value) {
 	return prompt, reply
 }
 
-// falsy reports whether a value is false in Python.
-func falsy(v jsontext.Value) bool {
-	switch v.Kind() {
-	case 'n', 'f':
-		return true
-	case '[', '{':
-		return rawjson.SkipSpace(v, 1) == len(v)-1
-	case '"':
-		return len(v) == len(`""`)
-	case '0':
-		f, ok := finite(v)
-		return ok && f == 0
-	default:
-		return false
-	}
-}
-
 // firstChoice returns the first choice of a reply, nil if there is none.
 func firstChoice(response jsontext.Value) jsontext.Value {
 	choices, _ := rawjson.Get(response, "choices")
@@ -141,21 +123,6 @@ func logprobsOf(choice jsontext.Value) jsontext.Value {
 		}
 	}
 	return append(out, ']')
-}
-
-// floatOf converts a value as Python's float does, to a finite number.
-func floatOf(v jsontext.Value) (float64, bool) {
-	switch v.Kind() {
-	case 't':
-		return 1, true
-	case 'f':
-		return 0, true
-	case '"':
-		f, err := strconv.ParseFloat(rawjson.Unquote(v), 64)
-		return f, err == nil && f-f == 0
-	default:
-		return finite(v)
-	}
 }
 
 // promptKey returns a key that is the same for equal prompts. ok is false for anything but a list of token ids.

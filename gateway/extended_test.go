@@ -94,6 +94,18 @@ func (l *leaver) Flush() {
 	}
 }
 
+// streamUntil asks for a stream, and leaves when it has read something.
+func (c *client) streamUntil(t *testing.T, w *httptest.ResponseRecorder, when string) {
+	t.Helper()
+	c.create("r")
+	c.must("POST", "/api/models", `[{"model":"m","endpoint":"http://b/v1"}]`)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, chatPath, strings.NewReader(`{"stream":true}`))
+	r.Header.Set("Content-Type", "application/json")
+	c.handler.ServeHTTP(&leaver{w, when, cancel}, r)
+}
+
 // An agent that stops reading at the finish reason has had the whole reply, and the call is recorded; one that leaves before has not.
 func TestLeavesAtTheFinishReason(t *testing.T) {
 	t.Parallel()
@@ -114,15 +126,9 @@ func TestLeavesAtTheFinishReason(t *testing.T) {
 				})
 				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(body), ContentLength: -1}, nil
 			})})
-			c.create("r")
-			c.must("POST", "/api/models", `[{"model":"m","endpoint":"http://b/v1"}]`)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			r := httptest.NewRequestWithContext(ctx, http.MethodPost, chatPath, strings.NewReader(`{"stream":true}`))
-			r.Header.Set("Content-Type", "application/json")
 			func() {
 				defer func() { _ = recover() }() // the connection is closed
-				c.handler.ServeHTTP(&leaver{httptest.NewRecorder(), when, cancel}, r)
+				c.streamUntil(t, httptest.NewRecorder(), when)
 			}()
 			if got := c.events("?format=triplet"); len(got) != want || want > 0 && !strings.Contains(got[0], `"response_token_ids":[3,4]`) {
 				t.Errorf("got %v, want %d events", got, want)

@@ -56,14 +56,8 @@ func TestStreamLacksIDs(t *testing.T) {
 					})
 					return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(body), ContentLength: -1}, err
 				})})
-				c.create("r")
-				c.must("POST", "/api/models", `[{"model":"m","endpoint":"http://b/v1"}]`)
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				r := httptest.NewRequestWithContext(ctx, http.MethodPost, chatPath, strings.NewReader(`{"stream":true}`))
-				r.Header.Set("Content-Type", "application/json")
 				began, w := time.Now(), httptest.NewRecorder()
-				c.handler.ServeHTTP(&leaver{w, tt.leaves, cancel}, r)
+				c.streamUntil(t, w, tt.leaves)
 				if took := time.Since(began); took > 3*time.Second {
 					t.Errorf("the call ended after %s", took)
 				}

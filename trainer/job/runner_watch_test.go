@@ -1,7 +1,6 @@
 package job
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/background"
 	"github.com/agl-go/agl/store/memory/memorytest"
 )
 
@@ -18,13 +18,8 @@ func TestWatchRunners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memorytest.Open(t)
 		notices := make(chan string, 9)
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			w := runnerWatch{store: s, url: "http://trainer:4747", notice: func(text string) { notices <- text }}
-			w.missing(ctx)
-		}()
+		w := runnerWatch{store: s, url: "http://trainer:4747", notice: func(text string) { notices <- text }}
+		defer background.Start(t.Context(), w.missing)()
 		wait := func(d time.Duration, want int) {
 			t.Helper()
 			time.Sleep(d)
@@ -55,8 +50,6 @@ func TestWatchRunners(t *testing.T) {
 		if want := "warning: 2 rollouts wait, and no runner has taken one for 30s: start runners that use the store http://trainer:4747 (agl train FILE --role runner, or agl runner)"; <-notices != want {
 			t.Errorf("the second notice is not %q", want)
 		}
-		stop()
-		<-ended
 	})
 }
 
@@ -66,13 +59,8 @@ func TestSilentRunner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memorytest.Open(t)
 		notices := make(chan string, 9)
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			w := runnerWatch{store: s, unresponsive: 10 * time.Minute, notice: func(text string) { notices <- text }}
-			w.silent(ctx)
-		}()
+		w := runnerWatch{store: s, unresponsive: 10 * time.Minute, notice: func(text string) { notices <- text }}
+		defer background.Start(t.Context(), w.silent)()
 		config := &agl.RolloutConfig{UnresponsiveSeconds: agl.Some(300.0)}
 		if _, err := s.EnqueueRollouts(t.Context(), agl.EnqueueRolloutsParams{Rollouts: slices.Repeat([]agl.EnqueueRollout{{Mode: agl.ModeTrain, Config: config}}, 3)}); err != nil {
 			t.Fatal(err)
@@ -110,8 +98,6 @@ func TestSilentRunner(t *testing.T) {
 		if got := <-notices; got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
-		stop()
-		<-ended
 	})
 }
 
