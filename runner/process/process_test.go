@@ -160,6 +160,7 @@ func TestResults(t *testing.T) {
 		"a text in several lines":        {`printf '{\n  "reward": "high"\n}\n'`, agl.OutcomeAgentError, "[]", `last lines of standard output: reward: got "high", must be a finite number`},
 		"several lines without":          {`printf '{"reward": 0.5}\n{\n  "accuracy": 1\n}\n'`, agl.OutcomeOK, "[{primary 0.5}]", ""},
 		"several lines around a reward":  {`printf '{\n  "metrics": {\n    "reward": 0.3\n  },\n  "steps": [\n    {"reward": 1}\n  ]\n}\n'`, agl.OutcomeOK, "[]", ""},
+		"long lines around a reward":     {`printf '{\n  "log": "'; head -c 2000000 /dev/zero | tr '\000' x; printf '",\n  "steps": [\n    {"reward": 1}\n  ]\n}\n'`, agl.OutcomeOK, "[]", ""},
 		"several lines that are no JSON": {`printf '{"reward": 0.5}\nif (x)\n{\n  reward = 1;\n}\n'`, agl.OutcomeOK, "[{primary 0.5}]", ""},
 		"a line follows":                 {`echo '{"reward": 9}'; echo bye`, agl.OutcomeOK, "[{primary 9}]", ""},
 		"two, and a line":                {`echo '{"reward": 9}'; echo '{"reward": 8}'; echo bye`, agl.OutcomeAgentError, "[]", `2 lines report a reward, and the last line, "bye", is none of them`},
