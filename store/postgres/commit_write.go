@@ -98,8 +98,9 @@ const (
 		WHERE a.rollout_id = v.rollout_id AND a.attempt_id = v.attempt_id`
 	removeAttempts = `DELETE FROM attempts a
 		USING unnest($1::text[], $2::text[]) v (rollout_id, attempt_id) WHERE a.rollout_id = v.rollout_id AND a.attempt_id = v.attempt_id`
-	removeSpans = `DELETE FROM spans s
-		USING unnest($1::text[], $2::text[]) v (rollout_id, attempt_id) WHERE s.rollout_id || '' = v.rollout_id AND s.attempt_id = v.attempt_id`
+	// As a join alone, PostgreSQL would read all spans where those of one attempt are most of them.
+	removeSpans = `DELETE FROM spans WHERE attempt_id = ANY($2::text[])
+		AND (rollout_id || '', attempt_id) IN (SELECT v.rollout_id, v.attempt_id FROM unnest($1::text[], $2::text[]) v (rollout_id, attempt_id))`
 
 	followRewards = `UPDATE rollouts r SET reward = v.reward
 		FROM (SELECT v.rollout_id, (SELECT a.reward FROM attempts a WHERE a.rollout_id = v.rollout_id

@@ -138,10 +138,28 @@ func TestNoticesAddUp(t *testing.T) {
 }
 
 // TestPlans checks that no statement of a batch reads a whole table, although its
-// plan is made while all of them are empty.
+// plan is made while all of them are empty, or the spans are those of one attempt.
 func TestPlans(t *testing.T) {
 	t.Parallel()
-	databaseURL := server.Database(t)
+	for name, fill := range map[string]string{
+		"empty": "",
+		"one attempt": `INSERT INTO spans (rollout_id, attempt_id, span_id, sequence_id, trace_id, name, checksum, payload)
+			SELECT 'ro-1', 'at-1', i::text, i, '', '', 0, '' FROM generate_series(1, 15000) i; ANALYZE spans`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			checkPlans(t, fill)
+		})
+	}
+}
+
+func checkPlans(t *testing.T, fill string) {
+	t.Helper()
+	// A database that was used before has statistics.
+	databaseURL, err := server.Server(t).NewDatabase(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	params, err := postgres.WriterParams(databaseURL)
 	if err != nil {
 		t.Fatal(err)
@@ -156,6 +174,9 @@ func TestPlans(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(t.Context())
+	if _, err := conn.Exec(t.Context(), fill, pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
 	for name, sql := range postgres.Statements() {
 		if _, err := conn.Exec(t.Context(), `PREPARE p_`+name+` AS `+sql, pgx.QueryExecModeSimpleProtocol); err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -21,7 +21,7 @@ type conn struct {
 	raw   driver.Conn
 	stmts map[string]*stmt
 	// stops makes a statement that is running end with its ctx. The driver starts a goroutine per statement for that, so it
-	// is for those that may take minutes.
+	// is for those that may take minutes. A ctx that ends between the driver's look at it and SQLite's first step is missed.
 	stops bool
 }
 
