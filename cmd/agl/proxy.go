@@ -58,7 +58,7 @@ func (c *proxyCommand) Validate() error {
 		return errors.New("--model and --config: give one of them, the file has models of its own")
 	}
 	if c.Config != "" {
-		return c.readFile()
+		return nil // the file is read when the command runs: its mistakes are none of the command line
 	}
 	c.settings = proxy.Config{Capture: c.Capture, SpoolDir: c.SpoolDir, LogCalls: true, LogContents: c.LogContents, Sessions: c.sessions()}
 	if err := c.settings.Sessions.Check(); err != nil {
@@ -159,6 +159,11 @@ func readConfig(path string) (*configfile.File, error) {
 const proxyGCPercent = 400
 
 func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error) {
+	if c.Config != "" {
+		if err := c.readFile(); err != nil {
+			return err
+		}
+	}
 	log := c.Logger(out.Err)
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(proxyGCPercent)

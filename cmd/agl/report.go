@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"io"
-	"os"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -46,14 +45,10 @@ func (c *reportCommand) use(ctx context.Context, out *console.Console, store agl
 		_, err := w.Write(page)
 		return err
 	})
-	if err != nil || c.File == "-" {
+	if err != nil || console.IsOutput(c.File) {
 		return err
 	}
-	info, err := os.Stat(c.File)
-	if err != nil {
-		return err
-	}
-	return out.Printf("%s: run %s, %s\n", c.File, console.Printable(run.RunID), console.Bytes(info.Size()))
+	return out.Printf("%s: run %s, %s\n", c.File, console.Printable(run.RunID), console.Bytes(int64(len(page))))
 }
 
 // redacted is an input without the keys in it.

@@ -11,11 +11,31 @@ import (
 	"github.com/agl-go/agl/internal/durable"
 )
 
-// WriteFile writes a new file, which appears when it is complete, or standard output when the path is a dash. A file that
-// exists is an error and stays as it is.
-func (c *Console) WriteFile(path string, write func(w io.Writer) error) (err error) {
+// IsOutput reports whether a path is standard output: a dash, or a name of it such as /dev/stdout.
+func IsOutput(path string) bool {
 	if path == "-" {
+		return true
+	}
+	given, err := os.Stat(path)
+	if err != nil {
+		return false
+	}
+	output, err := os.Stdout.Stat()
+	return err == nil && os.SameFile(given, output)
+}
+
+// WriteFile writes a new file, which appears when it is complete, standard output, or a device or named pipe. Another file that exists is
+// an error and stays as it is.
+func (c *Console) WriteFile(path string, write func(w io.Writer) error) (err error) {
+	if IsOutput(path) {
 		return write(c.Out)
+	}
+	if info, err := os.Stat(path); err == nil && !info.IsDir() && !info.Mode().IsRegular() {
+		there, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(write(there), there.Close())
 	}
 	taken := fmt.Errorf("%s: the file exists; name a new one", path)
 	if _, err := os.Lstat(path); err == nil {
