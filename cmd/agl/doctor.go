@@ -22,7 +22,7 @@ type doctorCommand struct {
 	File      string        `arg:"" optional:"" help:"A run file. Default: ${runfile}, if there is one; otherwise only the store, the ports and --model are checked."`
 	StoreURL  flags.URL     `name:"store" placeholder:"URL" help:"Base URL of the store. Default: where the file keeps the run; without a file AGL_STORE_URL, or http://localhost:4747."`
 	Token     flags.Token   `env:"AGL_TOKEN" placeholder:"TOKEN" help:"The store's bearer token."`
-	TokenFile string        `type:"home" env:"AGL_TOKEN_FILE" placeholder:"FILE" help:"In place of --token, for a store that no file names: a file with the token."`
+	TokenFile string        `type:"home" env:"AGL_TOKEN_FILE" placeholder:"FILE" help:"In place of --token: a file with the token."`
 	Model     []flags.Model `sep:"none" placeholder:"NAME=URL" help:"One more model to check, and the base URL of its backend; repeat it for several."`
 	APIKey    flags.Token   `name:"api-key" env:"AGL_PROXY_API_KEY" placeholder:"KEY" help:"Key sent to the backends of --model, or env:NAME."`
 	TextOnly  bool          `help:"Do not ask these backends for token ids and log-probabilities."`
@@ -52,7 +52,13 @@ func (c *doctorCommand) run(ctx context.Context, out *console.Console) error {
 	if err != nil {
 		return err
 	}
-	d := doctor.New(doctor.Config{Timeout: c.Timeout, Token: string(c.Token), TLS: settings, LookupEnv: os.LookupEnv})
+	token, lookupEnv := string(c.Token), os.LookupEnv
+	if c.File != "" {
+		if token, lookupEnv, err = storeToken(c.Token, c.TokenFile); err != nil {
+			return err
+		}
+	}
+	d := doctor.New(doctor.Config{Timeout: c.Timeout, Token: token, TLS: settings, LookupEnv: lookupEnv})
 	if c.File != "" {
 		c.checkFile(ctx, d)
 	}
@@ -79,7 +85,7 @@ func (c *doctorCommand) run(ctx context.Context, out *console.Console) error {
 	if err := out.Printf("\n"); err != nil {
 		return err
 	}
-	try := trainCommand{Trust: c.Trust, File: c.File, DryRun: true, From: c.From, Log: flags.Log{LogLevel: flags.LogLevel(slog.LevelWarn)}}
+	try := trainCommand{Trust: c.Trust, File: c.File, TokenFile: c.TokenFile, DryRun: true, From: c.From, Log: flags.Log{LogLevel: flags.LogLevel(slog.LevelWarn)}}
 	return try.run(ctx, out)
 }
 

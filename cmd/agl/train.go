@@ -20,6 +20,7 @@ import (
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/internal/durable"
 	"github.com/agl-go/agl/internal/yamlfile"
+	"github.com/agl-go/agl/rest/client"
 	"github.com/agl-go/agl/runner/process"
 	"github.com/agl-go/agl/trainer"
 	"github.com/agl-go/agl/trainer/display"
@@ -32,6 +33,7 @@ type trainCommand struct {
 	File      string     `arg:"" optional:"" placeholder:"CONFIG.yaml" help:"The run file, which names the agent, the data and the algorithm. Default: agl.yaml, if there is one. With --resume, a corrected run file; default: the one in the folder."`
 	Role      string     `default:"" enum:",both,algorithm,runner" help:"What this process does: algorithm serves the store and trains, runner only runs agents on the rollouts of a store, both does all of it. Default: both, or what AGL_CURRENT_ROLE says."`
 	Store     *flags.URL `placeholder:"URL" help:"The store server to use instead of the file's. The role runner uses AGL_STORE_URL if neither is given."`
+	TokenFile string     `type:"home" env:"AGL_TOKEN_FILE" placeholder:"FILE" help:"In place of AGL_TOKEN: a file with the store's token, which is read once, at the start."`
 	Resume    string     `type:"home" placeholder:"DIR" help:"Continue the run in this output folder."`
 	DryRun    bool       `help:"Run one rollout of the first task, show its trace and its reward, and train nothing."`
 	From      string     `type:"home" placeholder:"DIR" help:"With --dry-run: use the weights that the run in this folder has trained."`
@@ -130,8 +132,11 @@ func (c *trainCommand) config(out *console.Console) (job.Config, error) {
 	file.Agent.Process.Env = append(c.AgentEnv(), file.Agent.Process.Env...)
 	cfg := job.Config{
 		TLS: settings, File: file, Source: source, Resume: c.Resume != "", Overwrite: c.Overwrite, Numbered: c.Output == "", Role: role, Program: commandName(), Version: version(),
-		Environ: os.Environ(), LookupEnv: os.LookupEnv, Listening: c.listening(out).Listening, From: c.From,
+		Environ: os.Environ(), Listening: c.listening(out).Listening, From: c.From,
 		Out: out.Out, Terminal: console.CanRedraw(out.Out),
+	}
+	if _, cfg.LookupEnv, err = storeToken(flags.Token(os.Getenv(execution.EnvToken)), c.TokenFile); err != nil {
+		return job.Config{}, err
 	}
 	logs := out.Err
 	if cfg.Terminal && console.IsTerminal(out.Err) {
@@ -154,6 +159,21 @@ func (c *trainCommand) config(out *console.Console) (job.Config, error) {
 		cfg.StoreURL = string(url)
 	}
 	return cfg, nil
+}
+
+// storeToken returns the token of the store of a run, which may be in a file, and the environment in which AGL_TOKEN is that token.
+func storeToken(token flags.Token, file string) (string, func(name string) (string, bool), error) {
+	to, err := (&flags.Store{Token: token, TokenFile: file}).Config()
+	if err != nil || to.TokenFile == "" {
+		return to.Token, os.LookupEnv, err
+	}
+	read, err := client.ReadTokenFile(to.TokenFile)
+	return read, func(name string) (string, bool) {
+		if name == execution.EnvToken {
+			return read, true
+		}
+		return os.LookupEnv(name)
+	}, err
 }
 
 // showChanges says what a corrected run file changes. Whether the run can continue

@@ -26,6 +26,15 @@ type tokenFile struct {
 	failed bool // it could not be read when it was looked at last; that is logged
 }
 
+// ReadTokenFile returns the token that a file has now, see [Config.TokenFile]: CodeInvalid.
+func ReadTokenFile(path string) (string, error) {
+	f, err := openTokenFile(path, nil)
+	if err != nil {
+		return "", err
+	}
+	return f.token, nil
+}
+
 // openTokenFile reads a file for the first time: CodeInvalid.
 func openTokenFile(path string, log *slog.Logger) (*tokenFile, error) {
 	f := &tokenFile{path: path, log: log, looked: time.Now()}

@@ -142,7 +142,7 @@ func (c Config) explainToken(err error) error {
 	if c.File.Store.URL == "" || agl.ErrorCode(err) != agl.CodeUnauthorized {
 		return err
 	}
-	return fmt.Errorf("store %s: %w\nits token is store.token of the run file or, if that is left out, AGL_TOKEN; a run does not read AGL_TOKEN_FILE", c.storeURL(), err)
+	return fmt.Errorf("store %s: %w\nits token is store.token of the run file or, if that is left out, AGL_TOKEN or --token-file", c.storeURL(), err)
 }
 
 // storeURL is the URL of the store of another process, without its token.
