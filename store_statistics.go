@@ -28,6 +28,14 @@ type MemoryStatistics struct {
 	MemoryCapacityBytes    int64
 }
 
+// QueueStatistics says what waits in a store, and who works.
+type QueueStatistics struct {
+	Queued int // rollouts that wait for a worker, counted up to 100,000
+	// Oldest is how long the next of them has waited, since it was enqueued or its last attempt ended; 0 if there is none.
+	Oldest     time.Duration
+	Idle, Busy int // workers that the store has heard of within the last minute
+}
+
 // members puts the fields of Memory into the same object and leaves them out if there is no Memory. It leaves QueueClosed out if it is
 // false, since the store of Agent-lightning has no such member.
 func (s *Statistics) members(w *wireForm) *wireForm {

@@ -181,6 +181,26 @@ func (s *Store) Ready(ctx context.Context) error {
 	return observed(s.observer, "Ping", func() error { return s.driver.Ping(ctx) })
 }
 
+const (
+	// maxQueued bounds the work of counting the queue.
+	maxQueued = 100_000
+	// heardWithin is longer than the heartbeats of runners and the long polls of those that send none are apart.
+	heardWithin = time.Minute
+)
+
+// QueueStatistics says how much work waits and how many workers there are. All servers on one database say the same.
+func (s *Store) QueueStatistics(ctx context.Context) (agl.QueueStatistics, error) {
+	return do(ctx, s, "QueueStatistics", nil, func() (agl.QueueStatistics, error) {
+		now := s.clock.Now()
+		counts, err := s.driver.Queue(ctx, maxQueued, agl.TimestampOf(now.Add(-heardWithin)))
+		out := agl.QueueStatistics{Queued: counts.Queued, Idle: counts.Idle, Busy: counts.Busy}
+		if counts.Since.Valid {
+			out.Oldest = max(0, now.Sub(counts.Since.V.Time()))
+		}
+		return out, err
+	})
+}
+
 // Statistics implements agl.Store.
 func (s *Store) Statistics(ctx context.Context) (agl.Statistics, error) {
 	return do(ctx, s, "Statistics", nil, func() (agl.Statistics, error) {

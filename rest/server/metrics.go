@@ -31,13 +31,17 @@ func latencyBuckets() []float64 {
 //	agl_collections_total, agl_collections_latency  store_pubmeth, operation, collection, store_privmeth, status
 //	agl_rollouts_total, agl_rollouts_duration       status, mode
 //
-// Latencies and durations are histograms of seconds.
+// Latencies and durations are histograms of seconds. Of a store that knows its queue, as the engine does, gauges show it:
+//
+//	agl_queue_rollouts, agl_queue_oldest_seconds
+//	agl_workers                                     status
 type Metrics struct {
 	registry *prometheus.Registry
 
 	requests, operations, driver, finished family
 
 	calls callCounts
+	queue queueGauges
 }
 
 // family is a counter and a histogram with the same labels.
@@ -54,7 +58,12 @@ type series struct {
 
 // NewMetrics creates the metrics and registers them.
 func NewMetrics(registry *prometheus.Registry) (*Metrics, error) {
-	m := &Metrics{registry: registry}
+	m := &Metrics{registry: registry, queue: newQueueGauges()}
+	for _, gauge := range []prometheus.Collector{m.queue.queued, m.queue.oldest, m.queue.workers} {
+		if err := registry.Register(gauge); err != nil {
+			return nil, fmt.Errorf("rest/server: register the gauges of the queue: %w", err)
+		}
+	}
 	for _, f := range []struct {
 		family         *family
 		name, duration string

@@ -165,8 +165,12 @@ func New(config Config) (_ *Server, err error) {
 	for _, signal := range []string{"/v1/logs", "/v1/development/profiles"} {
 		s.route(signal, methods{http.MethodPost: {access.Senders, receiver.unsupported}})
 	}
+	metrics := promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{})
+	if store, ok := config.Store.(queueReader); ok {
+		metrics = s.metrics.queue.before(store, metrics)
+	}
 	for _, path := range []string{"/metrics", "/v1/prometheus", "/v1/prometheus/{$}"} {
-		s.route(path, methods{http.MethodGet: {access.Readers, forward(promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{}))}})
+		s.route(path, methods{http.MethodGet: {access.Readers, forward(metrics)}})
 	}
 	s.route("/v1/", methods{})
 	if s.ui = config.UI != nil; s.ui {

@@ -73,6 +73,8 @@ type Driver interface {
 	// Events returns up to limit events after the one with that id. Ids are in the
 	// order of commits.
 	Events(ctx context.Context, after string, limit int) (EventList, error)
+	// Queue counts the queued rollouts, up to a limit, and the workers whose [LastContact] is not before heard.
+	Queue(ctx context.Context, limit int, heard agl.Timestamp) (QueueCounts, error)
 	// Oldest returns up to limit of the records that retention may remove, the oldest first, in one consistent view.
 	Oldest(ctx context.Context, kind Removable, limit int) (OldestList, error)
 	// Ping reports whether the driver can read and write: CodeUnavailable when its
@@ -142,6 +144,14 @@ type EventList struct {
 	// Reset says that events after the id asked for are missing: it is too old, or
 	// unknown. Events is then empty.
 	Reset bool
+}
+
+// QueueCounts says what is queued, and who works.
+type QueueCounts struct {
+	Queued int
+	// Since is when the head of the queue began to wait: the end of its latest attempt or, without one, its start.
+	Since      agl.Null[agl.Timestamp]
+	Idle, Busy int
 }
 
 // Removable is a kind of records that retention may remove.

@@ -44,6 +44,7 @@ func Run(t *testing.T, open Open) {
 			"idempotency records":              testKeys,
 			"events":                           testEvents,
 			"queue state":                      testQueueState,
+			"what waits and who works":         testQueueCounts,
 			"delete":                           testDelete,
 			"live":                             testLive,
 			"snapshots":                        testSnapshots,

@@ -157,6 +157,36 @@ func (d *Driver) QueryRollouts(_ context.Context, p agl.QueryRolloutsParams) (ag
 	return find(all, p.Paging, match, compare, (*rollout).attempted), nil
 }
 
+// Queue implements driver.Driver.
+func (d *Driver) Queue(_ context.Context, limit int, heard agl.Timestamp) (out driver.QueueCounts, _ error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	out.Queued = min(limit, d.countOf([]agl.RolloutStatus{agl.RolloutQueuing, agl.RolloutRequeuing}))
+	for i := 0; !out.Since.Valid; i++ {
+		p := d.queue.at(i)
+		if p == nil {
+			break
+		}
+		if !p.valid() {
+			continue
+		}
+		out.Since = agl.Some(p.entry.cur.StartTime)
+		if a := p.entry.latest(); a != nil && a.cur.EndTime.Valid {
+			out.Since = a.cur.EndTime
+		}
+	}
+	for _, w := range d.workerList {
+		switch {
+		case driver.LastContact(w.cur) < heard:
+		case w.cur.Status == agl.WorkerIdle:
+			out.Idle++
+		case w.cur.Status == agl.WorkerBusy:
+			out.Busy++
+		}
+	}
+	return out, nil
+}
+
 func (d *Driver) countOf(statuses []agl.RolloutStatus) int {
 	n := 0
 	for i, status := range statuses {

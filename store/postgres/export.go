@@ -25,6 +25,25 @@ func statistics(ctx context.Context, q queryer, out *agl.Statistics) error {
 		Scan(&out.TotalRollouts, &out.TotalAttempts, &out.TotalSpans, &out.TotalResources, &out.TotalWorkers, &out.QueueClosed)
 }
 
+// Queue implements driver.Driver. The order makes PostgreSQL read the index of the queue, whatever it knows of the table.
+func (d *Driver) Queue(ctx context.Context, limit int, heard agl.Timestamp) (out driver.QueueCounts, err error) {
+	err = d.read(ctx, d.search, "count the queue", func(ctx context.Context, conn *pgx.Conn) error {
+		var since *float64
+		err := conn.QueryRow(ctx, `SELECT (SELECT count(*) FROM (SELECT FROM rollouts WHERE place IS NOT NULL ORDER BY place LIMIT $1) q),
+				(SELECT COALESCE((SELECT a.end_time FROM attempts a WHERE a.rollout_id = r.rollout_id ORDER BY a.sequence_id DESC, a.ordinal DESC LIMIT 1), r.start_time)
+					FROM rollouts r WHERE r.place IS NOT NULL ORDER BY r.place LIMIT 1),
+				w.idle, w.busy
+			FROM (SELECT count(*) FILTER (WHERE status = 'idle') AS idle, count(*) FILTER (WHERE status = 'busy') AS busy FROM workers
+				WHERE GREATEST(last_heartbeat_time, last_dequeue_time, last_busy_time, last_idle_time) >= $2) w`, limit, float64(heard)).
+			Scan(&out.Queued, &since, &out.Idle, &out.Busy)
+		if since != nil {
+			out.Since = agl.Some(agl.Timestamp(*since))
+		}
+		return err
+	})
+	return out, err
+}
+
 // exporter yields the records of one snapshot.
 type exporter struct {
 	conn *pgx.Conn

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/store/driver"
 	"github.com/agl-go/agl/store/internal/sqlstore"
 )
 
@@ -201,6 +202,32 @@ func seekBackward(ctx context.Context, c *conn, offset int64) (start any, passed
 	}
 	together, err := c.number(ctx, "SELECT count(*) FROM rollouts INDEXED BY rollouts_start WHERE start_time = ? AND ordinal >= ?", time, first)
 	return time, passed - together, err
+}
+
+// Queue implements driver.Driver.
+func (d *Driver) Queue(ctx context.Context, limit int, heard agl.Timestamp) (out driver.QueueCounts, err error) {
+	err = d.readers.snapshot(ctx, func(c *conn) error {
+		queued, err := c.number(ctx, "SELECT count(*) FROM (SELECT 1 FROM rollouts WHERE place IS NOT NULL LIMIT ?)", limit)
+		if err != nil {
+			return err
+		}
+		out.Queued = int(queued)
+		err = c.query(ctx, "SELECT COALESCE(a.end_time, r.start_time) FROM rollouts AS r LEFT JOIN attempts AS a ON a.ordinal = r.latest"+
+			" WHERE r.place IS NOT NULL ORDER BY r.place LIMIT 1", nil, func(r row) error {
+			out.Since = agl.Some(r.time(0))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return c.query(ctx, "SELECT COALESCE(sum(status = 'idle'), 0), COALESCE(sum(status = 'busy'), 0) FROM workers WHERE max("+
+			"COALESCE(last_heartbeat_time, 0), COALESCE(last_dequeue_time, 0), COALESCE(last_busy_time, 0), COALESCE(last_idle_time, 0)) >= ?",
+			[]any{float64(heard)}, func(r row) error {
+				out.Idle, out.Busy = int(r.int(0)), int(r.int(1))
+				return nil
+			})
+	})
+	return out, fault(d.path, err)
 }
 
 // QueryAttempts implements driver.Driver.
