@@ -13,6 +13,7 @@ import (
 	"github.com/agl-go/agl/algorithm/apo"
 	"github.com/agl-go/agl/execution"
 	"github.com/agl-go/agl/internal/background"
+	"github.com/agl-go/agl/internal/panics"
 	"github.com/agl-go/agl/proxy"
 	"github.com/agl-go/agl/release"
 	"github.com/agl-go/agl/tinker"
@@ -71,7 +72,7 @@ var (
 func (l *learner) LearnsFromCalls() bool { return l.cfg.File.Algorithm.Needs().Calls }
 
 func (l *learner) Start(ctx context.Context, s agl.Store) (err error) {
-	l.stored, err = l.cfg.startRun(ctx, agl.RunsOf(s), l.runID, l.outDir)
+	l.stored, err = l.cfg.startRun(ctx, agl.RunsOf(s), l.runID, l.outDir, l.outcome)
 	return err
 }
 
@@ -95,8 +96,15 @@ func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 		return err
 	}
 	defer func() {
-		trackers.Close(context.WithoutCancel(ctx), l.outcome(reason(ctx, err)))
+		trackers.Close(context.WithoutCancel(ctx), panics.Located(l.outcome(reason(ctx, err))))
 	}()
+	err = panics.ErrGoexit // unless learn returns
+	err = panics.Catch(func() error { return l.learn(ctx, in, trackers) })
+	return err
+}
+
+// learn runs the algorithm from the first weights on.
+func (l *learner) learn(ctx context.Context, in agl.AlgorithmInput, trackers *tracker.Set) error {
 	if path := l.cfg.File.Algorithm.Needs().Demonstrations; path != "" && l.engine != nil { // report a mistake in it before a warm start
 		if _, err := l.engine.Demonstrations(ctx, l.model().BaseModel, path); err != nil {
 			return err

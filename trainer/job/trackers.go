@@ -64,8 +64,9 @@ func (c Config) openTrackers(ctx context.Context, run *tracker.Run, outDir strin
 	return tracker.NewSet(c.Logger, list...), nil
 }
 
-// startRun starts the run in the store, or goes on with it. It returns nil for a store without runs.
-func (c Config) startRun(ctx context.Context, runs agl.Runs, runID, outDir string) (*tracker.Run, error) {
+// startRun starts the run in the store, or goes on with it. It returns nil for a store without runs. A run that the store had before and that
+// is refused beside another one ends there with outcome of the error.
+func (c Config) startRun(ctx context.Context, runs agl.Runs, runID, outDir string, outcome func(error) error) (*tracker.Run, error) {
 	path, err := filepath.Abs(outDir)
 	if err != nil {
 		return nil, err
@@ -91,7 +92,7 @@ func (c Config) startRun(ctx context.Context, runs agl.Runs, runID, outDir strin
 		return nil, nil //nolint:nilnil // there is nothing to keep
 	}
 	if err == nil && c.sharesStore() {
-		err = run.Alone(ctx)
+		err = run.Alone(ctx, outcome)
 	}
 	return run, err
 }

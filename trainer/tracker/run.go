@@ -71,8 +71,8 @@ func NotElsewhere(ctx context.Context, runs agl.Runs, runID, output string, now 
 
 // Alone returns agl.ErrConflict, and ends this run, if another exclusive one is under way in the store: runners of both would take
 // rollouts from one queue, and the first run to end would close it. Of two new runs that start at the same time the first one goes on:
-// it is the one that the other sees.
-func (r *Run) Alone(ctx context.Context) error {
+// it is the one that the other sees. A run that the store had before ends with outcome of that error.
+func (r *Run) Alone(ctx context.Context, outcome func(error) error) error {
 	err := r.findOther(ctx)
 	if err == nil {
 		return nil
@@ -82,7 +82,7 @@ func (r *Run) Alone(ctx context.Context) error {
 	if r.started.StartTime == r.started.UpdateTime { // the store did not have it
 		return errors.Join(err, r.runs.DeleteRun(c, r.ID()))
 	}
-	return errors.Join(err, r.Close(c, err))
+	return errors.Join(err, r.Close(c, outcome(err)))
 }
 
 // findOther compares times of the store alone: clocks differ.

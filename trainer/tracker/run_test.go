@@ -180,13 +180,13 @@ func TestRunAlone(t *testing.T) {
 		start("metrics", `{}`)
 		const exclusive = `{"exclusive":true}`
 		first := start("first", exclusive)
-		if err := first.Alone(t.Context()); err != nil {
+		if err := first.Alone(t.Context(), asIs); err != nil {
 			t.Fatalf("beside a run that only keeps metrics: %v", err)
 		}
 		first.Heartbeat(t.Context(), slog.New(slog.DiscardHandler))
 		time.Sleep(time.Hour) // it has long steps
 
-		err := start("second", exclusive).Alone(t.Context())
+		err := start("second", exclusive).Alone(t.Context(), asIs)
 		if !errors.Is(err, agl.ErrConflict) || !strings.Contains(err.Error(), "run first (name-of-first)") {
 			t.Errorf("a second run: %v, want a conflict that names the first", err)
 		}
@@ -197,24 +197,26 @@ func TestRunAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		killed := start("third", exclusive)
-		if err := killed.Alone(t.Context()); err != nil {
+		if err := killed.Alone(t.Context(), asIs); err != nil {
 			t.Fatalf("after the end of the first: %v", err)
 		}
-		if err := start("first", exclusive).Alone(t.Context()); !errors.Is(err, agl.ErrConflict) {
+		if err := start("first", exclusive).Alone(t.Context(), asIs); !errors.Is(err, agl.ErrConflict) {
 			t.Errorf("the first resumes beside the third: %v, want a conflict", err)
 		}
 		if got, err := runs.GetRun(t.Context(), "first"); err != nil || got.Status != agl.RunFailed || !strings.Contains(got.Error, "run third") {
 			t.Errorf("the refused run: %+v, %v, want it failed for the third", got, err)
 		}
-		if err := start("third", exclusive).Alone(t.Context()); err != nil {
+		if err := start("third", exclusive).Alone(t.Context(), asIs); err != nil {
 			t.Errorf("the third resumes at once after it was killed: %v", err)
 		}
 		time.Sleep(time.Minute)
-		if err := start("first", exclusive).Alone(t.Context()); err != nil {
+		if err := start("first", exclusive).Alone(t.Context(), asIs); err != nil {
 			t.Errorf("the third was killed a minute ago: %v", err)
 		}
 	})
 }
+
+func asIs(err error) error { return err }
 
 // TestRunSuspended: a run that was silent for so long that another one was started says so when it is heard from again.
 func TestRunSuspended(t *testing.T) {
@@ -225,7 +227,7 @@ func TestRunSuspended(t *testing.T) {
 			t.Helper()
 			run, err := tracker.NewRun(t.Context(), runs, agl.StartRunParams{RunID: id, Metadata: []byte(`{"exclusive":true}`)})
 			if err == nil {
-				err = run.Alone(t.Context())
+				err = run.Alone(t.Context(), asIs)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -262,7 +264,7 @@ func TestRunsAtTheSameTime(t *testing.T) {
 			started = append(started, run)
 			time.Sleep(time.Millisecond)
 		}
-		if first, second := started[0].Alone(t.Context()), started[1].Alone(t.Context()); first != nil || !errors.Is(second, agl.ErrConflict) {
+		if first, second := started[0].Alone(t.Context(), asIs), started[1].Alone(t.Context(), asIs); first != nil || !errors.Is(second, agl.ErrConflict) {
 			t.Errorf("the first: %v, the second: %v; want the first to go on", first, second)
 		}
 	})
