@@ -1,7 +1,10 @@
 package openai
 
 import (
+	"math"
 	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl/internal/rawjson"
 )
@@ -46,9 +49,15 @@ func ParseUsage(raw []byte) (_ Usage, ok bool) {
 	return u, true
 }
 
-// TokenCount reads a number of tokens. ok is false for anything else.
+// TokenCount reads a number of tokens, which some servers write as 3.0. ok is false for anything else.
 func TokenCount(raw []byte) (n int64, ok bool) {
 	n, err := strconv.ParseInt(string(raw), 10, 64)
+	if err != nil && jsontext.Value(raw).Kind() == '0' {
+		var f float64
+		if f, ok = rawjson.Number(raw); ok && f == math.Trunc(f) && f <= mostTokens {
+			n, err = int64(f), nil
+		}
+	}
 	if err != nil || n < 0 || n > mostTokens {
 		return 0, false
 	}

@@ -20,6 +20,11 @@ func TestParseUsage(t *testing.T) {
 		`{"prompt_tokens":9223372036854775807,"completion_tokens":1}`: {},
 		`{"prompt_tokens":1e400,"completion_tokens":1}`:               {},
 		`{"prompt_tokens":"3","completion_tokens":1}`:                 {},
+		`{"prompt_tokens":3.0,"completion_tokens":2e1}`:               {Prompt: 3, Completion: 20},
+		`{"prompt_tokens":3.5,"completion_tokens":1}`:                 {},
+		`{"prompt_tokens":3.0,"completion_tokens":-1.0}`:              {},
+		`{"prompt_tokens":1e30,"completion_tokens":1}`:                {},
+		`{"prompt_tokens":true,"completion_tokens":1}`:                {},
 		`{"prompt_tokens":3,"completion_tokens":-1}`:                  {},
 		`{"input_tokens":3,"cache_read_input_tokens":-9}`:             {},
 	} {
