@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -48,7 +49,7 @@ func TestBlankEvents(t *testing.T) {
 	t.Parallel()
 	for api, stream := range said {
 		for path, body := range frontsOf[api] {
-			for _, blank := range []string{"data: null\n\n", "event: ping\ndata: {}\n\n", "data:\n\n", "data:  \n\n"} {
+			for _, blank := range []string{"data: null\n\n", "event: ping\ndata: {}\n\n", "event: ping\ndata: alive\n\n", "data: 1\nevent:ping\n\n", "data:\n\n", "data:  \n\n"} {
 				t.Run(fmt.Sprintf("%s%s%q", api, path, blank), func(t *testing.T) {
 					t.Parallel()
 					synctest.Test(t, func(t *testing.T) {
@@ -142,4 +143,24 @@ func TestNoStream(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A backend that encodes its replies unasked is named once in the log, with what to do.
+func TestEncodedRepliesAreNamed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		p, store := plugged(t, func(*http.Request) (*http.Response, error) {
+			return respond(200, http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"br"}}, "z"), nil
+		}, func(c *proxy.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) }, "backend")
+		for range 2 {
+			if w := ask(t.Context(), p, attemptPath, hello, nil); w.Body.String() != "z" || w.Header().Get("Content-Encoding") != "br" {
+				t.Errorf("got %v %s", w.Header(), w.Body)
+			}
+		}
+		closed(t, p)
+		if strings.Count(log.String(), "switch its compression off") != 1 || len(store.calls()) != 2 {
+			t.Errorf("%d calls, and the log is %s", len(store.calls()), &log)
+		}
+	})
 }

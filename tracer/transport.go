@@ -69,7 +69,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	c.status, c.encoding, c.location = resp.StatusCode, resp.Header.Get("Content-Encoding"), resp.Header.Get("Location")
-	c.streamed = strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
+	c.streamed = strings.HasPrefix(strings.ToLower(resp.Header.Get("Content-Type")), "text/event-stream")
 	resp.Body = &capturedBody{ReadCloser: resp.Body, call: c, left: limit}
 	return resp, nil
 }
@@ -233,6 +233,9 @@ func (c *modelCall) replyBytes() []byte {
 // err is how the exchange ended: nil and io.EOF are successes.
 func (c *modelCall) outcome(err error) (modelReply, error) {
 	body := c.replyBytes()
+	if begins, _ := openai.BeginsStream(body); begins { // SDKs ignore the Content-Type, which many hand-written servers have wrong
+		c.streamed = true
+	}
 	switch {
 	case err != nil && !errors.Is(err, io.EOF) && (!c.streamed || !openai.CompleteStream(body)):
 		var reply modelReply

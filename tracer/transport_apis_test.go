@@ -130,3 +130,24 @@ func TestTransportReadsTokensOfACompletion(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 }
+
+// A stream is one whatever its Content-Type says, as it is for SDKs.
+func TestTransportReadsStreamsOfAnotherType(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"text/plain", "application/json", "Text/Event-Stream"} {
+		client, url := serve(t, &tracer.Transport{}, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", kind)
+			io.WriteString(w, "\n: hello\n\n"+`data: {"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":"stop"}]}`+"\n\ndata: [DONE]\n\n")
+		})
+		ctx, open := start(t, newTracer(t, tracer.Config{Store: &spanStore{}}))
+		if _, _, err := post(ctx, t, client, url+"/chat/completions", `{"stream":true}`); err != nil {
+			t.Fatal(err)
+		}
+		if failure := tracer.ModelFailure(ctx); failure != nil {
+			t.Errorf("%s: the model is blamed: %v", kind, failure)
+		}
+		if content, _ := end(t, open)[0].Attributes.GetString("gen_ai.completion.0.content"); content != "hi" {
+			t.Errorf("%s: content is %q", kind, content)
+		}
+	}
+}

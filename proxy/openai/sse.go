@@ -2,6 +2,7 @@ package openai
 
 import (
 	"bytes"
+	"strings"
 
 	"github.com/agl-go/agl/internal/rawjson"
 )
@@ -95,8 +96,10 @@ func (e *Events) Cap() int { return cap(e.buf) }
 // Reset prepares e for another stream and keeps its memory.
 func (e *Events) Reset() { *e = Events{buf: e.buf[:0]} }
 
-// dataFields appends the positions of the values of an event's data lines.
+// dataFields appends the positions of the values of an event's data lines. A ping has none that counts: servers send
+// anything in it, and Anthropic's clients do not read it.
 func dataFields(event []byte, fields []span) []span {
+	none := fields
 	i := 0
 	if bytes.HasPrefix(event, []byte("\ufeff")) { // one may begin a stream; further ones do no harm
 		i = len("\ufeff")
@@ -116,6 +119,8 @@ func dataFields(event []byte, fields []span) []span {
 				start++
 			}
 			fields = append(fields, span{start, i + len(line)})
+		} else if kind, ok := bytes.CutPrefix(line, []byte("event:")); ok && string(bytes.TrimPrefix(kind, []byte(" "))) == "ping" {
+			return none
 		}
 		i = next
 	}
@@ -233,6 +238,16 @@ func throughLines(edits []edit, fields []span) []edit {
 		joined += length + 1
 	}
 	return out
+}
+
+// BeginsStream reports whether a text begins as a stream of events does, or may do so with more of it. Blank lines may come first.
+func BeginsStream(text []byte) (begins, more bool) {
+	text = bytes.TrimLeft(text, "\ufeff\r\n\t ")
+	for _, field := range [...]string{":", "data:", "event:", "id:", "retry:"} {
+		begins = begins || bytes.HasPrefix(text, []byte(field))
+		more = more || strings.HasPrefix(field, string(text[:min(len(text), len(field))]))
+	}
+	return begins, more
 }
 
 // CompleteStream reports whether a stream of any API is complete: one of its events ends a

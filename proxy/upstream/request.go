@@ -125,12 +125,13 @@ const ServerRoot = "/.."
 
 // forward returns the HTTP request to a backend.
 func (b *backend) forward(ctx context.Context, r *Request, m *Message, key string) *http.Request {
-	header := make(http.Header, len(r.Agent.Header)+1)
+	header := make(http.Header, len(r.Agent.Header)+2)
 	copyHeader(header, r.Agent.Header, forwarded)
 	b.authorize(header, key, m.Translated)
 	if _, ok := header["User-Agent"]; !ok {
 		header["User-Agent"] = nil // net/http would send its own
 	}
+	header["Accept-Encoding"] = []string{"identity"} // replies are read on their way
 	if _, ok := header["Idempotency-Key"]; !ok {
 		// An empty list sends no header, but lets the transport repeat a request that it
 		// wrote to a pooled connection just as the backend closed it.

@@ -259,6 +259,14 @@ func (r *Reply) LacksIDs() {
 	}
 }
 
+// Encoded notes that a reply is not recorded because of its encoding. Call it before Close, after which it does nothing.
+func (r *Reply) Encoded() {
+	if r.backend != nil && !r.backend.state.encoded.Swap(true) {
+		r.pool.cfg.Logger.WarnContext(r.ctx, "the backend encodes replies although it was asked not to: such calls are recorded without a reply; switch its compression off",
+			"model", r.model, "backend", r.Backend, "encoding", r.Encoding())
+	}
+}
+
 func (r *Reply) unstream(level slog.Level, why string) {
 	if !r.backend.state.unstreamed.Swap(true) {
 		r.pool.cfg.Logger.Log(r.ctx, level, "the backend "+why+": its replies are requested whole and replayed as streams", "model", r.model, "backend", r.Backend)
