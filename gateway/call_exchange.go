@@ -65,10 +65,11 @@ var errUpstreamTimeout = errors.New("the backend timed out")
 
 // reply is the answer of a backend.
 type reply struct {
-	status  int
-	kind    string // the content type
-	body    []byte
-	tooLong bool
+	status   int
+	kind     string // the content type
+	encoding string // empty is none
+	body     []byte
+	tooLong  bool
 }
 
 // take reads a backend's reply. A reply with a content type other than JSON becomes {}. JSON that is not an object is
@@ -77,7 +78,11 @@ type reply struct {
 func (x *exchange) take(got *reply) {
 	x.status, x.answered = got.status, got.status
 	x.reply = jsontext.Value("{}")
-	if strings.HasPrefix(got.kind, "application/json") || x.stream != nil && x.stream.begun {
+	if got.encoding != "" {
+		x.answered = http.StatusBadGateway
+		x.reply = openai.NewError(x.answered, openai.APIError, "backend_reply_unusable",
+			"The reply of the model server is encoded as "+got.encoding+", which was not asked for: switch its compression off").AppendJSON(nil)
+	} else if strings.HasPrefix(got.kind, "application/json") || x.stream != nil && x.stream.begun {
 		doc := jsontext.Value(bytes.ToValidUTF8(bytes.TrimSpace(got.body), []byte("\ufffd")))
 		switch {
 		case got.tooLong:
@@ -121,11 +126,13 @@ func (x *exchange) fault() string {
 	switch {
 	case x.answered >= http.StatusMultipleChoices: // a redirect is no completion
 		return "the backend answered " + strconv.Itoa(x.status)
-	case x.stream != nil:
+	case x.stream != nil && x.stream.fault != "":
 		return x.stream.fault
-	default:
-		return ""
 	}
+	if failure, _ := rawjson.Get(x.response, "error"); openai.Failed(failure) && firstChoice(x.response) == nil {
+		return "the backend answered " + strconv.Itoa(x.status) + " with an error"
+	}
+	return ""
 }
 
 // event returns the event that records the call.

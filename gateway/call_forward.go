@@ -287,6 +287,7 @@ func (g *Gateway) try(ctx context.Context, x *exchange) (got reply, err error) {
 		return got, err
 	}
 	req.Header["Content-Type"] = []string{"application/json"}
+	req.Header["Accept-Encoding"] = []string{"identity"}
 	res, err := g.cfg.Transport.RoundTrip(req)
 	if err != nil {
 		return got, fault(err)
@@ -296,8 +297,11 @@ func (g *Gateway) try(ctx context.Context, x *exchange) (got reply, err error) {
 		return got, fmt.Errorf("the backend answered %03d, which is not the status of a reply", res.StatusCode)
 	}
 	timer.Reset(g.cfg.Timeout)
-	got = reply{status: res.StatusCode, kind: res.Header.Get("Content-Type")}
-	if x.stream != nil && got.status == http.StatusOK {
+	got = reply{status: res.StatusCode, kind: res.Header.Get("Content-Type"), encoding: res.Header.Get("Content-Encoding")}
+	if got.encoding == "identity" {
+		got.encoding = ""
+	}
+	if x.stream != nil && got.status == http.StatusOK && got.encoding == "" {
 		isStream := strings.HasPrefix(got.kind, "text/event-stream")
 		if !isStream {
 			res.Body, isStream = upstream.PeekStream(res.Body)

@@ -90,3 +90,41 @@ func TestStreamOfAnotherType(t *testing.T) {
 		}
 	}
 }
+
+// A reply that is encoded, although that was not asked for, cannot be recorded. The agent and the record say what is wrong.
+func TestEncodedReply(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"application/json", "text/event-stream"} {
+		c := open(t, gateway.Config{Model: "m", Streams: true, Transport: transport(func(r *http.Request) (*http.Response, error) {
+			if got := r.Header.Get("Accept-Encoding"); got != "identity" {
+				t.Errorf("Accept-Encoding is %q", got)
+			}
+			res := answer(200, kind, "\x1f\x8b")
+			res.Header.Set("Content-Encoding", "gzip")
+			return res, nil
+		})})
+		c.create("r")
+		c.must("POST", "/api/models", `[{"model":"m","endpoint":"http://b/v1"}]`)
+		if w := c.send("POST", chatPath, `{"stream":true}`); w.Code != 502 || !strings.Contains(w.Body.String(), "encoded as gzip") {
+			t.Errorf("%s: got %d %s", kind, w.Code, w.Body)
+		}
+		if got := c.events(""); len(got) != 1 || !strings.Contains(got[0], "encoded as gzip") || !strings.Contains(got[0], `"status":"error"`) {
+			t.Errorf("%s: got %v", kind, got)
+		}
+	}
+}
+
+// An error with the status 200 is a failed call on record, too.
+func TestErrorWithStatus200(t *testing.T) {
+	t.Parallel()
+	const failure = `{"error":{"message":"no memory"}}`
+	c := open(t, gateway.Config{Model: "m", Transport: transport(func(*http.Request) (*http.Response, error) { return answer(200, "application/json", failure), nil })})
+	c.create("r")
+	c.must("POST", "/api/models", `[{"model":"m","endpoint":"http://b/v1"}]`)
+	if w := c.send("POST", chatPath, `{}`); w.Code != 200 || w.Body.String() != failure {
+		t.Errorf("got %d %s", w.Code, w.Body)
+	}
+	if got := c.events(""); len(got) != 1 || !strings.Contains(got[0], `"status":"error"`) || !strings.Contains(got[0], failure) {
+		t.Errorf("got %v", got)
+	}
+}
