@@ -55,11 +55,16 @@ func (l *load) awaitEvents(ctx context.Context) {
 	}
 }
 
-// awaitLastEvent makes the event at which the watcher stops.
-func (l *load) awaitLastEvent(ctx context.Context) {
+// awaitLastEvent makes the event at which the watcher stops, and waits until it has. Without it the last events of rollouts may be missing.
+func (l *load) awaitLastEvent(ctx context.Context, watched <-chan struct{}) {
 	l.t.Helper()
 	if _, err := l.patient.UpdateWorker(ctx, agl.UpdateWorkerParams{WorkerID: lastWorker}); err != nil {
 		l.t.Error(err)
+	}
+	select {
+	case <-watched:
+	case <-time.After(longest):
+		l.t.Errorf("the last event has not come after %s", longest)
 	}
 }
 

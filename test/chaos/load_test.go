@@ -121,7 +121,7 @@ func (l *load) during(chaos func()) {
 	workers.Wait()
 	l.settle(ctx) // late writers may have revived something
 	l.recordFinal(ctx)
-	l.awaitLastEvent(ctx)
+	l.awaitLastEvent(ctx, watched)
 	stopWatching()
 	<-watched
 }
