@@ -4,19 +4,47 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
+	"strconv"
+	"sync"
 	"time"
 )
 
-// FreePort returns a port of the loopback interface that nothing listens on, for a program that is told where to listen.
+// The ports that FreePort chooses from: those below the ones that systems give to whoever asks for any port, to listen or to connect.
+const firstPort, lastPort = 10_000, 32_767
+
+// FreePort returns a port of the loopback interface that nothing listens on, for a program that is told where to listen. Nobody else is
+// given it while this process lives, also if that program ends and starts again: the datagrams of the port are taken as a mark.
 func FreePort(ctx context.Context) (int, error) {
 	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+	var last error
+	for range 1000 {
+		port := firstPort + rand.IntN(lastPort-firstPort+1)
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		mark, err := config.ListenPacket(ctx, "udp", address)
+		if err != nil {
+			last = err
+			continue
+		}
+		l, err := config.Listen(ctx, "tcp", address)
+		if err != nil {
+			last = errors.Join(err, mark.Close())
+			continue
+		}
+		taken.Lock()
+		taken.marks = append(taken.marks, mark) // what nothing refers to is closed
+		taken.Unlock()
+		return port, l.Close()
 	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
+	return 0, fmt.Errorf("no port from %d to %d is free: %w", firstPort, lastPort, last)
+}
+
+var taken struct {
+	sync.Mutex
+
+	marks []net.PacketConn
 }
 
 // Await asks a URL until a server answers with 200. If ctx ends first, the error has its cause and the last failure.

@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import queue
+import random
 import signal
 import socket
 import subprocess
@@ -140,11 +141,22 @@ def _lead(target: Callable[..., None], *args: Any) -> None:
     target(*args)
 
 
+# What marks the ports that were given away, until this process ends.
+_marks: list[socket.socket] = []
+
+
 def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port that nobody listens on, below those that the system gives to whoever asks for any. Go's suites choose so, too, and leave it alone."""
+    while True:
+        port = random.randint(10_000, 32_767)
+        mark = socket.socket(type=socket.SOCK_DGRAM)
+        with contextlib.suppress(OSError), socket.socket() as s:
+            mark.bind(("127.0.0.1", port))
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            s.bind(("127.0.0.1", port))
+            _marks.append(mark)
+            return port
+        mark.close()
 
 
 class PythonStore:

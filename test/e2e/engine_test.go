@@ -2,12 +2,12 @@ package e2e
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -29,14 +29,7 @@ type policyServer struct {
 func startPolicy(t *testing.T, dir, port string) *policyServer {
 	t.Helper()
 	if port == "" {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, port, _ = net.SplitHostPort(listener.Addr().String())
-		if err := listener.Close(); err != nil {
-			t.Fatal(err)
-		}
+		port = strconv.Itoa(process.FreePort(t))
 	}
 	s := &policyServer{dir: dir, port: port, url: "http://127.0.0.1:" + port}
 	s.cmd = exec.CommandContext(t.Context(), aglBinary, "policy", "serve", "--port", port, "--dir", dir,

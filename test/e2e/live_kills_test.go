@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -145,17 +145,6 @@ func TestReleaseOverKills(t *testing.T) {
 	t.Logf("%d sessions over %d kills of the store", len(page.Items), liveKills)
 }
 
-// freeAddress returns an address of this machine on which nobody listens.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
-}
-
 // learnedOf reads which sessions the steps of a run have learned from, and how many they have passed over.
 func learnedOf(t *testing.T, metrics string) (times map[string]int, steps, masked int) {
 	t.Helper()
@@ -189,7 +178,7 @@ func learnedOf(t *testing.T, metrics string) (times map[string]int, steps, maske
 func TestLearnerOverKills(t *testing.T) {
 	t.Parallel()
 	dir := process.Dir(t)
-	output, gateway := filepath.Join(dir, "run"), freeAddress(t)
+	output, gateway := filepath.Join(dir, "run"), "127.0.0.1:"+strconv.Itoa(process.FreePort(t))
 	file := filepath.Join(dir, "live.yaml")
 	text := `engine: {policy: {context: 16, dim: 16, heads: 1, layers: 1, ff: 16, characters: "abcdefgsy "}}
 proxy: {listen: "` + gateway + `", sessions: {idle_timeout: 1m, reward_window: 1h}}

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -63,8 +64,8 @@ func serveProxy(dir string) error {
 	return errors.Join(p.Close(context.WithoutCancel(ctx)), spans.Close())
 }
 
-// proxyProcess starts a proxy and returns its address.
-func proxyProcess(t *testing.T, dir, listen, storeURL, backend string) (*exec.Cmd, string) {
+// proxyProcess starts a proxy, which listens when it returns.
+func proxyProcess(t *testing.T, dir, listen, storeURL, backend string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), proxyDir+"="+dir, proxyListen+"="+listen, proxyStore+"="+storeURL, proxyBackend+"="+backend)
@@ -76,12 +77,11 @@ func proxyProcess(t *testing.T, dir, listen, storeURL, backend string) (*exec.Cm
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		_ = cmd.Process.Kill()
 		t.Fatalf("the proxy does not start: %v, %v", err, cmd.Wait())
 	}
-	return cmd, strings.TrimSpace(strings.TrimPrefix(line, "listening "))
+	return cmd
 }
 
 // TestKilledProxy kills the proxy while calls are running, spooled and just ended. The next
@@ -94,7 +94,8 @@ func TestKilledProxy(t *testing.T) {
 	defer model.Close()
 	patient := store(t, server.URL(), longOutage)
 	spool := filepath.Join(dir, "spool")
-	cmd, address := proxyProcess(t, spool, "127.0.0.1:0", server.URL(), model.BaseURL())
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(process.FreePort(t)))
+	cmd := proxyProcess(t, spool, address, server.URL(), model.BaseURL())
 	alive := true
 	defer func() {
 		if alive {
@@ -153,7 +154,7 @@ func TestKilledProxy(t *testing.T) {
 		if round%2 == 1 {
 			server.Start()
 		}
-		cmd, _ = proxyProcess(t, spool, address, server.URL(), model.BaseURL())
+		cmd = proxyProcess(t, spool, address, server.URL(), model.BaseURL())
 		for _, f := range attempts {
 			err := flush(t.Context(), a, f.rollout)
 			switch {

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
 
+	"github.com/agl-go/agl/test/process"
 	"github.com/agl-go/agl/tinker/client"
 	"github.com/agl-go/agl/tinker/engines"
 )
@@ -44,15 +44,9 @@ func start(t *testing.T) *server {
 
 func startSharded(t *testing.T, shards int) *server {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &server{port: listener.Addr().(*net.TCPAddr).Port, state: t.TempDir(), shards: shards}
+	s := &server{port: process.FreePort(t), state: t.TempDir(), shards: shards}
 	s.url = fmt.Sprintf("http://127.0.0.1:%d", s.port)
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	var err error
 	if s.log, err = os.Create(filepath.Join(t.TempDir(), "server.log")); err != nil {
 		t.Fatal(err)
 	}

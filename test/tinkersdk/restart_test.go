@@ -5,7 +5,7 @@ package tinkersdk
 import (
 	"errors"
 	"net/http"
-	"net/url"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,7 +27,8 @@ func TestRestart(t *testing.T) {
 			t.Parallel()
 			ctx := t.Context()
 			dir := process.Dir(t)
-			first := serve(t, "--dir="+dir)
+			port := strconv.Itoa(process.FreePort(t))
+			first := serveAt(t, port, "--dir="+dir)
 			before := startSDK(t, name, first.url)
 			r := &recorder{t: t}
 			m, err := before.CreateModel(ctx, tinker.CreateModelParams{BaseModel: "agl-policy", Seed: 3})
@@ -79,11 +80,7 @@ func TestRestart(t *testing.T) {
 				<-began
 			}
 			first.end(t, syscall.SIGKILL)
-			at, err := url.Parse(first.url)
-			if err != nil {
-				t.Fatal(err)
-			}
-			second := serveAt(t, at.Port(), "--dir="+dir)
+			second := serveAt(t, port, "--dir="+dir)
 
 			after := startSDK(t, name, second.url)
 			if diff := cmp.Diff(wantSampled, sampled(after)); diff != "" {

@@ -1,0 +1,35 @@
+package httpserver_test
+
+import (
+	"net"
+	"strconv"
+	"testing"
+
+	"github.com/agl-go/agl/internal/httpserver"
+)
+
+// A port stays that of the program it was chosen for, also while that program does not run: nobody else is given it.
+func TestFreePort(t *testing.T) {
+	t.Parallel()
+	given := map[int]bool{}
+	for range 200 {
+		port, err := httpserver.FreePort(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if given[port] || port < 10_000 || port > 32_767 {
+			t.Errorf("port %d is given a second time, or is one of those that systems give to others", port)
+		}
+		given[port] = true
+	}
+	for port := range given {
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
