@@ -67,57 +67,71 @@ func bashCompletion(root *kong.Node) string {
 	}
 	walk(root, "")
 	return `_agl() {
-  local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" path= words= i next
+  local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" path= words= before= i next
   COMPREPLY=()
   for ((i = 1; i < COMP_CWORD; i++)); do
     [ "${COMP_WORDS[i]}" = -- ] && return
     next="${path:+$path }${COMP_WORDS[i]}"
     case " $_agl_paths " in *"|$next|"*) path="$next" ;; esac
   done
-  # Bash splits --flag=value in three.
+  # Bash splits --flag=value in three, zsh does not.
+  case "$cur" in --*=*) prev="${cur%%=*}" before="${cur%%=*}=" cur="${cur#*=}" ;; esac
   if [ "$cur" = = ]; then cur=; elif [ "$prev" = = ]; then prev="${COMP_WORDS[COMP_CWORD-2]}"; fi
   case "$path $prev" in
 ` + values.String() + `    *)
   case "$path" in
 ` + words.String() + `  esac ;;
   esac
-  COMPREPLY=($(compgen -W "$words" -- "$cur"))
+  COMPREPLY=($(compgen -P "$before" -W "$words" -- "$cur"))
 }
 _agl_paths='` + paths.String() + `'
 complete -o default -F _agl agl
 `
 }
 
+// fishAt succeeds where the command of the line is that of its arguments.
+const fishAt = `function __agl_at
+  set -l path
+  set -l words (commandline -opc)
+  set -e words[1]
+  for word in $words
+    test "$word" = --; and return 1
+    contains -- (string join ' ' $path $word) $__agl_paths; and set -a path $word
+  end
+  test "$path" = "$argv"
+end
+`
+
+// fishCompletion is bashCompletion for fish, with what commands and flags are for.
 func fishCompletion(root *kong.Node) string {
-	var b strings.Builder
+	var lines, paths strings.Builder
 	quote := func(s string) string {
 		return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(s) + "'"
 	}
-	var walk func(n *kong.Node, seen string)
-	walk = func(n *kong.Node, seen string) {
-		condition := strings.TrimPrefix(seen, "; and ")
-		var names []string
+	var walk func(n *kong.Node, path string)
+	walk = func(n *kong.Node, path string) {
+		here := "complete -c agl -n " + quote(strings.TrimSpace("__agl_at "+path))
 		for _, child := range n.Children {
-			names = append(names, child.Name)
+			below := strings.TrimSpace(path + " " + child.Name)
+			fmt.Fprintf(&lines, "%s -a %s -d %s\n", here, child.Name, quote(child.Help))
+			fmt.Fprintf(&paths, " %s", quote(below))
+			walk(child, below)
 		}
-		for _, child := range n.Children {
-			fmt.Fprintf(&b, "complete -c agl -n %s -a %s -d %s\n",
-				quote(strings.TrimPrefix(seen+"; and not __fish_seen_subcommand_from "+strings.Join(names, " "), "; and ")), child.Name, quote(child.Help))
-			walk(child, seen+"; and __fish_seen_subcommand_from "+child.Name)
-		}
-		if condition == "" {
-			return
-		}
-		for _, flag := range n.Flags {
-			fmt.Fprintf(&b, "complete -c agl -n %s -l %s -d %s", quote(condition), flag.Name, quote(flag.Help))
-			if allowed := valuesOf(flag.Value); len(allowed) > 0 {
-				fmt.Fprintf(&b, " -x -a %s", quote(strings.Join(allowed, " ")))
-			} else if !flag.IsBool() {
-				b.WriteString(" -r")
+		for _, argument := range n.Positional {
+			if allowed := valuesOf(argument); len(allowed) > 0 {
+				fmt.Fprintf(&lines, "%s -a %s -d %s\n", here, quote(strings.Join(allowed, " ")), quote(argument.Help))
 			}
-			b.WriteByte('\n')
+		}
+		for _, flag := range flagsOf(n) {
+			fmt.Fprintf(&lines, "%s -l %s -d %s", here, flag.Name, quote(flag.Help))
+			if allowed := valuesOf(flag.Value); len(allowed) > 0 {
+				fmt.Fprintf(&lines, " -x -a %s", quote(strings.Join(allowed, " ")))
+			} else if !flag.IsBool() {
+				lines.WriteString(" -r")
+			}
+			lines.WriteByte('\n')
 		}
 	}
 	walk(root, "")
-	return b.String()
+	return "set -g __agl_paths" + paths.String() + "\n" + fishAt + lines.String()
 }
