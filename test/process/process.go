@@ -66,7 +66,7 @@ type Server struct {
 
 	tb     testing.TB
 	binary string
-	who    *syscall.Credential
+	who    *User
 	args   []string
 	port   int
 	cmd    *exec.Cmd     // nil when there is no process
@@ -80,7 +80,7 @@ func Store(tb testing.TB, binary, name, dir string, args ...string) *Server {
 }
 
 // StoreAs is Store, run as another user unless who is nil.
-func StoreAs(tb testing.TB, who *syscall.Credential, binary, name, dir string, args ...string) *Server {
+func StoreAs(tb testing.TB, who *User, binary, name, dir string, args ...string) *Server {
 	tb.Helper()
 	s := &Server{Name: name, Log: filepath.Join(dir, name+".log"), tb: tb, binary: binary, who: who, port: FreePort(tb)}
 	s.args = append([]string{"store", "--port", strconv.Itoa(s.port), "--log-level", "warn"}, args...)
@@ -122,7 +122,7 @@ func (s *Server) Start() {
 	}
 	s.cmd = exec.Command(s.binary, s.args...) //nolint:noctx // it is ended by a signal
 	s.cmd.Stderr = log
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: s.who}
+	ownGroup(s.cmd, s.who)
 	if err := errors.Join(s.cmd.Start(), log.Close()); err != nil {
 		s.tb.Fatal(err)
 	}

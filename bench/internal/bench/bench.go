@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -78,18 +77,6 @@ func Quantile(times []time.Duration, percent int) time.Duration {
 
 // Number is a type that has medians.
 type Number interface{ ~int | ~int64 | ~float64 }
-
-// CPU returns the CPU time of this process and of the children that it has waited for.
-func CPU() (total time.Duration, err error) {
-	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
-		var u syscall.Rusage
-		if err := syscall.Getrusage(who, &u); err != nil {
-			return 0, err
-		}
-		total += time.Duration(u.Utime.Nano() + u.Stime.Nano())
-	}
-	return total, nil
-}
 
 // Spent is the time that something took.
 type Spent struct{ Wall, CPU time.Duration }

@@ -13,10 +13,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/agl-go/agl/internal/httpserver"
 )
@@ -33,7 +30,7 @@ type Process struct {
 func newCommand(ctx context.Context, env []string, command string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, command, args...)
 	cmd.Env = append(os.Environ(), env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	ownGroup(cmd)
 	return cmd
 }
 
@@ -121,18 +118,13 @@ func ServeReverse(backend string) error {
 
 // Stop kills the process and its children and returns the CPU time that they used.
 func (p *Process) Stop() time.Duration {
-	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // it may have ended
-	_ = p.cmd.Wait()                                      // that it was killed is no error
+	killGroup(p.cmd.Process)
+	_ = p.cmd.Wait() // that it was killed is no error
 	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
 }
 
 // CPU returns the CPU time of the process so far.
-func (p *Process) CPU() (time.Duration, error) {
-	const processClock = 2 // CPUCLOCK_SCHED: see clock_getcpuclockid(3)
-	var spent unix.Timespec
-	err := unix.ClockGettime(int32(^p.cmd.Process.Pid<<3|processClock), &spent)
-	return time.Duration(spent.Nano()), err
-}
+func (p *Process) CPU() (time.Duration, error) { return processCPU(p.cmd.Process.Pid) }
 
 // Memory returns the resident memory of the process in bytes: the current one (VmRSS) or the peak (VmHWM).
 func (p *Process) Memory(field string) (int64, error) {
