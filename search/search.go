@@ -31,7 +31,7 @@ type Params struct {
 	OutcomeIn []agl.OutcomeKind
 	// Version is the version, or the name, of a model that answered a call; empty allows any.
 	Version string
-	// Text must occur in the rollout's input or in one of its messages, in upper or lower case; empty allows any.
+	// Text must occur in the rollout's input, or in one of its messages or exceptions, in upper or lower case; empty allows any.
 	Text string
 	// Attributes must each occur in some span. A value is a string, or the JSON of a number or boolean.
 	Attributes []agl.Label
@@ -242,6 +242,11 @@ func (m *matcher) look(s *agl.Span, e *evidence) {
 		}
 		if !e.text && isMessage(name) {
 			e.text = m.inText(value)
+		}
+	}
+	for i := range s.Events { // exceptions
+		for name, value := range s.Events[i].Attributes.All() {
+			e.text = e.text || isMessage(name) && m.inText(value)
 		}
 	}
 }

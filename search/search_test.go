@@ -93,6 +93,26 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// An exception is found where OpenTelemetry records it, among the events of a span.
+func TestFindExceptions(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	r, err := store.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: jsontext.Value("1")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := []agl.SpanEvent{{Name: "retry", Attributes: agl.Attributes(`{"n":"other"}`)}, {Name: "exception", Attributes: agl.Attributes(`{"exception.message":"Division by zero"}`)}}
+	s := agl.Span{RolloutID: r.RolloutID, AttemptID: r.Attempt.AttemptID, SequenceID: 1, SpanID: "1", Name: "tool", Events: events}
+	if _, err := store.AddSpans(t.Context(), agl.AddSpansParams{Spans: []agl.Span{s}}); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{"division": "1", "other": ""} {
+		if got, err := search.Find(t.Context(), store, search.Params{Text: text}); err != nil || inputs(got.Items) != want {
+			t.Errorf("%s: got %q, error %v, want %q", text, inputs(got.Items), err, want)
+		}
+	}
+}
+
 // Each search goes on where the one before ended, also one whose time was over.
 func TestFindGoesOn(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
 	"github.com/agl-go/agl/store/memory/memorytest"
@@ -85,6 +87,42 @@ func TestLongConversation(t *testing.T) {
 	for turn := range turns {
 		if n := strings.Count(printed, said(turn)[:10]); n == 0 || !strings.Contains(printed, fmt.Sprintf("reply-%d\n", turn)) {
 			t.Fatalf("agl trace has not printed turn %d", turn)
+		}
+	}
+}
+
+// An exception that ended spans is told with its stack trace, once; tasks are shown as they were written.
+func TestTraceOfException(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	r, err := store.StartRollout(t.Context(), agl.StartRolloutParams{EnqueueRollout: agl.EnqueueRollout{Input: jsontext.Value(`{"q":"\u4e2d\u6587"}`)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	exception := func(message string) []agl.SpanEvent {
+		return []agl.SpanEvent{{Name: "exception", Attributes: agl.Attributes(`{"exception.type":"ValueError","exception.message":"` + message + `","exception.stacktrace":"Traceback\n  line 3 ` + message + `"}`)}}
+	}
+	failed := agl.SpanStatus{Code: agl.StatusError}
+	spans := []agl.Span{
+		{Name: "agent", Status: failed, Events: exception("odd")},
+		{Name: "tool", Status: failed, Events: exception("odd"), ParentID: agl.Some("1")},
+		{Name: "retried", Status: agl.SpanStatus{Code: agl.StatusOK}, Events: exception("handled"), ParentID: agl.Some("1")},
+	}
+	for i := range spans {
+		s := &spans[i]
+		s.RolloutID, s.AttemptID, s.SequenceID, s.SpanID = r.RolloutID, r.Attempt.AttemptID, int64(i+1), fmt.Sprint(i+1)
+	}
+	if _, err := store.AddSpans(t.Context(), agl.AddSpansParams{Spans: spans}); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := (&traceCommand{rolloutArg: rolloutArg{Rollout: "latest"}}).use(t.Context(), &console.Console{Out: &out, Err: &out}, store); err != nil {
+		t.Fatal(err)
+	}
+	printed := out.String()
+	for text, times := range map[string]int{`input {"q": "中文"}`: 1, "error ValueError: odd": 2, "exception in tool\n  Traceback\n    line 3 odd\n": 1, "Traceback": 1, "handled": 0} {
+		if got := strings.Count(printed, text); got != times {
+			t.Errorf("agl trace has printed %q %d times, want %d:\n%s", text, got, times, printed)
 		}
 	}
 }

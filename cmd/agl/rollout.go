@@ -13,6 +13,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/trainer"
 )
 
@@ -117,7 +118,7 @@ func inputText(r *agl.AttemptedRollout) string {
 	if err != nil {
 		return console.Redacted // it may contain a key
 	}
-	return console.Printable(string(input))
+	return console.Printable(rawjson.Readable(input))
 }
 
 // findRollout finds a rollout by its id, the beginning of its id, or one of the words

@@ -92,7 +92,7 @@ func (c *traceCommand) attempts(ctx context.Context, store agl.Store) ([]agl.Att
 }
 
 // printTrace prints the rollout and, for each attempt, its spans as a tree, its
-// conversations and the output of its program. said reads the messages of an attempt's spans;
+// conversations, the output of its program, and the stack traces of exceptions. said reads the messages of an attempt's spans;
 // nil means that spans have them.
 func printTrace(
 	out *console.Console, rollout *agl.AttemptedRollout, attempts []agl.Attempt, spans []agl.Span, said func(attempt string) iter.Seq2[*agl.Span, error],
@@ -118,6 +118,9 @@ func printTrace(
 				messages = said(a.AttemptID)
 			}
 			if err := writeConversations(w, byAttempt[a.AttemptID], messages); err != nil {
+				return err
+			}
+			if err := console.Stacks(w, byAttempt[a.AttemptID]); err != nil {
 				return err
 			}
 		}

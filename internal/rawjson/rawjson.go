@@ -73,6 +73,19 @@ func Text(raw jsontext.Value) string {
 	return string(raw)
 }
 
+// Readable returns a value for people. Programs such as Python's json write letters beyond ASCII as \uXXXX, which nobody reads; any other value
+// is returned as it is spelled.
+func Readable(raw jsontext.Value) string {
+	if !bytes.Contains(raw, []byte(`\u`)) {
+		return string(raw)
+	}
+	shown := raw.Clone()
+	if shown.Format(jsontext.PreserveRawStrings(false), jsontext.SpaceAfterColon(true), jsontext.SpaceAfterComma(true)) != nil {
+		return string(raw)
+	}
+	return string(shown)
+}
+
 // UnquoteName is [Unquote] for what stands between the quotes.
 func UnquoteName(name []byte) string {
 	if bytes.IndexByte(name, '\\') < 0 && utf8.Valid(name) {

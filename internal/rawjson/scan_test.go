@@ -125,6 +125,19 @@ func TestUnquote(t *testing.T) {
 	}
 }
 
+func TestReadable(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]string{
+		`{"a" :1.50,"b":"\/"}`: `{"a" :1.50,"b":"\/"}`, `{"q":["\u4e2d\u6587 \ud83d\ude00","\u0007"],"n":12345678901234567890}`: `{"q": ["中文 😀", "\u0007"], "n": 12345678901234567890}`,
+		`"\u`: `"\u`,
+	} {
+		given := []byte(raw)
+		if got := Readable(given); got != want || string(given) != raw {
+			t.Errorf("%s: got %s, want %s; afterwards it is %s", raw, got, want, given)
+		}
+	}
+}
+
 // A string ends where reading it byte by byte says, wherever its quotes and backslashes are.
 func TestSkipString(t *testing.T) {
 	t.Parallel()

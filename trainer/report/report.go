@@ -13,6 +13,7 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
 	"github.com/agl-go/agl/algorithm"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/runner/process"
 )
 
@@ -77,7 +78,7 @@ func ReadRollout(ctx context.Context, s agl.Store, r *agl.AttemptedRollout) (*Ro
 
 // WriteTask shows the task of a rollout.
 func WriteTask(b *strings.Builder, r *Rollout) {
-	fmt.Fprintf(b, "<div class=\"said task\"><span class=\"role\">task</span> %s</div>\n", clipped(strings.TrimSpace(string(r.Input))))
+	fmt.Fprintf(b, "<div class=\"said task\"><span class=\"role\">task</span> %s</div>\n", clipped(strings.TrimSpace(rawjson.Readable(r.Input))))
 }
 
 // WriteRollout shows a rollout; title is HTML.

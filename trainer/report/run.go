@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/internal/rawjson"
 	"github.com/agl-go/agl/trainer/plot"
 )
 
@@ -177,7 +178,7 @@ func writeGroups(ctx context.Context, b *strings.Builder, store agl.Store, step 
 			teaches = "nothing: " + why
 		}
 		fmt.Fprintf(b, "<tr><td>%s</td><td>%s</td><td>%d</td><td>%s</td><td>%s</td><td>%s</td><td>%s</td></tr>\n",
-			g.name, clippedTo(string(g.members[0].Input), 200), len(g.members), mean, low, high, clippedTo(teaches, 500))
+			g.name, clippedTo(rawjson.Readable(g.members[0].Input), 200), len(g.members), mean, low, high, clippedTo(teaches, 500))
 	}
 	b.WriteString("</table>\n")
 	if n := len(groups) - maxGroups; n > 0 {

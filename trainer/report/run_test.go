@@ -120,3 +120,13 @@ func TestRunWithoutRollouts(t *testing.T) {
 		t.Errorf("page %s, error %v", page, err)
 	}
 }
+
+// Programs such as Python's json write letters beyond ASCII as \uXXXX; a report shows tasks as they were written.
+func TestTasksAsTheyWereWritten(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	report.WriteTask(&b, &report.Rollout{AttemptedRollout: agl.AttemptedRollout{Rollout: agl.Rollout{Input: jsontext.Value(`{"q":"\u4e2d\u6587 <b>"}`)}}})
+	if got := b.String(); !strings.Contains(got, "中文 &lt;b&gt;") {
+		t.Errorf("got %s", got)
+	}
+}

@@ -70,7 +70,11 @@ func spanLine(start agl.Timestamp, s *agl.Span) string {
 		parts = append(parts, Good.Render("reward "+rewards))
 	}
 	if s.Status.Code == agl.StatusError {
-		parts = append(parts, Bad.Render(strings.TrimSpace("error "+Printable(s.Status.Description.V))))
+		why := s.Status.Description.V
+		if e := exceptionOf(s); e != nil && why == "" {
+			why = exceptionText(e)
+		}
+		parts = append(parts, Bad.Render(strings.TrimSpace("error "+Printable(why))))
 	}
 	return strings.Join(parts, "  ")
 }
