@@ -9,7 +9,7 @@ export const here = location.origin + location.pathname;
 
 const base = new URL("v1/agl/", here);
 
-// session says who has signed in and how one can: {methods, identity}, null until the store
+// session says who has signed in, how one can, and whether the server has projects: {methods, identity, projects}, null until the store
 // has said so. The session itself is a cookie that no script can read.
 export const session = signal(null);
 
@@ -169,14 +169,14 @@ export async function* spans(rolloutID, attemptID, abort, { names, from = 0 } = 
   }
 }
 
-const silence = 45_000; // ms without even a heartbeat, of which the store sends one each 15 s: the connection is gone, and nobody has told
+const silence = 25_000; // ms without even a heartbeat, of which the store sends one each 15 s: the connection is gone, and nobody has told
 
-// heard reads the next part of a stream.
-async function heard(reader) {
+// heard waits for the answer to the request for events, or for the next part of it.
+async function heard(answer) {
   let timer = 0;
   const silent = new Promise((_, fail) => (timer = setTimeout(() => fail(new APIError(0, "the store's stream of events is silent")), silence)));
   try {
-    return await Promise.race([reader.read(), silent]);
+    return await Promise.race([answer, silent]);
   } finally {
     clearTimeout(timer);
   }
@@ -187,12 +187,12 @@ async function heard(reader) {
 // goes on with "resumed"; both are opened. Each half second in which there were too many changes to tell is a reset, too.
 export async function* events(since, abort) {
   const by = signIns.value;
-  const response = await call("GET", "events", { params: { since, every: 0.5 }, signal: abort });
+  const response = await heard(call("GET", "events", { params: { since, every: 0.5 }, signal: abort }));
   yield { kind: since ? "resumed" : "reset", opened: true };
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
-    const { value, done } = await heard(reader);
+    const { value, done } = await heard(reader.read());
     if (done) return;
     const blocks = (rest + value).split("\n\n");
     rest = blocks.pop();

@@ -3,10 +3,11 @@ import { render } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { html } from "./lib/html.js";
 import { go, href, keepAddress, route, settle } from "./route.js";
-import { here, lapsed, learn, oidcLogin, session, signIn, signOut, unauthorized } from "./api.js";
+import { lapsed, learn, oidcLogin, session, signIn, signOut, unauthorized } from "./api.js";
 import { absence, connection, follow } from "./live.js";
 import { retryAfter, useKeys } from "./hooks.js";
 import { visible } from "./lib/format.js";
+import { project, projectPage } from "./lib/project.js";
 import { Empty, Guard } from "./components/basic.js";
 import { Overview } from "./pages/overview.js";
 import { Rollouts } from "./pages/rollouts.js";
@@ -28,9 +29,6 @@ const views = [
   { path: "releases", name: "Releases", page: Releases, detail: Release },
   { path: "keys", name: "Access", page: Keys },
 ];
-
-// project is the name of the store's project, if it is one of several behind this address.
-const project = /[/]p[/]([a-z0-9-]+)[/][^/]*$/.exec(here)?.[1];
 
 const connectionWords = { live: "live", connecting: "connecting", paused: "paused", lost: "connection lost", refused: "not allowed", absent: "no store", ended: "signed out" };
 
@@ -76,7 +74,7 @@ function App() {
       <nav aria-label="Views">${views.map((v) => html`<a key=${v.path} href=${href(v.path ? [v.path] : [])} aria-current=${v === view ? "page" : undefined}>${v.name}</a>`)}</nav>
       <span class="connection ${connection.value}" role="status">${connectionWords[connection.value]}</span>
       ${signedIn && html`<button class="small" title=${"Signed in as " + session.value.identity.name} onClick=${leave}>Sign out</button>`}
-      <button class="small" aria-haspopup="dialog" onClick=${() => setHelp(true)}>Keys</button>
+      <button class="small" aria-haspopup="dialog" onClick=${() => setHelp(true)}>Shortcuts</button>
     </header>
     <main ref=${main} tabindex="-1">
       ${signedIn && failure && html`<p class="notice bad" role="alert">${failure}</p>`}
@@ -104,6 +102,7 @@ function SignIn() {
     ${lapsed.value && html`<p class="notice" role="alert">Your sign-in has ended: its key has expired or was revoked, or the session is over. Sign in to go on where you were.</p>`}
     ${session.value?.methods.includes("oidc") && html`<p><a class="button" href=${oidcLogin} onClick=${keepAddress}>Sign in with your organisation</a></p>`}
     <p>This store asks for a key. It is the value of <code>AGL_TOKEN</code> with which the store was started, or a key that its operator made for you.</p>
+    ${session.value?.projects && html`<p>The key of a project is accepted at the page of the project: <code>${projectPage("NAME")}</code></p>`}
     <label>Key <input type="password" autocomplete="current-password" value=${value} onInput=${(e) => setValue(e.target.value)} required ref=${field} /></label>
     ${failure && html`<p role="alert">${failure}</p>`}
     <button type="submit">Sign in</button>
@@ -131,8 +130,8 @@ function Help({ close }) {
       before.focus({ preventScroll: true });
     };
   }, []);
-  return html`<dialog ref=${dialog} class="help" onClose=${() => dialog.current && close()} aria-label="Keys">
-    <h2>Keys</h2>
+  return html`<dialog ref=${dialog} class="help" onClose=${() => dialog.current && close()} aria-label="Shortcuts">
+    <h2>Shortcuts</h2>
     <dl>${keys.map(([k, what]) => html`<div key=${k}><dt><kbd>${k}</kbd></dt><dd>${what}</dd></div>`)}</dl>
     <button onClick=${() => dialog.current.close()}>Close</button>
   </dialog>`;

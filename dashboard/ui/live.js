@@ -80,8 +80,18 @@ function look() {
   if (!document.hidden) relearn().catch(() => {}); // the views say that the store cannot be reached
 }
 
-// follow keeps the stream open while somebody looks at the page.
+const wakeEvery = 5000; // ms
+
+// follow keeps the stream open while somebody looks at the page. A connection may be gone without a word when the network changes, and after the machine
+// has slept: then a new one is opened.
 export function follow() {
+  for (const change of ["online", "offline"]) addEventListener(change, start);
+  let awake = Date.now();
+  setInterval(() => {
+    const slept = Date.now() - awake > 3 * wakeEvery;
+    awake = Date.now();
+    if (slept) start();
+  }, wakeEvery);
   document.addEventListener("visibilitychange", () => {
     start();
     look();

@@ -43,17 +43,20 @@ type login struct {
 	public string // the URL of the server, to which providers send browsers back; may be ""
 	base   string // its path, such as /p/search, or ""
 	secure bool   // browsers reach the server by HTTPS
+	// projects is set if the server has some besides its own store.
+	projects bool
 }
 
-// loginJSON says how callers can sign in, and who the caller is.
+// loginJSON says how callers can sign in, who the caller is, and whether there are projects.
 type loginJSON struct {
 	Methods  []string         `json:"methods"` // key, oidc
 	Identity *access.Identity `json:"identity"`
+	Projects bool             `json:"projects,omitzero"`
 }
 
 // answer says how callers can sign in, and who the caller is.
 func (l *login) answer(x *exchange) error {
-	says := loginJSON{Methods: []string{}}
+	says := loginJSON{Methods: []string{}, Projects: l.projects}
 	if l.auth.sessions != nil && l.auth.token != "" {
 		says.Methods = append(says.Methods, "key")
 		if l.signIn != nil {

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,7 @@ import (
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/access/oidc"
 	"github.com/agl-go/agl/access/oidc/oidctest"
+	"github.com/agl-go/agl/rest/project"
 	"github.com/agl-go/agl/rest/server"
 	"github.com/agl-go/agl/store/memory/memorytest"
 )
@@ -90,6 +92,22 @@ const (
 	enqueues = "/v1/agl/queues/rollouts/enqueue"
 	one      = `{"rollouts":[{"input":1}]}`
 )
+
+// Who has not signed in yet learns that the server has projects, whose keys are theirs.
+func TestLoginTellsOfProjects(t *testing.T) {
+	t.Parallel()
+	store := memorytest.Open(t)
+	for want, registry := range map[string]*project.Registry{
+		`{"methods":["key"],"identity":null}`:                 nil,
+		`{"methods":["key"],"identity":null,"projects":true}`: project.NewRegistry(store, func(context.Context, string) error { return nil }),
+	} {
+		answer := httptest.NewRecorder()
+		newServer(t, server.Config{Store: store, Token: loginToken, Projects: registry}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/v1/agl/login", nil))
+		if got := answer.Body.String(); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
 
 // A browser signs in by a key, may do what the key may, and is out when it signs out, when
 // the key is revoked, and when the server gets another token.

@@ -154,7 +154,7 @@ func New(config Config) (_ *Server, err error) {
 		routes:  map[string]methods{},
 	}
 	s.shared.auth = s.auth
-	s.login = &login{s.auth, config.SignIn, config.PublicURL, config.BasePath, config.SecureCookies}
+	s.login = &login{s.auth, config.SignIn, config.PublicURL, config.BasePath, config.SecureCookies, config.Projects != nil}
 	receiver, err := newOTLPReceiver(config.Store)
 	if err != nil {
 		return nil, err

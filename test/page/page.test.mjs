@@ -368,6 +368,18 @@ test("the page of a project names it, and says that it is archived, until it is 
   await done([/404/]);
 });
 
+test("the page of a server of projects leads to them, and says to who has a key of one where to sign in", async () => {
+  const address = process.env.AGL_PAGE_PROJECTS + "/";
+  const { page, done } = await open("", { address });
+  await page.getByRole("link", { name: "search", exact: true }).click();
+  await page.locator(".project", { hasText: "search" }).waitFor();
+  assert.equal(await page.getByRole("heading", { name: "Projects" }).count(), 0);
+  await done();
+  const stranger = await open("", { address, key: "" });
+  await stranger.page.getByText(`The key of a project is accepted at the page of the project: ${address}p/NAME/`).waitFor();
+  await stranger.done();
+});
+
 test("in a low window, as at a zoom of 400 %, the views are not behind the head of the page", async () => {
   const { page, done } = await open("rollouts", { width: 320 });
   await page.locator("tbody tr").first().waitFor();
@@ -1105,7 +1117,7 @@ test("rows are walked by keys", async () => {
     await page.keyboard.press(String(i + 1));
     await page.locator("nav a[aria-current]").getByText(name, { exact: true }).waitFor();
   }
-  const help = page.getByRole("dialog", { name: "Keys" });
+  const help = page.getByRole("dialog", { name: "Shortcuts" });
   for (let i = 0; i < 8; i++) { // a focus that comes back late is seen in every third
     await page.keyboard.press("?");
     await help.waitFor();
@@ -1229,18 +1241,59 @@ async function between(t, lost = () => false) {
 }
 
 test("a stream of events that has become silent is opened again", async (t) => {
+  let latest = null;
+  let silent = null;
+  const { port } = await between(t, (request) => request.url.includes("/events") && (latest = request) === silent);
+  const { page, done } = await open("workers", { address: `http://127.0.0.1:${port}/` });
+  await page.clock.install();
+  await page.reload();
+  await page.getByText("live", { exact: true }).waitFor();
+  silent = latest;
+  const again = page.waitForRequest((r) => r.url().includes("/events"));
+  await page.clock.runFor(30_000);
+  await again;
+  await page.getByText("live", { exact: true }).waitFor();
+  await done();
+});
+
+test("a page whose network has changed, or whose machine has slept, does not say live before it has heard from the store again", async (t) => {
   let away = false;
   const { port } = await between(t, (request) => away && request.url.includes("/events"));
   const { page, done } = await open("workers", { address: `http://127.0.0.1:${port}/` });
   await page.clock.install();
   await page.reload();
+  for (const change of [() => page.evaluate(() => dispatchEvent(new Event("offline"))), () => page.evaluate(() => dispatchEvent(new Event("online"))), () => page.clock.fastForward(20_000)]) {
+    away = false;
+    await page.getByText("live", { exact: true }).waitFor();
+    away = true;
+    await change();
+    await page.getByText("connecting", { exact: true }).waitFor();
+    away = false;
+    await page.clock.fastForward(30_000); // nobody answers this one
+  }
   await page.getByText("live", { exact: true }).waitFor();
-  away = true;
-  const again = page.waitForRequest((r) => r.url().includes("/events"));
-  await page.clock.fastForward(60_000);
-  away = false;
-  await again;
-  await page.getByText("live", { exact: true }).waitFor();
+  await done();
+});
+
+test("durations are in the unit to which they are rounded", async () => {
+  const { page, done } = await open("nowhere");
+  const worded = await page.evaluate(async (all) => {
+    const { seconds } = await import("./lib/format.js");
+    return all.map(seconds);
+  }, [0, 0.00099, 0.0009997, 0.00996, 0.9994, 0.9997, 9.996, 59.94, 59.97, 119.7, 3599.6, 3600, -0.9997]);
+  assert.deepEqual(worded, ["0 µs", "990 µs", "1.0 ms", "10 ms", "999 ms", "1.00 s", "10.0 s", "59.9 s", "1 min 0 s", "2 min 0 s", "1 h 0 min", "1 h 0 min", "-1.00 s"]);
+  await done();
+});
+
+test("on paper long texts are not cut off where a window scrolls them", async () => {
+  const { page, done } = await open("rollouts/" + made.chat + "?tab=raw");
+  const text = page.locator(".text.code").last();
+  await text.waitFor();
+  await text.evaluate((e) => (e.textContent = "a line\n".repeat(200)));
+  const cut = () => text.evaluate((e) => e.scrollHeight - e.clientHeight);
+  assert.ok((await cut()) > 0);
+  await page.emulateMedia({ media: "print" });
+  assert.equal(await cut(), 0);
   await done();
 });
 

@@ -7,10 +7,11 @@ const known = (x) => typeof x?.valueOf() === "number" && !Number.isNaN(x.valueOf
 export function seconds(s) {
   if (!known(s)) return "–";
   if (s < 0) return "-" + seconds(-s); // of two clocks
-  if (s < 0.001) return (s * 1e6).toFixed(0) + " µs";
-  if (s < 1) return (s * 1e3).toFixed(s < 0.01 ? 1 : 0) + " ms";
-  if (s < 60) return s.toFixed(s < 10 ? 2 : 1) + " s";
-  if (s < 3600) return Math.floor(s / 60) + " min " + Math.floor(s % 60) + " s";
+  if (s < 0.0009995) return (s * 1e6).toFixed(0) + " µs"; // what would be rounded to the next unit is in that one
+  if (s < 0.9995) return (s * 1e3).toFixed(s < 0.00995 ? 1 : 0) + " ms";
+  if (s < 59.95) return s.toFixed(s < 9.995 ? 2 : 1) + " s";
+  s = Math.round(s);
+  if (s < 3600) return Math.floor(s / 60) + " min " + (s % 60) + " s";
   if (s < 86400) return Math.floor(s / 3600) + " h " + Math.floor((s % 3600) / 60) + " min";
   return Math.floor(s / 86400) + " d " + Math.floor((s % 86400) / 3600) + " h";
 }

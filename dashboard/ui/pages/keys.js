@@ -27,7 +27,7 @@ export function Keys() {
   const { data, error, reload } = useQuery((abort) => get("keys", {}, abort), [], (e) => e.kind === "document" && (e.document || "").startsWith("key/"));
   if (!data) return error ? html`<${Failure} error=${error} retry=${reload} />` : html`<${Loading} />`;
   return html`
-    <h1>Keys</h1>
+    <h1>Access</h1>
     ${error && html`<${Failure} error=${error} retry=${reload} />`}
     <${Create} done=${reload} />
     ${data.items.length === 0 ? html`<${Empty} title="There are no keys besides the store's token." />` : html`

@@ -1,7 +1,7 @@
 // What runs, what waits, what fails and why.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
-import { get, post, signIns } from "../api.js";
+import { get, post, session, signIns } from "../api.js";
 import { emptied, useQuery } from "../hooks.js";
 import { onEvent } from "../live.js";
 import { href } from "../route.js";
@@ -10,6 +10,7 @@ import { Act, Empty, Failure, Loading, Status, Time } from "../components/basic.
 import { Chart } from "../components/chart.js";
 import { now } from "../lib/clock.js";
 import { outcome } from "../lib/group.js";
+import { projectPage } from "../lib/project.js";
 
 const states = ["queuing", "preparing", "running", "requeuing", "succeeded", "failed", "cancelled"];
 
@@ -48,6 +49,7 @@ export function Overview() {
   return html`
     <h1>Overview</h1>
     ${error && html`<${Failure} error=${error} retry=${reload} />`}
+    ${session.value?.projects && html`<${Projects} />`}
     <section class="tiles" aria-label="Rollouts by status">
       ${states.map((s) => html`<a key=${s} class="tile" href=${href(["rollouts"], { status: s })}><b>${count(byStatus[s])}</b><${Status} value=${s} /></a>`)}
     </section>
@@ -79,6 +81,19 @@ export function Overview() {
         (r) => html`<li key=${r.rollout_id}><a class="mono" href=${href(["rollouts", r.rollout_id])}>${oneLine(r.rollout_id)}</a> <b>${oneLine(outcome(r.attempt).kind || "failed")}</b> ${oneLine(outcome(r.attempt).message || "", 200)} <${Time} at=${r.end_time} /></li>`,
       )}</ul>`}
     </section>`;
+}
+
+// Projects leads to the pages of the server's projects, beside whose stores this one is empty, as a rule.
+function Projects() {
+  const { data, error, reload } = useQuery((abort) => get("projects", {}, abort), [], (e) => e.kind === "document" && (e.document || "").startsWith("project/"));
+  const active = (data?.items || []).filter((p) => !p.archive_time);
+  return html`<section>
+    <h2>Projects</h2>
+    <p>Each has a store and a page of its own. What is below is the server's own store.</p>
+    ${error ? (error.status === 403 ? html`<p class="notice">Your key may not list them. Their pages are at <code>${projectPage("NAME")}</code></p>` : html`<${Failure} error=${error} retry=${reload} />`)
+    : data && active.length === 0 ? html`<pre>agl project create NAME --store ${projectPage("").replace(/[/]p[/]+$/, "")}</pre>`
+    : html`<ul>${active.map((p) => html`<li key=${p.name}><a href=${projectPage(p.name)}>${p.name}</a></li>`)}</ul>`}
+  </section>`;
 }
 
 // Enqueue takes one task: JSON, or any other text as it is.
