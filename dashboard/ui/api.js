@@ -184,11 +184,12 @@ async function heard(answer) {
 
 // events yields the changes of the store after the event since, until abort. A new
 // stream begins with the event "reset", since what happened before is not told, and one that
-// goes on with "resumed"; both are opened. Each half second in which there were too many changes to tell is a reset, too.
+// goes on with "resumed"; both are opened, and say when they were asked for. Each half second in which there were too many changes to tell is a reset, too.
 export async function* events(since, abort) {
   const by = signIns.value;
+  const asked = performance.now();
   const response = await heard(call("GET", "events", { params: { since, every: 0.5 }, signal: abort }));
-  yield { kind: since ? "resumed" : "reset", opened: true };
+  yield { kind: since ? "resumed" : "reset", opened: true, asked };
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {

@@ -40,6 +40,7 @@ export function useQuery(load, deps, concerns = () => false) {
     let timer = 0;
     let later = 0;
     let next = 0; // when it may be loaded again
+    let began = 0; // when it was loaded last
     let ended = false;
     let missed = false; // a change while the tab is hidden, or an answer is on its way
     const read = async (abort) => {
@@ -55,6 +56,7 @@ export function useQuery(load, deps, concerns = () => false) {
       clearTimeout(timer);
       timer = 0;
       missed = false;
+      began = performance.now();
       const mine = new AbortController();
       current?.abort();
       current = mine;
@@ -82,7 +84,8 @@ export function useQuery(load, deps, concerns = () => false) {
     again.current = run;
     run();
     const off = onEvent((event) => {
-      if (event.kind === "reset" || concerns(event)) soon();
+      if (current && began < event.asked) run(); // a stream that was asked for later is there: this answer may be lost
+      else if (event.kind === "reset" || concerns(event)) soon();
     });
     return () => {
       ended = true;

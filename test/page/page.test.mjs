@@ -1275,6 +1275,27 @@ test("a page whose network has changed, or whose machine has slept, does not say
   await done();
 });
 
+test("what waits for an answer that is lost is asked again with the stream of events, and does not keep the rest", async () => {
+  const { page, done } = await open("nowhere");
+  await page.getByText("live", { exact: true }).waitFor();
+  let lost = 0;
+  await page.route("**/v1/agl/workers?*", (r) => lost++ && r.continue());
+  const asked = page.waitForRequest((r) => r.url().includes("/workers?"));
+  await page.evaluate(() => (location.hash = "#/workers"));
+  await asked;
+  await page.evaluate(() => dispatchEvent(new Event("online")));
+  await page.getByRole("table").waitFor();
+
+  await page.clock.install();
+  await page.evaluate(() => (location.hash = "#/"));
+  await page.getByRole("heading", { name: "Model calls" }).waitFor();
+  let waiting = 0;
+  await page.route("**/v1/agl/statistics/calls", () => waiting++);
+  await page.clock.runFor(20_000);
+  assert.ok(waiting > 0 && waiting < 4, `${waiting} requests wait`);
+  await done();
+});
+
 test("durations are in the unit to which they are rounded", async () => {
   const { page, done } = await open("nowhere");
   const worded = await page.evaluate(async (all) => {

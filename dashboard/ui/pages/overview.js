@@ -127,9 +127,14 @@ function Calls({ first }) {
   const [later, setLater] = useState(null);
   useEffect(() => {
     const abort = new AbortController();
-    const timer = setInterval(() => {
-      if (!document.hidden) get("statistics/calls", {}, abort.signal).then(setLater, () => {}); // the view says what fails
-    }, callsEvery);
+    let busy = false; // a browser sends a store few requests at once: those that wait for ever would keep the others
+    const ask = async () => {
+      if (document.hidden || busy) return;
+      busy = true;
+      await get("statistics/calls", {}, AbortSignal.any([abort.signal, AbortSignal.timeout(5 * callsEvery)])).then(setLater, () => {}); // the view says what fails
+      busy = false;
+    };
+    const timer = setInterval(ask, callsEvery);
     return () => (clearInterval(timer), abort.abort());
   }, []);
   const calls = later && later.calls >= first.calls ? later : first;
