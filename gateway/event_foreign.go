@@ -24,7 +24,7 @@ func foreignEvent(payload jsontext.Value, attemptID string) (e event, ok bool) {
 	e = event{attemptID: defaultAttempt, timestamp: agl.Timestamp(seconds)}
 	name, _ := rawjson.Get(payload, "name")
 	if rawjson.Unquote(name) == agl.SpanLiteLLMRequest {
-		e.kind, e.data = eventModelRequest, foreignCall(attributes)
+		e.kind, e.data = eventModelRequest, foreignCall(payload, attributes)
 		return e, true
 	}
 	value, ok := rawjson.Get(attributes, agl.AttrReward+".0.value")
@@ -37,8 +37,9 @@ func foreignEvent(payload jsontext.Value, attemptID string) (e event, ok bool) {
 	return e, true
 }
 
-// foreignCall returns the data of a model call, from the attributes of its span.
-func foreignCall(attributes jsontext.Value) jsontext.Value {
+// foreignCall returns the data of a model call, from its span. A call whose stream broke off, or whose agent left, has failed whatever
+// its HTTP status is.
+func foreignCall(payload, attributes jsontext.Value) jsontext.Value {
 	values := fieldsOf(attributes)
 	or := func(name string, other jsontext.Value) jsontext.Value {
 		if v := values[name]; v != nil {
@@ -83,7 +84,10 @@ func foreignCall(attributes jsontext.Value) jsontext.Value {
 	server.Raw("version", version)
 	status := or("http.response.status_code", jsontext.Value("200"))
 	state := "ok"
-	if n, err := strconv.Atoi(string(status)); err == nil && n >= 400 {
+	of, _ := rawjson.Get(payload, "status")
+	code, _ := rawjson.Get(of, "status_code")
+	failed := agl.StatusCode(rawjson.Unquote(code)) == agl.StatusError || string(values[record.AttrDelivered]) == "false"
+	if n, err := strconv.Atoi(string(status)); failed || err == nil && n >= 400 {
 		state = "error"
 	}
 	o := rawjson.NewObject(nil)
