@@ -38,7 +38,7 @@ class Runner(unittest.IsolatedAsyncioTestCase):
             store = LightningStoreClient(server.url)
             self.addAsyncCleanup(store.close)
             await store.add_resources({"p": PromptTemplate(template="", engine="f-string")})
-            config = RolloutConfig(unresponsive_seconds=1.0, max_attempts=2, retry_condition=["unresponsive"])
+            config = RolloutConfig(unresponsive_seconds=5.0, max_attempts=2, retry_condition=["unresponsive"])
             marker = Path(folder, "marker")
             made = await store.enqueue_rollout({"marker": str(marker)}, config=config)
 

@@ -47,7 +47,7 @@ class Rollouts(DifferentialTest):
         async def script(s: Side) -> None:
             await s.see("nothing queued", s.store.dequeue_rollout())
             await s.see("nothing queued, a worker", s.store.dequeue_rollout(worker_id="w"))
-            config = RolloutConfig(timeout_seconds=60, unresponsive_seconds=1.5, max_attempts=3, retry_condition=["failed", "timeout"])
+            config = RolloutConfig(timeout_seconds=60, unresponsive_seconds=60.5, max_attempts=3, retry_condition=["failed", "timeout"])
             await s.see("plain", s.store.enqueue_rollout({"n": 1}))
             await s.see("all fields", s.store.enqueue_rollout({"n": 2}, mode="train", resources_id="nowhere", config=config, metadata={"k": [1.0]}))
             many = [

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -115,9 +116,17 @@ class Theirs(Server):
 
     def __init__(self) -> None:
         super().__init__()
-        port = self.socket.getsockname()[1]
-        self.socket.close()  # it opens its own
-        self.port = port
+        self.socket.close()  # it opens its own, at a port below those that systems give to any program, so that nobody takes it meanwhile
+        while True:
+            self.port = random.randint(10_000, 32_767)
+            self.socket = socket.socket(type=socket.SOCK_DGRAM)  # marks the port, as Go's suites mark theirs
+            try:
+                self.socket.bind(("127.0.0.1", self.port))
+                socket.create_server(("127.0.0.1", self.port)).close()
+                break
+            except OSError:
+                self.socket.close()
+        self.url = f"http://127.0.0.1:{self.port}"
 
     def pass_fds(self) -> tuple[int, ...]:
         return ()
