@@ -275,6 +275,16 @@ class Emits(AttemptTest):
         self.assertEqual((exception["exception"]["type"], exception["exception"]["message"]), ("KeyError", "'k'"))
         self.assertIn("raise KeyError", exception["exception"]["stacktrace"])
 
+    def test_an_exception_without_a_text(self) -> None:
+        class Broken(Exception):
+            def __str__(self) -> str:
+                raise AttributeError("the response was never set")
+
+        agl_go.emit_exception(Broken())
+        (exception,) = self.bodies()
+        self.assertIn("its __str__ fails", exception["exception"]["message"])
+        self.assertIn("Broken", exception["exception"]["stacktrace"])
+
     def test_a_proxy_that_is_busy(self) -> None:
         Proxy.script = [503]
         agl_go.emit_reward(0.5)

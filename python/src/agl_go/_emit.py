@@ -53,7 +53,11 @@ def emit_object(value: Any) -> None:
 def emit_exception(error: BaseException) -> None:
     """Records an exception with its stack. Raises NoAttemptError without a proxy, and EmitError if that fails."""
     stack = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    _record({"exception": {"type": type(error).__qualname__, "message": str(error), "stacktrace": stack}})
+    try:
+        message = str(error)
+    except Exception:  # traceback, too, formats what it can
+        message = f"<{type(error).__qualname__} has no text: its __str__ fails>"
+    _record({"exception": {"type": type(error).__qualname__, "message": message, "stacktrace": stack}})
 
 
 def _record(body: Mapping[str, Any]) -> None:
