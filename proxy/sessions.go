@@ -3,6 +3,9 @@ package proxy
 import (
 	"cmp"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"net/http"
 	"strconv"
@@ -242,6 +245,7 @@ func (p *Proxy) serveSessionCall(w http.ResponseWriter, r *http.Request, rt rout
 }
 
 func (p *Proxy) serveAboutSession(w http.ResponseWriter, r *http.Request, rt route, to endpoint, s *session.Session) {
+	rt.key = p.keys.given(r.Header) // which it removes
 	if refused := p.mayAskAboutSession(r, rt, to.scope, s); refused != nil {
 		p.refuse(w, r, refused)
 		return
@@ -331,7 +335,7 @@ type startedSession struct {
 	Version   string `json:"version,omitzero"` // of its resources
 }
 
-func (p *Proxy) startSession(r *http.Request, _ route, _ *session.Session) (int, any, error) {
+func (p *Proxy) startSession(r *http.Request, rt route, _ *session.Session) (int, any, error) {
 	var body newSession
 	if err := p.readSessionBody(r, &body); err != nil {
 		return 0, nil, err
@@ -342,8 +346,14 @@ func (p *Proxy) startSession(r *http.Request, _ route, _ *session.Session) (int,
 	if err := p.ready(r.Context()); err != nil {
 		return 0, nil, err
 	}
+	secret := ""
+	if once := r.Header.Get("Idempotency-Key"); once != "" { // nobody without the caller's key can compute that of the session
+		mac := hmac.New(sha256.New, []byte(rt.key))
+		mac.Write([]byte(once)) // never fails
+		secret = hex.EncodeToString(mac.Sum(nil))
+	}
 	s, key, err := p.sessions.Create(r.Context(), session.NewSession{
-		User: body.User, ResourcesID: body.Resources, Metadata: body.Metadata, IdleTimeout: time.Duration(body.IdleTimeout * float64(time.Second)),
+		Secret: secret, User: body.User, ResourcesID: body.Resources, Metadata: body.Metadata, IdleTimeout: time.Duration(body.IdleTimeout * float64(time.Second)),
 	})
 	if err != nil {
 		return 0, nil, err

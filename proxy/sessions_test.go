@@ -194,6 +194,43 @@ func TestSessionsHaveTurns(t *testing.T) {
 	}
 }
 
+// A program whose answer was lost starts the session again, and gets the one that it has started.
+func TestSessionsStartOnce(t *testing.T) {
+	t.Parallel()
+	l := startLive(t, memorytest.Open(t), nil)
+	secured := func(token string) live {
+		return startLive(t, l.store, func(c *proxy.Config) { c.KeySecret, c.Token = "a secret of thirty-two characters", token })
+	}
+	var keys []any
+	for _, token := range []string{"a token of the proxy", "a token of another proxy"} {
+		started, _ := secured(token).call(t, "/v1/agl/sessions", "", 201, "Idempotency-Key", "k", "Authorization", "Bearer "+token)
+		keys = append(keys, started["key"])
+	}
+	if _, guessed, _ := strings.Cut(fmt.Sprint(keys[0]), "."); strings.HasSuffix(fmt.Sprint(keys[1]), guessed) {
+		t.Error("the key of the session does not depend on that of the caller")
+	}
+	begin := func(body, once, key string, want int) map[string]any {
+		answer, _ := l.call(t, "/v1/agl/sessions", body, want, "Idempotency-Key", once, "Authorization", "Bearer "+key)
+		return answer
+	}
+	first, again := begin(`{"user":"ada"}`, "k", "one", 201), begin(`{"user":"ada"}`, "k", "one", 201)
+	if !maps.Equal(first, again) {
+		t.Errorf("the repeat gets %v, want %v", again, first)
+	}
+	auth := fmt.Sprint("Bearer ", again["key"])
+	if _, rollout := l.call(t, completions, hello, 200, "Authorization", auth); rollout != first["session_id"] {
+		t.Errorf("the call is in rollout %s, want %s", rollout, first["session_id"])
+	}
+	begin(`{"user":"bob"}`, "k", "one", 409)
+	for _, other := range []map[string]any{begin(`{"user":"ada"}`, "other", "one", 201), begin(`{"user":"ada"}`, "k", "another", 201)} {
+		if other["session_id"] == first["session_id"] || other["key"] == first["key"] {
+			t.Errorf("another request gets the session %v", other)
+		}
+	}
+	l.call(t, "/v1/agl/sessions/"+fmt.Sprint(first["session_id"])+"/end", "", 200, "Authorization", auth)
+	begin(`{"user":"ada"}`, "k", "one", 410)
+}
+
 // A session with a key of its own: calls, rewards, the end, and what comes after it.
 func TestSessionsByKey(t *testing.T) {
 	t.Parallel()

@@ -171,6 +171,8 @@ type NewSession struct {
 	// Key is a key that the caller has chosen; empty creates one. An open session with that
 	// key is ended.
 	Key string
+	// Secret makes the key, so that a repeat with it finds the session that was started; empty is a random one.
+	Secret string
 }
 
 // Create starts a session and returns its key.
@@ -183,14 +185,16 @@ func (m *Manager) Create(ctx context.Context, p NewSession) (s *Session, key str
 			return nil, "", err
 		}
 	}
-	secret := cmp.Or(p.Key, strings.ToLower(rand.Text()+rand.Text()))
-	name := keyName(secret)
-	if old := m.keyed(name); old != nil {
+	secret := cmp.Or(p.Key, p.Secret, strings.ToLower(rand.Text()+rand.Text()))
+	name, repeatable := keyName(secret), rand.Text()
+	if p.Secret != "" {
+		repeatable = "session-" + name
+	} else if old := m.keyed(name); old != nil {
 		if err := m.End(ctx, old, EndCall); err != nil && !errors.Is(err, agl.ErrIllegalState) {
 			return nil, "", err
 		}
 	}
-	if s, _, err = m.begin(ctx, name, p, m.assignments(cmp.Or(p.User, name))[0], rand.Text()); err != nil {
+	if s, _, err = m.beginAs(ctx, name, p, repeatable); err != nil {
 		return nil, "", err
 	}
 	if p.Key != "" {

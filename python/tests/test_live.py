@@ -99,6 +99,15 @@ class Live(unittest.TestCase):
         self.assertEqual(reward[2], want)
         self.assertEqual((ended[0], ended[2]), ("/v1/agl/sessions/ro-1/end", {}))
 
+    def test_a_session_whose_start_is_repeated(self) -> None:
+        Server.answer = json.dumps({"session_id": "ro-1", "key": "k", "base_url": "http://p/v1"}).encode()
+        Server.script = [503]
+        agl_go.session(proxy=f"http://{self.host}")
+        agl_go.session(proxy=f"http://{self.host}")
+        first, repeat, other = (headers["idempotency-key"] for _, headers, _ in Server.taken)
+        self.assertEqual(first, repeat)
+        self.assertNotEqual(first, other)
+
     def test_a_session_that_was_idle(self) -> None:
         Server.answer = json.dumps({"session_id": "ro-1", "key": "k", "base_url": "http://p/v1"}).encode()
         with agl_go.session(proxy=f"http://{self.host}") as s:

@@ -178,5 +178,6 @@ def session(
     """
     base = base_url(proxy, "AGL_PROXY_URL")
     given = {"user": user, "metadata": metadata, "resources": resources, "idle_timeout": idle_timeout}
-    answer = request(base, "/v1/agl/sessions", {k: v for k, v in given.items() if v is not None}, key)
+    once = {"Idempotency-Key": secrets.token_hex(16)}  # a repeat gets the session that the first request has started
+    answer = request(base, "/v1/agl/sessions", {k: v for k, v in given.items() if v is not None}, key, once)
     return Session(base, answer["session_id"], answer["key"], answer["base_url"], answer.get("version"))
