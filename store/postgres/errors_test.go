@@ -93,18 +93,22 @@ func TestNoSessionLeft(t *testing.T) {
 	}
 	defer listener.Close()
 	go func() {
-		conn, err := listener.Accept()
-		if err != nil {
-			return
+		for { // pgx comes again to cancel what it waited for
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				_, _ = conn.Read(make([]byte, 1024)) // the login
+				answer, _ := (&pgproto3.AuthenticationOk{}).Encode(nil)
+				answer, _ = (&pgproto3.ReadyForQuery{TxStatus: 'I'}).Encode(answer)
+				_, _ = conn.Write(answer)
+				_, _ = io.Copy(io.Discard, conn)
+			}()
 		}
-		defer conn.Close()
-		_, _ = conn.Read(make([]byte, 1024)) // the login
-		answer, _ := (&pgproto3.AuthenticationOk{}).Encode(nil)
-		answer, _ = (&pgproto3.ReadyForQuery{TxStatus: 'I'}).Encode(answer)
-		_, _ = conn.Write(answer)
-		_, _ = io.Copy(io.Discard, conn)
 	}()
-	config := Config{URL: "postgres://bob:pw@" + listener.Addr().String() + "/inner?sslmode=disable", ConnectTimeout: 100 * time.Millisecond}.withDefaults()
+	config := Config{URL: "postgres://bob:pw@" + listener.Addr().String() + "/inner?sslmode=disable", ConnectTimeout: 500 * time.Millisecond}.withDefaults()
 	if _, err := Open(t.Context(), config); agl.ErrorCode(err) != agl.CodeUnavailable || !strings.Contains(err.Error(), "default_pool_size") {
 		t.Errorf("got %v, want the hint at the pooler", err)
 	}

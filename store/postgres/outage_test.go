@@ -385,7 +385,7 @@ func (g *gate) cut() {
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	g, databaseURL := newGate(t, server.Database(t))
-	s := engine(t, postgres.Config{URL: databaseURL, ConnectTimeout: 500 * time.Millisecond, StatementTimeout: 500 * time.Millisecond})
+	s := engine(t, postgres.Config{URL: databaseURL, ConnectTimeout: time.Second, StatementTimeout: time.Second})
 	r := enqueue(t, s, agl.EnqueueRolloutsParams{Rollouts: numbered(1)})[0]
 	g.closed.Store(true)
 	for name, call := range map[string]func() error{
@@ -421,7 +421,7 @@ func TestAnswerLost(t *testing.T) {
 	t.Parallel()
 	direct := server.Database(t)
 	g, databaseURL := newGate(t, direct)
-	s := engine(t, postgres.Config{URL: databaseURL, StatementTimeout: time.Second})
+	s := engine(t, postgres.Config{URL: databaseURL, StatementTimeout: 3 * time.Second})
 	enqueue(t, s, agl.EnqueueRolloutsParams{Rollouts: numbered(1)})
 	// The batch waits in its commit for the counter of events; meanwhile the gate
 	// closes, and then the commit goes through.
