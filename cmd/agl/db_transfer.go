@@ -24,7 +24,7 @@ type dbExportCommand struct {
 func (c *dbExportCommand) run(ctx context.Context, out *console.Console) error {
 	return c.with(ctx, func(db driver.Database) (err error) {
 		var counts archive.Counts
-		err = out.WriteFile(c.File, func(w io.Writer) (err error) {
+		err = out.WriteFile(ctx, c.File, func(w io.Writer) (err error) {
 			counts, err = archive.Export(ctx, db, &meteredWriter{meter: newMeter(out.Err, "exported"), to: w})
 			return err
 		})

@@ -61,7 +61,7 @@ func needsFile(file string) error {
 
 func (c *exportCommand) use(ctx context.Context, out *console.Console, store agl.Store) error {
 	var counts exportCounts
-	err := out.WriteFile(c.File, func(w io.Writer) error {
+	err := out.WriteFile(ctx, c.File, func(w io.Writer) error {
 		buffered := bufio.NewWriterSize(w, 1<<20)
 		if err := c.write(ctx, store, buffered, &counts); err != nil {
 			return err

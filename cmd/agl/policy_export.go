@@ -37,7 +37,7 @@ type exportedConfig struct {
 	Marks      map[string]int `json:"marks,omitzero"` // token ids
 }
 
-func (c *policyExportCommand) run(_ context.Context, out *console.Console) error {
+func (c *policyExportCommand) run(ctx context.Context, out *console.Console) error {
 	model, weights, err := c.find()
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func (c *policyExportCommand) run(_ context.Context, out *console.Console) error
 	if err := durable.MkdirAll(c.To); err != nil {
 		return err
 	}
-	if err := out.WriteFile(tensors, func(w io.Writer) error { return policy.Export(cfg, weights, w) }); err != nil {
+	if err := out.WriteFile(ctx, tensors, func(w io.Writer) error { return policy.Export(cfg, weights, w) }); err != nil {
 		return err
 	}
 	if err := durable.WriteJSON(config, described, jsontext.Multiline(true)); err != nil {

@@ -41,7 +41,7 @@ func (c *reportCommand) use(ctx context.Context, out *console.Console, store agl
 	if err != nil {
 		return c.Wrap(err)
 	}
-	err = out.WriteFile(c.File, func(w io.Writer) error {
+	err = out.WriteFile(ctx, c.File, func(w io.Writer) error {
 		_, err := w.Write(page)
 		return err
 	})

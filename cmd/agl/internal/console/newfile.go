@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -26,12 +27,12 @@ func IsOutput(path string) bool {
 
 // WriteFile writes a new file, which appears when it is complete, standard output, or a device or named pipe. Another file that exists is
 // an error and stays as it is.
-func (c *Console) WriteFile(path string, write func(w io.Writer) error) (err error) {
+func (c *Console) WriteFile(ctx context.Context, path string, write func(w io.Writer) error) (err error) {
 	if IsOutput(path) {
 		return write(c.Out)
 	}
 	if info, err := os.Stat(path); err == nil && !info.IsDir() && !info.Mode().IsRegular() {
-		there, err := os.OpenFile(path, os.O_WRONLY, 0)
+		there, err := openForWriting(ctx, path)
 		if err != nil {
 			return err
 		}
@@ -67,4 +68,29 @@ func (c *Console) WriteFile(path string, write func(w io.Writer) error) (err err
 		return err
 	}
 	return taken
+}
+
+// openForWriting opens a device or a named pipe. Opening a pipe waits for its reader, until ctx ends.
+func openForWriting(ctx context.Context, path string) (*os.File, error) {
+	type result struct {
+		file *os.File
+		err  error
+	}
+	opened := make(chan result)
+	go func() {
+		file, err := os.OpenFile(path, os.O_WRONLY, 0)
+		select {
+		case opened <- result{file, err}:
+		case <-ctx.Done():
+			if err == nil {
+				_ = file.Close() // nothing was written
+			}
+		}
+	}()
+	select {
+	case r := <-opened:
+		return r.file, r.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }

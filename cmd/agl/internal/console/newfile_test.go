@@ -19,24 +19,24 @@ func TestNewFile(t *testing.T) {
 		_, err := io.WriteString(w, "half")
 		return errors.Join(err, broken)
 	}
-	if err := new(Console).WriteFile(path, half); !errors.Is(err, broken) {
+	if err := new(Console).WriteFile(t.Context(), path, half); !errors.Is(err, broken) {
 		t.Errorf("error is %v", err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("%v is left behind, %v", left, err)
 	}
 	gone := filepath.Join(dir, "gone", "all.jsonl")
-	if err := new(Console).WriteFile(gone, half); !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), gone+": must be in a folder that exists and can be written to: ") {
+	if err := new(Console).WriteFile(t.Context(), gone, half); !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), gone+": must be in a folder that exists and can be written to: ") {
 		t.Errorf("in a folder that does not exist: %v", err)
 	}
 	whole := func(w io.Writer) error {
 		_, err := io.WriteString(w, "whole")
 		return err
 	}
-	if err := new(Console).WriteFile(path, whole); err != nil {
+	if err := new(Console).WriteFile(t.Context(), path, whole); err != nil {
 		t.Fatal(err)
 	}
-	if err := new(Console).WriteFile(path, half); err == nil {
+	if err := new(Console).WriteFile(t.Context(), path, half); err == nil {
 		t.Error("a file that exists is replaced")
 	}
 	if text, err := os.ReadFile(path); err != nil || string(text) != "whole" {
