@@ -79,6 +79,7 @@ func bashCompletion(root *kong.Node) string {
   if [ "$cur" = = ]; then cur=; elif [ "$prev" = = ]; then prev="${COMP_WORDS[COMP_CWORD-2]}"; fi
   case "$path $prev" in
 ` + values.String() + `    *)
+  [ -z "$before" ] || return
   case "$path" in
 ` + words.String() + `  esac ;;
   esac
@@ -89,20 +90,20 @@ complete -o default -F _agl agl
 `
 }
 
-// fishAt succeeds where the command of the line is that of its arguments.
+// fishAt defines __agl_at, which succeeds if the command that is being typed is the one that its arguments name, as in __agl_at db export.
 const fishAt = `function __agl_at
   set -l path
   set -l words (commandline -opc)
   set -e words[1]
   for word in $words
     test "$word" = --; and return 1
-    contains -- (string join ' ' $path $word) $__agl_paths; and set -a path $word
+    contains -- (string join -- ' ' $path $word) $__agl_paths; and set -a path $word
   end
   test "$path" = "$argv"
 end
 `
 
-// fishCompletion is bashCompletion for fish, with what commands and flags are for.
+// fishCompletion completes the same as bashCompletion, and shows the help of commands and flags.
 func fishCompletion(root *kong.Node) string {
 	var lines, paths strings.Builder
 	quote := func(s string) string {

@@ -85,7 +85,7 @@ func (c *doctorCommand) run(ctx context.Context, out *console.Console) error {
 	if err := out.Printf("\n"); err != nil {
 		return err
 	}
-	try := trainCommand{Trust: c.Trust, File: c.File, TokenFile: c.TokenFile, DryRun: true, From: c.From, Log: flags.Log{LogLevel: flags.LogLevel(slog.LevelWarn)}}
+	try := trainCommand{Trust: c.Trust, File: c.File, DryRun: true, From: c.From, Log: flags.Log{LogLevel: flags.LogLevel(slog.LevelWarn)}}
 	return try.run(ctx, out)
 }
 

@@ -58,7 +58,7 @@ func (c *proxyCommand) Validate() error {
 		return errors.New("--model and --config: give one of them, the file has models of its own")
 	}
 	if c.Config != "" {
-		return nil // the file is read when the command runs: its mistakes are none of the command line
+		return nil // run reads the file: a mistake in it is not a usage error
 	}
 	c.settings = proxy.Config{Capture: c.Capture, SpoolDir: c.SpoolDir, LogCalls: true, LogContents: c.LogContents, Sessions: c.sessions()}
 	if err := c.settings.Sessions.Check(); err != nil {

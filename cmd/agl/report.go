@@ -13,7 +13,7 @@ import (
 )
 
 type reportCommand struct {
-	File string `arg:"" placeholder:"FILE.html" help:"The file to write, which must not exist; - is standard output."`
+	File string `arg:"" placeholder:"FILE.html" help:"The new file, or - for standard output."`
 
 	flags.StoreOrRun
 

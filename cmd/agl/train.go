@@ -135,8 +135,11 @@ func (c *trainCommand) config(out *console.Console) (job.Config, error) {
 		Environ: os.Environ(), Listening: c.listening(out).Listening, From: c.From,
 		Out: out.Out, Terminal: console.CanRedraw(out.Out),
 	}
-	if _, cfg.LookupEnv, err = storeToken(flags.Token(os.Getenv(execution.EnvToken)), c.TokenFile); err != nil {
-		return job.Config{}, err
+	cfg.LookupEnv = os.LookupEnv
+	if own := file.Store.Token; !c.DryRun && (own == "" || own == "env:"+execution.EnvToken) {
+		if _, cfg.LookupEnv, err = storeToken(flags.Token(os.Getenv(execution.EnvToken)), c.TokenFile); err != nil {
+			return job.Config{}, err
+		}
 	}
 	logs := out.Err
 	if cfg.Terminal && console.IsTerminal(out.Err) {
@@ -161,7 +164,7 @@ func (c *trainCommand) config(out *console.Console) (job.Config, error) {
 	return cfg, nil
 }
 
-// storeToken returns the token of the store of a run, which may be in a file, and the environment in which AGL_TOKEN is that token.
+// storeToken returns the store's token, read from the file if there is one, and a LookupEnv in which AGL_TOKEN is that token.
 func storeToken(token flags.Token, file string) (string, func(name string) (string, bool), error) {
 	to, err := (&flags.Store{Token: token, TokenFile: file}).Config()
 	if err != nil || to.TokenFile == "" {

@@ -15,8 +15,9 @@ import (
 // The ports that FreePort chooses from: those below the ones that systems give to whoever asks for any port, to listen or to connect.
 const firstPort, lastPort = 10_000, 32_767
 
-// FreePort returns a port of the loopback interface that nothing listens on, for a program that is told where to listen. Nobody else is
-// given it while this process lives, also if that program ends and starts again: the datagrams of the port are taken as a mark.
+// FreePort returns a loopback port that nothing listens on, for a program that is told where to listen. It keeps the UDP port of the
+// same number open as a mark while this process lives: until then no call of FreePort, in any process, returns the port again, even
+// while that program is down.
 func FreePort(ctx context.Context) (int, error) {
 	var config net.ListenConfig
 	var last error
@@ -34,7 +35,7 @@ func FreePort(ctx context.Context) (int, error) {
 			continue
 		}
 		taken.Lock()
-		taken.marks = append(taken.marks, mark) // what nothing refers to is closed
+		taken.marks = append(taken.marks, mark) // the garbage collector would close a mark that nothing references
 		taken.Unlock()
 		return port, l.Close()
 	}

@@ -23,7 +23,12 @@ func TestFreePort(t *testing.T) {
 		given[port] = true
 	}
 	for port := range given {
-		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		if mark, err := (&net.ListenConfig{}).ListenPacket(t.Context(), "udp", address); err == nil {
+			t.Errorf("port %d has no mark", port)
+			_ = mark.Close() // it is an error already
+		}
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
 		if err != nil {
 			t.Error(err)
 			break

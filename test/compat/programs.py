@@ -141,12 +141,12 @@ def _lead(target: Callable[..., None], *args: Any) -> None:
     target(*args)
 
 
-# What marks the ports that were given away, until this process ends.
+# UDP sockets that mark the ports of free_port(). They stay open until this process ends.
 _marks: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """A port that nobody listens on, below those that the system gives to whoever asks for any. Go's suites choose so, too, and leave it alone."""
+    """A port that nobody listens on, below the ephemeral ports. Its mark keeps the Go suites from choosing it, too."""
     while True:
         port = random.randint(10_000, 32_767)
         mark = socket.socket(type=socket.SOCK_DGRAM)

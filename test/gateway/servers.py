@@ -116,7 +116,7 @@ class Theirs(Server):
 
     def __init__(self) -> None:
         super().__init__()
-        self.socket.close()  # it opens its own, at a port below those that systems give to any program, so that nobody takes it meanwhile
+        self.socket.close()  # agl-server opens its own, at a port below the ephemeral ones: no other program gets it meanwhile
         while True:
             self.port = random.randint(10_000, 32_767)
             self.socket = socket.socket(type=socket.SOCK_DGRAM)  # marks the port, as Go's suites mark theirs

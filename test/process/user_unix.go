@@ -10,7 +10,7 @@ import (
 // User is whom a process runs as.
 type User = syscall.Credential
 
-// ownGroup makes a command the head of a group of processes, run as another user unless who is nil.
+// ownGroup makes a command the leader of a new process group, run as another user unless who is nil.
 func ownGroup(cmd *exec.Cmd, who *User) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: who}
 }

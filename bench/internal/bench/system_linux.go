@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownGroup makes a command the head of a group of processes, which ends when this process ends.
+// ownGroup makes a command the leader of a new process group. The leader is killed when this process ends.
 func ownGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// killGroup kills a group of processes by its head.
-func killGroup(head *os.Process) { _ = syscall.Kill(-head.Pid, syscall.SIGKILL) } // it may have ended
+// killGroup kills the process group of a leader.
+func killGroup(leader *os.Process) { _ = syscall.Kill(-leader.Pid, syscall.SIGKILL) } // it may have ended
 
 // processCPU returns the CPU time of a process so far.
 func processCPU(pid int) (time.Duration, error) {

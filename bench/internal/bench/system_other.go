@@ -13,9 +13,9 @@ import (
 
 func ownGroup(*exec.Cmd) {}
 
-func killGroup(head *os.Process) { _ = head.Kill() } // it may have ended
+func killGroup(leader *os.Process) { _ = leader.Kill() } // it may have ended
 
 func processCPU(int) (time.Duration, error) { return 0, errors.ErrUnsupported }
 
-// CPU fails where the CPU time of children is not known.
+// CPU is implemented on Linux only.
 func CPU() (total time.Duration, err error) { return 0, errors.ErrUnsupported }

@@ -55,7 +55,7 @@ def emit_exception(error: BaseException) -> None:
     stack = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     try:
         message = str(error)
-    except Exception:  # traceback, too, formats what it can
+    except Exception:  # it is recorded even if its __str__ fails, as traceback does
         message = f"<{type(error).__qualname__} has no text: its __str__ fails>"
     _record({"exception": {"type": type(error).__qualname__, "message": message, "stacktrace": stack}})
 

@@ -30,11 +30,11 @@ func exceptionText(e *agl.SpanEvent) string {
 	return strings.Trim(kind+": "+message, ": ")
 }
 
-// Stacks writes the stack traces of the exceptions that ended spans. Of spans that the same exception ended, only the innermost has it.
+// Stacks writes the stack traces of exceptions that ended spans. If one passed through several spans, only the innermost's is written.
 func Stacks(w io.Writer, spans []agl.Span) error {
 	passed := map[[2]string]bool{} // by parent and exception
 	for i := range spans {
-		if e := exceptionOf(&spans[i]); e != nil && spans[i].ParentID.V != "" {
+		if e := exceptionOf(&spans[i]); e != nil && spans[i].ParentID.V != "" && stackOf(e) != "" {
 			passed[[2]string{spans[i].ParentID.V, exceptionText(e)}] = true
 		}
 	}
@@ -45,11 +45,17 @@ func Stacks(w io.Writer, spans []agl.Span) error {
 		if e == nil || passed[[2]string{s.SpanID, exceptionText(e)}] {
 			continue
 		}
-		if stack, _ := e.Attributes.GetString(agl.AttrExceptionStacktrace); stack != "" {
+		if stack := stackOf(e); stack != "" {
 			fmt.Fprintf(&b, "\n%s\n", Strong.Render("exception in "+Printable(s.Name)))
 			Block(&b, "  ", "  ", stack)
 		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// stackOf is the stack trace of an exception, empty if it has none.
+func stackOf(e *agl.SpanEvent) string {
+	stack, _ := e.Attributes.GetString(agl.AttrExceptionStacktrace)
+	return stack
 }

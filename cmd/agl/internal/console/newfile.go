@@ -12,10 +12,14 @@ import (
 	"github.com/agl-go/agl/internal/durable"
 )
 
-// IsOutput reports whether a path is standard output: a dash, or a name of it such as /dev/stdout.
+// IsOutput reports whether a path is standard output: a dash, or a name of it such as /dev/stdout. A file that standard output was
+// redirected to is a file.
 func IsOutput(path string) bool {
 	if path == "-" {
 		return true
+	}
+	if info, err := os.Lstat(path); err != nil || info.Mode().IsRegular() {
+		return false
 	}
 	given, err := os.Stat(path)
 	if err != nil {
@@ -25,13 +29,13 @@ func IsOutput(path string) bool {
 	return err == nil && os.SameFile(given, output)
 }
 
-// WriteFile writes a new file, which appears when it is complete, standard output, or a device or named pipe. Another file that exists is
-// an error and stays as it is.
+// WriteFile writes to standard output, a character device, a named pipe or a new file, which has its name only once it is complete. Another
+// file that exists at the path is an error and stays as it is.
 func (c *Console) WriteFile(ctx context.Context, path string, write func(w io.Writer) error) (err error) {
 	if IsOutput(path) {
 		return write(c.Out)
 	}
-	if info, err := os.Stat(path); err == nil && !info.IsDir() && !info.Mode().IsRegular() {
+	if info, err := os.Stat(path); err == nil && info.Mode()&(os.ModeCharDevice|os.ModeNamedPipe) != 0 {
 		there, err := openForWriting(ctx, path)
 		if err != nil {
 			return err

@@ -68,8 +68,10 @@ func (f *Store) Config() (client.Config, error) {
 	if config.Token != "" && config.TokenFile != "" {
 		tokenGiven, fileGiven := config.Token != os.Getenv("AGL_TOKEN"), config.TokenFile != os.Getenv("AGL_TOKEN_FILE")
 		switch {
-		case tokenGiven == fileGiven:
-			return config, errors.New("--token (or AGL_TOKEN) and --token-file (or AGL_TOKEN_FILE): give one of them")
+		case tokenGiven && fileGiven:
+			return config, errors.New("--token and --token-file: give one of them")
+		case !tokenGiven && !fileGiven:
+			return config, errors.New("AGL_TOKEN and AGL_TOKEN_FILE: both are set; unset one of them, or give a flag")
 		case tokenGiven:
 			config.TokenFile = ""
 		default:
