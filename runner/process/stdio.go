@@ -35,7 +35,7 @@ type kept struct {
 	used bool // it has replied to a task
 
 	// drainErrors passes on what standard error holds, without waiting, so that what was written before a reply is the
-	// attempt's. It needs mu.
+	// attempt's. It needs mu. It is nil before the first task.
 	drainErrors func()
 
 	mu     sync.Mutex
@@ -98,10 +98,7 @@ func (a *Agent) startKept() (*kept, error) {
 		return nil, err
 	}
 	p.removeDir = removeDir
-	k := &kept{agentProcess: p}
-	k.copyErrors()
-	k.streams.Go(k.read)
-	return k, nil
+	return &kept{agentProcess: p}, nil
 }
 
 // errorText passes on a part of standard error. What is written between attempts belongs to none.
@@ -262,10 +259,14 @@ func (k *kept) begin(t *turn, line []byte) (written int, ok bool, err error) {
 	if k.astray {
 		return 0, false, nil
 	}
-	if k.used {
+	if k.drainErrors != nil {
 		k.drainErrors() // what was written since the last reply
 	}
 	k.turn = t
+	if k.drainErrors == nil { // the first task: what the process has written since its start belongs to it
+		k.copyErrors()
+		k.streams.Go(k.read)
+	}
 	written, err = k.stdin.Write(line[:min(len(line), fits)])
 	return written, true, err
 }
