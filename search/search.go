@@ -1,5 +1,5 @@
 // Package search finds rollouts by what no index holds: outcomes, model versions, attributes of spans and the text of
-// messages. It reads the rollouts that pass the store's own filters, the newest first, and the spans of their latest
+// inputs, messages and exceptions. It reads the rollouts that pass the store's own filters, the newest first, and the spans of their latest
 // attempts.
 //
 //	found, err := search.Find(ctx, store, search.Params{Text: "refund", OutcomeIn: []agl.OutcomeKind{agl.OutcomeAgentError}})
@@ -251,7 +251,7 @@ func (m *matcher) look(s *agl.Span, e *evidence) {
 	}
 }
 
-// messagePrefixes returns the prefixes of the attributes that hold messages.
+// messagePrefixes returns the prefixes of the attributes that hold messages and exceptions.
 func messagePrefixes() []string {
 	return []string{agl.AttrGenAIPrompt + ".", agl.AttrGenAICompletion + ".", "agentlightning.message.", "exception."}
 }

@@ -169,7 +169,7 @@ export async function* spans(rolloutID, attemptID, abort, { names, from = 0 } = 
   }
 }
 
-const silence = 25_000; // ms without even a heartbeat, of which the store sends one each 15 s: the connection is gone, and nobody has told
+const silence = 25_000; // ms; the store sends a heartbeat every 15 s, so a stream that is silent for longer has lost its connection without an error
 
 // heard waits for the answer to the request for events, or for the next part of it.
 async function heard(answer) {
@@ -184,12 +184,11 @@ async function heard(answer) {
 
 // events yields the changes of the store after the event since, until abort. A new
 // stream begins with the event "reset", since what happened before is not told, and one that
-// goes on with "resumed"; both are opened, and say when they were asked for. Each half second in which there were too many changes to tell is a reset, too.
+// goes on with "resumed"; both are opened. Each half second in which there were too many changes to tell is a reset, too.
 export async function* events(since, abort) {
   const by = signIns.value;
-  const asked = performance.now();
   const response = await heard(call("GET", "events", { params: { since, every: 0.5 }, signal: abort }));
-  yield { kind: since ? "resumed" : "reset", opened: true, asked };
+  yield { kind: since ? "resumed" : "reset", opened: true };
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {

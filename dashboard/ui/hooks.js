@@ -1,6 +1,6 @@
 // What components share: data that follows the store, and keys.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { onEvent } from "./live.js";
+import { lostSince, onEvent } from "./live.js";
 import { signIns } from "./api.js";
 
 const refreshEvery = 500; // ms; a change is seen within a second
@@ -40,15 +40,15 @@ export function useQuery(load, deps, concerns = () => false) {
     let timer = 0;
     let later = 0;
     let next = 0; // when it may be loaded again
-    let began = 0; // when it was loaded last
+    let began = 0; // when the latest load began
     let ended = false;
     let missed = false; // a change while the tab is hidden, or an answer is on its way
     const read = async (abort) => {
-      const began = performance.now();
+      const sent = performance.now();
       try {
         return await load(abort);
       } finally {
-        next = Math.max(began + refreshEvery, performance.now() + pause * (performance.now() - began));
+        next = Math.max(sent + refreshEvery, performance.now() + pause * (performance.now() - sent));
         await still();
       }
     };
@@ -84,7 +84,7 @@ export function useQuery(load, deps, concerns = () => false) {
     again.current = run;
     run();
     const off = onEvent((event) => {
-      if (current && began < event.asked) run(); // a stream that was asked for later is there: this answer may be lost
+      if (event.opened && current && lostSince(began)) run();
       else if (event.kind === "reset" || concerns(event)) soon();
     });
     return () => {

@@ -11,6 +11,7 @@ export const absence = signal("");
 
 const listeners = new Set();
 let abort = null;
+let lostAt = -Infinity; // performance.now() of the latest sign that connections were lost, perhaps without a word
 let since = "";
 let failures = 0;
 let timer = 0;
@@ -27,6 +28,10 @@ export function tell(event) {
   for (const listener of listeners) listener(event);
 }
 
+// lostSince says whether connections may have been lost since a time: the answer to what was asked then may never come. The event "opened" is the
+// time to ask again.
+export const lostSince = (began) => began < lostAt;
+
 async function run(controller) {
   let why = "lost";
   try {
@@ -39,7 +44,8 @@ async function run(controller) {
     }
   } catch (err) {
     if (controller.signal.aborted) return;
-    if (err.status !== 0 && err.status !== 503) since = "";
+    if (err.status === 0) lostAt = performance.now();
+    else if (err.status !== 503) since = "";
     if (err.status === 401 || err.status === 403) absence.value = ""; // there is a store
     if (err.status === 401) {
       connection.value = "ended";
@@ -80,20 +86,22 @@ function look() {
   if (!document.hidden) relearn().catch(() => {}); // the views say that the store cannot be reached
 }
 
-const wakeEvery = 5000; // ms
+function lost() {
+  lostAt = performance.now();
+  start();
+}
+
+const sleepCheckEvery = 5000; // ms; a check that comes much later means that the machine has slept, or the tab was hidden for long
 
 // follow keeps the stream open while somebody looks at the page. A connection may be gone without a word when the network changes, and after the machine
 // has slept: then a new one is opened.
 export function follow() {
-  for (const change of ["online", "offline"]) addEventListener(change, start);
+  for (const change of ["online", "offline"]) addEventListener(change, lost);
   let awake = Date.now();
-  setInterval(() => {
-    const slept = Date.now() - awake > 3 * wakeEvery;
-    awake = Date.now();
-    if (slept) start();
-  }, wakeEvery);
+  const slept = () => -awake + (awake = Date.now()) > 3 * sleepCheckEvery;
+  setInterval(() => slept() && lost(), sleepCheckEvery);
   document.addEventListener("visibilitychange", () => {
-    start();
+    (slept() ? lost : start)();
     look();
   });
   addEventListener("focus", () => unauthorized.value && look());

@@ -43,9 +43,9 @@ func Catch(f func() error) (err error) {
 	return f()
 }
 
-// Located adds to an error of [Catch] where it panicked. Other errors stay as they are.
+// Located adds to an error of [Catch] where it panicked. An error that says so already, or is of another kind, stays as it is.
 func Located(err error) error {
-	if p, ok := errors.AsType[*Error](err); ok && p.Where != "" {
+	if p, ok := errors.AsType[*Error](err); ok && p.Where != "" && !strings.Contains(err.Error(), ", at "+p.Where) {
 		return fmt.Errorf("%w, at %s", err, p.Where)
 	}
 	return err

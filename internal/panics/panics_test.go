@@ -35,6 +35,9 @@ func TestCatch(t *testing.T) {
 			if got, want := panics.Located(err).Error(), test.want+", at "+p.Where; got != want {
 				t.Errorf("located: got %s, want %s", got, want)
 			}
+			if got, want := panics.Located(panics.Located(err)).Error(), test.want+", at "+p.Where; got != want {
+				t.Errorf("located twice: got %s, want %s", got, want)
+			}
 		})
 	}
 	if err := panics.Located(panics.Catch(func() error { return fs.ErrExist })); !errors.Is(err, fs.ErrExist) {

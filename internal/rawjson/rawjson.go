@@ -73,8 +73,8 @@ func Text(raw jsontext.Value) string {
 	return string(raw)
 }
 
-// Readable returns a value for people. Programs such as Python's json write letters beyond ASCII as \uXXXX, which nobody reads; any other value
-// is returned as it is spelled.
+// Readable returns a value for people: the letters that programs such as Python's json write as \uXXXX are decoded, and the value is formatted on
+// one line. A value without \u, or that is not JSON, is returned as it is spelled.
 func Readable(raw jsontext.Value) string {
 	if !bytes.Contains(raw, []byte(`\u`)) {
 		return string(raw)

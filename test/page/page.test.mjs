@@ -1296,6 +1296,41 @@ test("what waits for an answer that is lost is asked again with the stream of ev
   await done();
 });
 
+test("a conversation whose answers are lost is read again after a sign of it", async () => {
+  const { page, done } = await open("nowhere");
+  await page.getByText("live", { exact: true }).waitFor();
+  const lost = new Set();
+  await page.route("**/v1/agl/spans?*", (r) => (lost.has(r.request().url()) ? r.continue() : lost.add(r.request().url())));
+  await page.evaluate((id) => (location.hash = "#/rollouts/" + id), made.chat);
+  await page.evaluate(() => setInterval(() => dispatchEvent(new Event("online")), 4000));
+  await page.locator(".conversation").getByText("A cat.").first().waitFor();
+  assert.ok(lost.size > 1, `${lost.size} answers were lost`);
+  await done();
+});
+
+test("a view that is slow to load goes on while the tab is hidden and comes back", async () => {
+  const { page, done } = await open("nowhere");
+  await page.getByText("live", { exact: true }).waitFor();
+  let held = null;
+  let asked = 0;
+  await page.route("**/v1/agl/workers?*", (r) => (asked++ ? r.continue() : (held = r)));
+  const request = page.waitForRequest((r) => r.url().includes("/workers?"));
+  await page.evaluate(() => (location.hash = "#/workers"));
+  await request;
+  const turn = (hidden) => page.evaluate((hidden) => {
+    Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+  }, hidden);
+  await turn(true);
+  await page.getByText("paused", { exact: true }).waitFor();
+  await turn(false);
+  await page.getByText("live", { exact: true }).waitFor();
+  assert.equal(asked, 1);
+  await held.continue();
+  await page.getByRole("table").waitFor();
+  await done();
+});
+
 test("durations are in the unit to which they are rounded", async () => {
   const { page, done } = await open("nowhere");
   const worded = await page.evaluate(async (all) => {

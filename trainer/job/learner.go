@@ -103,7 +103,7 @@ func (l *learner) Run(ctx context.Context, in agl.AlgorithmInput) (err error) {
 	return err
 }
 
-// learn runs the algorithm from the first weights on.
+// learn makes the first weights and runs the algorithm.
 func (l *learner) learn(ctx context.Context, in agl.AlgorithmInput, trackers *tracker.Set) error {
 	if path := l.cfg.File.Algorithm.Needs().Demonstrations; path != "" && l.engine != nil { // report a mistake in it before a warm start
 		if _, err := l.engine.Demonstrations(ctx, l.model().BaseModel, path); err != nil {

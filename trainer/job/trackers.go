@@ -64,8 +64,8 @@ func (c Config) openTrackers(ctx context.Context, run *tracker.Run, outDir strin
 	return tracker.NewSet(c.Logger, list...), nil
 }
 
-// startRun starts the run in the store, or goes on with it. It returns nil for a store without runs. A run that the store had before and that
-// is refused beside another one ends there with outcome of the error.
+// startRun starts the run in the store, or goes on with it. It returns nil for a store without runs. If it is refused because another run is under
+// way there, a new run is deleted from the store, and one that it already had ends with outcome of the error that is returned.
 func (c Config) startRun(ctx context.Context, runs agl.Runs, runID, outDir string, outcome func(error) error) (*tracker.Run, error) {
 	path, err := filepath.Abs(outDir)
 	if err != nil {

@@ -71,7 +71,8 @@ func NotElsewhere(ctx context.Context, runs agl.Runs, runID, output string, now 
 
 // Alone returns agl.ErrConflict, and ends this run, if another exclusive one is under way in the store: runners of both would take
 // rollouts from one queue, and the first run to end would close it. Of two new runs that start at the same time the first one goes on:
-// it is the one that the other sees. A run that the store had before ends with outcome of that error.
+// it is the one that the other sees. A new run is deleted from the store; one that it already had ends with outcome of the error that is
+// returned.
 func (r *Run) Alone(ctx context.Context, outcome func(error) error) error {
 	err := r.findOther(ctx)
 	if err == nil {

@@ -5,6 +5,7 @@ import { count, number, oneLine, plural, seconds, visible } from "../lib/format.
 import { calls } from "../lib/span.js";
 import { added, earlier } from "../lib/messages.js";
 import { passing, retryAfter, still } from "../hooks.js";
+import { lostSince, onEvent } from "../live.js";
 import { href } from "../route.js";
 import { Act, Failure, Text } from "./basic.js";
 import { Tokens } from "./tokens.js";
@@ -23,14 +24,19 @@ function useMessages(spans, shown, read) {
     const abort = new AbortController();
     let timer = 0;
     let busy = false;
+    let began = 0;
+    let mine = null; // ends the latest loading
     const load = async () => {
       if (busy) return;
       busy = true;
+      began = performance.now();
+      mine = new AbortController();
+      const signal = AbortSignal.any([abort.signal, mine.signal]);
       try {
         for (let wanted; wanted !== latest.current.wanted && !abort.signal.aborted;) {
           const { spans, read } = latest.current;
           wanted = latest.current.wanted;
-          for await (const _ of added(spans, calls(spans), wanted, known, (params) => read(params, abort.signal))) {
+          for await (const _ of added(spans, calls(spans), wanted, known, (params) => read(params, signal))) {
             await still();
             if (abort.signal.aborted) return;
             draw((n) => n + 1);
@@ -38,14 +44,16 @@ function useMessages(spans, shown, read) {
         }
         setError(null);
       } catch (err) {
-        if (err.name === "AbortError") return;
-        setError(err);
+        if (abort.signal.aborted) return;
+        if (err.name !== "AbortError") setError(err);
         if (passing(err)) timer = setTimeout(load, 1000 * retryAfter);
       }
       busy = false;
     };
     latest.current.load = load;
+    const off = onEvent((e) => e.opened && busy && lostSince(began) && mine.abort());
     return () => {
+      off();
       clearTimeout(timer);
       abort.abort();
     };

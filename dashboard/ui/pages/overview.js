@@ -83,14 +83,15 @@ export function Overview() {
     </section>`;
 }
 
-// Projects leads to the pages of the server's projects, beside whose stores this one is empty, as a rule.
+// Projects links to the pages of the server's projects. The own store of a server with projects is usually empty.
 function Projects() {
   const { data, error, reload } = useQuery((abort) => get("projects", {}, abort), [], (e) => e.kind === "document" && (e.document || "").startsWith("project/"));
   const active = (data?.items || []).filter((p) => !p.archive_time);
   return html`<section>
     <h2>Projects</h2>
     <p>Each has a store and a page of its own. What is below is the server's own store.</p>
-    ${error ? (error.status === 403 ? html`<p class="notice">Your key may not list them. Their pages are at <code>${projectPage("NAME")}</code></p>` : html`<${Failure} error=${error} retry=${reload} />`)
+    ${error && data && html`<${Failure} error=${error} retry=${reload} />`}
+    ${error && !data ? (error.status === 403 ? html`<p class="notice">Your key may not list them. Their pages are at <code>${projectPage("NAME")}</code></p>` : html`<${Failure} error=${error} retry=${reload} />`)
     : data && active.length === 0 ? html`<pre>agl project create NAME --store ${projectPage("").replace(/[/]p[/]+$/, "")}</pre>`
     : html`<ul>${active.map((p) => html`<li key=${p.name}><a href=${projectPage(p.name)}>${p.name}</a></li>`)}</ul>`}
   </section>`;
@@ -127,7 +128,7 @@ function Calls({ first }) {
   const [later, setLater] = useState(null);
   useEffect(() => {
     const abort = new AbortController();
-    let busy = false; // a browser sends a store few requests at once: those that wait for ever would keep the others
+    let busy = false; // a browser sends a server few requests at once: those that are never answered would keep the others
     const ask = async () => {
       if (document.hidden || busy) return;
       busy = true;

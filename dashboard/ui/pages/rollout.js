@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { del, find, get, post, querySpans, spans as readSpans } from "../api.js";
-import { onEvent, tell } from "../live.js";
+import { lostSince, onEvent, tell } from "../live.js";
 import { emptied, passing, pause, retryAfter, still, useQuery } from "../hooks.js";
 import { go, href, route, setParams } from "../route.js";
 import { count, dateTime, number, oneLine, plural, seconds, visible } from "../lib/format.js";
@@ -126,17 +126,21 @@ function useSpans(rollout, attempt, names) {
     let timer = 0;
     let wanted = false;
     let busy = false;
+    let looking = false;
+    let began = 0;
+    let mine = null; // ends the latest reading
     let next = 0; // when it is looked again
     const read = async () => {
       if (busy) return;
       busy = true;
-      const began = performance.now();
+      began = performance.now();
+      mine = new AbortController();
       wanted = false;
       let after = 0.7; // seconds
       try {
         let all = [];
         let first = true;
-        for await (const page of readOn(known.current, rolloutID, attempt.attempt_id, abort.signal, names)) {
+        for await (const page of readOn(known.current, rolloutID, attempt.attempt_id, AbortSignal.any([abort.signal, mine.signal]), names)) {
           const { total } = page;
           all = page.all;
           read.total = total;
@@ -147,8 +151,8 @@ function useSpans(rollout, attempt, names) {
         known.current = all;
         setState((s) => ({ ...s, spans: all, done: true }));
       } catch (error) {
-        if (error.name === "AbortError") return;
-        setState((s) => ({ ...s, error }));
+        if (abort.signal.aborted) return;
+        if (error.name !== "AbortError") setState((s) => ({ ...s, error }));
         wanted ||= passing(error);
         after = retryAfter;
       }
@@ -160,15 +164,19 @@ function useSpans(rollout, attempt, names) {
     let ticks = 0;
     let untold = false;
     const look = async () => {
-      const { total } = await get("spans", { rollout_id: rolloutID, attempt_id: attempt.attempt_id, limit: 1 }, abort.signal).catch(() => ({}));
+      looking = true; // those that wait for ever would keep the others, as in the overview
+      const patience = AbortSignal.any([abort.signal, AbortSignal.timeout(10_000)]);
+      const { total } = await get("spans", { rollout_id: rolloutID, attempt_id: attempt.attempt_id, limit: 1 }, patience).catch(() => ({}));
+      looking = false;
       if (total !== read.total && !busy) read();
     };
     const poll = setInterval(() => {
-      if (document.hidden || busy || performance.now() < next || !(untold || attempt.end_time === null || (!over && ++ticks % 5 === 0))) return;
+      if (document.hidden || busy || looking || performance.now() < next || !(untold || attempt.end_time === null || (!over && ++ticks % 5 === 0))) return;
       untold = false;
       look();
     }, 1000);
     const off = onEvent((e) => {
+      if (e.opened && busy && lostSince(began)) mine.abort();
       if (e.kind === "reset") untold = true;
       if (e.rollout_id !== rolloutID) return;
       if (busy) wanted = true;

@@ -39,7 +39,7 @@ export function Rollouts() {
       <${Entry} label="to" name="max" type="number" class="short" />
       <${Pairs} label="Label" name="label" placeholder="step=3" />
       <details open=${more} onToggle=${(e) => setMore(e.currentTarget.open)}><summary>What they say and how they ended</summary><div class="filters">
-        <${Entry} label="Text" name="text" type="search" placeholder="in input and messages" />
+        <${Entry} label="Text" name="text" type="search" placeholder="in input, messages, exceptions" />
         <${Entry} label="Model version" name="version" />
         <${Pairs} label="Attribute" name="attribute" placeholder="tool.name=search" />
         <${Choices} legend="Outcome" name="outcome" values=${outcomes} />

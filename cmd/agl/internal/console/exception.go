@@ -27,7 +27,10 @@ func exceptionOf(s *agl.Span) *agl.SpanEvent {
 func exceptionText(e *agl.SpanEvent) string {
 	kind, _ := e.Attributes.GetString(agl.AttrExceptionType)
 	message, _ := e.Attributes.GetString(agl.AttrExceptionMessage)
-	return strings.Trim(kind+": "+message, ": ")
+	if kind == "" || message == "" {
+		return kind + message
+	}
+	return kind + ": " + message
 }
 
 // Stacks writes the stack traces of exceptions that ended spans. If one passed through several spans, only the innermost's is written.
