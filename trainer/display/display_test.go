@@ -49,18 +49,21 @@ func TestTokens(t *testing.T) {
 
 func TestPlainPrintsLines(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	tokens := Tokens{}
-	d := New(false, Options{Out: &out, Tokens: func() Tokens { return tokens }})
-	d.Update(Update{Rows: []Row{{Label: "steps", Total: 2}}})
-	d.Update(Update{Line: "step 1/2"})
-	tokens = Tokens{Calls: 2, Prompt: 1000, Completion: 234}
-	d.Update(Update{Line: "step 2/2"})
-	d.Notice("warning: look here")
-	d.Close()
-	if want := "step 1/2  0.0s\nstep 2/2  1 234 tokens  0.0s\nwarning: look here\n"; out.String() != want {
-		t.Errorf("printed\n%s, want\n%s", out.String(), want)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		tokens := Tokens{}
+		d := New(false, Options{Out: &out, Tokens: func() Tokens { return tokens }})
+		d.Update(Update{Rows: []Row{{Label: "steps", Total: 2}}})
+		d.Update(Update{Line: "step 1/2"})
+		tokens = Tokens{Calls: 2, Prompt: 1000, Completion: 234}
+		time.Sleep(time.Minute)
+		d.Update(Update{Line: "step 2/2"})
+		d.Notice("warning: look here")
+		d.Close()
+		if want := "step 1/2  0.0s\nstep 2/2  1 234 tokens  60.0s\nwarning: look here\n"; out.String() != want {
+			t.Errorf("printed\n%s, want\n%s", out.String(), want)
+		}
+	})
 }
 
 func TestViewDraws(t *testing.T) {
