@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 )
@@ -39,21 +38,27 @@ func (s Script) String() string {
 	return fmt.Sprintf("%s=%d %d %d %d %s", Env, s.Port, s.Unready, s.CrashAt, s.Lives, s.Starts)
 }
 
-var ports sync.Map // that Port has returned
-
 // Port returns a port of 127.0.0.1 that nothing listens on. The system assigns no ports of this
-// range by itself, so no other test takes it before the server does. It is not tried out by
-// listening: a process that another test starts at this moment would keep the listener open for a
-// while.
+// range by itself, and the datagrams of the port are taken until the test is over, as a mark for
+// other processes that look for a port: nobody takes it before the server does, or while that
+// starts again. It is not tried out by listening: a process that another test starts at this
+// moment would keep the listener open for a while.
 func Port(tb testing.TB) int {
 	tb.Helper()
 	const first, count = 20_000, 10_000
 	for {
 		port := first + rand.IntN(count)
-		if _, given := ports.LoadOrStore(port, true); given {
-			continue
+		address := fmt.Sprintf("127.0.0.1:%d", port)
+		mark, err := new(net.ListenConfig).ListenPacket(tb.Context(), "udp", address)
+		if err != nil {
+			continue // it is given
 		}
-		conn, err := new(net.Dialer).DialContext(tb.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		tb.Cleanup(func() {
+			if err := mark.Close(); err != nil {
+				tb.Error(err)
+			}
+		})
+		conn, err := new(net.Dialer).DialContext(tb.Context(), "tcp", address)
 		if err != nil {
 			return port // nobody listens
 		}
