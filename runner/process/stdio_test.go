@@ -2,6 +2,7 @@ package process_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -135,29 +136,37 @@ func TestKeepaliveFailures(t *testing.T) {
 		"error":               {`echo '{"error": "no"}'`, agl.OutcomeAgentError, "reports: no"},
 		"bad reward":          {`echo '{"reward": "x"}'`, agl.OutcomeAgentError, "must be a finite number"},
 		"another's reply":     {`echo '{"attempt_id": "at-other", "reward": 1}'; echo done; exit 0`, agl.OutcomeAgentError, `its attempt_id is "at-other", must be "at-`},
-		"another's, and time": {`echo '{"attempt_id": "at-other", "reward": 1}'; sleep 60`, agl.OutcomeTimeout, `within 2s; it printed "{\"attempt_id\": \"at-other\", \"reward\": 1}", but its attempt_id`},
-		"no result":           {`echo ' 0.5'; sleep 60`, agl.OutcomeTimeout, `it printed "0.5", but a reply is a JSON object with "reward"`},
+		"another's, and time": {`echo '{"attempt_id": "at-other", "reward": 1}'; began; sleep 60`, agl.OutcomeTimeout, `within LIMIT; it printed "{\"attempt_id\": \"at-other\", \"reward\": 1}", but its attempt_id`},
+		"no result":           {`echo ' 0.5'; began; sleep 60`, agl.OutcomeTimeout, `it printed "0.5", but a reply is a JSON object with "reward"`},
 		"a long reply":        {longObject + `echo '", "reward": 1}'`, agl.OutcomeAgentError, "a line of more than 1048576 bytes"},
 		"a long named reply":  {`printf '{"attempt_id": "'; printf '%s' "$line" | sed 's/.*"attempt_id":"\([^"]*\)".*/\1/'; printf '", "reward": 1, "more": '; ` + longObject + `echo '"}}'`, agl.OutcomeAgentError, "a line of more than 1048576 bytes"},
 		"closed output":       {`exec >&-; sleep 60`, agl.OutcomeAgentError, "closed its standard output without a reply"},
-		"no end of the line":  {`printf '{"reward": 1}'; sleep 60`, agl.OutcomeTimeout, `it printed "{\"reward\": 1}" without the end of the line`},
-		"silence":             {`sleep 60`, agl.OutcomeTimeout, "did not reply with a line of JSON within 2s; nothing was on its standard output, where a reply must be flushed"},
+		"no end of the line":  {`printf '{"reward": 1}'; began; sleep 60`, agl.OutcomeTimeout, `it printed "{\"reward\": 1}" without the end of the line`},
+		"silence":             {`began; sleep 60`, agl.OutcomeTimeout, "did not reply with a line of JSON within LIMIT; nothing was on its standard output, where a reply must be flushed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			cfg := stdioAgent(`if [ -e "$FLAG" ]; then echo '{"reward": 1}'; else : >"$FLAG"; ` + test.script + `; fi`)
-			cfg.Env = []string{"FLAG=" + filepath.Join(t.TempDir(), "flag")}
-			cfg.Timeout = 2 * time.Second // enough for the attempt after it on a busy machine
-			if test.kind != agl.OutcomeTimeout {
-				cfg.Timeout = time.Minute
+			cfg := stdioAgent(`began() { echo >>"$BEGAN"; }; if [ -e "$FLAG" ]; then began; echo '{"reward": 1}'; else : >"$FLAG"; ` + test.script + `; fi`)
+			cfg.Timeout = time.Minute
+			if test.kind == agl.OutcomeTimeout {
+				cfg.Timeout = time.Second
 			}
-			agent := w.agent(cfg)
-			if got := w.step(agent, agl.EnqueueRollout{}); got.kind != test.kind || !strings.Contains(got.message, test.message) {
-				t.Errorf("got %+v, want %s with %q", got, test.kind, test.message)
-			}
-			if got := w.step(agent, agl.EnqueueRollout{}); got.kind != agl.OutcomeOK || fmt.Sprint(got.rewards) != "[{primary 1}]" {
-				t.Errorf("the attempt after it: got %+v", got)
+			for ; ; cfg.Timeout *= 2 { // until each process has begun in time
+				dir := t.TempDir()
+				cfg.Env = []string{"FLAG=" + filepath.Join(dir, "flag"), "BEGAN=" + filepath.Join(dir, "began")}
+				agent := w.agent(cfg)
+				failed, after := w.step(agent, agl.EnqueueRollout{}), w.step(agent, agl.EnqueueRollout{})
+				if began, _ := os.ReadFile(filepath.Join(dir, "began")); test.kind == agl.OutcomeTimeout && len(began) < 2 && cfg.Timeout < time.Minute {
+					continue
+				}
+				if want := strings.Replace(test.message, "LIMIT", cfg.Timeout.String(), 1); failed.kind != test.kind || !strings.Contains(failed.message, want) {
+					t.Errorf("got %+v, want %s with %q", failed, test.kind, want)
+				}
+				if after.kind != agl.OutcomeOK || fmt.Sprint(after.rewards) != "[{primary 1}]" {
+					t.Errorf("the attempt after it: got %+v", after)
+				}
+				return
 			}
 		})
 	}
