@@ -179,21 +179,23 @@ func TestBatchTimeout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			st := memorytest.Open(t)
-			cfg := config(1)
-			cfg.Rounds, cfg.BatchTimeout = 1, 20*time.Millisecond
-			a := newAPO(t, cfg)
-			if err := a.Run(t.Context(), apotest.Slope().Input(wrap(st))); err != nil {
-				t.Fatal(err)
-			}
-			r := a.Report()
-			if r.Improved || r.Spent.Calls != 0 || r.Rollouts != 24+9 || r.Masked["timeout"] != r.Rollouts || r.Seed.Validation.Valid {
-				t.Errorf("improved %t, %d calls, %d rollouts, masked %v; want 33 timeouts", r.Improved, r.Spent.Calls, r.Rollouts, r.Masked)
-			}
-			page, err := st.QueryRollouts(t.Context(), agl.QueryRolloutsParams{StatusIn: []agl.RolloutStatus{agl.RolloutCancelled}})
-			if err != nil || page.Total != r.Rollouts {
-				t.Errorf("%d rollouts are cancelled, %v; want all %d", page.Total, err, r.Rollouts)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				st := memorytest.Open(t)
+				cfg := config(1)
+				cfg.Rounds, cfg.BatchTimeout = 1, time.Minute
+				a := newAPO(t, cfg)
+				if err := a.Run(t.Context(), apotest.Slope().Input(wrap(st))); err != nil {
+					t.Fatal(err)
+				}
+				r := a.Report()
+				if r.Improved || r.Spent.Calls != 0 || r.Rollouts != 24+9 || r.Masked["timeout"] != r.Rollouts || r.Seed.Validation.Valid {
+					t.Errorf("improved %t, %d calls, %d rollouts, masked %v; want 33 timeouts", r.Improved, r.Spent.Calls, r.Rollouts, r.Masked)
+				}
+				page, err := st.QueryRollouts(t.Context(), agl.QueryRolloutsParams{StatusIn: []agl.RolloutStatus{agl.RolloutCancelled}})
+				if err != nil || page.Total != r.Rollouts {
+					t.Errorf("%d rollouts are cancelled, %v; want all %d", page.Total, err, r.Rollouts)
+				}
+			})
 		})
 	}
 }
