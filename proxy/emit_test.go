@@ -337,27 +337,29 @@ func TestEmitNeedsTheKey(t *testing.T) {
 // while it stays away.
 func TestEmitWhileTheStoreIsAway(t *testing.T) {
 	t.Parallel()
-	var failures atomic.Int64
-	failures.Store(3)
-	g := start(t, "http://127.0.0.1:1/v1", func(c *proxy.Config) {
-		c.StoreTimeout = 2 * time.Second
-		c.Spans = &spans{refuse: func([]agl.Span) error {
+	synctest.Test(t, func(t *testing.T) {
+		var failures atomic.Int64
+		failures.Store(3)
+		p, store := plugged(t, nil, func(c *proxy.Config) { c.StoreTimeout = 2 * time.Second }, "backend")
+		store.refuse = func([]agl.Span) error {
 			if failures.Add(-1) >= 0 {
 				return agl.ErrUnavailable
 			}
 			return nil
-		}}
+		}
+		const path = "/rollout/ro-1/attempt/at-1/emit"
+		if w := ask(t.Context(), p, path, `{"reward":1}`, nil); w.Code != http.StatusOK {
+			t.Errorf("after 3 failures: got %d %s, want 200", w.Code, w.Body)
+		}
+		failures.Store(1 << 20)
+		if w := ask(t.Context(), p, path, `{"reward":1}`, nil); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
+			t.Errorf("an outage: got %d %s, want 503 with Retry-After", w.Code, w.Body)
+		}
+		closed(t, p)
+		none, _ := plugged(t, nil, func(c *proxy.Config) { c.Spans = nil }, "backend")
+		if w := ask(t.Context(), none, path, `{"reward":1}`, nil); w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), "not_recorded") {
+			t.Errorf("without a store: got %d %s, want 404", w.Code, w.Body)
+		}
+		closed(t, none)
 	})
-	if r := post(t, g.URL+"/rollout/ro-1/attempt/at-1/emit", `{"reward":1}`); r.status != http.StatusOK {
-		t.Errorf("after 3 failures: got %d %s, want 200", r.status, r.body)
-	}
-	failures.Store(1 << 20)
-	r := post(t, g.URL+"/rollout/ro-1/attempt/at-1/emit", `{"reward":1}`)
-	if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" {
-		t.Errorf("an outage: got %d %s, want 503 with Retry-After", r.status, r.body)
-	}
-	none := start(t, "http://127.0.0.1:1/v1", func(c *proxy.Config) { c.Spans = nil })
-	if r := post(t, none.URL+"/rollout/ro-1/attempt/at-1/emit", `{"reward":1}`); r.status != http.StatusNotFound || !strings.Contains(string(r.body), "not_recorded") {
-		t.Errorf("without a store: got %d %s, want 404", r.status, r.body)
-	}
 }

@@ -61,19 +61,28 @@ func TestStuckBodies(t *testing.T) {
 	if got := post(t, g.URL+attemptPath, hello); got.status != http.StatusOK {
 		t.Errorf("beside four idle connections a call got %d %s", got.status, got.body)
 	}
-	var conns []net.Conn
-	for range 4 { // each asks for 4 MiB after the first 512 KiB, which never fits
-		conns = append(conns, stuck(600<<10))
+	type answer struct {
+		status int
+		body   []byte
+		err    error
 	}
-	for _, conn := range conns {
-		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(res.Body)
-		res.Body.Close()
-		if err != nil || res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(body), "capture_full") {
-			t.Errorf("a body beyond the memory got %d %s, %v", res.StatusCode, body, err)
+	answers := make(chan answer, 4)
+	for range 4 { // each asks for 4 MiB after the first 512 KiB, which never fits
+		conn := stuck(600 << 10)
+		go func() { // at once: a while after its answer the server resets the connection, which takes back what was not read
+			var a answer
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if a.err = err; err == nil {
+				a.status = res.StatusCode
+				a.body, a.err = io.ReadAll(res.Body)
+				res.Body.Close()
+			}
+			answers <- a
+		}()
+	}
+	for range 4 {
+		if a := <-answers; a.err != nil || a.status != http.StatusServiceUnavailable || !strings.Contains(string(a.body), "capture_full") {
+			t.Errorf("a body beyond the memory got %d %s, %v", a.status, a.body, a.err)
 		}
 		if held := captureBytes(t, g); held > limit {
 			t.Errorf("half-sent bodies hold %d bytes, the limit is %d", held, limit)
