@@ -28,10 +28,10 @@ type MemoryStatistics struct {
 	MemoryCapacityBytes    int64
 }
 
-// QueueStatistics says what waits in a store, and who works.
+// QueueStatistics counts the rollouts that wait in a store, and its idle and busy workers.
 type QueueStatistics struct {
 	Queued int // rollouts that wait for a worker, counted up to 100,000
-	// Oldest is how long the next of them has waited, since it was enqueued or its last attempt ended; 0 if there is none.
+	// Oldest is the time since the next of them was enqueued or, if it had an attempt, since that ended; 0 if there is none.
 	Oldest     time.Duration
 	Idle, Busy int // workers that the store has heard of within the last minute
 }

@@ -72,14 +72,16 @@ type reply struct {
 	tooLong  bool
 }
 
-// take reads a backend's reply. A reply with a content type other than JSON becomes {}. JSON that is not an object is
-// an error of the backend, and is answered and recorded as one. Invalid UTF-8 is replaced, because it could not be
+// take reads a backend's reply. A reply with a content type other than JSON becomes {}. JSON that is not an object,
+// and a reply that is encoded, is an error of the backend, and is answered and recorded as one. Invalid UTF-8 is replaced, because it could not be
 // recorded.
 func (x *exchange) take(got *reply) {
 	x.status, x.answered = got.status, got.status
 	x.reply = jsontext.Value("{}")
 	if got.encoding != "" {
-		x.answered = http.StatusBadGateway
+		if got.status < http.StatusMultipleChoices {
+			x.answered = http.StatusBadGateway
+		}
 		x.reply = openai.NewError(x.answered, openai.APIError, "backend_reply_unusable",
 			"The reply of the model server is encoded as "+got.encoding+", which was not asked for: switch its compression off").AppendJSON(nil)
 	} else if strings.HasPrefix(got.kind, "application/json") || x.stream != nil && x.stream.begun {
@@ -124,6 +126,8 @@ func (x *exchange) popExperts() {
 // fault says what is wrong with the answer, "" if nothing is.
 func (x *exchange) fault() string {
 	switch {
+	case x.answered != x.status:
+		return openai.ErrorFrom(x.answered, x.response).Message
 	case x.answered >= http.StatusMultipleChoices: // a redirect is no completion
 		return "the backend answered " + strconv.Itoa(x.status)
 	case x.stream != nil && x.stream.fault != "":

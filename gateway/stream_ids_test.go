@@ -94,18 +94,18 @@ func TestStreamOfAnotherType(t *testing.T) {
 // A reply that is encoded, although that was not asked for, cannot be recorded. The agent and the record say what is wrong.
 func TestEncodedReply(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{"application/json", "text/event-stream"} {
+	for kind, status := range map[string]int{"application/json": 200, "text/event-stream": 200, "text/plain": 401} {
 		c := open(t, gateway.Config{Model: "m", Streams: true, Transport: transport(func(r *http.Request) (*http.Response, error) {
 			if got := r.Header.Get("Accept-Encoding"); got != "identity" {
 				t.Errorf("Accept-Encoding is %q", got)
 			}
-			res := answer(200, kind, "\x1f\x8b")
+			res := answer(status, kind, "\x1f\x8b")
 			res.Header.Set("Content-Encoding", "gzip")
 			return res, nil
 		})})
 		c.create("r")
 		c.must("POST", "/api/models", `[{"model":"m","endpoint":"http://b/v1"}]`)
-		if w := c.send("POST", chatPath, `{"stream":true}`); w.Code != 502 || !strings.Contains(w.Body.String(), "encoded as gzip") {
+		if w := c.send("POST", chatPath, `{"stream":true}`); w.Code != map[int]int{200: 502, 401: 401}[status] || !strings.Contains(w.Body.String(), "encoded as gzip") {
 			t.Errorf("%s: got %d %s", kind, w.Code, w.Body)
 		}
 		if got := c.events(""); len(got) != 1 || !strings.Contains(got[0], "encoded as gzip") || !strings.Contains(got[0], `"status":"error"`) {

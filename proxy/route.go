@@ -20,7 +20,7 @@ type route struct {
 	models               map[string]string               // see exchange.Origin
 	who                  string                          // by whom the running call is counted
 	gone                 func(ctx context.Context) error // see caller
-	key                  string                          // the caller's, of a request about sessions
+	key                  string                          // the caller's API key; only of requests about sessions
 }
 
 // maxID bounds the ids of rollouts and attempts in paths, in bytes.

@@ -245,7 +245,7 @@ func (p *Proxy) serveSessionCall(w http.ResponseWriter, r *http.Request, rt rout
 }
 
 func (p *Proxy) serveAboutSession(w http.ResponseWriter, r *http.Request, rt route, to endpoint, s *session.Session) {
-	rt.key = p.keys.given(r.Header) // which it removes
+	rt.key = p.keys.given(r.Header) // mayAskAboutSession removes it from the header
 	if refused := p.mayAskAboutSession(r, rt, to.scope, s); refused != nil {
 		p.refuse(w, r, refused)
 		return
@@ -346,8 +346,8 @@ func (p *Proxy) startSession(r *http.Request, rt route, _ *session.Session) (int
 	if err := p.ready(r.Context()); err != nil {
 		return 0, nil, err
 	}
-	secret := ""
-	if once := r.Header.Get("Idempotency-Key"); once != "" { // nobody without the caller's key can compute that of the session
+	secret, once := "", r.Header.Get("Idempotency-Key")
+	if once != "" { // only who has the caller's key can compute the session's; without keys, who knows the header can
 		mac := hmac.New(sha256.New, []byte(rt.key))
 		mac.Write([]byte(once)) // never fails
 		secret = hex.EncodeToString(mac.Sum(nil))
@@ -355,6 +355,9 @@ func (p *Proxy) startSession(r *http.Request, rt route, _ *session.Session) (int
 	s, key, err := p.sessions.Create(r.Context(), session.NewSession{
 		Secret: secret, User: body.User, ResourcesID: body.Resources, Metadata: body.Metadata, IdleTimeout: time.Duration(body.IdleTimeout * float64(time.Second)),
 	})
+	if once != "" && agl.ErrorCode(err) == agl.CodeConflict {
+		err = agl.Errorf(agl.CodeConflict, "header Idempotency-Key: got %.100q, which has started a session with another body or at a proxy of other settings; must be new", once)
+	}
 	if err != nil {
 		return 0, nil, err
 	}

@@ -221,7 +221,9 @@ func TestSessionsStartOnce(t *testing.T) {
 	if _, rollout := l.call(t, completions, hello, 200, "Authorization", auth); rollout != first["session_id"] {
 		t.Errorf("the call is in rollout %s, want %s", rollout, first["session_id"])
 	}
-	begin(`{"user":"bob"}`, "k", "one", 409)
+	if refused := begin(`{"user":"bob"}`, "k", "one", 409); !strings.Contains(fmt.Sprint(refused), `header Idempotency-Key: got "k", which has started`) {
+		t.Errorf("got %v", refused)
+	}
 	for _, other := range []map[string]any{begin(`{"user":"ada"}`, "other", "one", 201), begin(`{"user":"ada"}`, "k", "another", 201)} {
 		if other["session_id"] == first["session_id"] || other["key"] == first["key"] {
 			t.Errorf("another request gets the session %v", other)

@@ -162,5 +162,16 @@ func TestEncodedRepliesAreNamed(t *testing.T) {
 		if strings.Count(log.String(), "switch its compression off") != 1 || len(store.calls()) != 2 {
 			t.Errorf("%d calls, and the log is %s", len(store.calls()), &log)
 		}
+		log.Reset()
+		p, _ = plugged(t, func(*http.Request) (*http.Response, error) {
+			return respond(200, http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"br"}}, "z"), nil
+		}, func(c *proxy.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) }, "backend")
+		if w := ask(t.Context(), p, "/v1/messages", `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`, nil); w.Code != http.StatusBadGateway {
+			t.Errorf("translated: got %d %s", w.Code, w.Body)
+		}
+		closed(t, p)
+		if strings.Count(log.String(), "switch its compression off") != 1 {
+			t.Errorf("where it is translated, the log is %s", &log)
+		}
 	})
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -184,7 +185,7 @@ func (s *Store) Ready(ctx context.Context) error {
 const (
 	// maxQueued bounds the work of counting the queue.
 	maxQueued = 100_000
-	// heardWithin is longer than the heartbeats of runners and the long polls of those that send none are apart.
+	// heardWithin is longer than the pause between heartbeats (10 s), and than a long poll (25 s by default) of a runner that sends none.
 	heardWithin = time.Minute
 )
 
@@ -193,6 +194,9 @@ func (s *Store) QueueStatistics(ctx context.Context) (agl.QueueStatistics, error
 	return do(ctx, s, "QueueStatistics", nil, func() (agl.QueueStatistics, error) {
 		now := s.clock.Now()
 		counts, err := s.driver.Queue(ctx, maxQueued, agl.TimestampOf(now.Add(-heardWithin)))
+		if errors.Is(err, context.DeadlineExceeded) { // the server's own limit, not a caller who has left
+			err = agl.Errorf(agl.CodeUnavailable, "count the queue: %s", err.Error())
+		}
 		out := agl.QueueStatistics{Queued: counts.Queued, Idle: counts.Idle, Busy: counts.Busy}
 		if counts.Since.Valid {
 			out.Oldest = max(0, now.Sub(counts.Since.V.Time()))

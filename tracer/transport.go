@@ -233,7 +233,8 @@ func (c *modelCall) replyBytes() []byte {
 // err is how the exchange ended: nil and io.EOF are successes.
 func (c *modelCall) outcome(err error) (modelReply, error) {
 	body := c.replyBytes()
-	if begins, _ := openai.BeginsStream(body); begins { // SDKs ignore the Content-Type, which many hand-written servers have wrong
+	stream, _ := rawjson.Get(c.request, "stream")
+	if begins, _ := openai.BeginsStream(body); begins && string(stream) == "true" { // SDKs ignore the Content-Type, which many hand-written servers have wrong
 		c.streamed = true
 	}
 	switch {

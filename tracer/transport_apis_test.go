@@ -149,5 +149,13 @@ func TestTransportReadsStreamsOfAnotherType(t *testing.T) {
 		if content, _ := end(t, open)[0].Attributes.GetString("gen_ai.completion.0.content"); content != "hi" {
 			t.Errorf("%s: content is %q", kind, content)
 		}
+		ctx, open = start(t, newTracer(t, tracer.Config{Store: &spanStore{}}))
+		if _, _, err := post(ctx, t, client, url+"/chat/completions", `{}`); err != nil {
+			t.Fatal(err)
+		}
+		if failure := tracer.ModelFailure(ctx); (failure != nil) != (kind != "Text/Event-Stream") {
+			t.Errorf("%s: a stream that was not asked for: the model is blamed: %v", kind, failure)
+		}
+		end(t, open)
 	}
 }

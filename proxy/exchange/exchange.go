@@ -165,7 +165,11 @@ func deliver(ctx context.Context, r *relay) error {
 		r.in.Fail(record.SourceProvider, fmt.Sprintf("the backend answered %d", r.reply.Status))
 	}
 	r.meter.begin(r.reply.Status, r.reply.Stream(), r.account.LimitsTokens())
-	switch encoding := r.reply.Encoding(); {
+	encoding := r.reply.Encoding()
+	if encoding != "" && (r.recorded || r.plan.Translated) {
+		r.reply.WarnEncoded()
+	}
+	switch {
 	case r.plan.Translated && encoding != "":
 		return r.unusable("is encoded as " + encoding + ", which was not asked for")
 	case r.reply.Buffered != nil:

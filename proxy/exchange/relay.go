@@ -140,7 +140,6 @@ func (r *relay) verbatim(encoding string) error {
 	r.verbatimHeader()
 	if r.recorded {
 		r.in.Cut = true
-		r.reply.Encoded()
 		r.in.Fail(record.SourceProvider, "the reply is encoded as "+encoding+", which was not asked for")
 	}
 	return r.copy()

@@ -96,8 +96,8 @@ func (e *Events) Cap() int { return cap(e.buf) }
 // Reset prepares e for another stream and keeps its memory.
 func (e *Events) Reset() { *e = Events{buf: e.buf[:0]} }
 
-// dataFields appends the positions of the values of an event's data lines. A ping has none that counts: servers send
-// anything in it, and Anthropic's clients do not read it.
+// dataFields appends the positions of the values of an event's data lines. For a ping (event: ping) it appends none: servers put anything
+// into it, and Anthropic's clients ignore it.
 func dataFields(event []byte, fields []span) []span {
 	none := fields
 	i := 0
@@ -128,7 +128,7 @@ func dataFields(event []byte, fields []span) []span {
 }
 
 // Data returns the data of an event, its lines joined by line feeds, or nil if it has
-// none. Data in one line, as nearly always, shares event's memory.
+// none or is a ping. Data in one line, as nearly always, shares event's memory.
 func Data(event []byte) []byte {
 	var room [4]span
 	return joinData(event, dataFields(event, room[:0]))
@@ -240,7 +240,8 @@ func throughLines(edits []edit, fields []span) []edit {
 	return out
 }
 
-// BeginsStream reports whether a text begins as a stream of events does, or may do so with more of it. Blank lines may come first.
+// BeginsStream reports whether a text begins like a stream of events. more says that it may do so once more of it has come. Blank lines may
+// come first.
 func BeginsStream(text []byte) (begins, more bool) {
 	text = bytes.TrimLeft(text, "\ufeff\r\n\t ")
 	for _, field := range [...]string{":", "data:", "event:", "id:", "retry:"} {

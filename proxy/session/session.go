@@ -171,7 +171,8 @@ type NewSession struct {
 	// Key is a key that the caller has chosen; empty creates one. An open session with that
 	// key is ended.
 	Key string
-	// Secret makes the key, so that a repeat with it finds the session that was started; empty is a random one.
+	// Secret is the secret part of a created key; empty is a random one. A repeat with the same Secret returns the same session. It must be
+	// empty if Key is set.
 	Secret string
 }
 
@@ -186,15 +187,15 @@ func (m *Manager) Create(ctx context.Context, p NewSession) (s *Session, key str
 		}
 	}
 	secret := cmp.Or(p.Key, p.Secret, strings.ToLower(rand.Text()+rand.Text()))
-	name, repeatable := keyName(secret), rand.Text()
+	name, idempotencyKey := keyName(secret), rand.Text()
 	if p.Secret != "" {
-		repeatable = "session-" + name
+		idempotencyKey = "session-" + name
 	} else if old := m.keyed(name); old != nil {
 		if err := m.End(ctx, old, EndCall); err != nil && !errors.Is(err, agl.ErrIllegalState) {
 			return nil, "", err
 		}
 	}
-	if s, _, err = m.beginAs(ctx, name, p, repeatable); err != nil {
+	if s, _, err = m.beginAs(ctx, name, p, idempotencyKey); err != nil {
 		return nil, "", err
 	}
 	if p.Key != "" {

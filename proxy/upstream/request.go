@@ -131,7 +131,7 @@ func (b *backend) forward(ctx context.Context, r *Request, m *Message, key strin
 	if _, ok := header["User-Agent"]; !ok {
 		header["User-Agent"] = nil // net/http would send its own
 	}
-	header["Accept-Encoding"] = []string{"identity"} // replies are read on their way
+	header["Accept-Encoding"] = []string{"identity"} // an encoded reply can be neither recorded nor translated
 	if _, ok := header["Idempotency-Key"]; !ok {
 		// An empty list sends no header, but lets the transport repeat a request that it
 		// wrote to a pooled connection just as the backend closed it.

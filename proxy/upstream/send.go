@@ -259,10 +259,10 @@ func (r *Reply) LacksIDs() {
 	}
 }
 
-// Encoded notes that a reply is not recorded because of its encoding. Call it before Close, after which it does nothing.
-func (r *Reply) Encoded() {
+// WarnEncoded logs, once for each backend, that it encodes its replies. Call it before Close, after which it does nothing.
+func (r *Reply) WarnEncoded() {
 	if r.backend != nil && !r.backend.state.encoded.Swap(true) {
-		r.pool.cfg.Logger.WarnContext(r.ctx, "the backend encodes replies although it was asked not to: such calls are recorded without a reply; switch its compression off",
+		r.pool.cfg.Logger.WarnContext(r.ctx, "the backend encodes replies although it was asked not to: they can be neither recorded nor translated; switch its compression off",
 			"model", r.model, "backend", r.Backend, "encoding", r.Encoding())
 	}
 }

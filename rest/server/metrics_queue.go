@@ -11,7 +11,7 @@ import (
 	"github.com/agl-go/agl"
 )
 
-// queueReader is a store that says what waits in it.
+// queueReader is a store that counts its queue and its workers.
 type queueReader interface {
 	QueueStatistics(ctx context.Context) (agl.QueueStatistics, error)
 }
@@ -19,7 +19,7 @@ type queueReader interface {
 const (
 	// queueTimeout bounds one look at the queue: Prometheus waits for ten seconds.
 	queueTimeout = 5 * time.Second
-	// queueFor is for how long what was found is shown, at least.
+	// queueFor is the shortest time for which one look is reused; queueTimeout is the longest.
 	queueFor = time.Second
 )
 
@@ -43,8 +43,8 @@ func newQueueGauges() queueGauges {
 	}
 }
 
-// before returns a handler that has the gauges read before another one shows them.
-func (g *queueGauges) before(store queueReader, show http.Handler) http.Handler {
+// refreshing returns a handler that updates the gauges and then calls show.
+func (g *queueGauges) refreshing(store queueReader, show http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.read(r.Context(), store)
 		show.ServeHTTP(w, r)
@@ -52,18 +52,19 @@ func (g *queueGauges) before(store queueReader, show http.Handler) http.Handler 
 }
 
 func (g *queueGauges) read(ctx context.Context, store queueReader) {
+	asked := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	began := time.Now()
-	if began.Before(g.until) {
+	if asked.Before(g.until) { // or another one has looked meanwhile
 		return
 	}
+	began := time.Now()
 	// Others are shown the same, even if this client has disconnected.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), queueTimeout)
 	defer cancel()
 	found, err := store.QueueStatistics(ctx)
 	now := time.Now()
-	g.until = now.Add(max(queueFor, countShare*now.Sub(began)))
+	g.until = now.Add(min(max(queueFor, countShare*now.Sub(began)), queueTimeout))
 	if err != nil {
 		for _, gauge := range []*prometheus.GaugeVec{g.queued, g.oldest, g.workers} {
 			gauge.Reset()

@@ -167,7 +167,7 @@ func New(config Config) (_ *Server, err error) {
 	}
 	metrics := promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{})
 	if store, ok := config.Store.(queueReader); ok {
-		metrics = s.metrics.queue.before(store, metrics)
+		metrics = s.metrics.queue.refreshing(store, metrics)
 	}
 	for _, path := range []string{"/metrics", "/v1/prometheus", "/v1/prometheus/{$}"} {
 		s.route(path, methods{http.MethodGet: {access.Readers, forward(metrics)}})

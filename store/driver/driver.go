@@ -146,12 +146,13 @@ type EventList struct {
 	Reset bool
 }
 
-// QueueCounts says what is queued, and who works.
+// QueueCounts has the number of queued rollouts, how long the head has been queued, and the numbers of workers.
 type QueueCounts struct {
 	Queued int
-	// Since is when the head of the queue began to wait: the end of its latest attempt or, without one, its start.
+	// Since is the end of the latest attempt of the queue's head or, if that has not ended or there is none, the head's start time. A client
+	// that has put an old rollout back makes it earlier than the wait began.
 	Since      agl.Null[agl.Timestamp]
-	Idle, Busy int
+	Idle, Busy int // workers of these statuses; others are not counted
 }
 
 // Removable is a kind of records that retention may remove.
