@@ -307,8 +307,8 @@ test("addresses that are wrong are answered, and long words break no page", asyn
   }
   await page.goto(base + "#/rollouts?text=what?");
   await page.reload();
-  await page.getByPlaceholder("in input and messages").waitFor();
-  assert.equal(await page.getByPlaceholder("in input and messages").inputValue(), "what?");
+  await page.getByPlaceholder("in input, messages, exceptions").waitFor();
+  assert.equal(await page.getByPlaceholder("in input, messages, exceptions").inputValue(), "what?");
   await page.goto(base + `#/rollouts/${made.chat}?tab=nowhere`);
   await page.getByText("A cat.").waitFor();
   await page.goto(base + `#/runs/${made.grouped}/steps/1/groups/0?shown=-9`);
