@@ -73,8 +73,8 @@ type reply struct {
 }
 
 // take reads a backend's reply. A reply with a content type other than JSON becomes {}. JSON that is not an object,
-// and a reply that is encoded, is an error of the backend, and is answered and recorded as one. Invalid UTF-8 is replaced, because it could not be
-// recorded.
+// and a reply that is encoded, is an error of the backend, and is answered and recorded as one. Invalid UTF-8 is
+// replaced, because it could not be recorded.
 func (x *exchange) take(got *reply) {
 	x.status, x.answered = got.status, got.status
 	x.reply = jsontext.Value("{}")

@@ -30,17 +30,11 @@ func falsy(v jsontext.Value) bool {
 
 // floatOf converts a value as Python's float does, to a finite number.
 func floatOf(v jsontext.Value) (float64, bool) {
-	switch v.Kind() {
-	case 't':
-		return 1, true
-	case 'f':
-		return 0, true
-	case '"':
+	if v.Kind() == '"' {
 		f, err := strconv.ParseFloat(rawjson.Unquote(v), 64)
 		return f, err == nil && f-f == 0
-	default:
-		return finite(v)
 	}
+	return rawjson.Number(v)
 }
 
 // finite reads a JSON number.

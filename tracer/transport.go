@@ -233,9 +233,9 @@ func (c *modelCall) replyBytes() []byte {
 // err is how the exchange ended: nil and io.EOF are successes.
 func (c *modelCall) outcome(err error) (modelReply, error) {
 	body := c.replyBytes()
-	stream, _ := rawjson.Get(c.request, "stream")
-	if begins, _ := openai.BeginsStream(body); begins && string(stream) == "true" { // SDKs ignore the Content-Type, which many hand-written servers have wrong
-		c.streamed = true
+	if begins, _ := openai.BeginsStream(body); begins && !c.streamed { // SDKs ignore the Content-Type, which many hand-written servers have wrong
+		asked, _ := rawjson.Get(c.request, "stream")
+		c.streamed = string(asked) == "true"
 	}
 	switch {
 	case err != nil && !errors.Is(err, io.EOF) && (!c.streamed || !openai.CompleteStream(body)):

@@ -156,7 +156,7 @@ type state struct {
 	tries      atomic.Int64           // requests sent to it
 	missed     atomic.Int32           // failed probes in a row
 	unstreamed atomic.Bool            // its streams do not have all token ids; see Target.Unstreamed
-	encoded    atomic.Bool            // it has sent an encoded reply that was to be recorded
+	encoded    atomic.Bool            // it has sent an encoded reply, and was named in the log
 	failure    atomic.Pointer[string] // how a try failed last; nil before
 	breaker    circuitBreaker
 	limits     limiter

@@ -64,7 +64,6 @@ func (g *queueGauges) read(ctx context.Context, store queueReader) {
 	defer cancel()
 	found, err := store.QueueStatistics(ctx)
 	now := time.Now()
-	g.until = now.Add(min(max(queueFor, countShare*now.Sub(began)), queueTimeout))
 	if err != nil {
 		for _, gauge := range []*prometheus.GaugeVec{g.queued, g.oldest, g.workers} {
 			gauge.Reset()
@@ -72,6 +71,7 @@ func (g *queueGauges) read(ctx context.Context, store queueReader) {
 		g.until = now
 		return
 	}
+	g.until = now.Add(min(max(queueFor, countShare*now.Sub(began)), queueTimeout))
 	g.queued.WithLabelValues().Set(float64(found.Queued))
 	g.oldest.WithLabelValues().Set(found.Oldest.Seconds())
 	g.workers.WithLabelValues(string(agl.WorkerIdle)).Set(float64(found.Idle))
