@@ -6,7 +6,6 @@ import (
 	"errors"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	driverimpl "modernc.org/sqlite"
@@ -37,21 +36,20 @@ func TestPlanOfUsedBundles(t *testing.T) {
 	}
 }
 
-// running is called by a statement that runs: SQLite forgets an interruption that comes before.
-var (
-	running  func()
-	register sync.Once
-)
+// running is called by a statement that runs: SQLite forgets an interruption that comes
+// before. Every connection reads the functions there are, so it is made before the first test.
+var running = func() *func() {
+	call := new(func())
+	driverimpl.MustRegisterScalarFunction("running", 0, func(*driverimpl.FunctionContext, []driver.Value) (driver.Value, error) {
+		(*call)()
+		return int64(0), nil
+	})
+	return call
+}()
 
 // A statement of a connection that stops ends with its context, also while it runs.
 func TestStops(t *testing.T) {
 	t.Parallel()
-	register.Do(func() {
-		driverimpl.MustRegisterScalarFunction("running", 0, func(*driverimpl.FunctionContext, []driver.Value) (driver.Value, error) {
-			running()
-			return int64(0), nil
-		})
-	})
 	c, err := connect(filepath.Join(t.TempDir(), "x.db"), modeCreate)
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +65,7 @@ func TestStops(t *testing.T) {
 		"script": func(ctx context.Context) error { return c.script(ctx, "CREATE TABLE t AS "+endless) },
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
-		running = cancel
+		*running = cancel
 		if err := run(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: got error %v, want that of its context", name, err)
 		}
