@@ -42,6 +42,19 @@ test("a run's curves follow it, and runs are drawn over each other", async () =>
   await left.context().close(); // the browser reports the 400 to the console
 });
 
+test("the list of runs tells the reward of training from that of validation", async () => {
+  const { page, done } = await open("workers");
+  const run = (name, metrics) => ({ run_id: "ru-" + name, name, algorithm: "grpo", status: "running", step: 1, metrics, metadata: {}, error: "", start_time: 1, update_time: 1, end_time: null });
+  const items = [run("new", { rollouts: 0, reward_mean: 0, "validation/pass_rate": 0.25 }), run("old", { rollouts: 8, reward_mean: 0.75, "validation/pass_rate": 0.25 })];
+  await page.route("**/v1/agl/runs?*", (r) => r.fulfill({ json: { total: 2, items } }));
+  await page.goto(base + "#/runs");
+  await page.getByRole("row", { name: "ru-old" }).waitFor();
+  const heads = await page.getByRole("columnheader").allTextContents();
+  const cells = async (name) => (await page.getByRole("row", { name }).getByRole("cell").allTextContents()).filter((_, i) => ["Reward", "Validation"].includes(heads[i]));
+  assert.deepEqual([await cells("ru-new"), await cells("ru-old")], [["–", "0.25"], ["0.75", "0.25"]]);
+  await done();
+});
+
 test("an open list says of a run that it was not heard from", async () => {
   const { page, done } = await open("workers");
   const heard = Date.now() / 1000 - 597;

@@ -13,7 +13,11 @@ import { Beyond, Pages, Table, offsetOf } from "../components/table.js";
 const limit = 50;
 const list = (text) => (text || "").split(",").filter(Boolean);
 const isRun = (e) => e.kind === "document" && e.document.startsWith("run/");
-const reward = (r) => r.metrics["validation/pass_rate"] ?? r.metrics["validation/reward_mean"] ?? r.metrics.reward_mean ?? r.metrics.pass_rate;
+const reward = (r) => {
+  const { values } = trained({ values: r.metrics });
+  return values.reward_mean ?? values.pass_rate;
+};
+const validation = (r) => r.metrics["validation/pass_rate"] ?? r.metrics["validation/reward_mean"];
 
 function RunStatus({ run }) {
   useTick();
@@ -34,6 +38,7 @@ export function Runs() {
     { name: "Status", cell: (r) => html`<${RunStatus} run=${r} />` },
     { name: "Step", class: "num", cell: (r) => count(r.step) },
     { name: "Reward", class: "num", cell: (r) => number(reward(r)) },
+    { name: "Validation", class: "num", cell: (r) => number(validation(r)) },
     { name: "Loss", class: "num", cell: (r) => number(r.metrics.loss) },
     { name: "Started", cell: (r) => html`<${Time} at=${r.start_time} />` },
     { name: "Last heard", cell: (r) => html`<${Time} at=${r.update_time} />` },
@@ -109,7 +114,7 @@ export function Run({ id }) {
 function Facts({ run }) {
   const { search, ...settings } = run.metadata; // the search has a view of its own
   const facts = [
-    ["Algorithm", visible(run.algorithm) || "–"], ["Step", count(run.step)], ["Reward", number(reward(run))],
+    ["Algorithm", visible(run.algorithm) || "–"], ["Step", count(run.step)], ["Reward", number(reward(run))], ["Validation", number(validation(run))],
     ["Started", html`<${Time} at=${run.start_time} /> <small>${dateTime(run.start_time)}</small>`],
     ...(run.end_time ? [["Took", seconds(run.end_time - run.start_time)]] : [["Last heard", html`<${Time} at=${run.update_time} />`]]),
   ];
