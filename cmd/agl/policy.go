@@ -108,7 +108,7 @@ func (c *policyServeCommand) run(ctx context.Context, out *console.Console) (err
 	if err != nil {
 		return err
 	}
-	listener, err := c.OpenPort(ctx)
+	listener, err := c.OpenPort(ctx, log)
 	if err != nil {
 		return err
 	}

@@ -203,7 +203,7 @@ func (c *proxyCommand) run(ctx context.Context, out *console.Console) (err error
 	if err != nil {
 		return err
 	}
-	listener, err := c.OpenPort(ctx)
+	listener, err := c.OpenPort(ctx, log)
 	if err != nil {
 		return errors.Join(err, gateway.Close(ctx))
 	}

@@ -40,10 +40,6 @@ func beside(owns func(path string) bool, one, other http.Handler) http.Handler {
 
 // serve answers requests until ctx ends, and then those that it has accepted. A second signal ends it at once.
 func (s service) serve(ctx context.Context, out *console.Console, listener net.Listener) error {
-	listener, err := s.listen.Encrypt(listener, s.log)
-	if err != nil {
-		return err
-	}
 	server := httpserver.Start(listener, s.handler, s.log, s.listen.Trusted()...)
 	url := s.listen.URL(listener)
 	s.log.Info(s.name+" listens", "url", url, "version", version())
@@ -61,7 +57,7 @@ func (s service) serve(ctx context.Context, out *console.Console, listener net.L
 	}
 	draining, cancel := execution.CleanupContext(ctx, s.listen.DrainTimeout)
 	defer cancel()
-	err = server.ShutdownOr(draining, s.abort)
+	err := server.ShutdownOr(draining, s.abort)
 	switch {
 	case errors.Is(err, context.Canceled): // by a second signal
 		return fmt.Errorf("drain %s: %w", s.name, errors.Join(context.Cause(ctx), err))

@@ -41,7 +41,7 @@ func (c *serveCommand) run(ctx context.Context, out *console.Console) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, trained.Close(context.WithoutCancel(ctx))) }()
-	listener, err := c.OpenPort(ctx)
+	listener, err := c.OpenPort(ctx, log)
 	if err != nil {
 		return err
 	}

@@ -137,7 +137,7 @@ func (c *storeCommand) postgres() postgres.Config {
 
 func (c *storeCommand) run(ctx context.Context, out *console.Console) (err error) {
 	log := c.Logger(out.Err)
-	listener, err := c.OpenPort(ctx)
+	listener, err := c.OpenPort(ctx, log)
 	if err != nil {
 		return err
 	}

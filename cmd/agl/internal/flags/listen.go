@@ -60,8 +60,8 @@ func (f *Listen) clear() bool {
 
 const clearAdvice = "give --tls-cert and --tls-key (agl cert makes them), --trusted-proxy if a proxy does TLS, or allow it with --insecure"
 
-// Encrypt returns the listener with TLS, if the flags have a certificate.
-func (f *Listen) Encrypt(listener net.Listener, log *slog.Logger) (net.Listener, error) {
+// encrypt returns the listener with TLS, if the flags have a certificate.
+func (f *Listen) encrypt(listener net.Listener, log *slog.Logger) (net.Listener, error) {
 	if f.TLSCert == "" {
 		return listener, nil
 	}
@@ -106,15 +106,22 @@ func (p *TrustedProxy) UnmarshalText(text []byte) (err error) {
 	return nil
 }
 
-// OpenPort listens. The error for a port in use names the flag to change. A socket that
+// OpenPort listens, with TLS if the flags have a certificate: files that cannot be used are an error before
+// the server opens anything else. The error for a port in use names the flag to change. A socket that
 // the parent has passed to this process, as systemd does, is used instead: it stays
 // open when the process ends, so that clients can wait for the next one.
-func (f *Listen) OpenPort(ctx context.Context) (net.Listener, error) {
-	if passed, err := passedSocket(os.Getenv); passed != nil || err != nil {
-		return f.admit(passed, err)
+func (f *Listen) OpenPort(ctx context.Context, log *slog.Logger) (net.Listener, error) {
+	listener, err := passedSocket(os.Getenv)
+	if listener != nil || err != nil {
+		listener, err = f.admit(listener, err)
+	} else {
+		address := net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port)))
+		listener, err = httpserver.Listen(ctx, address, "choose another with --port")
 	}
-	address := net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port)))
-	return httpserver.Listen(ctx, address, "choose another with --port")
+	if err != nil {
+		return nil, err
+	}
+	return f.encrypt(listener, log)
 }
 
 // admit refuses a passed socket that other machines can reach if the server requires no
