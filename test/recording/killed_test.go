@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -111,9 +110,8 @@ func TestKilledProxy(t *testing.T) {
 			server.Kill() // so that there are records on disk when the proxy dies
 		}
 		attempts := make([]finished, agents)
-		var failed atomic.Int64
-		enough := make(chan struct{}, agents)
-		var group sync.WaitGroup
+		var group, calling sync.WaitGroup
+		calling.Add(agents / 2)
 		if round%2 == 1 {
 			server.Start()
 		}
@@ -130,21 +128,23 @@ func TestKilledProxy(t *testing.T) {
 		for i := range attempts {
 			group.Go(func() {
 				// The first agents end in time, the others call until there is no proxy.
+				reached := func() {}
+				if i >= agents/2 {
+					reached = sync.OnceFunc(calling.Done)
+					defer reached()
+				}
 				for n := 0; i >= agents/2 || n < 10; n++ {
 					if _, err := a.call(t.Context(), attempts[i].rollout, kinds[n%4]); err != nil {
-						failed.Add(1)
 						return
 					}
 					attempts[i].calls++
 					if n == 10 {
-						enough <- struct{}{}
+						reached()
 					}
 				}
 			})
 		}
-		for range agents / 2 {
-			<-enough
-		}
+		calling.Wait()
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
