@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -271,22 +272,24 @@ func TestQueueLength(t *testing.T) {
 // takes back what was enqueued.
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	st := &deepest{Store: memorytest.Open(t)}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	err := newBaseline(t, baseline.Config{MaxQueueLength: 2}).Run(ctx, agl.AlgorithmInput{Store: st, Train: numbers(5)})
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v, want the context's error", err)
-	}
-	page, err := st.QueryRollouts(t.Context(), agl.QueryRolloutsParams{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range page.Items {
-		if r.Status != agl.RolloutCancelled {
-			t.Errorf("rollout %s is left %s", r.RolloutID, r.Status)
+	synctest.Test(t, func(t *testing.T) {
+		st := memorytest.Open(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err := newBaseline(t, baseline.Config{MaxQueueLength: 2}).Run(ctx, agl.AlgorithmInput{Store: st, Train: numbers(5)})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want the context's error", err)
 		}
-	}
+		page, err := st.QueryRollouts(t.Context(), agl.QueryRolloutsParams{})
+		if err != nil || len(page.Items) != 2 {
+			t.Fatalf("%d rollouts were enqueued, %v; want 2", len(page.Items), err)
+		}
+		for _, r := range page.Items {
+			if r.Status != agl.RolloutCancelled {
+				t.Errorf("rollout %s is left %s", r.RolloutID, r.Status)
+			}
+		}
+	})
 }
 
 // away fails after a while.
