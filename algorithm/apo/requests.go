@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/adapter"
@@ -99,7 +100,7 @@ func render(t *template.Template, data any) (string, error) {
 // experiment describes a rollout that has a score.
 func experiment(e *algorithm.Episode, number int, reward float64, most int) Experiment {
 	out := Experiment{
-		Number: number, Task: shorten(string(e.Rollout.Input), most), Status: string(e.Rollout.Status),
+		Number: number, Task: shorten(rawjson.Readable(e.Rollout.Input), most), Status: string(e.Rollout.Status),
 		Message: shorten(e.Outcome.Message, most), Reward: reward,
 	}
 	var spans strings.Builder
@@ -141,17 +142,17 @@ func attributes(s *agl.Span) string {
 			}
 		}
 	}
-	return string(o.End())
+	return rawjson.Readable(o.End())
 }
 
 // messageLine writes a message for a reader.
 func messageLine(m adapter.Message) string {
 	var text string
 	if err := json.Unmarshal(m.Content, &text); err != nil {
-		text = string(m.Content) // parts, or null
+		text = rawjson.Readable(m.Content) // parts, or null
 	}
 	for _, call := range m.ToolCalls {
-		text += fmt.Sprintf(" [calls %s(%s)]", call.Function.Name, call.Function.Arguments)
+		text += fmt.Sprintf(" [calls %s(%s)]", call.Function.Name, rawjson.Readable(jsontext.Value(call.Function.Arguments)))
 	}
 	return m.Role + ": " + text + "\n"
 }

@@ -212,6 +212,24 @@ func TestMessagesOfExperiment(t *testing.T) {
 	}
 }
 
+// TestLettersOfExperiment: letters that programs such as Python's json escape are shown as letters.
+func TestLettersOfExperiment(t *testing.T) {
+	t.Parallel()
+	attrs := agl.Attributes(`{"gen_ai.prompt.0.role":"user","gen_ai.prompt.0.content":[{"type":"text","text":"gr\u00f6\u00dfer"}],"gen_ai.completion.0.role":"assistant",` +
+		`"gen_ai.completion.0.tool_calls.0.id":"c","gen_ai.completion.0.tool_calls.0.name":"f","gen_ai.completion.0.tool_calls.0.arguments":"{\"n\":\"\\u00fc\"}"}`)
+	episode := algorithm.Episode{
+		Rollout: agl.Rollout{Input: []byte(`{"q":"gr\u00f6\u00dfer"}`)},
+		Spans:   []agl.Span{{SpanID: "a", Name: agl.SpanLiteLLMRequest, Attributes: attrs}},
+	}
+	e := experiment(&episode, 1, 0, 1000)
+	if e.Task != `{"q": "größer"}` || !strings.Contains(e.Spans, `"text": "größer"`) {
+		t.Errorf("task %s, spans %s", e.Task, e.Spans)
+	}
+	if want := `user: [{"type": "text", "text": "größer"}]` + "\nassistant:  [calls f({\"n\": \"ü\"})]"; e.Messages != want {
+		t.Errorf("messages %s, want %s", e.Messages, want)
+	}
+}
+
 // TestDefaultPrompts: each request shows what it is made of.
 func TestDefaultPrompts(t *testing.T) {
 	t.Parallel()
