@@ -3,6 +3,7 @@ package grpo
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/agl-go/agl/tinker"
@@ -150,7 +151,7 @@ func (u *update) forward(ctx, finishing context.Context, data []tinker.Datum, la
 	}
 	u.noteCurrent(data, forward.Logprobs)
 	if u.report.Updates == 0 {
-		u.first.add(data, forward.Logprobs)
+		u.first.add(u.asSampled(data), forward.Logprobs)
 	}
 	u.report.Loss += forward.Loss
 	if last {
@@ -159,6 +160,15 @@ func (u *update) forward(ctx, finishing context.Context, data []tinker.Datum, la
 		u.report.GradNorm += optim.GradNorm
 	}
 	return nil
+}
+
+// asSampled returns data with the sampler's log-probabilities, in whose place a correction may have put others.
+func (u *update) asSampled(data []tinker.Datum) []tinker.Datum {
+	data = slices.Clone(data)
+	for i := range data {
+		data[i].Logprobs = u.computed[&data[i].Input[0]].sampler
+	}
+	return data
 }
 
 // anchor adds the gradient of the demonstrations to that of an optimizer step, and returns their mean loss.

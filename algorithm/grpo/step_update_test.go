@@ -2,6 +2,7 @@ package grpo
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/agl-go/agl/tinker"
@@ -25,6 +26,41 @@ func (l *ledger) ForwardBackward(_ context.Context, p tinker.ForwardParams) (tin
 func (l *ledger) OptimStep(context.Context, tinker.AdamParams) (tinker.OptimStepResult, error) {
 	l.steps++
 	return tinker.OptimStepResult{GradNorm: float64(l.steps)}, nil
+}
+
+// Forward finds each token half a nat less likely than the sampler did.
+func (*ledger) Forward(_ context.Context, p tinker.ForwardParams) (res tinker.ForwardResult, err error) {
+	for _, d := range p.Data {
+		logprobs := slices.Clone(d.Logprobs)
+		for i := range logprobs {
+			logprobs[i] -= 0.5
+		}
+		res.Logprobs = append(res.Logprobs, logprobs)
+	}
+	return res, nil
+}
+
+// A correction that changes the denominator of the ratio does not hide how far sampler and trainer are apart.
+func TestGapWithCorrection(t *testing.T) {
+	t.Parallel()
+	for _, rule := range correctionRules {
+		d, _ := datum(trajectory(), 1, []float32{1, 1})
+		cfg := Config{Steps: 1, Correction: Correction{Kind: rule.kind, Low: rule.low / 2, High: 2}}.withDefaults()
+		u := updater{cfg: cfg, client: &ledger{}}
+		report := StepReport{Step: 1}
+		step := u.begin(&report)
+		if err := step.train(t.Context(), t.Context(), []tinker.Datum{d}); err != nil {
+			t.Fatal(err)
+		}
+		step.end()
+		want := 0.0 // ledger's trainer has what it is given
+		if rule.weighs {
+			want = 0.5
+		}
+		if report.Updates != 1 || report.LogprobGap != (Gap{Mean: want, Max: want}) {
+			t.Errorf("%s: %d updates, gap %v; want 1, and %v", rule.kind, report.Updates, report.LogprobGap, want)
+		}
+	}
 }
 
 // A step reports the mean loss and the mean norm of its updates, however many there are.
