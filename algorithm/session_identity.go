@@ -19,9 +19,11 @@ const (
 	identityVal        = "val"
 	identityValidation = "validation"
 	identityOrigin     = "origin"
+	// IdentityRoleSchedules are the learning rates of roles, see [SessionParams].Roles.
+	IdentityRoleSchedules = "role_schedules"
 )
 
-var laterMembers = []string{identityPrompts, identitySampling, identityVal, identityValidation, identityOrigin}
+var laterMembers = []string{identityPrompts, identitySampling, identityVal, identityValidation, identityOrigin, IdentityRoleSchedules}
 
 // identity is that of the algorithm, and what the results of training depend on besides: the tasks that they are validated with, and
 // the resources that agents get. A run that learns from live traffic has none of this for long: users decide what they ask, and

@@ -155,7 +155,9 @@ func (a Async) String() string {
 
 func (c Config) withDefaults() Config {
 	if len(c.Roles) > 0 {
+		schedule := c.Schedule // of the roles that have none
 		c = c.of(c.Roles[0])
+		c.Schedule = schedule
 	}
 	c.RunConfig, c.TrainingConfig = c.RunConfig.WithDefaults(), c.TrainingConfig.WithDefaults()
 	c.PromptsPerStep = cmp.Or(c.PromptsPerStep, 16)
@@ -363,6 +365,10 @@ func (c Config) validateRoles() error {
 
 // identity is what a checkpoint must agree on before a run resumes from it.
 func (c Config) identity(tasks string) map[string]string {
+	roles, schedules := c.rolesIdentity(), c.roleSchedules()
+	if len(c.Roles) > 0 {
+		c = c.of(c.Roles[0])
+	}
 	loss := c.Loss.WithDefaults()
 	losses := fmt.Sprintf("%s clip=[%v, %v] plain_advantage=%t length_normalization=%t", loss.Name, loss.ClipLow, loss.ClipHigh, c.PlainAdvantage, c.LengthNormalization)
 	if loss.Name == tinker.DRO {
@@ -392,9 +398,7 @@ func (c Config) identity(tasks string) map[string]string {
 	}
 	c.Adam = c.Adam.WithDefaults()
 	id := c.Identity("grpo", tasks)
-	if !c.Schedule.Constant() {
-		id["schedule"] += fmt.Sprintf(" over %d steps", c.Steps)
-	}
+	id["schedule"] = c.scheduleIdentity()
 	id["seed"] = fmt.Sprint(c.Seed)
 	id["batch"] = fmt.Sprintf("prompts=%d group=%d minibatches=%d", c.PromptsPerStep, c.GroupSize, c.Minibatches)
 	if async := c.Async.String(); async != "" {
@@ -407,10 +411,27 @@ func (c Config) identity(tasks string) map[string]string {
 		id["batch"] += " dynamic_sampling=true"
 	}
 	id["loss"] = losses
-	if roles := c.rolesIdentity(); roles != "" {
-		id["roles"] = roles
+	if roles != "" {
+		id["roles"], id[algorithm.IdentityRoleSchedules] = roles, schedules
 	}
 	return id
+}
+
+// scheduleIdentity is the schedule with the number of steps, if the rate depends on it.
+func (c Config) scheduleIdentity() string {
+	if c.Schedule.Constant() {
+		return c.Schedule.String()
+	}
+	return fmt.Sprintf("%s over %d steps", c.Schedule, c.Steps)
+}
+
+// roleSchedules are the schedules of all roles, which have their own or that of the algorithm.
+func (c Config) roleSchedules() string {
+	all := make([]string, len(c.Roles))
+	for i, r := range c.Roles {
+		all[i] = r.Name + " " + c.of(r).scheduleIdentity()
+	}
+	return strings.Join(all, "; ")
 }
 
 // rolesIdentity is what a checkpoint must agree on besides what it would without roles.

@@ -221,6 +221,47 @@ func TestRolesResume(t *testing.T) {
 	}
 }
 
+// TestRoleRates: a role has its own learning rate or that of the algorithm, and a run whose rates depend on the number of steps keeps that.
+func TestRoleRates(t *testing.T) {
+	t.Parallel()
+	const up, down, all = 0.0625, 0.125, 0.25
+	for name, tc := range map[string]struct {
+		roles [2]algorithm.Schedule
+		want  [2]float64 // of the first step
+		keeps bool       // the number of steps
+	}{
+		"both":    {[2]algorithm.Schedule{{Peak: up, Floor: up}, {Peak: down, Floor: down}}, [2]float64{up, down}, false},
+		"first":   {[2]algorithm.Schedule{{Peak: up, Floor: up}}, [2]float64{up, all}, false},
+		"second":  {[2]algorithm.Schedule{1: {Peak: down, Floor: down}}, [2]float64{all, down}, false},
+		"neither": {[2]algorithm.Schedule{}, [2]float64{all, all}, false},
+		"falls":   {[2]algorithm.Schedule{1: {Peak: down}}, [2]float64{all, down}, true},
+	} {
+		out, weights := t.TempDir(), t.TempDir()
+		run := func(steps int) ([]grpo.StepReport, error) {
+			c := newCouple(t, weights, nil)
+			cfg := c.config(out)
+			cfg.Steps, cfg.Schedule = steps, algorithm.Schedule{Peak: all, Floor: all}
+			for i := range cfg.Roles {
+				cfg.Roles[i].Schedule = tc.roles[i]
+			}
+			var r recorder
+			r.attach(&cfg)
+			err := c.run(t.Context(), t, newGRPO(t, cfg), agl.AlgorithmInput{Train: tasks(t)})
+			return r.steps, err
+		}
+		steps, err := run(2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := [2]float64{steps[0].LearningRate, steps[0].Roles["down"].LearningRate}; got != tc.want {
+			t.Errorf("%s: the rates are %v, want %v", name, got, tc.want)
+		}
+		if _, err := run(3); errors.Is(err, agl.ErrConflict) != tc.keeps || err != nil && !tc.keeps {
+			t.Errorf("%s: a resumption with more steps: %v, want agl.ErrConflict: %t", name, err, tc.keeps)
+		}
+	}
+}
+
 type collector struct{ agl.Collector }
 
 func TestRolesRefused(t *testing.T) {
