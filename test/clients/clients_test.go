@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -100,6 +101,10 @@ func newBench(t *testing.T) *bench {
 	add("limited", proxytest.TooMany(7), proxy.Model{})
 	add("failing", proxytest.Fails(http.StatusBadRequest, "the prompt is too long"), proxy.Model{})
 	b.stalled = add("stalled", proxytest.Stall(proxytest.Model(model).VLLM(), 4), proxy.Model{})
+	// Programs ask it whether the backend had a call that ran into its timeout.
+	add("arrived", proxytest.Model(func(proxytest.Prompt, int) proxytest.Answer {
+		return proxytest.Answer{Text: strconv.Itoa(len(b.stalled.Requests()))}
+	}).VLLM(), proxy.Model{})
 	for _, f := range faults() {
 		add(f.name, f.script, proxy.Model{})
 	}

@@ -58,7 +58,11 @@ async function faults() {
 }
 
 async function leaving() {
-  await assert.rejects(client.messages.create({ model: 'stalled', max_tokens, messages: hello }, { timeout: 300 }), Anthropic.APIConnectionTimeoutError);
+  const arrived = async () => (await client.messages.create({ model: 'arrived', max_tokens, messages: hello })).content[0].text;
+  const before = await arrived();
+  for (let timeout = 300; await arrived() === before; timeout *= 2) { // until it is long enough for the backend to have the call
+    await assert.rejects(client.messages.create({ model: 'stalled', max_tokens, messages: hello }, { timeout }), Anthropic.APIConnectionTimeoutError);
+  }
   const stream = await client.messages.create({ model: 'stalled', max_tokens, messages: hello, stream: true });
   for await (const event of stream) if (event) break;
   return 2;

@@ -99,7 +99,11 @@ async function faults() {
 }
 
 async function leaving() {
-  await assert.rejects(chat.create({ model: 'stalled', messages: hello }, { timeout: 300 }), OpenAI.APIConnectionTimeoutError);
+  const arrived = async () => (await chat.create({ model: 'arrived', messages: hello })).choices[0].message.content;
+  const before = await arrived();
+  for (let timeout = 300; await arrived() === before; timeout *= 2) { // until it is long enough for the backend to have the call
+    await assert.rejects(chat.create({ model: 'stalled', messages: hello }, { timeout }), OpenAI.APIConnectionTimeoutError);
+  }
   const stream = await chat.create({ model: 'stalled', messages: hello, stream: true });
   for await (const chunk of stream) if (chunk) break;
   const other = await client.responses.create({ model: 'stalled', input: 'hello', stream: true });

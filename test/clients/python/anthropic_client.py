@@ -86,9 +86,16 @@ def faults():
         fails(Exception, lambda: final(model, messages=HELLO))
 
 
+def arrived():
+    return create("arrived", messages=HELLO).content[0].text
+
+
 def leaving():
-    impatient = client.with_options(timeout=0.3)
-    fails(anthropic.APITimeoutError, lambda: impatient.messages.create(model="stalled", max_tokens=100, messages=HELLO))
+    timeout, before = 0.3, arrived()
+    while arrived() == before:  # until the timeout is long enough for the backend to have the call
+        impatient = client.with_options(timeout=timeout)
+        fails(anthropic.APITimeoutError, lambda: impatient.messages.create(model="stalled", max_tokens=100, messages=HELLO))
+        timeout *= 2
     stream = client.messages.create(model="stalled", max_tokens=100, messages=HELLO, stream=True)
     next(iter(stream))
     stream.close()
