@@ -3,6 +3,7 @@ package store
 import (
 	"net/url"
 	"strings"
+	"unicode"
 
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/internal/homedir"
@@ -39,6 +40,9 @@ func ParseDSN(name string) (DSN, error) {
 	if name == "" {
 		name = DefaultDSN
 	}
+	if i := strings.IndexFunc(name, unicode.IsControl); i >= 0 { // as the line break at the end of a secret's file
+		return DSN{}, agl.Errorf(agl.CodeInvalid, "got the character %U, which no name of a database has; leave it out, also a line break at the end", []rune(name[i:])[0])
+	}
 	scheme, rest, found := strings.Cut(name, ":")
 	switch {
 	case found && scheme == string(Memory) && rest == "":
@@ -47,7 +51,7 @@ func ParseDSN(name string) (DSN, error) {
 		return parseFile(name, rest)
 	case found && (scheme == "postgres" || scheme == "postgresql"):
 		return parseURL(name)
-	case !found && !strings.ContainsAny(name, "@ "):
+	case !found && !strings.ContainsAny(name, "@= "):
 		return DSN{}, agl.Errorf(agl.CodeInvalid, "got %q, %s; for a file write %q", name, allowedDSN, string(SQLite)+":"+name)
 	}
 	return DSN{}, agl.Errorf(agl.CodeInvalid, "got %q, %s", redact(name), allowedDSN)
@@ -101,9 +105,11 @@ func (d DSN) String() string {
 // redact hides the secrets of a name that may be a URL.
 func redact(name string) string {
 	u, err := url.Parse(name)
+	scheme, _, _ := strings.Cut(name, ":")
 	switch {
+	case strings.Contains(scheme, "="): // libpq's other form: host=db password=…
+		return "…"
 	case err != nil || u.Host == "" && strings.Contains(name, "@"):
-		scheme, _, _ := strings.Cut(name, ":")
 		return scheme + ":…"
 	case u.Host == "" && u.RawQuery == "":
 		return name

@@ -62,6 +62,12 @@ func TestParseDSNRefuses(t *testing.T) {
 		"postgres://agl:s3cret%@db/x":        `got "postgres:…", which is not a URL`,
 		"postgres://agl:s3cret@db:x/y":       `got "postgres:…", which is not a URL`,
 		"agl:s3cret@db/agl":                  `got "agl:…", must be`,
+		"host=db password=s3cret":            `got "…", must be sqlite:PATH`,
+		"password=s3cret":                    `got "…", must be sqlite:PATH`,
+		"password=s3cret host=db:5432":       `got "…", must be`,
+		"host=db password=s3cret@":           `got "…", must be`,
+		"sqlite:x.db\n":                      "got the character U+000A, which no name of a database has",
+		"postgres://agl:s3cret@db/agl\r\n":   "got the character U+000D, which no name of a database has",
 	} {
 		_, err := store.ParseDSN(name)
 		if !errors.Is(err, agl.ErrInvalid) || !strings.Contains(err.Error(), want) {
