@@ -23,6 +23,9 @@ const Prefix = "/p/"
 // registryTTL is how long a host uses what the registry said about a project.
 const registryTTL = 400 * time.Millisecond
 
+// unusedTTL is the same for a project that no request uses.
+const unusedTTL = 5 * time.Second
+
 // Tenant is an open project.
 type Tenant struct {
 	Handler http.Handler
@@ -255,8 +258,8 @@ func (h *Host) start(ctx context.Context, t *tenancy) {
 	}
 }
 
-// watch asks the registry about an open project while requests use it: those that wait, such as for work or events, end soon after the
-// project is archived, also if no further request comes.
+// watch asks the registry about an open project: requests that wait, such as for work or events, end soon after the
+// project is archived, also if no further request comes, and so does the use of its database.
 func (h *Host) watch(ctx context.Context, t *tenancy) {
 	check := time.NewTicker(access.Recheck)
 	defer check.Stop()
@@ -267,7 +270,11 @@ func (h *Host) watch(ctx context.Context, t *tenancy) {
 		case <-check.C:
 		}
 		h.mu.Lock()
-		due := t.users > 0 && !t.leaving && time.Since(t.asked) >= registryTTL
+		ttl := registryTTL
+		if t.users == 0 {
+			ttl = unusedTTL
+		}
+		due := !t.leaving && time.Since(t.asked) >= ttl
 		h.mu.Unlock()
 		if due {
 			asking, cancel := context.WithTimeout(ctx, access.Recheck)

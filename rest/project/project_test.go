@@ -191,6 +191,27 @@ func TestArchivedProjects(t *testing.T) {
 	})
 }
 
+// The database of an archived project is free for other programs before the project would be closed as unused.
+func TestArchivedUnusedProjects(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &tenants{}
+		h, registry := newHost(t, s, "a", "b")
+		get(t, h, "/p/a/")
+		get(t, h, "/p/b/")
+		if _, err := registry.Update(t.Context(), "a", project.Change{By: "me", Archived: new(true)}); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Second)
+		if s.closed.Load() != 1 {
+			t.Errorf("%d were closed, want the archived one", s.closed.Load())
+		}
+		if err := h.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // slow documents take a second to be read.
 type slow struct{ agl.DocumentStore }
 
