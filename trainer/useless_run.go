@@ -240,7 +240,7 @@ func IsUseless(err error) bool {
 
 // RewardForm says how an agent reports a reward.
 const RewardForm = `a program prints {"reward": 0.7} as the last line of its output, or writes that to the file $AGL_RESULT_FILE; ` +
-	`an agent in Go returns agl.RewardResult(0.7)`
+	`a handler of Python's agl_go.serve returns 0.7; an agent in Go returns agl.RewardResult(0.7)`
 
 // TimeForm says what an agent must do in its time.
 const TimeForm = `agent.timeout is the time that it has, and with agent.keepalive it replies with a line such as {"reward": 0.7}, which it flushes; an attempt_id in it must be the task's`
