@@ -5,9 +5,11 @@ package httpserver
 import (
 	"errors"
 	"io"
+	"log"
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -38,7 +40,7 @@ const (
 	lastPause = time.Second
 )
 
-// New returns a server for handler that logs to log. Headers, bodies and idle connections have deadlines; a handler may take
+// New returns a server for handler that logs to the given logger. Headers, bodies and idle connections have deadlines; a handler may take
 // as long as it likes to answer once it has read the body, so that streams and long polls are not cut. [Start] also gives
 // answers a deadline for what their clients must take.
 //
@@ -47,17 +49,31 @@ const (
 // When a body does not arrive in time, the handler's read of it fails with
 // [os.ErrDeadlineExceeded], to be answered with 408. When bodies that are still arriving
 // hold too much memory, it fails with [ErrBusy]; see [BodyStatus].
-func New(handler http.Handler, log *slog.Logger, trusted ...netip.Prefix) *http.Server {
+func New(handler http.Handler, to *slog.Logger, trusted ...netip.Prefix) *http.Server {
 	all := &arriving{clients: map[string]int64{}, bodies: map[*timedBody]struct{}{}}
 	server := &http.Server{
 		Handler:           forwarded(all.limit(handler), trusted),
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		ErrorLog:          log.New(errorLog{to}, "", 0),
 	}
 	server.RegisterOnShutdown(all.hurry)
 	return server
+}
+
+// errorLog takes what net/http logs.
+type errorLog struct{ to *slog.Logger }
+
+// Write logs one line. A connection that ends before its handshake is no warning: load balancers check a server so, every few seconds.
+func (l errorLog) Write(line []byte) (int, error) {
+	text := strings.TrimSuffix(string(line), "\n")
+	if strings.HasPrefix(text, "http: TLS handshake error") && (strings.HasSuffix(text, ": EOF") || strings.HasSuffix(text, ": connection reset by peer")) {
+		l.to.Debug(text)
+	} else {
+		l.to.Warn(text)
+	}
+	return len(line), nil
 }
 
 // limit gives every request's body a deadline, and counts its memory while it arrives.

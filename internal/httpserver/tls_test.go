@@ -2,6 +2,7 @@ package httpserver_test
 
 import (
 	"bufio"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -9,6 +10,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -177,6 +179,56 @@ func TestTLS(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("the new certificate is not used")
 		}
+	}
+}
+
+// levels passes on the level of each line.
+type levels struct {
+	slog.Handler
+
+	lines chan slog.Level
+}
+
+func (levels) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l levels) Handle(_ context.Context, r slog.Record) error {
+	l.lines <- r.Level
+	return nil
+}
+
+// What ends a connection before its handshake, as the checks of load balancers do, is no warning; what cannot encrypt is one.
+func TestHandshakesInLog(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	ca.server(t, 100)
+	var config net.ListenConfig
+	plain, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := make(chan slog.Level, 1)
+	log := slog.New(levels{slog.DiscardHandler, lines})
+	listener, err := httpserver.TLS{CertFile: ca.file("server.pem"), KeyFile: ca.file("server.key")}.Listener(plain, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	running := httpserver.Start(listener, http.NotFoundHandler(), log)
+	for sent, want := range map[string]slog.Level{"": slog.LevelDebug, "GET / HTTP/1.1\r\n\r\n": slog.LevelWarn} {
+		var dialer net.Dialer
+		c, err := dialer.DialContext(t.Context(), "tcp", plain.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = io.WriteString(c, sent)
+		if err := errors.Join(err, c.Close()); err != nil {
+			t.Error(err)
+		}
+		if level := <-lines; level != want {
+			t.Errorf("%q: logged as %s, want %s", sent, level, want)
+		}
+	}
+	if err := running.Shutdown(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 
