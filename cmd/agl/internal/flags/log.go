@@ -53,12 +53,20 @@ func (f Log) logger(w io.Writer) *slog.Logger {
 	level := slog.Level(f.LogLevel)
 	switch {
 	case f.LogFormat == "json":
-		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
+		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: withUnit}))
 	case console.IsTerminal(w):
 		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: os.Getenv("NO_COLOR") != ""}))
 	default:
 		return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 	}
+}
+
+// withUnit writes durations as in text, such as 10s. As numbers they would be nanoseconds, which no reader of a line can see.
+func withUnit(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
 }
 
 // LogLevel is a level by its name, in any case.

@@ -5,7 +5,20 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 )
+
+// A duration has its unit in each format.
+func TestLogDurations(t *testing.T) {
+	t.Parallel()
+	for format, want := range map[string]string{"text": " timeout=10s", "json": `"timeout":"10s"`} {
+		var out strings.Builder
+		Log{LogFormat: format}.Logger(&out).Info("draining", "timeout", 10*time.Second)
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%s: got %q, want %s", format, out.String(), want)
+		}
+	}
+}
 
 // What a library logs is a line like others, without the text that a server has sent.
 func TestLibraryLog(t *testing.T) {
