@@ -154,6 +154,7 @@ func (r *runReport) writeTail(b *bytes.Buffer) {
 			fmt.Fprintf(b, "- %s\n", markdown.Cell(text))
 		}
 	}
+	program, folder := r.result.Program, r.result.folder()
 	b.WriteString("\n## Files\n\n")
 	for _, one := range []struct{ name, content string }{
 		{htmlFile, "this report as a page, with conversations before and after, and the worst tasks"},
@@ -165,7 +166,7 @@ func (r *runReport) writeTail(b *bytes.Buffer) {
 		{weightsDir, "weights of the embedded model"},
 		{"journal.jsonl", "from which the search resumes"},
 		{"report.json", "every candidate of the search"},
-		{keys.DatabaseFile, "the store: every rollout and span; read it with `agl rollouts " + r.result.Output + "` and `agl trace worst " + r.result.Output + "`"},
+		{keys.DatabaseFile, fmt.Sprintf("the store: every rollout and span; read it with `%[1]s rollouts %[2]s` and `%[1]s trace worst %[2]s`", program, folder)},
 	} {
 		if _, err := os.Stat(filepath.Join(r.result.Output, one.name)); err == nil {
 			fmt.Fprintf(b, "- [%s](%s): %s\n", one.name, one.name, one.content)
