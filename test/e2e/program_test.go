@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -87,6 +88,7 @@ type behaviour struct {
 	maxRollouts  int // of each runner
 	runnerFails  bool
 	patience     time.Duration // of each rung of the ladder
+	first        time.Duration // of the first rung, and then of each agent; 0 is patience, and a quarter of it
 	storeOutage  time.Duration
 	unresponsive time.Duration // after which a rollout is given to another runner
 }
@@ -106,6 +108,7 @@ func parseBehaviour(args []string) (behaviour, error) {
 	flags.IntVar(&b.maxRollouts, "max-rollouts", 0, "")
 	flags.BoolVar(&b.runnerFails, "runner-fails", false, "")
 	flags.DurationVar(&b.patience, "patience", 20*time.Second, "")
+	flags.DurationVar(&b.first, "first", 0, "")
 	flags.DurationVar(&b.storeOutage, "store-outage", 20*time.Second, "")
 	flags.DurationVar(&b.unresponsive, "unresponsive", 0, "")
 	err := flags.Parse(args)
@@ -166,11 +169,11 @@ func say(out io.Writer, what string, detail any) {
 
 func (b behaviour) execution(config execution.Config, out io.Writer, log *slog.Logger) execution.Strategy {
 	if b.strategy == "shared-memory" {
-		return execution.SharedMemory{JoinTimeout: b.patience, GraceTimeout: b.patience, Logger: log}
+		return execution.SharedMemory{JoinTimeout: cmp.Or(b.first, b.patience), GraceTimeout: b.patience, Logger: log}
 	}
 	return execution.ClientServer{
 		Config: config, Processes: b.processes, Main: execution.Role(b.main),
-		GracefulTimeout: b.patience, InterruptTimeout: b.patience, TerminateTimeout: b.patience,
+		GracefulTimeout: cmp.Or(b.first, b.patience), InterruptTimeout: b.patience, TerminateTimeout: b.patience,
 		StoreOutage: b.storeOutage, Listening: func(url string) { say(out, saidListening, url) }, Logger: log,
 	}
 }
@@ -328,7 +331,7 @@ func (b behaviour) runRunner(ctx context.Context, s agl.Store, worker int, out i
 	})
 	r, err := runner.New(runner.Config{
 		Store: s, Agent: agent, Hooks: []agl.Hook{sayReturned{out: out}}, FirstWorker: worker, MaxRollouts: b.maxRollouts,
-		GracePeriod: b.patience / 4, MaxOutage: b.storeOutage, ReportTimeout: b.storeOutage, Logger: log,
+		GracePeriod: cmp.Or(b.first, b.patience/4), MaxOutage: b.storeOutage, ReportTimeout: b.storeOutage, Logger: log,
 	})
 	if err != nil {
 		return err

@@ -95,7 +95,7 @@ func TestRemoteRunnerOutlivesTheAlgorithm(t *testing.T) {
 	t.Run("its store is away, too", func(t *testing.T) {
 		t.Parallel()
 		algorithm, url := startAlgorithm(t)
-		runner := startRunner(t, url, briefly, "--store-outage=300ms")
+		runner := startRunner(t, url, briefly, outage)
 		runner.await(saidReturned, 6)
 		signal(t, algorithm.cmd.Process.Pid, syscall.SIGKILL)
 		checkExit(t, "the algorithm", algorithm, killed)

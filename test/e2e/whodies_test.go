@@ -52,6 +52,8 @@ const (
 	briefly = "--patience=400ms" // a process that does not answer is soon killed
 	forever = "--patience=1h"    // no process is killed before the test has failed
 	four    = "--rollouts=4"
+	// outage of the store is longer than any of its answers takes on a busy machine.
+	outage = "--store-outage=3s"
 )
 
 func deaths() []death {
@@ -64,7 +66,8 @@ func deaths() []death {
 	}
 	return []death{
 		{name: "nobody", strategies: everywhere(), args: []string{"--rollouts=8"}},
-		{name: "the algorithm, well, an agent is deaf", strategies: everywhere(), args: []string{four, "--stuck=1", "--agent=deaf", briefly}},
+		// Its runner gives it up, and is not killed, however long that takes.
+		{name: "the algorithm, well, an agent is deaf", strategies: everywhere(), args: []string{four, "--stuck=1", "--agent=deaf", "--first=100ms"}},
 		{
 			name: "the algorithm, well, a runner process is frozen", strategies: processes,
 			args: []string{four, "--stuck=1", "--agent=freezes", briefly}, exit: 1, stderr: "signal: killed",
@@ -118,7 +121,7 @@ func deaths() []death {
 			},
 		},
 		{
-			name: "the server, killed", strategies: []string{external}, args: []string{"--store-outage=300ms", briefly}, exit: 1, storeDies: true,
+			name: "the server, killed", strategies: []string{external}, args: []string{outage, briefly}, exit: 1, storeDies: true,
 			happen: func(t *testing.T, p, server *started) {
 				p.await(saidReturned, 6)
 				signal(t, server.cmd.Process.Pid, syscall.SIGKILL)
