@@ -124,7 +124,7 @@ type dryRun struct {
 
 func (d *dryRun) Run(ctx context.Context, in agl.AlgorithmInput) error {
 	if d.learner.engine != nil {
-		if err := d.learner.serve(ctx, d.learner.fileWeights()); err != nil {
+		if err := d.learner.serveAll(ctx, d.learner.fileWeights()); err != nil {
 			return err
 		}
 	}

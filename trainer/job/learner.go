@@ -300,19 +300,8 @@ func (l *learner) serve(ctx context.Context, weights string) error {
 
 // roles are the agents in training, if the file has several.
 func (l *learner) roles(t algorithm.TrainingConfig) (trained []algorithm.Role) {
-	list := l.cfg.File.Roles
-	if len(list) == 0 {
-		return nil
-	}
-	names := make([]string, len(list))
-	for i, role := range list {
-		names[i] = role.ModelName
-	}
-	l.publishers = map[string]algorithm.Publisher{}
-	for i, p := range l.engine.Publishers(l.proxy, names, l.others()...) {
-		l.publishers[names[i]] = p
-	}
-	for i, role := range list {
+	l.publishRoles()
+	for i, role := range l.cfg.File.Roles {
 		if role.Frozen {
 			continue
 		}
@@ -324,21 +313,58 @@ func (l *learner) roles(t algorithm.TrainingConfig) (trained []algorithm.Role) {
 	return trained
 }
 
+// publishRoles makes the publishers of the agents, if the file has several.
+func (l *learner) publishRoles() {
+	list := l.cfg.File.Roles
+	if len(list) == 0 {
+		return
+	}
+	names := make([]string, len(list))
+	for i, role := range list {
+		names[i] = role.ModelName
+	}
+	l.publishers = map[string]algorithm.Publisher{}
+	for i, p := range l.engine.Publishers(l.proxy, names, l.others()...) {
+		l.publishers[names[i]] = p
+	}
+}
+
 // serveFrozen serves the first weights to the agents that are not trained.
 func (l *learner) serveFrozen(ctx context.Context, weights string) error {
 	for i, role := range l.cfg.File.Roles {
-		if !role.Frozen {
-			continue
+		if role.Frozen {
+			if err := l.serveRole(ctx, i, weights); err != nil {
+				return err
+			}
 		}
-		model := l.model()
-		model.Seed += uint64(i)
-		snapshot, err := l.engine.Snapshot(ctx, model, weights)
-		if err == nil {
-			err = l.publishers[role.ModelName].Publish(ctx, algorithm.Publication{Snapshot: snapshot, Version: "initial." + role.Name})
+	}
+	return nil
+}
+
+// serveAll serves the first weights to all agents.
+func (l *learner) serveAll(ctx context.Context, weights string) error {
+	if len(l.cfg.File.Roles) == 0 {
+		return l.serve(ctx, weights)
+	}
+	l.publishRoles()
+	for i := range l.cfg.File.Roles {
+		if err := l.serveRole(ctx, i, weights); err != nil {
+			return err
 		}
-		if err != nil {
-			return fmt.Errorf("agents.%s: %w", role.Name, err)
-		}
+	}
+	return nil
+}
+
+// serveRole serves weights to one of several agents; empty is a new model.
+func (l *learner) serveRole(ctx context.Context, i int, weights string) error {
+	role, model := l.cfg.File.Roles[i], l.model()
+	model.Seed += uint64(i)
+	snapshot, err := l.engine.Snapshot(ctx, model, weights)
+	if err == nil {
+		err = l.publishers[role.ModelName].Publish(ctx, algorithm.Publication{Snapshot: snapshot, Version: "initial." + role.Name})
+	}
+	if err != nil {
+		return fmt.Errorf("agents.%s: %w", role.Name, err)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/grpo"
 	"github.com/agl-go/agl/trainer/algorithms"
@@ -41,5 +42,24 @@ func TestAgents(t *testing.T) {
 	summary, ok := result.Summary.(algorithms.GRPOSummary)
 	if !ok || summary.Roles["critic"] == "" || summary.Roles["critic"] == result.Best.Weights || !strings.HasPrefix(result.Best.Weights, "tinker://") {
 		t.Errorf("weights %q and %q, want those of two models", result.Best.Weights, summary.Roles["critic"])
+	}
+}
+
+// TestAgentsDryRun: a dry run serves the models of all agents, those that are not trained, too.
+func TestAgentsDryRun(t *testing.T) {
+	t.Parallel()
+	cfg := grpoJob(t, runfile.Engine{Policy: &runfile.Policy{Config: tinySizes()}})
+	cfg.File.Agent.Process.Env = append(cfg.File.Agent.Process.Env, envModels+"=critic-model judge")
+	cfg.File.Roles = []runfile.Role{
+		{Role: algorithm.Role{Name: "judge", ModelName: "judge"}, Frozen: true},
+		{Role: algorithm.Role{Name: "solver", ModelName: "solver"}},
+		{Role: algorithm.Role{Name: "critic", ModelName: "critic-model"}},
+	}
+	trial, err := DryRun(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if trial.Outcome.Kind != agl.OutcomeOK || len(trial.Triplets) != 3 || trial.TripletsError != nil {
+		t.Errorf("outcome %+v with %d model calls, %v; want three that are answered", trial.Outcome, len(trial.Triplets), trial.TripletsError)
 	}
 }
