@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"os"
+	"strings"
 
 	"github.com/agl-go/agl/access"
 	"github.com/agl-go/agl/cmd/agl/internal/console"
@@ -45,7 +46,11 @@ func (c *serveCommand) run(ctx context.Context, out *console.Console) (err error
 	if err != nil {
 		return err
 	}
-	if err := out.Printf("model %s at %s/v1\n", trained.Name, c.URL(listener)); err != nil {
+	models := "model " + trained.Name
+	if len(trained.Others) > 0 {
+		models = "models " + strings.Join(append([]string{trained.Name}, trained.Others...), ", ")
+	}
+	if err := out.Printf("%s at %s/v1\n", models, c.URL(listener)); err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	mux := http.NewServeMux()

@@ -181,6 +181,8 @@ type Best struct {
 	// Weights is the engine's path of the last checkpoint; empty if nothing trains
 	// weights, and before the first checkpoint.
 	Weights string
+	// Agents are the weights of further agents, each with a model of its own, by name.
+	Agents map[string]string
 	// Prompts replace the prompts of the run file; nil keeps them.
 	Prompts agl.Resources
 	// Improved is true if Prompts are better than those of the run file, or if the

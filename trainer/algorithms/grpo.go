@@ -218,7 +218,7 @@ func (r *grpoRun) Result() Result {
 	sentence := fmt.Sprintf("%d steps, %s rollouts, %s tokens sampled in training.", s.Step, display.Count(int64(s.Totals.Rollouts)), display.Count(int64(s.Totals.Tokens)))
 	return Result{
 		Summary: GRPOSummary{summarize(s), s.Totals.Spans, s.Roles}, Report: reportTraining(sentence, s), Text: validationText(s),
-		Chart: passRateChart(r.outDir), Best: &Best{Weights: s.Weights, Improved: improved(s)}, Repeats: repeats(s),
+		Chart: passRateChart(r.outDir), Best: &Best{Weights: s.Weights, Agents: s.Roles, Improved: improved(s)}, Repeats: repeats(s),
 	}
 }
 

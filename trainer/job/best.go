@@ -36,10 +36,18 @@ type best struct {
 	Weights     string `json:"weights,omitzero"`
 	WeightsFile string `json:"weights_file,omitzero"`
 	Engine      string `json:"engine,omitzero"`
+	// Agents are the weights of the agents after the first, if the run has several, by name.
+	Agents map[string]agentWeights `json:"agents,omitzero"`
 	// Improved is true if the prompts are better than those of the run file, or if the
 	// weights earn more on the validation tasks than the first ones did; null if that
 	// is not known.
 	Improved agl.Null[bool] `json:"improved"`
+}
+
+// agentWeights are like those of best.
+type agentWeights struct {
+	Weights     string `json:"weights"`
+	WeightsFile string `json:"weights_file,omitzero"`
 }
 
 // bestPrompt is a prompt template in a file.
@@ -55,10 +63,17 @@ func (c Config) writeBest(folder *output.Folder, found *algorithms.Best) (err er
 		return nil
 	}
 	b := best{Weights: found.Weights, Improved: found.Improved}
+	file := func(weights string) string { return weightsFile(folder, weights) }
 	if e := c.File.Engine; e != nil && e.Tinker != nil && b.Weights != "" {
 		b.Engine = e.Tinker.Client.URL
-	} else {
-		b.WeightsFile = weightsFile(folder, found.Weights)
+		file = func(string) string { return "" }
+	}
+	b.WeightsFile = file(found.Weights)
+	for name, weights := range found.Agents {
+		if b.Agents == nil {
+			b.Agents = map[string]agentWeights{}
+		}
+		b.Agents[name] = agentWeights{weights, file(weights)}
 	}
 	defer func() {
 		if err != nil {
@@ -85,7 +100,7 @@ func (c Config) writeBest(folder *output.Folder, found *algorithms.Best) (err er
 			return err
 		}
 	}
-	return durable.WriteJSON(filepath.Join(dir, bestFile), b, jsontext.Multiline(true))
+	return durable.WriteJSON(filepath.Join(dir, bestFile), b, jsontext.Multiline(true), json.Deterministic(true))
 }
 
 // weightsFile is the file in which the embedded engine keeps a checkpoint, relative

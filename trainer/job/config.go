@@ -39,6 +39,8 @@ type Config struct {
 	// From is the folder of a run whose trained weights [DryRun] uses; empty means the
 	// first weights.
 	From string
+	// agents are the weights in From of the agents after the first, by name.
+	agents map[string]string
 
 	// Role is this process's part; empty means both. The role runner has no output
 	// folder: it runs agents on the rollouts of a store.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"sync/atomic"
 
@@ -45,6 +46,7 @@ type learner struct {
 	stored     *tracker.Run                   // nil before Start, and if the store keeps no runs
 	began      atomic.Bool                    // Run was called, which closes stored
 	ended      atomic.Bool                    // Run has returned
+	first      string                         // the first weights; empty is a new model
 	run        algorithms.Run                 // nil before it is built
 	publishers map[string]algorithm.Publisher // of the models of several agents, by name
 	enqueued   atomic.Bool                    // the algorithm has rollouts
@@ -114,6 +116,7 @@ func (l *learner) learn(ctx context.Context, in agl.AlgorithmInput, trackers *tr
 	if err != nil {
 		return err
 	}
+	l.first = weights
 	a := l.cfg.File.Algorithm
 	parts := l.parts(weights, in.InitialResources)
 	parts.RunConfig.OnMetrics = func(ctx context.Context, line []byte) {
@@ -341,6 +344,24 @@ func (l *learner) serveFrozen(ctx context.Context, weights string) error {
 	return nil
 }
 
+// best adds the weights of the agents that are not trained to those of the run.
+func (l *learner) best(found *algorithms.Best) *algorithms.Best {
+	if found == nil || found.Weights == "" || l.first == "" {
+		return found
+	}
+	all := *found
+	all.Agents = maps.Clone(found.Agents)
+	for _, role := range l.cfg.File.Roles {
+		if role.Frozen {
+			if all.Agents == nil {
+				all.Agents = map[string]string{}
+			}
+			all.Agents[role.Name] = l.first
+		}
+	}
+	return &all
+}
+
 // serveAll serves the first weights to all agents.
 func (l *learner) serveAll(ctx context.Context, weights string) error {
 	if len(l.cfg.File.Roles) == 0 {
@@ -359,7 +380,7 @@ func (l *learner) serveAll(ctx context.Context, weights string) error {
 func (l *learner) serveRole(ctx context.Context, i int, weights string) error {
 	role, model := l.cfg.File.Roles[i], l.model()
 	model.Seed += uint64(i)
-	snapshot, err := l.engine.Snapshot(ctx, model, weights)
+	snapshot, err := l.engine.Snapshot(ctx, model, cmp.Or(l.cfg.agents[role.Name], weights))
 	if err == nil {
 		err = l.publishers[role.ModelName].Publish(ctx, algorithm.Publication{Snapshot: snapshot, Version: "initial." + role.Name})
 	}

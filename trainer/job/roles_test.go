@@ -1,7 +1,12 @@
 package job
 
 import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,6 +14,7 @@ import (
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/grpo"
 	"github.com/agl-go/agl/trainer/algorithms"
+	"github.com/agl-go/agl/trainer/engine"
 	"github.com/agl-go/agl/trainer/runfile"
 )
 
@@ -62,4 +68,82 @@ func TestAgentsDryRun(t *testing.T) {
 	if trial.Outcome.Kind != agl.OutcomeOK || len(trial.Triplets) != 3 || trial.TripletsError != nil {
 		t.Errorf("outcome %+v with %d model calls, %v; want three that are answered", trial.Outcome, len(trial.Triplets), trial.TripletsError)
 	}
+}
+
+// TestAgentsServed: what was trained is served for each agent, also for one that keeps the first weights, and a dry run gets it, too.
+func TestAgentsServed(t *testing.T) {
+	t.Parallel()
+	cfg := grpoJob(t, runfile.Engine{Policy: &runfile.Policy{Config: tinySizes()}})
+	demos := filepath.Join(filepath.Dir(cfg.Source.Path), "demos.jsonl")
+	if err := os.WriteFile(demos, []byte(`{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg.File.Engine.Policy.WarmStart = &engine.WarmStart{Path: demos, Steps: 2, Batch: 1}
+	cfg.File.Agent.Process.Env = append(cfg.File.Agent.Process.Env, envModels+"=critic-model judge")
+	cfg.File.Roles = []runfile.Role{
+		{Role: algorithm.Role{Name: "judge", ModelName: "judge"}, Frozen: true},
+		{Role: algorithm.Role{Name: "solver", ModelName: "solver"}},
+		{Role: algorithm.Role{Name: "critic", ModelName: "critic-model", Schedule: algorithm.Schedule{Peak: 0.01, Floor: 0.01}}},
+	}
+	cfg.Source.Text = []byte(`
+agent: {command: [agent]}
+agents: {judge: {train: false}, solver: {}, critic: {model: critic-model, learning_rate: 0.01}}
+engine: {policy: {layers: 1, dim: 16, heads: 1, ff: 16, warm_start: {file: demos.jsonl}}}
+data: {train: tasks.jsonl}
+algorithm: {grpo: {steps: 4}}
+`)
+	result := runJob(t, cfg)
+	before := filesOf(t, result.Output)
+	trained, err := OpenTrained(t.Context(), result.Output, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := trained.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	if trained.Name != "solver" || !slices.Equal(trained.Others, []string{"judge", "critic-model"}) {
+		t.Errorf("the models are %q and %q", trained.Name, trained.Others)
+	}
+	summary := result.Summary.(algorithms.GRPOSummary) //nolint:forcetypeassert // it panics
+	said := map[string]bool{}
+	for model, weights := range map[string]string{
+		"solver": result.Best.Weights, "critic-model": summary.Roles["critic"], "judge": result.Best.Agents["judge"],
+	} {
+		if err := trained.engine.Serve(t.Context(), weights, "checkpoint"); err != nil {
+			t.Fatalf("%s: %v", model, err)
+		}
+		var both [2]string
+		for i, version := range []string{model, "checkpoint"} {
+			logprobs, err := trained.engine.Logprobs(t.Context(), version, []int32{1, 2, 3})
+			if err != nil {
+				t.Fatal(err)
+			}
+			both[i] = fmt.Sprint(logprobs)
+		}
+		if both[0] != both[1] || said[both[0]] {
+			t.Errorf("%s says %s, its checkpoint %s, and others %v; want what no other does", model, both[0], both[1], said)
+		}
+		said[both[0]] = true
+	}
+	cfg.From = result.Output
+	if trial, err := DryRun(t.Context(), cfg); err != nil || len(trial.Triplets) != 3 {
+		t.Errorf("a dry run: %+v, %v", trial, err)
+	}
+	if after := filesOf(t, result.Output); !slices.Equal(before, after) {
+		t.Errorf("files of the run: %q before, %q after", before, after)
+	}
+}
+
+// filesOf are the files of a folder.
+func filesOf(t *testing.T, folder string) (files []string) {
+	t.Helper()
+	if err := filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+		files = append(files, path)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return files
 }

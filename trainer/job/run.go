@@ -302,6 +302,7 @@ func (r *localRun) finish(ctx context.Context, failure error) (*Result, error) {
 	result := r.newResult()
 	if r.learner != nil && r.learner.ended.Load() && r.learner.run != nil { // it may have been left running
 		result.Result = r.learner.run.Result()
+		result.Best = r.learner.best(result.Best)
 	}
 	result.Diverged = errors.Is(failure, tinker.ErrUseless)
 	if r.failed != nil {

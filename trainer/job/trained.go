@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/trainer/engine"
 	"github.com/agl-go/agl/trainer/output"
 	"github.com/agl-go/agl/trainer/runfile"
@@ -30,17 +31,25 @@ func (c Config) from(folder string) (Config, error) {
 	case e.Policy != nil:
 		p := *e.Policy
 		p.Config.Base, p.WarmStart = filepath.Join(folder, b.WeightsFile), nil
+		if b.Agents != nil {
+			p.Config.Dir = filepath.Join(folder, weightsDir)
+		}
 		e.Policy = &p
 	}
 	file.Engine = &e
 	c.File = &file
+	c.agents = map[string]string{}
+	for name, w := range b.Agents {
+		c.agents[name] = w.Weights
+	}
 	return c, nil
 }
 
 // Trained is a chat server of the model that a run has trained.
 type Trained struct {
-	// Name is the model to request.
-	Name string
+	// Name is the model to request. Others are those of further agents.
+	Name   string
+	Others []string
 	// Handler serves it under /v1, like OpenAI's API.
 	Handler http.Handler
 
@@ -60,14 +69,26 @@ func OpenTrained(ctx context.Context, folder string, cfg Config) (_ *Trained, er
 	}
 	t := &Trained{Name: e.Model().Name, Handler: e.Handler(), engine: e}
 	l := learner{cfg: cfg, engine: e}
-	snapshot, err := e.Snapshot(ctx, l.model(), l.fileWeights())
-	if err == nil {
-		err = e.Serve(ctx, snapshot, t.Name)
+	err = t.serve(ctx, l.model(), l.fileWeights(), t.Name)
+	for _, role := range cfg.File.Roles {
+		if weights := cfg.agents[role.Name]; weights != "" && err == nil {
+			t.Others = append(t.Others, role.ModelName)
+			err = t.serve(ctx, l.model(), weights, role.ModelName)
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, t.Close(context.WithoutCancel(ctx)))
 	}
 	return t, nil
+}
+
+// serve serves weights under the name of a model.
+func (t *Trained) serve(ctx context.Context, p tinker.CreateModelParams, weights, name string) error {
+	snapshot, err := t.engine.Snapshot(ctx, p, weights)
+	if err != nil {
+		return err
+	}
+	return t.engine.Serve(ctx, snapshot, name)
 }
 
 // trained returns the configuration of the run in a folder, with the weights that it
