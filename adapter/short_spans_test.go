@@ -156,8 +156,8 @@ func TestShortSpansGiveTheSame(t *testing.T) {
 		sameOfBoth(rt, s, query, page.Items, adapter.ProxyTriplets{KeepWithoutTokens: true})
 		sameOfBoth(rt, s, query, page.Items, adapter.Trajectories{Source: adapter.TracerTriplets{}, Keep: func(c adapter.Call) bool { return c.Version != "1" }})
 	})
-	// A third of the values continue an earlier one on the average of many seeds, half as many with an unlucky seed.
-	if continued < values/8 {
+	// A third of the values continue an earlier one on the average of many histories. Of the 20 of a short test, one run in 800 has fewer than an eighth.
+	if !testing.Short() && continued < values/8 {
 		t.Errorf("%d of %d values continue an earlier one: the test tests little", continued, values)
 	}
 }
