@@ -39,7 +39,11 @@ func (f projectsFlag) place(own *flags.Database, gateway bool) (err error) {
 		return errors.New("--projects and --gateway: give one of them, the API of Agent-lightning v1.0 has one store")
 	}
 	own.Name = f.Projects
-	if !strings.Contains(f.Projects, "://") {
+	switch kind, rest, named := strings.Cut(f.Projects, ":"); {
+	case named && (kind == "postgres" || kind == "postgresql"):
+	case named && (kind == string(store.SQLite) || kind == string(store.Memory) || strings.HasPrefix(rest, "//")): // as for --db; not quoted, since it may have a password
+		return fmt.Errorf("--projects: got a name that begins with %s:, must be a directory such as /var/lib/agl, or postgres://USER@HOST/DATABASE", kind)
+	default:
 		own.Name = string(store.SQLite) + ":" + filepath.Join(f.Projects, "agl.db")
 	}
 	if own.DSN, err = store.ParseDSN(own.Name); err != nil {
@@ -56,7 +60,10 @@ func (f projectsFlag) makeDir(own flags.Database) error {
 	if f.Projects == "" || own.Kind != store.SQLite {
 		return nil
 	}
-	return os.MkdirAll(filepath.Join(f.Projects, "p"), ownerOnly)
+	if err := os.MkdirAll(filepath.Join(f.Projects, "p"), ownerOnly); err != nil {
+		return fmt.Errorf("--projects: %w", err)
+	}
+	return nil
 }
 
 // dsn returns the name of the database of a project.
