@@ -339,9 +339,16 @@ func (r *trainingRun) warn(report StepReport) {
 	}
 }
 
-// warningsOf returns the warnings about a role, given what its steps have earned before.
+// warningsOf returns the warnings about a role, given what its steps have earned before. The first has no name here.
 func (r *trainingRun) warningsOf(role string, report StepReport) []algorithm.Warning {
-	before := r.earned[role] || r.session.Before != nil && r.session.Before.RewardMean > 0
+	before := r.earned[role]
+	if v := r.session.Before; v != nil {
+		mean, i := v.RewardMean, max(slices.IndexFunc(r.roles, func(t *trainee) bool { return t.name == role }), 0)
+		if own, ok := v.Dimensions[r.roles[i].reward]; ok {
+			mean = own
+		}
+		before = before || mean > 0
+	}
 	r.earned[role] = r.earned[role] || report.RewardMean > 0
 	return warnings(report, before)
 }

@@ -236,6 +236,21 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+// A role that has never earned anything is told apart from one that has become worse by its own dimension of the reward.
+func TestWarningsOfRoles(t *testing.T) {
+	t.Parallel()
+	r := trainingRun{
+		session: &algorithm.Session{Before: &algorithm.Report{RewardMean: 0.5, Dimensions: map[string]float64{"answer": 0.5, "verdict": 0}}},
+		roles:   []*trainee{{name: "solver", reward: "answer"}, {name: "critic", reward: "verdict"}}, earned: map[string]bool{},
+	}
+	nothing := StepReport{Step: 2, Groups: 1, GroupsSkipped: 1, Rollouts: 4, Calls: 4}
+	for role, want := range map[string]string{"": "and earlier ones were not", "critic": "give it demonstrations"} {
+		if list := r.warningsOf(role, nothing); len(list) != 1 || !strings.Contains(list[0].Message, want) {
+			t.Errorf("role %q: %v, want %q", role, list, want)
+		}
+	}
+}
+
 func TestLogprobGap(t *testing.T) {
 	t.Parallel()
 	d, _ := datum(trajectory(), 1, []float32{1, 1})
