@@ -102,12 +102,13 @@ func TestTrainOnAnEngineElsewhere(t *testing.T) {
 	startTrain(t, runFile(t, agentAsks, tasks, "engine: {policy: {layers: 1, dim: 16, heads: 1, ff: 16}}\n"+algorithm), "--output", whole).end(t, 0)
 	want := facts(t, filepath.Join(whole, "metrics.jsonl"))
 
-	begin := func(t *testing.T) (s *policyServer, run *train, output string) {
+	begin := func(t *testing.T) (s *policyServer, run *train, output string, leave func()) {
 		t.Helper()
 		s = startPolicy(t, process.Dir(t), "")
 		file := runFile(t, agentAsks, tasks, fmt.Sprintf("engine: {tinker: {base_url: %q, model: agl-policy, chat: characters, retry_for: 500ms}}\n%s", s.url, algorithm))
 		output = filepath.Join(process.Dir(t), "out")
-		return s, startTrain(t, file, "--output", output), output
+		leave = stayAt(t, file, filepath.Join(output, "metrics.jsonl"), middle)
+		return s, startTrain(t, file, "--output", output), output, leave
 	}
 	check := func(t *testing.T, s *policyServer, output string) {
 		t.Helper()
@@ -125,18 +126,20 @@ func TestTrainOnAnEngineElsewhere(t *testing.T) {
 
 	t.Run("left alone", func(t *testing.T) {
 		t.Parallel()
-		s, run, output := begin(t)
+		s, run, output, leave := begin(t)
+		leave()
 		run.end(t, 0)
 		check(t, s, output)
 	})
 	t.Run("interrupted", func(t *testing.T) {
 		t.Parallel()
-		s, run, output := begin(t)
+		s, run, output, leave := begin(t)
 		reach(t, output)
 		if err := run.cmd.Process.Signal(os.Interrupt); err != nil {
 			t.Fatal(err)
 		}
 		run.end(t, 130)
+		leave()
 		if s.has(t, output) {
 			t.Error("the engine still has the model of a run that was interrupted")
 		}
@@ -145,9 +148,10 @@ func TestTrainOnAnEngineElsewhere(t *testing.T) {
 	})
 	t.Run("killed", func(t *testing.T) {
 		t.Parallel()
-		s, run, output := begin(t)
+		s, run, output, leave := begin(t)
 		reach(t, output)
 		s.kill(t)
+		leave()
 		run.end(t, 1)
 		if said := run.said(t); !strings.Contains(said, " train --resume ") || !strings.Contains(said, s.url) {
 			t.Errorf("it does not say what happened, or how to go on:\n%s", said)

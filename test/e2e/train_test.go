@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"net/http"
@@ -29,17 +30,14 @@ const envAgent = "AGL_E2E_AGENT"
 
 // The kinds of agents.
 const (
-	agentCounts = "counts" // rewards the number of the task; from task middle on, not while the run has middleFile
+	agentCounts = "counts" // rewards the number of the task
 	agentAsks   = "asks"   // asks the model, and rewards certain replies
 	agentHangs  = "hangs"  // has a child in a session of its own, and never ends
 )
 
-// A run of agents that count stays in its middle, to be killed there, while its
-// folder has this file.
-const (
-	middle     = 60
-	middleFile = "middle"
-)
+// middleFile names the metrics of a run and a number of their lines: while its folder has this file, a run that has got so far
+// stays there, to be killed there.
+const middleFile = "middle"
 
 // stdioTask is the line that a kept process gets.
 type stdioTask struct {
@@ -68,6 +66,9 @@ func agent(kind string) error {
 }
 
 func work(kind string, t stdioTask) (reward float64, err error) {
+	if err := whileInMiddle(filepath.Join(os.Getenv("PIDS"), middleFile)); err != nil {
+		return 0, err
+	}
 	switch kind {
 	case agentAsks:
 		reply, err := ask(t)
@@ -87,27 +88,48 @@ func work(kind string, t stdioTask) (reward float64, err error) {
 		<-never
 		return 0, nil
 	default:
-		if t.Task.N >= middle {
-			if err := whileFile(filepath.Join(os.Getenv("PIDS"), middleFile)); err != nil {
-				return 0, err
-			}
-		}
 		return float64(t.Task.N%5) / 4, nil
 	}
 }
 
-// whileFile returns when there is no such file. It polls, because the test is another
-// process.
-func whileFile(path string) error {
+// whileInMiddle returns when there is no such middleFile, or the metrics have fewer lines than it says. It polls, because the
+// test is another process.
+func whileInMiddle(path string) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		file, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		var lines int
+		var metrics string
+		if _, err := fmt.Sscan(string(file), &lines, &metrics); err != nil {
+			return err
+		}
+		if got, err := os.ReadFile(metrics); bytes.Count(got, []byte("\n")) < lines {
 			return nil
 		} else if err != nil {
 			return err
 		}
 		<-tick.C
+	}
+}
+
+// stayAt writes the middleFile of a run that is to be started. leave removes it.
+func stayAt(t *testing.T, runFile, metrics string, lines int) (leave func()) {
+	t.Helper()
+	path := filepath.Join(filepath.Dir(runFile), middleFile)
+	if err := os.WriteFile(path, fmt.Appendln(nil, lines, metrics), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -282,15 +304,11 @@ algorithm: {grpo: {steps: 9, prompts_per_step: 3, group_size: 4, checkpoint_ever
 			whole, killed := filepath.Join(process.Dir(t), "whole"), filepath.Join(process.Dir(t), "killed")
 			startTrain(t, file, "--output", whole).end(t, 0)
 
-			hold := filepath.Join(filepath.Dir(file), middleFile)
-			if err := os.WriteFile(hold, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			metrics := filepath.Join(killed, "metrics.jsonl")
+			leave := stayAt(t, file, metrics, test.kill)
 			first := startTrain(t, file, "--output", killed)
-			first.killWhen(t, filepath.Join(killed, "metrics.jsonl"), test.kill)
-			if err := os.Remove(hold); err != nil {
-				t.Fatal(err)
-			}
+			first.killWhen(t, metrics, test.kill)
+			leave()
 			second := startTrain(t, file, "--output", killed)
 			second.end(t, 1)
 			if said := second.said(t); !strings.Contains(said, "not finished; resume it with --resume") {
@@ -298,7 +316,7 @@ algorithm: {grpo: {steps: 9, prompts_per_step: 3, group_size: 4, checkpoint_ever
 			}
 			startTrain(t, "--resume", killed).end(t, 0)
 
-			want, got := facts(t, filepath.Join(whole, "metrics.jsonl")), facts(t, filepath.Join(killed, "metrics.jsonl"))
+			want, got := facts(t, filepath.Join(whole, "metrics.jsonl")), facts(t, metrics)
 			if !slices.Equal(want, got) {
 				t.Errorf("a run left alone:\n%s\nkilled and resumed:\n%s", strings.Join(want, ""), strings.Join(got, ""))
 			}
