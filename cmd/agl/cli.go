@@ -168,7 +168,7 @@ func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
 		kong.Exit(func(code int) { panic(&helpShownError{code: code}) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.Help(func(options kong.HelpOptions, ctx *kong.Context) error {
-			if err := kong.DefaultHelpPrinter(options, ctx); err != nil { // kong would take it for an error of the command line
+			if err := errors.Join(nameProgram(ctx.Model, programName()), kong.DefaultHelpPrinter(options, ctx)); err != nil { // kong would take it for an error of the command line
 				panic(&helpShownError{code: 1, err: &console.OutputError{Err: err}})
 			}
 			return nil

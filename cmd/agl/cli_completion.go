@@ -86,7 +86,7 @@ func bashCompletion(root *kong.Node) string {
   COMPREPLY=($(compgen -P "$before" -W "$words" -- "$cur"))
 }
 _agl_paths='` + paths.String() + `'
-complete -o default -F _agl agl
+complete -o default -F _agl ` + programName() + `
 `
 }
 
@@ -111,7 +111,7 @@ func fishCompletion(root *kong.Node) string {
 	}
 	var walk func(n *kong.Node, path string)
 	walk = func(n *kong.Node, path string) {
-		here := "complete -c agl -n " + quote(strings.TrimSpace("__agl_at "+path))
+		here := "complete -c " + programName() + " -n " + quote(strings.TrimSpace("__agl_at "+path))
 		for _, child := range n.Children {
 			below := strings.TrimSpace(path + " " + child.Name)
 			fmt.Fprintf(&lines, "%s -a %s -d %s\n", here, child.Name, quote(child.Help))

@@ -37,3 +37,22 @@ func describeCommands(app *kong.Application) error {
 	}
 	return err
 }
+
+// nameProgram makes help name the program as a person types it.
+func nameProgram(app *kong.Application, name string) error {
+	commands := make([]string, len(app.Children))
+	for i, child := range app.Children {
+		commands[i] = child.Name
+	}
+	own := regexp.MustCompile(`\b` + app.Name + `( (?:` + strings.Join(commands, "|") + `)\b|\.fish\b)`)
+	app.Name = name
+	return kong.Visit(app, func(node kong.Visitable, next kong.Next) error {
+		switch node := node.(type) {
+		case *kong.Node:
+			node.Help, node.Detail = own.ReplaceAllString(node.Help, name+"$1"), own.ReplaceAllString(node.Detail, name+"$1")
+		case *kong.Value:
+			node.Help = own.ReplaceAllString(node.Help, name+"$1")
+		}
+		return next(nil)
+	})
+}
