@@ -101,6 +101,7 @@ func (a *Online) Needs() Needs {
 	if needs.Demonstrations = a.demos; a.demos != "" {
 		needs.Losses = append(needs.Losses, tinker.CrossEntropy)
 	}
+	needs.Roles = false
 	needs.NoTasks, needs.Sessions = true, a.release != nil
 	needs.Divergence = a.release != nil && slices.ContainsFunc(a.release.Gates.Guards, func(g release.Guard) bool { return g.Metric == release.MetricKL })
 	return needs

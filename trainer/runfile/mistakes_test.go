@@ -165,7 +165,9 @@ func TestOneMistake(t *testing.T) {
 		agent + data + train + tiny + "proxy: {model: x}\nagents: {a: {}}":                                  "f:5: proxy.model: given together with agents, which name their models themselves",
 		agent + data + train + tiny + "proxy: {models: [{name: a, base_url: 'http://x'}]}\nagents: {a: {}}": "f:6: agents.a: its model is a, a name in proxy.models, must be another",
 		agent + data + base + tiny + "agents: {a: {}}":                                                      "f:5: agents: baseline does not train several agents, grpo does",
-		agent + data + train + "engine: {policy: {}, tinker: {" + at + "chat: characters}}":                 "f:4: engine: got policy and tinker, must be one of them",
+		tiny + "algorithm: {online: {}}\nproxy: {sessions: {idle_timeout: 1m}}\nagents: {a: {}}":            "f:4: agents: online does not train several agents, grpo does",
+		agent + data + tiny + "algorithm: {grpo: {steps: 1, kl: {coefficient: 1, reference: 'tinker://a/weights/b'}}}\nagents: {a: {}, b: {}}": "f:4: algorithm.grpo.kl.reference: given together with several agents that are trained, must be left out: the reference of each is the weights that it begins with",
+		agent + data + train + "engine: {policy: {}, tinker: {" + at + "chat: characters}}":                                                    "f:4: engine: got policy and tinker, must be one of them",
 	} {
 		_, err := runfile.Parse("f", []byte(file), "testdata", runfile.Options{})
 		got := "nothing"

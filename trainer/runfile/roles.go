@@ -41,6 +41,10 @@ func (d *draft) checkRoles(s *yamlfile.Scope) {
 	if s.Given("proxy.model") {
 		s.Failf("proxy.model", "given together with agents, which name their models themselves")
 	}
+	trained := slices.DeleteFunc(slices.Clone(f.Roles), func(r Role) bool { return r.Frozen })
+	if s.Given("algorithm.grpo.kl.reference") && len(trained) > 1 {
+		s.Failf("algorithm.grpo.kl.reference", "given together with several agents that are trained, must be left out: the reference of each is the weights that it begins with")
+	}
 	for i, r := range f.Roles {
 		same := func(other Role) bool { return other.ModelName == r.ModelName }
 		switch {
