@@ -254,7 +254,8 @@ func Misplaced(line string) string {
 }
 
 // CallForm says how an agent's model calls are recorded.
-const CallForm = "the agent must call the model at the address that it is given: $OPENAI_BASE_URL, with $OPENAI_API_KEY and $OPENAI_MODEL"
+const CallForm = "the agent must call the model at the address that it is given: $OPENAI_BASE_URL, with $OPENAI_API_KEY and $OPENAI_MODEL; " +
+	"an agent in Go has all three from task.LLM()"
 
 // unrewarded says that n rollouts of a kind, which are all, have no usable reward.
 func (c *uselessCheck) unrewarded(kind string, n int) error {

@@ -65,7 +65,7 @@ func TestUselessRun(t *testing.T) {
 		}), agl.AlgorithmFunc(validateThenTrain), 3, nil, "no training rollout has a usable reward: 3 of 3 are without\n  ValueError: boom ×3, first in ro-…\nvalidation rollouts have rewards, but teach nothing"},
 		"few without reward": {mute, agl.AlgorithmFunc(onePass), 2, nil, "2 of 2 are without"},
 		"none is needed":     {mute, agl.AlgorithmFunc(onePass), 30, func(c *trainer.Config) { c.Unrewarded = true }, ""},
-		"no call":            {rewarded, callLearner{}, 30, nil, "no model call was recorded in 20 rollouts, and the algorithm learns from the calls"},
+		"no call":            {rewarded, callLearner{}, 30, nil, "no model call was recorded in 20 rollouts, and the algorithm learns from the calls: …; an agent in Go has all three from task.LLM()"},
 		"few without a call": {rewarded, callLearner{}, 1, nil, "no model call was recorded in 1 rollouts"},
 		"an error": {agl.AgentFunc(func(context.Context, agl.Task) (agl.Result, error) {
 			return agl.Result{}, errors.New("boom\nValueError: boom")
