@@ -113,7 +113,7 @@ func TestReleases(t *testing.T) {
 			t.Errorf("%s was answered by %s: the metadata are %s", name, who, stored.Metadata)
 		}
 	}
-	if counts["support"] < 15 || counts["support-v2"] < 15 {
+	if counts["support"] < 12 || counts["support-v2"] < 12 { // by chance once in a million runs
 		t.Errorf("the sessions were served by %v, want about half each", counts)
 	}
 	for _, user := range []string{"ada", "bob", "eve"} { // a user gets the same in every session
@@ -198,7 +198,7 @@ func TestRollbackUnderStreams(t *testing.T) {
 		rest           *bufio.Reader
 	}
 	var streams []stream
-	for n := range 16 {
+	for n := range 20 {
 		s := stream{session: fmt.Sprint("chat-", n)}
 		q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.URL+completions, strings.NewReader(`{"model":"support","stream":true,"messages":[{"role":"user","content":"hi"}]}`))
 		if err != nil {
