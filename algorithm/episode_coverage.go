@@ -62,21 +62,25 @@ func unknownLogprobs(trajectories []adapter.Trajectory) (calls []adapter.Call, l
 // would be the same. If only some cannot, it logs their rollouts, which the caller masks.
 func CheckCoverage(ctx context.Context, period string, list []Coverage, logger *slog.Logger) error {
 	calls, missing := 0, 0
-	var incomplete []Coverage
 	for _, c := range list {
 		calls += c.Calls
 		missing += c.Missing
-		if c.Missing > 0 {
-			incomplete = append(incomplete, c)
-		}
 	}
 	if missing > 0 && missing == calls {
+		first := list[slices.IndexFunc(list, func(c Coverage) bool { return c.Missing > 0 })]
 		return agl.Errorf(agl.CodeIllegalState, "all %d model calls of the %s were recorded without %s (the first is span %q of rollout %q); training needs a backend that returns token ids and log-probabilities, and agents that call it through the proxy",
-			calls, period, incomplete[0].What, incomplete[0].First.SpanID, incomplete[0].RolloutID)
+			calls, period, first.What, first.First.SpanID, first.RolloutID)
 	}
-	for _, c := range incomplete {
-		logger.WarnContext(ctx, "model calls cannot be trained on; the rollout is masked",
-			"rollout_id", c.RolloutID, "calls", c.Calls, "missing", c.Missing, "what", c.What, "span_id", c.First.SpanID)
-	}
+	LogCoverage(ctx, list, logger)
 	return nil
+}
+
+// LogCoverage logs the rollouts with calls that cannot be trained on, which the caller masks.
+func LogCoverage(ctx context.Context, list []Coverage, logger *slog.Logger) {
+	for _, c := range list {
+		if c.Missing > 0 {
+			logger.WarnContext(ctx, "model calls cannot be trained on; the rollout is masked",
+				"rollout_id", c.RolloutID, "calls", c.Calls, "missing", c.Missing, "what", c.What, "span_id", c.First.SpanID)
+		}
+	}
 }

@@ -39,7 +39,8 @@ type liveFeeder struct {
 	cfg       Config
 	collector collector
 	position  livePosition
-	next      livePosition // after the batch that is being trained on
+	next      livePosition         // after the batch that is being trained on
+	bare      []algorithm.Coverage // of the latest rollouts, as long as none of them can be trained on
 }
 
 func newLive(c collector, position jsontext.Value) (*liveFeeder, error) {
@@ -228,7 +229,25 @@ func (l *liveFeeder) read(ctx context.Context, rollouts []agl.CollectedRollout, 
 		}
 		samples[i] = s
 	}
-	return samples, algorithm.CheckCoverage(ctx, "step", coverage, l.cfg.Logger)
+	return samples, l.check(ctx, coverage)
+}
+
+// check returns an error if no call can be trained on in as many rollouts as a step has. A batch may have one rollout only, which is no
+// reason to end a run.
+func (l *liveFeeder) check(ctx context.Context, coverage []algorithm.Coverage) error {
+	for _, c := range coverage {
+		switch {
+		case c.Missing < c.Calls:
+			l.bare = nil
+		case c.Calls > 0:
+			l.bare = append(l.bare, c)
+		}
+	}
+	if len(l.bare) >= l.cfg.Live.Rollouts {
+		return algorithm.CheckCoverage(ctx, "step", l.bare, l.cfg.Logger)
+	}
+	algorithm.LogCoverage(ctx, coverage, l.cfg.Logger)
+	return nil
 }
 
 // expect returns the baseline of a rollout, or nil if too few rollouts came before it, and then

@@ -1,6 +1,8 @@
 package grpo
 
 import (
+	"errors"
+	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
@@ -248,6 +250,21 @@ func TestWarningsOfRoles(t *testing.T) {
 		if list := r.warningsOf(role, nothing); len(list) != 1 || !strings.Contains(list[0].Message, want) {
 			t.Errorf("role %q: %v, want %q", role, list, want)
 		}
+	}
+}
+
+// TestLiveCoverage: a run that learns from users ends when as many rollouts as a step has were recorded without tokens, not by one of them.
+func TestLiveCoverage(t *testing.T) {
+	t.Parallel()
+	l := liveFeeder{cfg: Config{Live: &Live{Rollouts: 3}, RunConfig: algorithm.RunConfig{Logger: slog.New(slog.DiscardHandler)}}}
+	bare := algorithm.Coverage{RolloutID: "ro-1", Calls: 2, Missing: 2, What: "token ids"}
+	for i, batch := range [][]algorithm.Coverage{{bare, bare}, {{Calls: 2, Missing: 1}}, {bare}, {{}}, {bare}} {
+		if err := l.check(t.Context(), batch); err != nil {
+			t.Errorf("batch %d: %v", i, err)
+		}
+	}
+	if err := l.check(t.Context(), []algorithm.Coverage{bare}); !errors.Is(err, agl.ErrIllegalState) || !strings.Contains(err.Error(), "all 6 model calls of the step were recorded without token ids") {
+		t.Errorf("the third rollout in a row without tokens: %v", err)
 	}
 }
 
