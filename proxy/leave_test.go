@@ -216,6 +216,41 @@ func TestLeavesBeforeTheSequence(t *testing.T) {
 	}
 }
 
+// An agent that leaves as soon as it has the status of an error, without reading the body, has met that error all the same.
+func TestLeavesAtTheStatus(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		status int
+		body   string
+		want   agl.OutcomeKind
+	}{
+		"context overflow": {400, `{"error":{"message":"too long","code":"context_length_exceeded"}}`, agl.OutcomeContextOverflow},
+		"rate limit":       {429, `{"error":{"message":"too many"}}`, agl.OutcomeModelError},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p, store := plugged(t, func(*http.Request) (*http.Response, error) { return respond(tt.status, nil, tt.body), nil }, nil, "backend")
+				store.reserve = func() error {
+					time.Sleep(3 * time.Second)
+					return nil
+				}
+				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, context.Canceled)
+				defer cancel()
+				r := httptest.NewRequestWithContext(ctx, http.MethodPost, attemptPath, strings.NewReader(hello))
+				if !aborts(func() { p.ServeHTTP(httptest.NewRecorder(), r) }) {
+					t.Error("not broken off")
+				}
+				closed(t, p)
+				calls := store.calls()
+				if len(calls) != 1 || attribute(t, &calls[0], record.AttrDelivered) != "false" || attribute(t, &calls[0], record.AttrOutcome) != string(tt.want) {
+					t.Errorf("recorded as %+v", calls)
+				}
+			})
+		})
+	}
+}
+
 // A stream is whole once the event that ends it has come, however its connection ends, and also if it does not for long.
 func TestBreaksOffAfterTheEnd(t *testing.T) {
 	t.Parallel()

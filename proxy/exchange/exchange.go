@@ -370,6 +370,9 @@ func (x *Exchange) end(ctx context.Context, c *call, err error) {
 		in.Outcome = agl.OutcomeModelError
 		in.Fail(record.SourceGateway, err.Error())
 	case ctx.Err() != nil || errors.Is(err, errAgentGone):
+		if in.Outcome == "" { // the agent may have left because of the status, without reading the body
+			in.Outcome = modelerror.Outcome(in.Status, in.Reply).Kind
+		}
 		in.Fail(record.SourceGateway, errAgentGone.Error())
 	default:
 		in.Outcome = agl.OutcomeModelError
