@@ -135,7 +135,7 @@ store: {listen: "127.0.0.1:0"}
 algorithm:
   online:
     steps: 5
-    rollouts: 32
+    rollouts: 96
     warm: 4
     max_staleness: 3
     learning_rate: 0.05
