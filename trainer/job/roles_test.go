@@ -18,9 +18,9 @@ import (
 	"github.com/agl-go/agl/trainer/runfile"
 )
 
-// TestAgents: two agents learn, a third keeps its weights, and all are served by one engine.
-func TestAgents(t *testing.T) {
-	t.Parallel()
+// agentsJob is a job of three agents, each with a model of its own: a judge that is not trained, a solver and a critic.
+func agentsJob(t *testing.T) Config {
+	t.Helper()
 	cfg := grpoJob(t, runfile.Engine{Policy: &runfile.Policy{Config: tinySizes()}})
 	cfg.File.Agent.Process.Env = append(cfg.File.Agent.Process.Env, envModels+"=critic-model judge")
 	cfg.File.Roles = []runfile.Role{
@@ -28,6 +28,13 @@ func TestAgents(t *testing.T) {
 		{Role: algorithm.Role{Name: "solver", ModelName: "solver"}},
 		{Role: algorithm.Role{Name: "critic", ModelName: "critic-model"}},
 	}
+	return cfg
+}
+
+// TestAgents: two agents learn, a third keeps its weights, and all are served by one engine.
+func TestAgents(t *testing.T) {
+	t.Parallel()
+	cfg := agentsJob(t)
 	result := runJob(t, cfg)
 	steps, err := algorithm.ReadLines[grpo.StepReport](filepath.Join(cfg.File.Output, "metrics.jsonl"))
 	if err != nil {
@@ -54,13 +61,7 @@ func TestAgents(t *testing.T) {
 // TestAgentsDryRun: a dry run serves the models of all agents, those that are not trained, too.
 func TestAgentsDryRun(t *testing.T) {
 	t.Parallel()
-	cfg := grpoJob(t, runfile.Engine{Policy: &runfile.Policy{Config: tinySizes()}})
-	cfg.File.Agent.Process.Env = append(cfg.File.Agent.Process.Env, envModels+"=critic-model judge")
-	cfg.File.Roles = []runfile.Role{
-		{Role: algorithm.Role{Name: "judge", ModelName: "judge"}, Frozen: true},
-		{Role: algorithm.Role{Name: "solver", ModelName: "solver"}},
-		{Role: algorithm.Role{Name: "critic", ModelName: "critic-model"}},
-	}
+	cfg := agentsJob(t)
 	trial, err := DryRun(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -73,18 +74,13 @@ func TestAgentsDryRun(t *testing.T) {
 // TestAgentsServed: what was trained is served for each agent, also for one that keeps the first weights, and a dry run gets it, too.
 func TestAgentsServed(t *testing.T) {
 	t.Parallel()
-	cfg := grpoJob(t, runfile.Engine{Policy: &runfile.Policy{Config: tinySizes()}})
+	cfg := agentsJob(t)
 	demos := filepath.Join(filepath.Dir(cfg.Source.Path), "demos.jsonl")
 	if err := os.WriteFile(demos, []byte(`{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}`+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	cfg.File.Engine.Policy.WarmStart = &engine.WarmStart{Path: demos, Steps: 2, Batch: 1}
-	cfg.File.Agent.Process.Env = append(cfg.File.Agent.Process.Env, envModels+"=critic-model judge")
-	cfg.File.Roles = []runfile.Role{
-		{Role: algorithm.Role{Name: "judge", ModelName: "judge"}, Frozen: true},
-		{Role: algorithm.Role{Name: "solver", ModelName: "solver"}},
-		{Role: algorithm.Role{Name: "critic", ModelName: "critic-model", Schedule: algorithm.Schedule{Peak: 0.01, Floor: 0.01}}},
-	}
+	cfg.File.Roles[2].Schedule = algorithm.Schedule{Peak: 0.01, Floor: 0.01}
 	cfg.Source.Text = []byte(`
 agent: {command: [agent]}
 agents: {judge: {train: false}, solver: {}, critic: {model: critic-model, learning_rate: 0.01}}
