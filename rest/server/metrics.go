@@ -58,7 +58,7 @@ type series struct {
 
 // NewMetrics creates the metrics and registers them.
 func NewMetrics(registry *prometheus.Registry) (*Metrics, error) {
-	m := &Metrics{registry: registry, queue: newQueueGauges()}
+	m := &Metrics{registry: registry, queue: newQueueGauges(), calls: callCounts{since: time.Now()}}
 	for _, gauge := range []prometheus.Collector{m.queue.queued, m.queue.oldest, m.queue.workers} {
 		if err := registry.Register(gauge); err != nil {
 			return nil, fmt.Errorf("rest/server: register the gauges of the queue: %w", err)

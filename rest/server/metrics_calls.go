@@ -24,6 +24,7 @@ const (
 // callCounts counts model calls as their spans arrive, so that counting them does not require reading spans.
 type callCounts struct {
 	mu       sync.Mutex
+	since    time.Time // when counting began
 	total    tokens
 	seconds  [callWindow]secondCounts // by their time modulo callWindow
 	versions []servedVersion
@@ -74,7 +75,7 @@ func (c *callCounts) add(now time.Time, name string, one tokens) {
 	c.versions[i].last = now
 }
 
-// get answers with the counts, and with rates over the last callWindow seconds.
+// get answers with the counts, and with rates over the last callWindow seconds, or over all that have begun if these are fewer.
 func (c *callCounts) get(x *exchange) error {
 	return x.answerText(http.StatusOK, string(c.document(time.Now())))
 }
@@ -94,10 +95,11 @@ func (c *callCounts) document(now time.Time) []byte {
 	doc.Int("calls", c.total.calls)
 	doc.Int("prompt_tokens", c.total.prompt)
 	doc.Int("reply_tokens", c.total.reply)
+	window := float64(max(1, min(callWindow, now.Unix()-c.since.Unix()+1))) // 1 if the clock was set back
 	rates := rawjson.NewObject(nil)
-	rates.Float("calls", float64(recent.calls)/callWindow)
-	rates.Float("prompt_tokens", float64(recent.prompt)/callWindow)
-	rates.Float("reply_tokens", float64(recent.reply)/callWindow)
+	rates.Float("calls", float64(recent.calls)/window)
+	rates.Float("prompt_tokens", float64(recent.prompt)/window)
+	rates.Float("reply_tokens", float64(recent.reply)/window)
 	doc.Raw("per_second", rates.End())
 	list := []byte{'['}
 	for i, v := range served {

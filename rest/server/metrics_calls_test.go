@@ -46,10 +46,15 @@ func TestCallCounts(t *testing.T) {
 				t.Errorf("got %d %s, want %s", w.Code, w.Body, want)
 			}
 		}
+		versions := `,"versions":[{"version":"m","calls":1,"last_time":946684800.0},{"version":"m@3","calls":1,"last_time":946684800.0}]}`
 		totals := `{"calls":2,"prompt_tokens":40,"reply_tokens":5,"per_second":`
-		check(totals + `{"calls":0.2,"prompt_tokens":4.0,"reply_tokens":0.5},"versions":[{"version":"m","calls":1,"last_time":946684800.0},{"version":"m@3","calls":1,"last_time":946684800.0}]}`)
-		time.Sleep(10 * time.Second)
-		check(totals + `{"calls":0.0,"prompt_tokens":0.0,"reply_tokens":0.0},"versions":[{"version":"m","calls":1,"last_time":946684800.0},{"version":"m@3","calls":1,"last_time":946684800.0}]}`)
+		check(totals + `{"calls":2.0,"prompt_tokens":40.0,"reply_tokens":5.0}` + versions) // the server is in its first second
+		time.Sleep(3 * time.Second)
+		check(totals + `{"calls":0.5,"prompt_tokens":10.0,"reply_tokens":1.25}` + versions)
+		time.Sleep(6 * time.Second)
+		check(totals + `{"calls":0.2,"prompt_tokens":4.0,"reply_tokens":0.5}` + versions)
+		time.Sleep(time.Second)
+		check(totals + `{"calls":0.0,"prompt_tokens":0.0,"reply_tokens":0.0}` + versions)
 		time.Sleep(time.Hour)
 		check(totals + `{"calls":0.0,"prompt_tokens":0.0,"reply_tokens":0.0},"versions":[]}`)
 	})
