@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"path/filepath"
 
@@ -73,7 +74,9 @@ func OpenTrained(ctx context.Context, folder string, cfg Config) (_ *Trained, er
 	for _, role := range cfg.File.Roles {
 		if weights := cfg.agents[role.Name]; weights != "" && err == nil {
 			t.Others = append(t.Others, role.ModelName)
-			err = t.serve(ctx, l.model(), weights, role.ModelName)
+			if err = t.serve(ctx, l.model(), weights, role.ModelName); err != nil {
+				err = fmt.Errorf("agents.%s: %w", role.Name, err)
+			}
 		}
 	}
 	if err != nil {
