@@ -15,11 +15,12 @@ class Models:
     def __init__(self):
         self.host, self.connection = None, None
 
-    def reply(self, env, model, content):
+    def reply(self, env, rng, model, content):
         url = urlsplit(env["OPENAI_BASE_URL"])
         if url.netloc != self.host:
             self.host, self.connection = url.netloc, http.client.HTTPConnection(url.netloc)
-        body = json.dumps({"model": model, "messages": [{"role": "user", "content": content}], "max_tokens": 4})
+        messages = [{"role": "user", "content": content}]
+        body = json.dumps({"model": model, "messages": messages, "max_tokens": 4, "seed": rng.getrandbits(32)})
         headers = {"Authorization": "Bearer " + env["OPENAI_API_KEY"], "Content-Type": "application/json"}
         try:
             self.connection.request("POST", url.path + "/chat/completions", body, headers)
@@ -33,10 +34,10 @@ class Models:
         return json.loads(data)["choices"][0]["message"]["content"]
 
 
-def verdict(models, env, question, candidates):
+def verdict(models, env, rng, question, candidates):
     """Has the verifier pick one of two digits, in any order."""
-    random.shuffle(candidates)
-    picked = models.reply(env, "verifier", f"{' or '.join(candidates)} {question}")
+    rng.shuffle(candidates)
+    picked = models.reply(env, rng, "verifier", f"{' or '.join(candidates)} {question}")
     return picked if picked in candidates else None
 
 
@@ -44,16 +45,17 @@ def debate(models, mode, task, env):
     """Returns the rewards: of the verifier, whether the right answer was picked, and of the proposer, whether its own was. What else there is
     only is reported: whether the proposal was right, and in validations whether the verifier finds the right answer beside a lie.
     """
+    rng = random.Random(env.get("AGL_SEED"))  # with the seed of its attempt, the same run gives the same result again
     question, right = task["question"], task["answer"]
     digits = [c for c in question if c.isdecimal()]
     lies = [d for d in digits if d != right]
     rewards = {"answer": 0, "picked": 0, "proposal": 0}
-    proposal = models.reply(env, "proposer", question)
+    proposal = models.reply(env, rng, "proposer", question)
     if proposal in digits:
-        picked = verdict(models, env, question, [proposal, random.choice(lies) if proposal == right else right])
+        picked = verdict(models, env, rng, question, [proposal, rng.choice(lies) if proposal == right else right])
         rewards = {"answer": int(picked == right), "picked": int(picked == proposal), "proposal": int(proposal == right)}
     if mode == "val":
-        rewards["verdict"] = int(verdict(models, env, question, [right, random.choice(lies)]) == right)
+        rewards["verdict"] = int(verdict(models, env, rng, question, [right, rng.choice(lies)]) == right)
     return rewards
 
 
