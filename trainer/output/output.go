@@ -401,12 +401,16 @@ func (f *Folder) removeContents() error {
 
 // Read returns the record of the run in a folder, and the run file as it was run. A folder without a run is agl.ErrNotFound.
 func Read(path string) (Record, Source, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Record{}, Source{}, agl.Errorf(agl.CodeNotFound, "there is no folder %s; name the one that agl train has printed, such as runs/agl", path)
+	}
+	if err == nil && !info.IsDir() {
+		return Record{}, Source{}, agl.Errorf(agl.CodeInvalid, "%s is a file; name the output folder that agl train has printed, such as runs/agl", path)
+	}
 	record, found, err := readRecord(path)
 	if err != nil {
 		return Record{}, Source{}, err
-	}
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return Record{}, Source{}, agl.Errorf(agl.CodeNotFound, "there is no folder %s; name the one that agl train has printed, such as runs/agl", path)
 	}
 	if !found {
 		return Record{}, Source{}, agl.Errorf(agl.CodeNotFound, "%s has no run: there is no file %s", path, RecordFile)
