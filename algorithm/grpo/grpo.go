@@ -328,14 +328,17 @@ func (r *trainingRun) keepStep(ctx context.Context, report StepReport) {
 
 // warn reports each kind of warning once.
 func (r *trainingRun) warn(report StepReport) {
-	for _, w := range r.warningsOf("", report) {
-		r.warnOnce("", w)
-	}
-	for _, name := range slices.Sorted(maps.Keys(report.Roles)) {
-		for _, w := range r.warningsOf(name, report.Roles[name]) {
-			w.Message = "role " + name + ": " + w.Message
-			r.warnOnce(name, w)
+	of := func(role, name string, report StepReport) {
+		for _, w := range r.warningsOf(role, report) {
+			if name != "" {
+				w.Message = "role " + name + ": " + w.Message
+			}
+			r.warnOnce(role, w)
 		}
+	}
+	of("", report.Role, report)
+	for _, name := range slices.Sorted(maps.Keys(report.Roles)) {
+		of(name, name, report.Roles[name])
 	}
 }
 

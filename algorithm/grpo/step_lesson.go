@@ -75,12 +75,14 @@ func (l lessons) end() (tokens, updates int) {
 		}
 		one.report.Staleness = stalenessOf(one.role, l.generation, one.groups)
 		tokens, updates = tokens+one.report.ResponseTokens, updates+one.report.Updates
-		if k > 0 {
-			if l.report.Roles == nil {
-				l.report.Roles = map[string]StepReport{}
-			}
-			l.report.Roles[one.role.name] = *one.report
+		if k == 0 {
+			l.report.Role = one.role.name
+			continue
 		}
+		if l.report.Roles == nil {
+			l.report.Roles = map[string]StepReport{}
+		}
+		l.report.Roles[one.role.name] = *one.report
 	}
 	return tokens, updates
 }

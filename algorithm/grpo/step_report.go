@@ -92,7 +92,8 @@ type StepReport struct {
 	Drift *Drift `json:"drift,omitzero"`
 
 	// Roles has the figures of rewards, calls and updates for each of Config.Roles after the first, by name. All other figures
-	// are those of the first role.
+	// are those of the first role, whose name is Role.
+	Role  string                `json:"role,omitzero"`
 	Roles map[string]StepReport `json:"roles,omitempty"`
 
 	Seconds         Seconds `json:"seconds"`

@@ -243,8 +243,8 @@ func passRateChart(outDir string) string {
 // Curves implements [Algorithm].
 func (*GRPO) Curves(outDir string) ([]Curve, error) {
 	steps, err := algorithm.ReadLines[grpo.StepReport](metricsFile(outDir))
-	var reward, pass, validation, length, truncated, speed []plot.Point
-	forms := map[string][]plot.Point{}
+	var pass, validation, length, truncated, speed []plot.Point
+	forms, rewards := map[string][]plot.Point{}, map[string][]plot.Point{}
 	for _, s := range steps {
 		x := float64(s.Step)
 		if s.Beside != nil {
@@ -256,7 +256,10 @@ func (*GRPO) Curves(outDir string) ([]Curve, error) {
 		if s.Step == 0 {
 			continue
 		}
-		reward = append(reward, plot.Point{X: x, Y: s.RewardMean})
+		rewards[s.Role] = append(rewards[s.Role], plot.Point{X: x, Y: s.RewardMean})
+		for name, of := range s.Roles {
+			rewards[name] = append(rewards[name], plot.Point{X: x, Y: of.RewardMean})
+		}
 		pass = append(pass, plot.Point{X: x, Y: s.PassRate})
 		for name, rate := range s.Forms {
 			forms[name] = append(forms[name], plot.Point{X: x, Y: rate.PassRate})
@@ -267,10 +270,6 @@ func (*GRPO) Curves(outDir string) ([]Curve, error) {
 		}
 		speed = append(speed, plot.Point{X: x, Y: s.TokensPerSecond})
 	}
-	var byForm []plot.Series
-	for _, name := range slices.Sorted(maps.Keys(forms)) {
-		byForm = append(byForm, plot.Series{Name: name, Points: forms[name], Smooth: true})
-	}
 	const label = "step"
 	// The loss of a policy gradient falls for reasons other than learning, so there is
 	// no curve of it; metrics.jsonl has it.
@@ -278,10 +277,18 @@ func (*GRPO) Curves(outDir string) ([]Curve, error) {
 		{"pass-rate", plot.Chart{Title: "Pass rate", XLabel: label, Unit: true, Series: []plot.Series{
 			{Name: "training", Points: pass, Smooth: true}, {Name: "validation", Points: validation, Marks: true},
 		}}},
-		{"reward", plot.Chart{Title: "Mean reward of each step's rollouts", XLabel: label, Series: []plot.Series{{Points: reward, Smooth: true}}}},
-		{"forms", plot.Chart{Title: "Pass rate by form of task", XLabel: label, Unit: true, Series: byForm}},
+		{"reward", plot.Chart{Title: "Mean reward of each step's rollouts", XLabel: label, Series: byName(rewards)}},
+		{"forms", plot.Chart{Title: "Pass rate by form of task", XLabel: label, Unit: true, Series: byName(forms)}},
 		{"length", plot.Chart{Title: "Sampled tokens per rollout", XLabel: label, Series: []plot.Series{{Points: length, Smooth: true}}}},
 		{"truncated", plot.Chart{Title: "Share of rollouts with a reply that was cut off", XLabel: label, Unit: true, Series: []plot.Series{{Points: truncated, Smooth: true}}}},
 		{"speed", plot.Chart{Title: "Sampled tokens per second", XLabel: label, Series: []plot.Series{{Points: speed, Smooth: true}}}},
 	}, err
+}
+
+// byName are smoothed series in the order of their names.
+func byName(points map[string][]plot.Point) (series []plot.Series) {
+	for _, name := range slices.Sorted(maps.Keys(points)) {
+		series = append(series, plot.Series{Name: name, Points: points[name], Smooth: true})
+	}
+	return series
 }
