@@ -25,6 +25,7 @@ type policyExportCommand struct {
 	From    string `arg:"" type:"existingdir" placeholder:"DIR" help:"The output folder of a run that has trained the embedded policy, or the directory of a model of agl policy create."`
 	To      string `arg:"" type:"path" placeholder:"FOLDER" help:"Where to write model.safetensors and config.json: a folder that has neither, created if it does not exist."`
 	Weights string `placeholder:"PATH" help:"With the directory of a model: the tinker:// path of saved weights. Default: the weights that every model starts from."`
+	Agent   string `placeholder:"NAME" help:"With a run of several agents: whose weights. Default: those of the first that is trained."`
 }
 
 // exportedConfig is config.json beside exported weights.
@@ -80,6 +81,9 @@ func (c *policyExportCommand) run(ctx context.Context, out *console.Console) err
 // find returns the model and the file with its weights.
 func (c *policyExportCommand) find() (model policydir.Model, weights string, err error) {
 	if _, err := os.Lstat(policydir.ModelFile(c.From)); err == nil {
+		if c.Agent != "" {
+			return model, "", fmt.Errorf("--agent=%s: is for the output folder of a run, and %s is the directory of a model", c.Agent, c.From)
+		}
 		if model, err = policydir.Read(c.From); err != nil {
 			return model, "", fmt.Errorf("%s: %w", c.From, err)
 		}
@@ -95,7 +99,7 @@ func (c *policyExportCommand) find() (model policydir.Model, weights string, err
 	if c.Weights != "" {
 		return model, "", fmt.Errorf("--weights=%s: is for the directory of a model, and %s has no model.json", c.Weights, c.From)
 	}
-	trained, err := job.TrainedPolicy(c.From)
+	trained, err := job.TrainedPolicy(c.From, c.Agent)
 	if err != nil {
 		return model, "", err
 	}

@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -13,6 +14,8 @@ import (
 	"github.com/agl-go/agl"
 	"github.com/agl-go/agl/algorithm"
 	"github.com/agl-go/agl/algorithm/grpo"
+	"github.com/agl-go/agl/policy"
+	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/trainer/algorithms"
 	"github.com/agl-go/agl/trainer/engine"
 	"github.com/agl-go/agl/trainer/runfile"
@@ -122,6 +125,22 @@ algorithm: {grpo: {steps: 4}}
 			t.Errorf("%s says %s, its checkpoint %s, and others %v; want what no other does", model, both[0], both[1], said)
 		}
 		said[both[0]] = true
+	}
+	for agent, weights := range map[string]string{
+		"": result.Best.Weights, "solver": result.Best.Weights, "critic": summary.Roles["critic"], "judge": result.Best.Agents["judge"],
+	} {
+		p, err := TrainedPolicy(result.Output, agent)
+		if err != nil {
+			t.Fatalf("agent %q: %v", agent, err)
+		}
+		path, err := tinker.ParsePath(weights)
+		if want := policy.WeightsFile(filepath.Join(result.Output, weightsDir), path); err != nil || p.Config.Base != want {
+			t.Errorf("agent %q has its weights in %s, want %s (%v)", agent, p.Config.Base, want, err)
+		}
+	}
+	const want = `agent "nobody": the run in %s has weights of judge, solver, critic`
+	if _, err := TrainedPolicy(result.Output, "nobody"); !errors.Is(err, agl.ErrInvalid) || err.Error() != fmt.Sprintf(want, result.Output) {
+		t.Errorf("an agent that is not there: %v", err)
 	}
 	cfg.From = result.Output
 	if trial, err := DryRun(t.Context(), cfg); err != nil || len(trial.Triplets) != 3 {

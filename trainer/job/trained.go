@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"strings"
 
 	"github.com/agl-go/agl"
+	"github.com/agl-go/agl/policy"
 	"github.com/agl-go/agl/tinker"
 	"github.com/agl-go/agl/trainer/engine"
 	"github.com/agl-go/agl/trainer/output"
@@ -109,9 +111,11 @@ func (c Config) trained(folder string) (_ Config, err error) {
 }
 
 // TrainedPolicy returns the embedded policy that the run in a folder has trained, with
-// its weights as Config.Base. A folder without a run, or without trained weights, is
-// agl.ErrNotFound; weights of another engine are agl.ErrInvalid.
-func TrainedPolicy(folder string) (*runfile.Policy, error) {
+// its weights as Config.Base: of several agents those of the named one, or of the first
+// that is trained if the name is empty. A folder without a run, or without trained
+// weights, is agl.ErrNotFound; weights of another engine, and an agent that the run does
+// not have, are agl.ErrInvalid.
+func TrainedPolicy(folder, agent string) (*runfile.Policy, error) {
 	c, err := Config{}.trained(folder)
 	if err != nil {
 		return nil, err
@@ -119,11 +123,42 @@ func TrainedPolicy(folder string) (*runfile.Policy, error) {
 	e := c.File.Engine
 	switch {
 	case e.Policy != nil:
-		return e.Policy, nil
+		return c.policyOf(folder, agent)
 	case e.Tinker != nil:
 		return nil, agl.Errorf(agl.CodeInvalid, "the engine at %s has the weights of %s, as %s; they are exported there", e.Tinker.Client.URL, folder, e.Tinker.Weights)
 	}
 	return nil, agl.Errorf(agl.CodeInvalid, "the run in %s has trained no model of agl", folder)
+}
+
+// policyOf returns the policy with the weights of an agent.
+func (c Config) policyOf(folder, agent string) (*runfile.Policy, error) {
+	p := *c.File.Engine.Policy
+	if agent == "" {
+		return &p, nil
+	}
+	var names []string
+	for _, role := range c.File.Roles {
+		weights := c.agents[role.Name]
+		switch {
+		case role.ModelName == c.trainedModel():
+		case weights == "":
+			continue // it keeps the weights that a model begins with
+		case role.Name == agent:
+			path, err := tinker.ParsePath(weights)
+			if err != nil {
+				return nil, fmt.Errorf("agents.%s: %w", agent, err)
+			}
+			p.Config.Base = policy.WeightsFile(p.Config.Dir, path)
+		}
+		if role.Name == agent {
+			return &p, nil
+		}
+		names = append(names, role.Name)
+	}
+	if len(names) == 0 {
+		return nil, agl.Errorf(agl.CodeInvalid, "agent %q: the run in %s has only one, so none is named", agent, folder)
+	}
+	return nil, agl.Errorf(agl.CodeInvalid, "agent %q: the run in %s has weights of %s", agent, folder, strings.Join(names, ", "))
 }
 
 // Close unloads the model.
