@@ -328,21 +328,21 @@ func (r *trainingRun) keepStep(ctx context.Context, report StepReport) {
 
 // warn reports each kind of warning once.
 func (r *trainingRun) warn(report StepReport) {
-	of := func(role, name string, report StepReport) {
+	of := func(role string, report StepReport) {
 		for _, w := range r.warningsOf(role, report) {
-			if name != "" {
-				w.Message = "role " + name + ": " + w.Message
+			if role != "" {
+				w.Message = "role " + role + ": " + w.Message
 			}
 			r.warnOnce(role, w)
 		}
 	}
-	of("", report.Role, report)
+	of(report.Role, report)
 	for _, name := range slices.Sorted(maps.Keys(report.Roles)) {
-		of(name, name, report.Roles[name])
+		of(name, report.Roles[name])
 	}
 }
 
-// warningsOf returns the warnings about a role, given what its steps have earned before. The first has no name here.
+// warningsOf returns the warnings about a role, given what its steps have earned before.
 func (r *trainingRun) warningsOf(role string, report StepReport) []algorithm.Warning {
 	before := r.earned[role]
 	if v := r.session.Before; v != nil {

@@ -245,10 +245,16 @@ func TestWarningsOfRoles(t *testing.T) {
 		session: &algorithm.Session{Before: &algorithm.Report{RewardMean: 0.5, Dimensions: map[string]float64{"answer": 0.5, "verdict": 0}}},
 		roles:   []*trainee{{name: "solver", reward: "answer"}, {name: "critic", reward: "verdict"}}, earned: map[string]bool{},
 	}
+	var said []string
+	r.warned, r.cfg.Progress.OnWarning = map[string]bool{}, func(w algorithm.Warning) { said = append(said, w.Message) }
 	nothing := StepReport{Step: 2, Groups: 1, GroupsSkipped: 1, Rollouts: 4, Calls: 4}
-	for role, want := range map[string]string{"": "and earlier ones were not", "critic": "give it demonstrations"} {
-		if list := r.warningsOf(role, nothing); len(list) != 1 || !strings.Contains(list[0].Message, want) {
-			t.Errorf("role %q: %v, want %q", role, list, want)
+	both := nothing
+	both.Role, both.Roles = "solver", map[string]StepReport{"critic": nothing}
+	r.warn(both)
+	r.warn(both) // each is said once
+	for i, want := range [][2]string{{"role solver: ", "and earlier ones were not"}, {"role critic: ", "give it demonstrations"}} {
+		if len(said) != 2 || !strings.HasPrefix(said[i], want[0]) || !strings.Contains(said[i], want[1]) {
+			t.Fatalf("warnings %q, want one of each role, that of the %s with %q", said, want[0], want[1])
 		}
 	}
 }
