@@ -399,7 +399,8 @@ func (f *Folder) removeContents() error {
 	return os.RemoveAll(f.File(RecordFile))
 }
 
-// Read returns the record of the run in a folder, and the run file as it was run. A folder without a run is agl.ErrNotFound.
+// Read returns the record of the run in a folder, and the run file as it was run. A folder without a run is agl.ErrNotFound, a file
+// agl.ErrInvalid.
 func Read(path string) (Record, Source, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
