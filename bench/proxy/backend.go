@@ -70,7 +70,7 @@ func serveBackend([]string) error {
 		}
 		if all[name].body != "" {
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = io.WriteString(w, all[name].body)
+			_, _ = io.WriteString(w, all[name].body) // the caller reports an incomplete reply
 			return
 		}
 		w.Header().Set("Content-Type", "text/event-stream")

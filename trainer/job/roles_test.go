@@ -46,6 +46,9 @@ func TestAgents(t *testing.T) {
 	updates := map[string]int{}
 	for _, s := range steps[1:] {
 		critic := s.Roles["critic"]
+		if s.Role != "solver" {
+			t.Errorf("step %d: its figures are those of %q, want solver", s.Step, s.Role)
+		}
 		if s.Calls != 6 || s.OtherCalls != 12 || critic.Calls != 6 || critic.OtherCalls != 12 || len(s.Masked)+len(critic.Masked) > 0 {
 			t.Errorf("step %d: calls %d and %d, of others %d and %d, masked %v and %v; want 6, 12 and none", s.Step, s.Calls, critic.Calls, s.OtherCalls, critic.OtherCalls, s.Masked, critic.Masked)
 		}
@@ -54,6 +57,18 @@ func TestAgents(t *testing.T) {
 	}
 	if updates["solver"] == 0 || updates["critic"] == 0 {
 		t.Errorf("updates %v, want some of both", updates)
+	}
+	curves, err := cfg.File.Algorithm.Curves(cfg.File.Output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reward := curves[slices.IndexFunc(curves, func(c algorithms.Curve) bool { return c.Name == "reward" })]
+	var names []string
+	for _, series := range reward.Series {
+		names = append(names, fmt.Sprintf("%s %d", series.Name, len(series.Points)))
+	}
+	if want := fmt.Sprintf("[critic %[1]d solver %[1]d]", len(steps)-1); fmt.Sprint(names) != want {
+		t.Errorf("the curves of rewards and their points are %v, want %s", names, want)
 	}
 	summary, ok := result.Summary.(algorithms.GRPOSummary)
 	if !ok || summary.Roles["critic"] == "" || summary.Roles["critic"] == result.Best.Weights || !strings.HasPrefix(result.Best.Weights, "tinker://") {
