@@ -28,8 +28,8 @@ type Reaper struct {
 
 	mu      sync.Mutex
 	running map[string]bool // the marks of processes that have not been swept yet
-	// strays are orphans without a mark, each with the marks of the processes that
-	// may have started it: those that were running when it was found.
+	// strays are orphans with the marks of the processes that may have started each: its own mark, if it was ever
+	// read, or else those of all that were running when it was found.
 	strays map[int]map[string]bool
 }
 
@@ -172,6 +172,7 @@ func (r *Reaper) belongs(pid int, mark string) (belongs, known bool) {
 	if err == nil {
 		for v := range bytes.SplitSeq(environ, []byte{0}) {
 			if m, ok := strings.CutPrefix(string(v), markVariable+"="); ok {
+				r.strays[pid] = map[string]bool{m: true} // it may lose its mark, and nobody else is a suspect then
 				return m == mark, true
 			}
 		}
