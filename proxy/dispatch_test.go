@@ -277,6 +277,28 @@ func TestBreaker(t *testing.T) {
 	})
 }
 
+// A supervised backend is not down however many calls fail: the next one waits in the transport until it has been started again.
+func TestNoBreakerOfSupervised(t *testing.T) {
+	t.Parallel()
+	var tries int
+	p, _ := plugged(t, func(*http.Request) (*http.Response, error) {
+		if tries++; tries <= 20 {
+			return nil, io.ErrUnexpectedEOF
+		}
+		return ok(), nil
+	}, func(c *proxy.Config) { c.Retry.Attempts, c.Models[0].Supervised = 1, true }, "backend")
+	for i := range 22 {
+		want := http.StatusBadGateway
+		if i >= 20 {
+			want = http.StatusOK
+		}
+		if w := call(t.Context(), p, attemptPath); w.Code != want || tries != i+1 {
+			t.Errorf("call %d: %d after %d tries, want %d: %s", i+1, w.Code, tries, want, w.Body)
+		}
+	}
+	closed(t, p)
+}
+
 // Replies that break off count as failures, however well they begin; one that
 // comes whole ends the row.
 func TestBreakerOfBrokenReplies(t *testing.T) {

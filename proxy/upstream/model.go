@@ -79,6 +79,9 @@ type Model struct {
 	// an engine whose weights change in place does not reuse prefixes that it computed
 	// with the old weights.
 	CacheSalt bool `json:"cache_salt,omitzero"`
+	// Supervised marks a backend that this program starts again when it dies: its calls wait in Config.Transport
+	// meanwhile, so failed ones never mean that it is down (see Health).
+	Supervised bool `json:"-"`
 	// Limits bound the calls to this backend.
 	Limits Limits `json:"limits,omitzero"`
 	// Price is what its tokens cost; nil is unknown. Keys whose budget is in dollars may

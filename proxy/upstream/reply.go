@@ -205,6 +205,9 @@ func (r *Reply) leave(tokens int64) {
 func (r *Reply) report(v verdict) {
 	if r.admitted {
 		r.admitted = false
+		if v == failed && r.backend.Supervised {
+			v = neutral
+		}
 		r.backend.state.breaker.report(v, time.Now(), &r.pool.cfg.Health)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -21,6 +22,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/agl-go/agl"
@@ -98,6 +100,7 @@ type Server struct {
 
 	mu      sync.Mutex
 	running chan struct{} // closed while the server is ready; replaced when it dies
+	died    chan struct{} // closed, and replaced, when it dies; or when it has failed for good
 	failure error         // why it is not started again; nil while it may be
 }
 
@@ -123,7 +126,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: cfg.TLS}
 	const probeTimeout = 10 * time.Second
-	s := &Server{cfg: cfg, base: base, ended: make(chan struct{}), running: make(chan struct{}), probes: &http.Client{Transport: transport, Timeout: probeTimeout}}
+	s := &Server{cfg: cfg, base: base, ended: make(chan struct{}), running: make(chan struct{}), died: make(chan struct{}), probes: &http.Client{Transport: transport, Timeout: probeTimeout}}
 	p, err := s.launch(ctx)
 	if err != nil {
 		return nil, err
@@ -217,7 +220,8 @@ func (s *Server) keep(ctx context.Context, p *program) {
 			deaths = 0
 		}
 		s.mu.Lock()
-		s.running = make(chan struct{})
+		close(s.died)
+		s.running, s.died = make(chan struct{}), make(chan struct{})
 		s.mu.Unlock()
 		died := fmt.Errorf("the inference server ended with %s%s", p.state(), p.said())
 		if p = s.relaunch(ctx, &deaths, died); p == nil {
@@ -235,8 +239,8 @@ func (s *Server) relaunch(ctx context.Context, deaths *int, died error) *program
 	for {
 		if *deaths >= s.cfg.Restarts {
 			err := agl.Errorf(agl.CodeUnavailable, "%w; it was restarted %d times", died, *deaths)
+			s.cfg.Lost(err) // before the calls that wait fail with it
 			s.fail(err)
-			s.cfg.Lost(err)
 			return nil
 		}
 		s.cfg.Logger.Warn("the inference server died and is started again", "error", died)
@@ -265,6 +269,7 @@ func (s *Server) fail(err error) {
 		return
 	}
 	s.failure = err
+	close(s.died)
 	select {
 	case <-s.running:
 	default:
@@ -274,21 +279,28 @@ func (s *Server) fail(err error) {
 
 // Await returns nil when the server is ready, or why it will not be.
 func (s *Server) Await(ctx context.Context) error {
+	_, err := s.await(ctx)
+	return err
+}
+
+// await is Await that returns also what is closed when the server dies.
+func (s *Server) await(ctx context.Context) (died <-chan struct{}, err error) {
 	s.mu.Lock()
 	running := s.running
 	s.mu.Unlock()
 	select {
 	case <-running:
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.failure
+	return s.died, s.failure
 }
 
 // Transport returns a transport whose requests to the server wait while it is started
-// again. Other requests go to others at once.
+// again, and are sent again if they find it dying. One that its death breaks off is an
+// error. Other requests go to others at once.
 func (s *Server) Transport(others http.RoundTripper) http.RoundTripper {
 	return transport{s, others}
 }
@@ -298,16 +310,49 @@ type transport struct {
 	others http.RoundTripper
 }
 
+// RoundTrip implements [http.RoundTripper].
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL.Host == t.server.base.Host {
-		if err := t.server.Await(req.Context()); err != nil {
+	if req.URL.Host != t.server.base.Host {
+		return t.others.RoundTrip(req)
+	}
+	for {
+		died, err := t.server.await(req.Context())
+		if err != nil {
 			if req.Body != nil {
 				_ = req.Body.Close() // the error of waiting is the one that counts
 			}
 			return nil, err
 		}
+		resp, err := t.others.RoundTrip(req)
+		if (req.Body != nil && req.GetBody == nil) || !t.server.dying(req.Context(), died, resp, err) {
+			return resp, err
+		}
+		if resp != nil {
+			_ = resp.Body.Close() // the next one counts
+		}
+		req = req.WithContext(req.Context()) // a copy: the caller's is not changed
+		if req.Body != nil {
+			if req.Body, err = req.GetBody(); err != nil {
+				return nil, err
+			}
+		}
 	}
-	return t.others.RoundTrip(req)
+}
+
+// dying returns whether a request failed because the server was dying, once it has died: it may refuse connections, or
+// answer calls with errors and its check for readiness, too, for Config.GracePeriod at most before its process ends.
+func (s *Server) dying(ctx context.Context, died <-chan struct{}, resp *http.Response, err error) bool {
+	failed := resp != nil && resp.StatusCode >= http.StatusInternalServerError
+	if !errors.Is(err, syscall.ECONNREFUSED) && (!failed || s.answers(ctx)) {
+		return false
+	}
+	select {
+	case <-died:
+		return true
+	case <-time.After(s.cfg.GracePeriod):
+	case <-ctx.Done():
+	}
+	return false
 }
 
 // errClosed is what callers get after Close.

@@ -121,9 +121,9 @@ func TestServer(t *testing.T) {
 	starts := 1
 	for n := 0; starts <= crashes; {
 		body, err := call(t, s, transport, cfg.BaseURL)
-		if err != nil { // the call in whose middle the server dies, or one that came before its death was seen
-			if starts = countLines(t, script.Starts); n == 0 {
-				t.Fatalf("the first call: %v", err)
+		if err != nil { // the server died in the middle of the call, or with its connection accepted
+			if starts = countLines(t, script.Starts); n == 0 || errors.Is(err, syscall.ECONNREFUSED) {
+				t.Fatalf("after %d calls: %v", n, err)
 			}
 			continue
 		}
@@ -153,6 +153,24 @@ func countLines(t *testing.T, name string) int {
 		t.Fatal(err)
 	}
 	return strings.Count(string(data), "\n")
+}
+
+// A server may answer with errors before its process ends: the calls wait for the next one.
+func TestDying(t *testing.T) {
+	t.Parallel()
+	cfg, script := config(t, inferencetest.Script{CrashAt: 2, Dying: 300})
+	s, err := inference.Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	for n := range 3 {
+		if body, err := call(t, s, transport, cfg.BaseURL); err != nil || !strings.Contains(body, `"content":"0.5"`) {
+			t.Errorf("call %d: %q, %v", n+1, body, err)
+		}
+	}
+	s.Close()
+	checkGone(t, script, 3)
 }
 
 // A server that keeps dying is given up, with its last lines; calls that wait get the

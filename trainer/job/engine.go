@@ -112,5 +112,6 @@ func (c Config) servedModel() proxy.Model {
 	served := c.File.Engine.Server
 	m := served.Model
 	m.Name, m.BaseURL = cmp.Or(c.trainedModel(), m.BackendModel, engine.DefaultName), served.Config.BaseURL
+	m.Supervised = true
 	return m
 }

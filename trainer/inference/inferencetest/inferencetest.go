@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // Script is what the server does, as the value of the environment variable [Env].
@@ -23,6 +24,9 @@ type Script struct {
 	Unready int
 	// CrashAt ends the process in the middle of this call, counted from 1; 0 is none.
 	CrashAt int
+	// Dying is how many milliseconds the server answers with 500 and 503 instead, from that
+	// call on, before its process ends; 0 is none.
+	Dying int
 	// Lives is the number of starts after which the server ends at once; 0 is no limit.
 	// The starts are lines of the file Starts, with the ids of the server's process and
 	// of the one that it has started.
@@ -35,7 +39,7 @@ const Env = "AGL_TEST_INFERENCE_SERVER"
 
 // String returns the variable with its value.
 func (s Script) String() string {
-	return fmt.Sprintf("%s=%d %d %d %d %s", Env, s.Port, s.Unready, s.CrashAt, s.Lives, s.Starts)
+	return fmt.Sprintf("%s=%d %d %d %d %d %s", Env, s.Port, s.Unready, s.CrashAt, s.Dying, s.Lives, s.Starts)
 }
 
 // Port returns a port of 127.0.0.1 that nothing listens on. The system assigns no ports of this
@@ -75,7 +79,7 @@ func Main() {
 		return
 	}
 	var s Script
-	if _, err := fmt.Sscan(value, &s.Port, &s.Unready, &s.CrashAt, &s.Lives, &s.Starts); err != nil {
+	if _, err := fmt.Sscan(value, &s.Port, &s.Unready, &s.CrashAt, &s.Dying, &s.Lives, &s.Starts); err != nil {
 		crash(err)
 	}
 	crash(s.serve())
@@ -107,7 +111,7 @@ func (s Script) serve() error {
 	}
 	var probes, calls atomic.Int64
 	http.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
-		if probes.Add(1) <= int64(s.Unready) {
+		if probes.Add(1) <= int64(s.Unready) || s.Dying > 0 && s.CrashAt > 0 && calls.Load() >= int64(s.CrashAt) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	})
@@ -121,7 +125,15 @@ func (s Script) serve() error {
 	http.HandleFunc("POST /v1/chat/completions", func(w http.ResponseWriter, _ *http.Request) {
 		n := calls.Add(1)
 		if n == int64(s.CrashAt) {
-			crash(fmt.Errorf("call %d", n))
+			failure := fmt.Errorf("call %d", n)
+			if s.Dying == 0 {
+				crash(failure)
+			}
+			time.AfterFunc(time.Duration(s.Dying)*time.Millisecond, func() { crash(failure) })
+		}
+		if s.CrashAt > 0 && n >= int64(s.CrashAt) {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = fmt.Fprint(w, `{"id":"c","object":"chat.completion","created":1,"model":"tiny","choices":[{"index":0,"message":{"role":"assistant","content":"0.5"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}}`)
