@@ -286,7 +286,7 @@ func (s *Server) Await(ctx context.Context) error {
 // await is Await that returns also what is closed when the server dies.
 func (s *Server) await(ctx context.Context) (died <-chan struct{}, err error) {
 	s.mu.Lock()
-	running := s.running
+	running, died := s.running, s.died
 	s.mu.Unlock()
 	select {
 	case <-running:
@@ -295,7 +295,7 @@ func (s *Server) await(ctx context.Context) (died <-chan struct{}, err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.died, s.failure
+	return died, s.failure
 }
 
 // Transport returns a transport whose requests to the server wait while it is started
