@@ -63,7 +63,7 @@ firsthour: ## mistakes of new users, with the exit codes and the sentences that 
 	$(GO) test -count=1 ./test/firsthour
 
 page: ## the dashboard in a real browser, over the store of a real run
-	vars=$$(test/page/setup.sh) && env $$vars $(GO) test -count=1 -timeout 15m -tags page ./test/page
+	vars=$$(test/page/setup.sh) && env $$vars $(GO) test -count=1 -timeout 20m -tags page ./test/page
 
 vulnerabilities: ## known vulnerabilities in what is linked; says so and passes where their database cannot be reached
 	test/vulnerabilities.sh
@@ -72,7 +72,7 @@ attack: ## hostile requests to the real servers: clear answers, bounded memory, 
 	$(GO) test -count=1 -timeout 9m -parallel 4 ./test/attack
 
 e2e: ## real processes, real signals
-	AGL_COMPAT_VENV=$$(test/compat/venv.sh) $(GO) test -count=1 ./test/e2e ./test/order ./test/recording ./test/stores ./test/training
+	AGL_COMPAT_VENV=$$(test/compat/venv.sh) $(GO) test -count=1 -timeout 20m ./test/e2e ./test/order ./test/recording ./test/stores ./test/training
 
 examples: ## every template of agl init and every example with real SDKs, in short runs, and the commands of pages as they stand
 	vars=$$(test/examples/setup.sh) && env $$vars $(GO) test -count=1 -tags examples -timeout 30m ./test/examples

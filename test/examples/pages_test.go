@@ -107,7 +107,7 @@ func (w walk) run(t *testing.T, isolate []string) {
 		t.Fatal(err)
 	}
 	script := "set -e\nip link set lo up\n" + place + prelude + w.setup + "\n" + commands + "\ncd $ROOT\n" + w.after + "\n"
-	longest, unabridged := 10*time.Minute, "" // only a failure takes so long
+	longest, unabridged := 20*time.Minute, "" // only a failure takes so long
 	if *long {
 		longest, unabridged = time.Hour, "yes"
 	}
