@@ -10,6 +10,9 @@ UNIT         := ./algorithm/grpo ./store/postgres ./store/sqlite ./rest/client .
 # The Go SDKs are large. Without optimisation they compile in a fraction of the time.
 SDKS         := -gcflags='github.com/openai/openai-go/v3/...=-N -l' -gcflags='github.com/anthropics/anthropic-sdk-go/...=-N -l'
 
+# In CI, what has failed is run once more (test/again.sh).
+TEST          = $(if $(AGAIN),test/again.sh $@,$(GO) test)
+
 # SQLite is C that was translated to Go. Watched by the race detector, its tests take five times as long; what calls it is watched.
 SQLITE       := -gcflags='modernc.org/sqlite/lib=-race=false' -gcflags='modernc.org/libc/...=-race=false'
 
@@ -25,10 +28,10 @@ build: ## the agl binary, static
 
 test: ## unit tests
 	$(GO) vet ./...
-	$(GO) test $(FASTER) $(UNIT)
+	$(TEST) $(FASTER) $(UNIT)
 
 race: ## unit tests under the race detector, without long tests whose goroutines are those of others
-	CGO_ENABLED=1 $(GO) test -race $(FASTER) $(SQLITE) -short $(UNIT)
+	CGO_ENABLED=1 $(TEST) -race $(FASTER) $(SQLITE) -short $(UNIT)
 
 $(LINT):
 	GOBIN=$(CURDIR)/$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
@@ -37,11 +40,11 @@ lint: $(LINT) ## style, bugs and import arrows
 	$(LINT) run ./...
 
 compat: ## the real Python package of Agent-lightning against this code
-	AGL_COMPAT_VENV=$$(test/compat/venv.sh) $(GO) test -count=1 -run Python ./proxy
+	AGL_COMPAT_VENV=$$(test/compat/venv.sh) $(TEST) -count=1 -run Python ./proxy
 	test/compat/run.sh
 
 gateway: ## the real Agent-lightning v1.0 against agl store --gateway and against its own server; needs Python 3.12 and PostgreSQL
-	$(GO) test -count=1 ./test/gateway
+	$(TEST) -count=1 ./test/gateway
 	test/gateway/run.sh
 
 python: ## the wheel agl-go: types, unit tests, and real runs with it
@@ -51,16 +54,16 @@ wheels: ## the wheel agl-go for linux, darwin and windows on amd64 and arm64, in
 	python/wheels.sh dist
 
 clients: ## the real SDKs of OpenAI and Anthropic against the proxy
-	vars=$$(test/clients/setup.sh) && env $$vars $(GO) test -count=1 -tags clients $(SDKS) ./test/clients
+	vars=$$(test/clients/setup.sh) && env $$vars $(TEST) -count=1 -tags clients $(SDKS) ./test/clients
 
 tinker-sdk: ## Tinker's Python SDK against agl policy serve: the newest version, and the last one that speaks JSON
-	vars=$$(test/tinkersdk/setup.sh) && env $$vars $(GO) test -count=1 -tags tinkersdk ./test/tinkersdk
+	vars=$$(test/tinkersdk/setup.sh) && env $$vars $(TEST) -count=1 -tags tinkersdk ./test/tinkersdk
 
 kustomize: ## the Kubernetes manifests, built as kubectl builds them, against the types of Kubernetes; a module of its own
 	cd test/kustomize && $(GO) test -count=1 ./...
 
 firsthour: ## mistakes of new users, with the exit codes and the sentences that lead out
-	$(GO) test -count=1 ./test/firsthour
+	$(TEST) -count=1 ./test/firsthour
 
 page: ## the dashboard in a real browser, over the store of a real run
 	vars=$$(test/page/setup.sh) && env $$vars $(GO) test -count=1 -timeout 20m -tags page ./test/page
@@ -69,13 +72,13 @@ vulnerabilities: ## known vulnerabilities in what is linked; says so and passes 
 	test/vulnerabilities.sh
 
 attack: ## hostile requests to the real servers: clear answers, bounded memory, and alive afterwards
-	$(GO) test -count=1 -timeout 9m -parallel 4 ./test/attack
+	$(TEST) -count=1 -timeout 9m -parallel 4 ./test/attack
 
 e2e: ## real processes, real signals
-	AGL_COMPAT_VENV=$$(test/compat/venv.sh) $(GO) test -count=1 -timeout 20m ./test/e2e ./test/order ./test/recording ./test/stores ./test/training
+	AGL_COMPAT_VENV=$$(test/compat/venv.sh) $(TEST) -count=1 -timeout 20m ./test/e2e ./test/order ./test/recording ./test/stores ./test/training
 
 examples: ## every template of agl init and every example with real SDKs, in short runs, and the commands of pages as they stand
-	vars=$$(test/examples/setup.sh) && env $$vars $(GO) test -count=1 -tags examples -timeout 30m ./test/examples
+	vars=$$(test/examples/setup.sh) && env $$vars $(TEST) -count=1 -tags examples -timeout 30m ./test/examples
 
 examples-long: ## the same in full, the calculator in Python, and commands of pages that take minutes; needs the Python package and PostgreSQL
 	test/compat/venv.sh >/dev/null
@@ -87,7 +90,7 @@ chaos: ## servers and databases are killed 100 times under load; damaged files; 
 	$(GO) test -count=1 -timeout 1h -v ./test/disk -damages 200
 
 chaos-short: ## the same in two minutes
-	$(GO) test -count=1 ./test/chaos/... ./test/disk
+	$(TEST) -count=1 ./test/chaos/... ./test/disk
 
 faults: ## every fault of an engine at every request of a run of 20 steps
 	$(GO) test -count=1 -timeout 1h -v -run TestFaults ./algorithm/grpo -every-fault
@@ -134,7 +137,7 @@ tokenizers: ## real tokenizers and chat templates against Python's; fetches five
 	vars=$$(test/tokenizers/setup.sh) && env $$vars $(GO) test -count=1 -timeout 30m -tags tokenizers ./test/tokenizers
 
 trackers: ## metrics as TensorBoard and an MLflow server show them; installs both
-	vars=$$(test/trackers/setup.sh) && env $$vars $(GO) test -count=1 -timeout 10m -tags trackers ./test/trackers
+	vars=$$(test/trackers/setup.sh) && env $$vars $(TEST) -count=1 -timeout 10m -tags trackers ./test/trackers
 
 skyrl: ## training with SkyRL's Tinker server on the CPU (AGL_SKYRL_GPUS=1: one GPU), which is killed during the run; installs it, needs Python 3.12
 	vars=$$(test/skyrl/setup.sh) && env $$vars $(GO) test -count=1 -timeout 30m -v -tags skyrl ./test/skyrl

@@ -1,8 +1,8 @@
 // The browser of the tests, the page in it, and the store behind it. Each file of tests has a browser of its own.
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
-import { readFileSync } from "node:fs";
-import { after, before } from "node:test";
+import { appendFileSync, mkdirSync, readFileSync } from "node:fs";
+import { after, before, test as once } from "node:test";
 
 const require = createRequire(process.env.AGL_PAGE_NODE + "/");
 const { chromium } = require("playwright-core");
@@ -16,6 +16,20 @@ before(async () => {
   browser = await chromium.launch({ executablePath: process.env.AGL_PAGE_BROWSER, args: ["--no-sandbox"] });
 });
 after(() => browser.close());
+
+// test is node's test; in CI, up to three tests that fail are run once more, and named (test/again.sh).
+let again = process.env.AGAIN ? 3 : 0;
+export const test = (name, run) => once(name, async (t) => {
+  try {
+    await run(t);
+  } catch (failure) {
+    if (again-- <= 0) throw failure;
+    t.diagnostic(failure.stack);
+    await run(t);
+    mkdirSync("../../.cache/again", { recursive: true });
+    appendFileSync("../../.cache/again/page", `page: ${name}\n${failure.stack}\n`);
+  }
+});
 
 // open opens a view as a reader who has signed in. Whatever the page reports to the
 // console, each request to another host, and the key in what the page shows, keeps or asks

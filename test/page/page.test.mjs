@@ -1,8 +1,7 @@
 // What a reader of the page sees and does, in a real browser.
 import assert from "node:assert/strict";
 import { createServer, request as forward } from "node:http";
-import { test } from "node:test";
-import { api, axe, base, made, open, token } from "./browser.mjs";
+import { api, axe, base, made, open, test, token } from "./browser.mjs";
 
 const views = {
   overview: { hash: "", shows: "Overview" },

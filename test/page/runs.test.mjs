@@ -1,7 +1,6 @@
 // What a reader sees and does of runs, their groups and prompts, and releases.
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { api, base, made, open } from "./browser.mjs";
+import { api, base, made, open, test } from "./browser.mjs";
 
 test("a run's curves follow it, and runs are drawn over each other", async () => {
   const { page, done } = await open("runs");
