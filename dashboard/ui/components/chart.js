@@ -24,6 +24,9 @@ const alone = (plot, i) => plot.data[i].filter((y) => y !== null).length < 2;
 
 const most = 1e300; // beyond it the length of a scale is infinite, and uPlot draws nothing
 
+// steps are the ends of the axis of steps: a single one gets a step of room on both sides.
+const steps = ({ data: [all] }, low, high) => (all.length === 1 ? [Math.max(0, all[0] - 1), all[0] + 1] : [low, high]);
+
 // roomy are the ends of a scale: a line that is flat gets room of its own size.
 function roomy(_, low, high) {
   const [min, max] = [Math.max(low, -most), Math.min(high, most)];
@@ -43,7 +46,7 @@ export function Chart({ label, data, series, height = 160, time = false, range, 
     plot.current = new uPlot(
       {
         width, height, cursor: { drag: { x: false, y: false } }, legend: { markers: { dash: (_, i) => dashOf(i - 1).border } },
-        scales: { x: { time }, y: { range: range || roomy } },
+        scales: { x: time ? {} : { time, range: steps }, y: { range: range || roomy } },
         bands: bands.map((b) => ({ ...b, fill: colour(b.fill) + "22" })),
         axes: [{ ...axis, incrs: time ? undefined : wholeSteps }, { ...axis, values: (_, numbers, __, ___, step) => ticks(numbers, step), size: wide }],
         series: [time ? {} : { label: "step" }, ...series.map((s, i) => ({
