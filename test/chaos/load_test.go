@@ -21,7 +21,7 @@ import (
 )
 
 // longest bounds every wait. It is reached only by a failure.
-const longest = 60 * time.Second
+const longest = 3 * time.Minute
 
 const (
 	runners    = 32

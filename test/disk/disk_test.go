@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 // longest bounds every wait. It is reached only by a failure.
-const longest = 60 * time.Second
+const longest = 3 * time.Minute
 
 func connect(t *testing.T, s *process.Server) *client.Client {
 	t.Helper()

@@ -18,7 +18,7 @@ import (
 )
 
 // longest bounds every wait of a test. It is reached only by a failure.
-const longest = 60 * time.Second
+const longest = 3 * time.Minute
 
 // started is a process that a test has started, in a process group of its own
 // as a terminal's foreground job has.

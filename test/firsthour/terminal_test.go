@@ -34,7 +34,7 @@ func (p pane) tmux(args ...string) string {
 // add what has scrolled away.
 func (p pane) await(wrong func(screen string) string, flags ...string) {
 	p.Helper()
-	if err := p.output.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := p.output.SetReadDeadline(time.Now().Add(3 * time.Minute)); err != nil {
 		p.Fatal(err)
 	}
 	changes := make([]byte, 1<<16)

@@ -26,7 +26,7 @@ import (
 )
 
 // longest bounds how long a server may take to start. It is reached only by a failure.
-const longest = 60 * time.Second
+const longest = 3 * time.Minute
 
 // Build builds the agl command into a directory, static as make build does, and returns its file.
 func Build(dir string) (string, error) {

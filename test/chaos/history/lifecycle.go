@@ -11,7 +11,7 @@ import (
 )
 
 // lifecycleTimeout limits the search for an order of the operations on one rollout.
-const lifecycleTimeout = 20 * time.Second
+const lifecycleTimeout = 2 * time.Minute
 
 // lifecycle: the operations on a rollout are linearizable: some order of them follows the rules of its status. An operation
 // without an answer may have happened at any time after its call, or never. A deadline may pass before any operation that
