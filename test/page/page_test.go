@@ -79,7 +79,7 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	prefix := behindPrefix(t, server.URL())
-	cmd := exec.CommandContext(t.Context(), "node", "--test", "--test-reporter=spec", "--test-timeout=600000", "--test-concurrency=1", "page.test.mjs", "runs.test.mjs")
+	cmd := exec.CommandContext(t.Context(), "node", "--test", "--test-reporter=spec", "--test-timeout=1080000", "--test-concurrency=1", "page.test.mjs", "runs.test.mjs")
 	cmd.Env = append(os.Environ(), "AGL_PAGE_URL="+server.URL(), "AGL_PAGE_PREFIX="+prefix, "AGL_PAGE_PROJECTS="+projects(t, dir), "AGL_PAGE_TOKEN="+token, "AGL_PAGE_IDS="+string(ids))
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
