@@ -265,14 +265,16 @@ test("the overview shows calls and tokens per second, and the versions that answ
     status: { status_code: "OK", description: null }, attributes: { "agentlightning.model.version": "<b>w</b>@7", "gen_ai.usage.prompt_tokens": 100, "gen_ai.usage.completion_tokens": 7 },
     events: [], links: [], start_time: now, end_time: now, context: { ...context, span_id: String(i).padStart(16, "0") }, parent: null, resource: { attributes: {}, schema_url: "" },
   }));
-  await api("spans/batch", { method: "POST", body: JSON.stringify({ spans }) });
-  await tiles.getByRole("link", { name: "<b>w</b>@7" }).waitFor();
   // The rates are over ten seconds; other tests add calls of their own.
-  const values = async () => Object.fromEntries((await tiles.locator(".tile").evaluateAll((all) => all.map((t) => [t.lastElementChild.textContent, Number(t.firstElementChild.textContent.replaceAll(",", ""))]))));
-  const seen = await values();
-  assert.ok(seen["calls per second"] >= 3 && seen["prompt tokens per second"] >= 300 && seen["reply tokens per second"] >= 21, JSON.stringify(seen));
+  const told = page.waitForFunction(() => {
+    const seen = Object.fromEntries([...document.querySelectorAll("[aria-label='Model calls'] .tile")].map((t) => [t.lastElementChild.textContent, Number(t.firstElementChild.textContent.replaceAll(",", ""))]));
+    return seen["calls per second"] >= 3 && seen["prompt tokens per second"] >= 300 && seen["reply tokens per second"] >= 21 && seen;
+  }, null, { timeout: 30_000 });
+  await api("spans/batch", { method: "POST", body: JSON.stringify({ spans }) });
+  const seen = await (await told).jsonValue();
+  await tiles.getByRole("link", { name: "<b>w</b>@7" }).waitFor();
   assert.equal(seen["calls since the store started"], (await api("statistics/calls")).calls);
-  await page.waitForFunction(() => document.querySelector("[aria-label='Model calls'] b").textContent === "0", null, { timeout: 20_000 });
+  await page.waitForFunction(() => document.querySelector("[aria-label='Model calls'] b").textContent === "0", null, { timeout: 60_000 });
   await api(`rollouts/${task.rollout_id}/attempts/${attempt.attempt_id}`, { method: "POST", body: JSON.stringify({ status: "succeeded" }) });
   await done();
 });
@@ -280,9 +282,12 @@ test("the overview shows calls and tokens per second, and the versions that answ
 test("counts that were made before the last change are asked for again", async () => {
   const { page, done } = await open("workers");
   let old = 0;
-  await page.route("**/statistics/rollouts", (r) => (old++ ? r.continue() : r.fulfill({ contentType: "application/json", body: '{"by_status":{"failed":987654},"fresh_in":0.1}' })));
+  let see = () => {};
+  const seen = new Promise((resolve) => (see = resolve));
+  await page.route("**/statistics/rollouts", async (r) => (old++ ? (await seen, r.continue()) : r.fulfill({ contentType: "application/json", body: '{"by_status":{"failed":987654},"fresh_in":0.1}' })));
   await page.goto(base + "#/");
   await page.getByText("987,654").waitFor();
+  see();
   await page.getByText("987,654").waitFor({ state: "detached" }); // nothing has happened meanwhile
   await done();
 });
@@ -566,6 +571,7 @@ test("rollouts are found by label, reward, outcome, version, attribute and what 
   await page.getByRole("checkbox", { name: "timeout" }).uncheck();
   await page.getByLabel("Attribute", { exact: true }).fill("gen_ai.request.model=seer");
   await page.keyboard.press("Enter");
+  await page.getByText(/^1 match among/).waitFor(); // the row is in the list of all, too
   await page.getByRole("link", { name: made.chat }).waitFor();
   assert.equal(await rows.count(), 1);
   await page.goto(base + "#/rollouts?version=seer");
@@ -605,6 +611,7 @@ test("the conversation shows what is new in each call, in order", async () => {
   }
   assert.equal(words.split("Be brief.").length, 2, "the second call repeats the first one's messages");
   await page.locator(".reply").last().getByRole("button", { name: "tokens" }).click();
+  await page.locator(".tokens > span").nth(2).waitFor();
   assert.deepEqual(await page.locator(".tokens > span").evaluateAll((all) => all.map((e) => e.textContent + ":" + e.className)), ["A:p5", " cat:p1", ".:p4"]);
   // What a step has computed of them.
   const tokens = page.locator(".tokens > span");
@@ -851,8 +858,8 @@ test("a rollout of ten thousand spans has few rows in the document, and each can
   await page.getByText("step 9999").waitFor();
   await page.getByRole("button", { name: "Collapse all" }).click();
   await page.locator(".timeline-rows").evaluate((e) => (e.scrollTop = 0));
+  await page.getByText("+9,999").waitFor(); // the browser tells of a scroll with the next frame
   assert.equal(await page.locator(".row").count(), 1);
-  await page.getByText("+9,999").waitFor();
   // A key that is held walks on, though browsers take few changes of the address in a short time.
   await page.getByRole("button", { name: "Expand all" }).click();
   await page.evaluate(() => (history.replaceState = () => {}));
@@ -960,8 +967,8 @@ test("the details of a span are in a narrow window, too", async () => {
   await page.locator(".message.reply").waitFor();
   await page.getByRole("button", { name: "call 1", exact: true }).click();
   await page.getByRole("complementary", { name: "Span" }).getByText("gen_ai.prompt.0.role").waitFor();
-  const { top, bottom } = await page.getByRole("complementary", { name: "Span" }).evaluate((e) => e.getBoundingClientRect().toJSON());
-  assert.ok(top > 0 && bottom <= 900, `they are from ${top} to ${bottom} px of 900`);
+  const panel = await page.getByRole("complementary", { name: "Span" }).elementHandle();
+  await assert.doesNotReject(page.waitForFunction((e) => e.getBoundingClientRect().top > 0 && e.getBoundingClientRect().bottom <= 900, panel), "they are not in the window");
   await page.getByRole("tab", { name: "Timeline" }).click();
   await page.locator(".chip").getByText("0.3", { exact: true }).waitFor(); // and not 0.30000000000000004
   await done();
@@ -1149,7 +1156,7 @@ test("who comes back to a list finds the place where they were", async () => {
   await page.waitForFunction(() => scrollY === 700);
   await row.locator("a").click();
   await page.getByRole("tab", { name: "Raw" }).waitFor();
-  assert.equal(await page.evaluate(() => scrollY), 0);
+  await page.waitForFunction(() => scrollY === 0);
   await page.goBack();
   await page.waitForFunction(() => scrollY === 700);
   // The second of two changes is not in the address yet when the reader leaves.
@@ -1204,8 +1211,8 @@ test("in a narrow window the version of resources that is chosen is in view", as
   await page.route("**/v1/agl/resources/*", (r) => r.fulfill({ json: items[1] }));
   await page.goto(base + "#/resources");
   await page.getByRole("button", { name: "rs-1", exact: true }).click();
-  const { bottom } = await page.getByRole("heading", { name: "rs-1" }).evaluate((e) => e.getBoundingClientRect().toJSON());
-  assert.ok(bottom < 900, `its heading ends at ${bottom} px of 900`);
+  await page.getByRole("heading", { name: "rs-1" }).waitFor();
+  await assert.doesNotReject(page.waitForFunction(() => [...document.querySelectorAll("h1, h2, h3")].find((h) => h.textContent.includes("rs-1"))?.getBoundingClientRect().bottom < 900), "its heading is below the window");
   await done();
 });
 
