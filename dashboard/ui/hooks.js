@@ -77,7 +77,12 @@ export function useQuery(load, deps, concerns = () => false) {
     };
     const soon = () => {
       missed = document.hidden || current !== null;
-      if (!ended && !timer && !missed) timer = setTimeout(run, Math.max(0, next - performance.now()));
+      if (!ended && !timer && !missed) timer = setTimeout(due, Math.max(0, next - performance.now()));
+    };
+    const due = () => {
+      timer = 0;
+      missed = document.hidden; // since the timer was set
+      if (!missed) run();
     };
     const seen = () => missed && soon();
     document.addEventListener("visibilitychange", seen);
